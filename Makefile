@@ -1,0 +1,36 @@
+# make demo: set up and run the quickstart. make test: set up and run the tests. Needs Python >= 3.11, nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/fedkernel run experiments/quickstart.toml
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/rounds.py
+
+clean:
+	rm -rf $(VENV) runs
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable ".[simulation,dev]"
+	touch $@ $(VENV)/.demo

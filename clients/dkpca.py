@@ -1,0 +1,123 @@
+"""What a site does, and all that can leave it, in DKPCA.
+
+Source: He, Lv, Yang, Huang: One-Shot Distributed Algorithm for PCA With RBF Kernels, IEEE Signal Processing Letters
+2021, algorithm 1, step 1, and equation 4.
+"""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fedkernel.client import KernelClient
+from fedkernel.errors import InputError
+from fedkernel.kernels import Kernel
+from fedkernel.linalg import (
+    Eigenpairs,
+    FloatArray,
+    eigenpairs_above,
+    eigenpairs_of_factor_above,
+    leading_eigenpairs,
+    leading_eigenpairs_of_factor,
+)
+from fedkernel.messages import Reply, Request, Shape
+
+
+class LocalSpectrum(Reply):
+    """Leading eigenpairs of the site's part of the kernel matrix: D_m (N + 1) floats.
+
+    Reveals the site's similarities between all pairs of rows, as exactly as D_m eigenpairs can: with an RBF kernel,
+    who knows a few rows of the table can rebuild the others from it up to the error of the truncation.
+    """
+
+    vectors: Annotated[FloatArray, Shape("N", "D_m")]
+    values: Annotated[FloatArray, Shape("D_m")]
+
+
+class LocalEigenpairs(Request[LocalSpectrum]):
+    """Asks for the leading eigenpairs of the local part: a fixed number, or all above a share of the largest."""
+
+    kernel: Kernel
+    n_components: Annotated[int, Field(ge=1)] | None = None
+    epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> "LocalEigenpairs":
+        if (self.n_components is None) == (self.epsilon is None):
+            raise ValueError("give n_components or epsilon")
+        return self
+
+    def check_reply(self, reply: LocalSpectrum) -> None:
+        """Check also that there are not more pairs than asked, in non-increasing order."""
+        super().check_reply(reply)
+        if self.n_components is not None and reply.values.size > self.n_components:
+            raise ValueError(f"values has {reply.values.size} entries, but {self.n_components} were asked")
+        if np.any(np.diff(reply.values) > 0):
+            raise ValueError("values must be in non-increasing order")
+
+
+class Projections(Reply):
+    """The site's share of the new rows' coordinates: n_new k floats, sums over the site's columns."""
+
+    products: Annotated[FloatArray, Shape("n_new", "k")]
+
+
+class ProjectNewRows(Request[Projections]):
+    """Linear kernel: asks for the inner products of new rows and training rows, already multiplied by the vectors."""
+
+    vectors: Annotated[FloatArray, Shape("N", "k")]
+
+
+class KernelRows(Reply):
+    """The site's part of the kernel between new and training rows: n_new N floats.
+
+    Reveals the site's similarity of every new row to every training row, exactly.
+    """
+
+    part: Annotated[FloatArray, Shape("n_new", "N")]
+
+
+class NewKernelRows(Request[KernelRows]):
+    """Asks for the local part of the kernel between new and training rows, which other kernels need whole."""
+
+    kernel: Kernel
+
+
+class DKPCAClient(KernelClient):
+    """Answers with local eigenpairs; for new rows, with what their projection needs."""
+
+    def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
+        """Solve the local eigenproblem (algorithm 1, step 1).
+
+        Memory: (N, d_m) for kernels of inner products, whose part has rank d_m at most and is never formed; one
+        (N, N) array and its solver's copy for the others.
+        """
+        rows = self.X.shape[0]
+        if ask.n_components is not None and ask.n_components > rows:
+            raise InputError(f"local_components = {ask.n_components}, but there are only {rows} rows")
+        pairs = self._solve(ask)
+        return LocalSpectrum(vectors=pairs.vectors, values=pairs.values)
+
+    def _solve(self, ask: LocalEigenpairs) -> Eigenpairs:
+        if ask.kernel.vertical == "product":
+            K = ask.kernel.part(self.X)
+            if ask.epsilon is not None:
+                return eigenpairs_above(K, ask.epsilon)
+            return leading_eigenpairs(K, ask.n_components or 1, overwrite=True)
+        if ask.epsilon is not None:
+            return eigenpairs_of_factor_above(self.X, ask.epsilon)
+        # The part is X X^T: pairs beyond its rank are zero and not worth sending.
+        return leading_eigenpairs_of_factor(self.X, min(ask.n_components or 1, *self.X.shape))
+
+    def project_new_rows(self, ask: ProjectNewRows) -> Projections:
+        """Apply the site's share of a linear kernel to the learned vectors, without forming (n_new, N)."""
+        return Projections(products=self._new_rows() @ (self.X.T @ ask.vectors))
+
+    def new_kernel_rows(self, ask: NewKernelRows) -> KernelRows:
+        """Compute the local part of the kernel between new and training rows."""
+        return KernelRows(part=ask.kernel.part(self._new_rows(), self.X))
+
+    def _new_rows(self) -> FloatArray:
+        if self.new is None:
+            raise InputError(f"client {self.client} has no new rows to project")
+        return self.new

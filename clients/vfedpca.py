@@ -1,0 +1,173 @@
+"""What a site does, and all that can leave it, in VFedPCA and VFedAKPCA.
+
+Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
+Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 and 3, equations 10 and 14.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Generic, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedkernel.client import KernelClient
+from fedkernel.errors import InputError
+from fedkernel.kernels import Kernel
+from fedkernel.linalg import FloatArray, center_gram, power_iteration
+from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
+
+Centering = Literal["columns", "rows", "none"]
+
+Apply = Callable[[FloatArray], FloatArray]
+
+
+class LocalTable(Request[ReplyT], Generic[ReplyT]):
+    """What all requests of this pair say: how the site is to read its table.
+
+    ``kernel`` None stands for VFedPCA, whose local matrix is ``A_m = X_m X_m^T / d_m``; otherwise it is the kernel
+    matrix of the site's columns.
+    """
+
+    kernel: Kernel | None = None
+    center: Centering = "columns"
+
+
+class LeadingVectors(Reply):
+    """Approximate leading eigenpairs of the site's matrix: k (N + 1) floats.
+
+    Reveals the directions over the rows along which the site's columns vary most, and how much they do.
+    """
+
+    vectors: Annotated[FloatArray, Shape("N", "k")]
+    values: Annotated[FloatArray, Shape("k")]
+
+
+class PowerIteration(LocalTable[LeadingVectors]):
+    """Asks for local power iteration, after an update by the merged directions (none in the first round)."""
+
+    n_components: Annotated[int, Field(ge=1)]
+    iterations: Annotated[int, Field(ge=1)]
+    update: Literal["inplace", "original"] = "inplace"
+    warm_start: bool = False
+    directions: Annotated[FloatArray | None, Shape("N", "k")] = None
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle also the number of components."""
+        return super().known_dimensions() | {"k": self.n_components}
+
+
+class Product(Reply):
+    """The site's matrix times a block of vectors: N b floats.
+
+    Reveals combinations of the site's columns, summed over them; after N independent vectors, the whole matrix.
+    """
+
+    product: Annotated[FloatArray, Shape("N", "b")]
+
+
+class Multiply(LocalTable[Product]):
+    """Asks for the site's matrix (not divided by d_m) times a block of vectors."""
+
+    block: Annotated[FloatArray, Shape("N", "b")]
+
+
+class Finish(LocalTable[Done]):
+    """Hands the result over, so that the site can compute its own projected features, which stay there."""
+
+    directions: Annotated[FloatArray, Shape("N", "k")]
+
+
+class CapturedVariance(Reply):
+    """How much of the site's variance the components keep: k + 1 floats."""
+
+    captured: Annotated[FloatArray, Shape("k")]
+    total: Annotated[FloatArray, Shape("one")]
+
+
+class MeasureVariance(LocalTable[CapturedVariance]):
+    """Asks how much of the site's variance the components keep."""
+
+    directions: Annotated[FloatArray, Shape("N", "k")]
+
+
+class VFedPCAClient(KernelClient):
+    """Answers with local power iterations, or with products for the exact method.
+
+    Memory between rounds: the kernel matrix, if there is a kernel, and an (N, k) and a (k, k) factor of the matrix as
+    updated by equation 14, whose rank is k: the updated table itself is never formed.
+    """
+
+    def power_iteration(self, ask: PowerIteration) -> LeadingVectors:
+        """Update the local matrix by equation 14, then iterate (algorithm 2; from the directions: algorithm 3)."""
+        if ask.n_components > self.X.shape[0]:
+            raise InputError(f"n_components = {ask.n_components}, but there are only {self.X.shape[0]} rows")
+        if ask.directions is not None:
+            self._update(ask, ask.directions)
+        start = ask.directions if ask.warm_start else None
+        if start is None:
+            start = self.rng("start").standard_normal((self.X.shape[0], ask.n_components))
+        scale = 1.0 if ask.kernel is not None else 1.0 / self.X.shape[1]
+        pairs = power_iteration(self._matrix(ask), start, ask.iterations)
+        return LeadingVectors(vectors=pairs.vectors, values=pairs.values * scale)
+
+    def multiply(self, ask: Multiply) -> Product:
+        """Apply the local matrix to a block."""
+        return Product(product=self._local(ask)(ask.block))
+
+    def finish(self, ask: Finish) -> Done:
+        """Keep the projected features ``U^T X_m`` (equation 10), shape (k, d_m), and the directions on the site."""
+        self.outputs["features"] = ask.directions.T @ self._table(ask)
+        self.outputs["eigenvectors"] = ask.directions
+        return Done()
+
+    def measure_variance(self, ask: MeasureVariance) -> CapturedVariance:
+        """Compute ``||X_m^T u||^2`` for every direction and the total ``||X_m||^2``."""
+        apply = self._local(ask)
+        captured = np.einsum("nk,nk->k", ask.directions, apply(ask.directions))
+        if ask.kernel is None:
+            total = float(np.square(self._table(ask)).sum())
+        else:
+            total = float(np.trace(self._gram(ask, ask.kernel)))
+        return CapturedVariance(captured=captured, total=np.array([total]))
+
+    def _table(self, ask: LocalTable[ReplyT]) -> FloatArray:
+        """Return the table as the method reads it; with a kernel, columns are centred in feature space instead."""
+        if ask.center == "columns" and ask.kernel is None:
+            return self.X - self.X.mean(axis=0)
+        return self.X - self.X.mean(axis=1, keepdims=True) if ask.center == "rows" else self.X
+
+    def _gram(self, ask: LocalTable[ReplyT], kernel: Kernel) -> FloatArray:
+        if "gram" not in self.memory:
+            K = kernel.gram(self._table(ask))
+            if ask.center == "columns":
+                center_gram(K)
+            self.memory["gram"] = K
+        return self.memory["gram"]
+
+    def _local(self, ask: LocalTable[ReplyT]) -> Apply:
+        """Return the product with the site's matrix as it was before any update."""
+        if ask.kernel is not None:
+            K = self._gram(ask, ask.kernel)
+            return lambda V: K @ V
+        X = self._table(ask)
+        return lambda V: X @ (X.T @ V)
+
+    def _matrix(self, ask: PowerIteration) -> Apply:
+        """Return the product with the site's matrix as equation 14 has left it."""
+        if "left" not in self.memory:
+            return self._local(ask)
+        left, core = self.memory["left"], self.memory["core"]
+        return lambda V: left @ (core @ (left.T @ V))
+
+    def _update(self, ask: PowerIteration, U: FloatArray) -> None:
+        """Apply equation 14, ``X <- X M M^T / ||M M^T||`` with ``M = X^T U``, to the matrix K = X X^T.
+
+        Written in K alone, so that it serves kernels too, the new matrix is
+        ``(K U) (U^T K U) (K U)^T / ||U^T K U||^2``, of rank k.
+        """
+        apply = self._matrix(ask) if ask.update == "inplace" else self._local(ask)
+        left = apply(U)
+        core = U.T @ left
+        size = float(np.linalg.norm(core))
+        self.memory["left"] = left
+        self.memory["core"] = core / size**2 if size > 0 else np.zeros_like(core)

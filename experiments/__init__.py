@@ -1,0 +1,1 @@
+"""Experiments: configuration, runs, reports and the command line."""

@@ -1,0 +1,182 @@
+"""The command `fedkernel`."""
+
+import sys
+import tomllib
+import traceback
+from enum import Enum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from experiments.baselines import BASELINES
+from experiments.config import Experiment, read_config
+from experiments.report import console_table, summarise, write_report
+from experiments.rows import read_runs
+from experiments.runner import environment, run_experiment
+from fedkernel.data import available
+from fedkernel.engines import ENGINES
+from fedkernel.errors import FedkernelError, InputError
+from fedkernel.kernels import KERNELS
+from fedkernel.metrics import METRICS
+from fedkernel.widths import WIDTHS
+from strategies import REGISTRY
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Federated kernel PCA on Flower: run and compare the methods of the papers on the same partition.",
+)
+output = Console()
+messages = Console(stderr=True)
+
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+"""Exit codes: something the user gave is not allowed; a run or an engine failed; the user stopped it."""
+
+
+class Kind(str, Enum):
+    """What `fedkernel list` can list."""
+
+    strategies = "strategies"
+    baselines = "baselines"
+    kernels = "kernels"
+    datasets = "datasets"
+    metrics = "metrics"
+    engines = "engines"
+
+
+@app.callback(invoke_without_command=True)
+def _root(show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    if show_version:
+        output.print(version("fedkernel"), highlight=False)
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(help="The experiment, a TOML file such as experiments/quickstart.toml.")],
+    engine: Annotated[
+        str | None, typer.Option(help=f"Where it runs: {' or '.join(ENGINES)}; by default what the file says.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value, e.g. partition.clients=10.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder; by default runs/NAME, or runs/NAME-ENGINE for engines but local.")
+    ] = None,
+    restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of this experiment.")] = False,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    """Run an experiment, or what is left of it, and print and write its report."""
+    with _errors(debug):
+        table, text = read_config(config, [*(overrides or []), *([f"engine={engine}"] if engine else [])])
+        experiment = Experiment.from_table(table, str(config))
+        suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
+        folder = out or Path("runs") / f"{experiment.name}{suffix}"
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=messages, transient=True) as bar:
+            task = bar.add_task("checking", total=None)
+
+            def tell(name: str, done: int, total: int) -> None:
+                bar.update(task, description=name, completed=done, total=total)
+
+            rows = run_experiment(table, text, folder, source=str(config), restart=restart, progress=tell)
+        output.print(console_table(summarise(rows)))
+        output.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Output folder of an experiment.")],
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl."""
+    with _errors(debug):
+        rows = read_runs(folder / "runs.jsonl")
+        if not rows:
+            raise InputError(f"{folder} holds no finished runs of an experiment (runs.jsonl)")
+        text = (folder / "config.toml").read_text()
+        told = tomllib.loads(text)
+        write_report(folder, told.get("title") or told.get("name", ""), text, rows, environment=environment())
+        output.print(console_table(summarise(rows)))
+        output.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+@app.command(name="list")
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    """List what a configuration can name."""
+    with _errors(debug):
+        table = Table(box=None, pad_edge=False)
+        for heading in ("name", "what it is") if kind is not Kind.datasets else ("name", "kind", "shape", "note"):
+            table.add_column(heading, overflow="fold")
+        for line in _lines(kind):
+            table.add_row(*line)
+        output.print(table)
+
+
+def _lines(kind: Kind) -> list[tuple[str, ...]]:
+    if kind is Kind.datasets:
+        shapes = [(one, "" if one.shape is None else " x ".join(map(str, one.shape))) for one in available()]
+        return [(one.name, one.kind, shape, one.note) for one, shape in shapes]
+    if kind is Kind.metrics:
+        return list(METRICS.items())
+    if kind is Kind.baselines:
+        places = {"central": "all columns in one place", "isolated": "each client with its own columns only"}
+        return [(name, places[name.split()[0]]) for name in BASELINES]
+    if kind is Kind.engines:
+        return [("local", "this process, real messages"), ("ray", "Flower's simulation through flwr run")]
+    if kind is Kind.kernels:
+        widths = f'; width = "{"|".join(WIDTHS)}"'
+        told = {name: _first_line(kernel) for name, kernel in KERNELS.items()}
+        return [(name, text + (widths if name in ("rbf", "laplacian") else "")) for name, text in told.items()]
+    return [(name, f"{_first_line(made)} ({made.partition} data)") for name, made in REGISTRY.items()]
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+class _errors:  # noqa: N801 - reads as a statement
+    """Turn what a user can mend into one line on standard error and an exit code."""
+
+    def __init__(self, debug: bool) -> None:
+        self._debug = debug
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, typer.Exit):
+            return
+        if self._debug and not isinstance(error, KeyboardInterrupt):
+            traceback.print_exception(error)
+        if isinstance(error, KeyboardInterrupt):
+            _say("interrupted; the same command goes on where it stopped")
+            raise typer.Exit(INTERRUPTED) from None
+        if isinstance(error, FedkernelError):
+            _say(f"error: {error}")
+            raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILED) from None
+        if not self._debug:
+            _say(f"error: {type(error).__name__}: {error} (this is a defect; --debug shows where)")
+            raise typer.Exit(FAILED) from None
+
+
+def _say(text: str) -> None:
+    messages.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    sys.exit(app())
+
+
+if __name__ == "__main__":
+    main()

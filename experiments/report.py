@@ -1,0 +1,221 @@
+"""What an experiment found: a table for the console and report.html, one file that needs nothing else."""
+
+import base64
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from experiments.plots import draw
+from experiments.rows import Run, Spread, Summary, leading_metric, summarise
+from fedkernel.errors import InputError
+
+__all__ = ["Claim", "Spread", "Summary", "console_table", "summarise", "write_report"]
+
+NOTHING = "–"  # the figure does not apply
+TRAFFIC = ("floats up", "floats down", "bytes up", "bytes down", "rounds", "seconds", "seeds")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper that this experiment checked, whether it held, and the numbers that say so."""
+
+    text: str
+    passed: bool
+    numbers: str
+
+
+def console_table(summaries: Sequence[Summary]) -> Table:
+    """Lay out the summaries for a terminal of about 100 columns.
+
+    Parameters
+    ----------
+    summaries : sequence of Summary
+        As `summarise` returns them.
+
+    Returns
+    -------
+    rich.table.Table
+        A row per summary: method, swept parameters, error (or the first metric), floats up and down, rounds, seconds.
+    """
+    metric, swept = leading_metric(summaries), _swept(summaries)
+    caption = f"mean{' ± standard deviation' if _repeated(summaries) else ''} over {_seeds(summaries)}"
+    table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left", pad_edge=False, collapse_padding=True)
+    table.add_column("Method", overflow="fold", min_width=12)
+    short = [name.rsplit(".", 1)[-1] for name in swept]
+    for name, last in zip(swept, short, strict=True):
+        table.add_column(Text(last if short.count(last) == 1 else name), justify="right")
+    headings = [_title(metric).replace(" central", "\ncentral" if swept else " central")] if metric else []
+    for heading in [*headings, "floats up", "floats down", "rounds", "seconds"]:
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    for s in summaries:
+        numbers = [_count(s.floats_up.mean), _count(s.floats_down.mean), _count(s.rounds.mean), _time(s.seconds.mean)]
+        found = [_metric(s, metric)] if metric else []
+        # Text, not markup: a method may be called [red]
+        table.add_row(Text(s.name), *(Text(cell) for cell in (*_settings(s, swept), *found, *numbers)))
+    return table
+
+
+def write_report(
+    out: Path,
+    title: str,
+    config_text: str,
+    runs: Sequence[Run],
+    *,
+    claims: Sequence[Claim] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Path:
+    """Draw the figures into `out/plots` and write `out/report.html`, which embeds them.
+
+    Parameters
+    ----------
+    out : Path
+        The output folder; made if there is none.
+    title : str
+    config_text : str
+        The experiment's TOML as it was run.
+    runs : sequence of Run
+    claims : sequence of Claim, optional
+    environment : mapping of str to str, optional
+        Versions and machine, shown at the end.
+
+    Returns
+    -------
+    Path
+        The report. The same arguments give the same bytes.
+
+    Raises
+    ------
+    InputError
+        If there are no runs.
+    """
+    if not runs:
+        raise InputError(f"{out}: no finished runs to report")
+    summaries = summarise(runs)
+    swept = _swept(summaries)
+    metrics = list(dict.fromkeys(name for s in summaries for name, spread in s.metrics.items() if spread))
+    page = _template().render(
+        title=title,
+        config=config_text,
+        count=len(runs),
+        methods=len({s.name for s in summaries}),
+        engines=", ".join(dict.fromkeys(run.engine for run in runs)),
+        seeds=_seeds(summaries),
+        spread=_repeated(summaries),
+        columns=[*swept, *(_title(name) for name in metrics), *TRAFFIC],
+        rows=[
+            (s.name, s.kind, [*_settings(s, swept), *(_metric(s, name) for name in metrics), *_traffic(s)])
+            for s in summaries
+        ],
+        figures=[(figure, _embedded(figure.svg)) for figure in draw(runs, out / "plots")],
+        swept=swept,
+        phases=[(s.name, _settings(s, swept), _phases(s)) for s in summaries if s.phases],
+        claims=claims,
+        environment=environment or {},
+    )
+    path = out / "report.html"
+    unfinished = path.with_suffix(".html.part")
+    unfinished.write_text(page, encoding="utf-8", newline="\n")
+    os.replace(unfinished, path)
+    return path
+
+
+def _traffic(s: Summary) -> list[str]:
+    floats = [_with_spread(spread, _count) for spread in (s.floats_up, s.floats_down)]
+    sizes = [_with_spread(spread, _bytes) for spread in (s.bytes_up, s.bytes_down)]
+    return [*floats, *sizes, _with_spread(s.rounds, _count), _with_spread(s.seconds, _time), str(s.seeds)]
+
+
+def _phases(s: Summary) -> list[tuple[str, str, str]]:
+    """List phase, seconds and share of the run."""
+    whole = max(s.seconds.mean, sum(spread.mean for spread in s.phases.values()))
+    return [
+        (phase, _with_spread(spread, _time), f"{spread.mean / whole:.0%}" if whole else NOTHING)
+        for phase, spread in s.phases.items()
+    ]
+
+
+def _template() -> jinja2.Template:
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("report.html.jinja")
+
+
+def _embedded(svg: Path) -> str:
+    """Make an image address of the file itself; as an image the ids of one figure cannot meet those of another."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()
+
+
+def _title(metric: str) -> str:
+    return "error against central" if metric == "error" else metric
+
+
+def _swept(summaries: Iterable[Summary]) -> list[str]:
+    return list(dict.fromkeys(name for s in summaries for name in s.point))
+
+
+def _settings(s: Summary, swept: Iterable[str]) -> list[str]:
+    return [_setting(s.point[name]) if name in s.point else NOTHING for name in swept]
+
+
+def _setting(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _repeated(summaries: Iterable[Summary]) -> bool:
+    return any(s.seeds > 1 for s in summaries)
+
+
+def _seeds(summaries: Sequence[Summary]) -> str:
+    counts = sorted({s.seeds for s in summaries})
+    if not counts:
+        return "no seeds"
+    if len(counts) > 1:
+        return f"{counts[0]} to {counts[-1]} seeds"
+    return "1 seed" if counts == [1] else f"{counts[0]} seeds"
+
+
+def _metric(s: Summary, name: str) -> str:
+    """Write a metric; an exact zero says so, so that a rounded one cannot be taken for it."""
+    spread = s.metrics.get(name)
+    if spread is None:
+        return NOTHING
+    if spread.low == spread.high == 0:
+        reference = name == "error" and s.kind == "baseline" and s.method.lower().startswith("central")
+        return "0 (reference)" if reference else "0"
+    if not math.isfinite(spread.mean):
+        return "not finite"
+    text = f"{spread.mean:.2e}"
+    return text if spread.std is None else f"{text} ± {spread.std:.1e}"
+
+
+def _with_spread(spread: Spread, write: Callable[[float], str]) -> str:
+    return f"{write(spread.mean)} ± {write(spread.std)}" if spread.std else write(spread.mean)
+
+
+def _count(value: float) -> str:
+    if value >= 1e9:
+        return f"{value / 1e9:.2f} G"
+    return f"{value:,.0f}" if value >= 1000 or float(value).is_integer() else f"{value:.1f}"
+
+
+def _bytes(value: float) -> str:
+    if value < 1000:
+        return f"{value:.0f} B"
+    power = min(int(math.log10(value) // 3), 4)
+    return f"{value / 1000**power:.1f} {'kMGT'[power - 1]}B"
+
+
+def _time(value: float) -> str:
+    if 0 < value < 0.001:
+        return "<0.001"
+    return f"{value:.3f}" if value < 10 else f"{value:,.1f}"

@@ -1,0 +1,272 @@
+"""Carries an experiment out: plans its runs, leaves out those that are done, measures and records each."""
+
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.baselines import Baseline
+from experiments.config import Experiment, Method, Point, Shards, as_json, points, run_id
+from experiments.report import write_report
+from experiments.rows import Run, append_run, read_runs
+from fedkernel.data import check_matrix, load, split
+from fedkernel.engines import ENGINES
+from fedkernel.errors import InputError
+from fedkernel.job import Job, RunSpec
+from fedkernel.linalg import FloatArray, sin_theta_error
+from fedkernel.models import KernelPCA, write_whole
+from fedkernel.protocol import Member
+from fedkernel.result import Result
+from fedkernel.site import read_shard
+from fedkernel.strategy import KernelStrategy
+from fedkernel.widths import with_width
+from strategies import REGISTRY
+
+Progress = Callable[[str, int, int], None]
+"""Told the name of the run that has just finished, how many are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run to carry out, everything about it settled and checked."""
+
+    id: str
+    kind: str
+    method: Method
+    parameters: dict[str, Any]
+    point: Point
+    seed: int
+    shards: list[FloatArray] = field(repr=False)
+
+    def build(self) -> KernelStrategy[KernelPCA] | Baseline:
+        """Return the strategy or the baseline."""
+        if self.kind == "baseline":
+            return Baseline(self.method.method, self.parameters)
+        return REGISTRY[self.method.method](**self.parameters)
+
+    def spec(self) -> RunSpec:
+        """Return what the coordinator is told."""
+        experiment = self.point.experiment
+        common = {"id": self.id, "strategy": self.method.method, "parameters": self.parameters, "seed": self.seed}
+        if isinstance(experiment.data, Shards):
+            files = [str(Path(file).resolve()) for file in experiment.data.shards]
+            return RunSpec(**common, shards=files, clients=len(self.shards))
+        return RunSpec(**common, data=experiment.data, partition=experiment.partition, clients=len(self.shards))
+
+
+def plan(table: Mapping[str, Any], source: str) -> list[Planned]:
+    """Return all runs of an experiment, checked as far as can be without running them.
+
+    Raises
+    ------
+    InputError
+        For anything wrong with the configuration or the data; nothing has been written then.
+    """
+    planned: list[Planned] = []
+    for point in points(table, source):
+        for seed in point.experiment.seeds:
+            shards = _shards(point.experiment, seed)
+            for kind in ("strategy", "baseline"):
+                for method in getattr(point.experiment, kind):
+                    where = f"{source}: {kind} {method.name!r}"
+                    try:
+                        parameters = _resolved(method.parameters, shards, point.experiment.partition.kind)
+                        run = Planned(run_id(method, point, seed), kind, method, parameters, point, seed, shards)
+                        _check(run)
+                    except InputError as error:
+                        raise InputError(f"{where}: {error}") from None
+                    planned.append(run)
+    ids = [run.id for run in planned]
+    if repeated := [one for one in set(ids) if ids.count(one) > 1]:
+        raise InputError(f"{source}: two runs would have the id {repeated[0]!r}; choose names that differ more")
+    return planned
+
+
+def _shards(experiment: Experiment, seed: int) -> list[FloatArray]:
+    if isinstance(experiment.data, Shards):
+        return [check_matrix(read_shard(file)[0], file) for file in experiment.data.shards]
+    return list(split(experiment.partition, load(experiment.data), clients=experiment.clients, seed=seed).shards)
+
+
+def _resolved(parameters: dict[str, Any], shards: Sequence[FloatArray], kind: str) -> dict[str, Any]:
+    """Replace a kernel's ``width = "rule"`` by the number that the rule gives on the pooled data."""
+    kernel = parameters.get("kernel")
+    if not isinstance(kernel, dict) or "width" not in kernel:
+        return parameters
+    pooled = np.hstack(shards) if kind == "vertical" else np.vstack(shards)
+    return parameters | {"kernel": with_width(kernel, pooled)}
+
+
+def _check(run: Planned) -> None:
+    built = run.build()
+    strategy = built.strategy if isinstance(built, Baseline) else built
+    members = [Member(number, number, *shard.shape, 0) for number, shard in enumerate(run.shards)]
+    strategy.check_cohort(members)
+
+
+def run_experiment(
+    table: Mapping[str, Any],
+    text: str,
+    out: Path,
+    *,
+    source: str,
+    restart: bool = False,
+    progress: Progress | None = None,
+) -> list[Run]:
+    """Carry out what is not done yet, write rows, models and the report, and return all rows.
+
+    Parameters
+    ----------
+    table : mapping
+        The configuration, overrides applied.
+    text : str
+        The file as the user wrote it, for the report.
+    out : Path
+        Output folder: ``config.json``, ``config.toml``, ``runs.jsonl``, ``results/<id>/``, ``plots/``, ``report.html``.
+    source : str
+        Name of the file, for errors.
+    restart : bool
+        Throw away what the folder holds of this experiment.
+    progress : callable, optional
+    """
+    experiment = Experiment.from_table(table, source)
+    planned = plan(table, source)
+    done = _open_folder(out, as_json(table), text, restart)
+    todo = [run for run in planned if run.id not in done]
+    for count, row in enumerate(_carry_out(experiment, todo, out), start=len(planned) - len(todo) + 1):
+        append_run(out / "runs.jsonl", row)
+        if progress is not None:
+            progress(row.id, count, len(planned))
+    order = {run.id: place for place, run in enumerate(planned)}
+    rows = sorted(read_runs(out / "runs.jsonl"), key=lambda row: order[row.id])
+    write_report(out, experiment.title or experiment.name, text, rows, environment=environment())
+    return rows
+
+
+def _open_folder(out: Path, config: str, text: str, restart: bool) -> set[str]:
+    """Make or recognise the output folder, and return the ids of the runs that it holds."""
+    recorded = out / "config.json"
+    if restart and recorded.exists():
+        shutil.rmtree(out)
+    if recorded.exists() and recorded.read_text() != config:
+        raise InputError(
+            f"{out} holds an experiment with another configuration; choose another folder (--out), "
+            "or --restart to throw it away"
+        )
+    if out.exists() and not recorded.exists() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty and holds no experiment; choose another folder (--out)")
+    write_whole(recorded, lambda file: file.write(config.encode()))
+    write_whole(out / "config.toml", lambda file: file.write(text.encode()))
+    (out / "error.json").unlink(missing_ok=True)
+    (out / "results" / "error.json").unlink(missing_ok=True)
+    return {row.id for row in read_runs(out / "runs.jsonl")}
+
+
+def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path) -> Any:
+    """Yield a row for each run as it finishes: strategies through the engine, baselines here."""
+    references = References()
+    by_id = {run.id: run for run in todo if run.kind == "strategy"}
+    if by_id:
+        job = Job(
+            runs=[run.spec() for run in by_id.values()],
+            out=str((out / "results").resolve()),
+            deadline=experiment.deadline,
+            threads=experiment.threads,
+        )
+        for finished in ENGINES[experiment.engine](job):
+            yield _strategy_row(by_id[finished], experiment, references, out)
+    for run in todo:
+        if run.kind == "baseline":
+            yield _baseline_row(run, experiment, references, out)
+
+
+class References:
+    """Exact answers by data and method, computed once for all runs that are compared with them."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, KernelPCA] = {}
+
+    def of(self, strategy: KernelStrategy[KernelPCA], run: Planned) -> KernelPCA:
+        """Return what the strategy's method finds with all data in one place."""
+        experiment = run.point.experiment
+        asked = [getattr(strategy, name, None) for name in ("n_components", "kernel", "center")]
+        key = repr((experiment.data, experiment.partition, run.seed, type(strategy).central.__qualname__, asked))
+        if key not in self._known:
+            self._known[key] = strategy.central(run.shards)
+        return self._known[key]
+
+
+def _strategy_row(run: Planned, experiment: Experiment, references: References, out: Path) -> Run:
+    strategy = run.build()
+    if isinstance(strategy, Baseline):
+        raise TypeError("a baseline is no strategy")
+    result = Result.load(out / "results" / run.id)
+    reference = references.of(strategy, run)
+    metrics = result.metrics | strategy.compare(result.model, reference, run.shards)
+    phases: dict[str, float] = {}
+    for row in result.history:
+        phases[row["phase"]] = phases.get(row["phase"], 0.0) + row["seconds"]
+    return Run(
+        **_common(run, experiment),
+        metrics=dict(metrics),
+        **result.ledger.totals(),
+        seconds=result.seconds,
+        phases=phases,
+        history=_history(result, reference),
+        model=f"results/{run.id}/model.npz",
+    )
+
+
+def _history(result: Result[KernelPCA], reference: KernelPCA) -> list[Any]:
+    """Return the rows of the rounds, with the error of each round's estimate where the method keeps them."""
+    history = [dict(row) for row in result.history]
+    if result.model.iterates_ is not None:
+        rounds = [row for row in history if row["round"] > 0]
+        for row, estimate in zip(rounds, result.model.iterates_, strict=False):
+            error = sin_theta_error(reference.eigenvectors_, estimate)
+            row["values"] = {**row.get("values", {}), "error": error}
+    return history
+
+
+def _baseline_row(run: Planned, experiment: Experiment, references: References, out: Path) -> Run:
+    baseline = run.build()
+    if not isinstance(baseline, Baseline):
+        raise TypeError("a strategy is no baseline")
+    reference = references.of(baseline.strategy, run)
+    began = time.perf_counter()
+    model, metrics = baseline.run(run.shards, reference)
+    seconds = time.perf_counter() - began
+    path = f"results/{run.id}/model.npz"
+    model.save(out / path)
+    floats = baseline.floats_up(run.shards)
+    traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
+    return Run(**_common(run, experiment), metrics=dict(metrics), **traffic, seconds=seconds, model=path)
+
+
+def _common(run: Planned, experiment: Experiment) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "name": run.method.name,
+        "kind": run.kind,
+        "method": run.method.method,
+        "parameters": json.loads(json.dumps(run.parameters)),
+        "point": run.point.values,
+        "seed": run.seed,
+        "engine": experiment.engine if run.kind == "strategy" else "none",
+        "clients": len(run.shards),
+        "group": run.method.group,
+    }
+
+
+def environment() -> dict[str, str]:
+    """Return what the numbers may depend on: versions and the number of processors."""
+    packages = {name: version(name) for name in ("fedkernel", "flwr", "numpy", "scipy", "scikit-learn")}
+    return {"python": platform.python_version(), **packages, "processors": str(os.cpu_count())}

@@ -1,0 +1,131 @@
+"""A site: it answers requests about its own data and nothing else."""
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from functools import cache
+from typing import Any, get_type_hints
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+from flwr.client import NumPyClient
+
+from fedkernel.data import check_matrix
+from fedkernel.errors import ProtocolError, explain
+from fedkernel.messages import VERSION, Reply, Request, Scalar, decode, encode
+
+Array = npt.NDArray[Any]
+
+
+class KernelClient(NumPyClient):
+    """Base of all clients: decodes a request, calls the method whose annotation names it, encodes the reply.
+
+    A subclass has one method per request it answers, ``def anything(self, ask: SomeRequest) -> SomeReply``; the
+    annotation of the argument is the dispatch. `fit` follows NumPyClient's contract, so a client can be called
+    directly with the output of `fedkernel.messages.encode`.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_m, d_m)
+        The site's own table, samples as rows.
+    new : array-like of shape (n_new, d_m), optional
+        Rows that came after training, for protocols that project new rows.
+    client : int
+        The site's number in the cohort.
+    seed : int
+        Seed of the run; every random number of the site derives from it, the site's number and a purpose.
+    memory : mutable mapping of str to ndarray, optional
+        What survives from round to round (on every engine); empty at the start of a run.
+
+    Attributes
+    ----------
+    outputs : dict of str to ndarray
+        Results that stay on the site; the engine stores them there.
+    """
+
+    def __init__(
+        self,
+        X: npt.ArrayLike,
+        *,
+        new: npt.ArrayLike | None = None,
+        client: int = 0,
+        seed: int = 0,
+        memory: MutableMapping[str, Array] | None = None,
+    ) -> None:
+        self.X = check_matrix(X, f"the data of client {client}")
+        self.new = None if new is None else check_matrix(new, f"the new rows of client {client}")
+        self.client = client
+        self.seed = seed
+        self.memory: MutableMapping[str, Array] = {} if memory is None else memory
+        self.outputs: dict[str, Array] = {}
+
+    @classmethod
+    @cache
+    def handlers(cls) -> dict[str, tuple[type[Request[Any]], str]]:
+        """Return, by request name, the request's class and the method that answers it."""
+        found: dict[str, tuple[type[Request[Any]], str]] = {}
+        for name in dir(cls):
+            method = getattr(cls, name)
+            if name.startswith("_") or not callable(method) or hasattr(KernelClient, name):
+                continue
+            hints = [hint for argument, hint in get_type_hints(method).items() if argument != "return"]
+            if len(hints) == 1 and isinstance(hints[0], type) and issubclass(hints[0], Request):
+                found[hints[0].__name__] = (hints[0], name)
+        return found
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return the generator of this run, this client and one purpose: the same whenever it is asked for."""
+        return np.random.default_rng(np.random.SeedSequence([self.seed, self.client, crc32(purpose.encode())]))
+
+    def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
+        """Tell the coordinator who this is and how large its table is: number, rows and columns, nothing else."""
+        rows, columns = self.X.shape
+        new = 0 if self.new is None else self.new.shape[0]
+        return {"client": self.client, "rows": rows, "columns": columns, "new_rows": new, "version": VERSION}
+
+    def fit(
+        self, parameters: Sequence[Array], config: Mapping[str, Scalar]
+    ) -> tuple[list[Array], int, dict[str, Scalar]]:
+        """Answer one request.
+
+        Parameters
+        ----------
+        parameters : sequence of ndarray
+            The request's arrays, as `encode` orders them.
+        config : mapping
+            The request's scalars; ``round`` (optional) is named in errors.
+
+        Returns
+        -------
+        arrays : list of ndarray
+        num_examples : int
+            The number of rows of the site.
+        scalars : dict
+
+        Raises
+        ------
+        ProtocolError
+            If the request is unknown or malformed, or if the reply would not be what was asked.
+        InputError
+            If what was asked does not fit the site's data.
+        """
+        name = config.get("message")
+        where = f"{type(self).__name__}, round {config.get('round', '?')}, client {self.client}"
+        if name not in (handlers := self.handlers()):
+            raise ProtocolError(f"{where}: {name!r} is no request of this client; it answers {sorted(handlers)}")
+        kind, method = handlers[str(name)]
+        try:
+            request = decode(kind, parameters, config)
+        except ProtocolError as error:
+            raise ProtocolError(f"{where}: request {error}") from None
+        answer: Callable[[Request[Any]], Reply] = getattr(self, method)
+        try:
+            reply = answer(request)
+        except pydantic.ValidationError as error:
+            raise ProtocolError(f"{where}: the reply to {name} would be malformed: {explain(error)}") from error
+        try:
+            request.check_reply(reply)
+        except ValueError as error:
+            raise ProtocolError(f"{where}: the reply to {name} would not be what was asked: {error}") from None
+        arrays, scalars = encode(reply)
+        return arrays, self.X.shape[0], scalars

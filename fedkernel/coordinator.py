@@ -1,0 +1,48 @@
+"""The Flower ServerApp that carries out a job."""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedkernel.errors import FedkernelError, InputError
+from fedkernel.job import Job
+from fedkernel.models import write_whole
+from fedkernel.protocol import RunSettings
+from fedkernel.strategy import KernelStrategy
+
+log = logging.getLogger(__name__)
+
+
+def server_app(strategies: Mapping[str, type[KernelStrategy[Any]]]) -> ServerApp:
+    """Build the ServerApp that carries out the job in Flower's run configuration, run by run.
+
+    Every run's result appears as a whole in its own folder under the job's ``out``. A run that fails ends the job:
+    its one-sentence cause is left in ``error.json`` for whoever waits for the results.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        job = Job.from_json(str(context.run_config["job"]))
+        try:
+            for run in job.runs:
+                if run.strategy not in strategies:
+                    raise InputError(f"strategy = {run.strategy!r}, but there are only {', '.join(strategies)}")
+                strategy = strategies[run.strategy](**run.parameters)
+                settings = RunSettings(run=run.id, seed=run.seed, clients=run.clients, deadline=job.deadline)
+                result = strategy.run(grid, settings)
+                log.info("%s: %s", run.id, result)
+                if job.out is not None:
+                    result.save(Path(job.out) / run.id)
+        except FedkernelError as error:
+            if job.out is not None:
+                told = json.dumps({"kind": type(error).__name__, "text": str(error)}).encode()
+                write_whole(Path(job.out) / "error.json", lambda file: file.write(told))
+            raise
+
+    return app

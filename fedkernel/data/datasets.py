@@ -1,0 +1,237 @@
+"""Named data sets: bundled with scikit-learn, generated, downloaded once, or npz files of the user's own.
+
+| name | what |
+|---|---|
+| `iris`, `digits`, ... | bundled with scikit-learn (`BUNDLED`) |
+| `geometric`, `blobs`, ... | generated, with options (`GENERATED`) |
+| `fetch:NAME` | downloaded by scikit-learn on first use (`FETCHED`) |
+| `openml:NAME`, `openml:ID` | downloaded from openml.org on first use; an id names one version for good |
+| `NAME`, `npz:NAME` | the file NAME.npz of the folder that the environment variable FEDKERNEL_DATA names |
+| `npz:PATH.npz` | any npz file |
+
+A bare name that is bundled or generated means that set even if FEDKERNEL_DATA holds a file of that name; `npz:`
+always means the file.
+"""
+
+import dataclasses
+import difflib
+import os
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, NonNegativeInt, PositiveInt
+from scipy import sparse
+from sklearn import preprocessing
+
+from fedkernel.data.generated import GENERATED
+from fedkernel.data.matrix import AnyArray, check_matrix, seeded
+from fedkernel.data.sources import (
+    BUNDLED,
+    FETCHED,
+    FOLDER_VARIABLE,
+    Raw,
+    from_bundled,
+    from_fetcher,
+    from_openml,
+    npz_files,
+    npz_header,
+    npz_path,
+    read_npz,
+    some,
+)
+from fedkernel.errors import InputError, value_object
+from fedkernel.linalg import FloatArray
+
+DENSE_CELLS = 100_000_000  # a sparse set is made dense up to this many numbers: 0.8 GB of float64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """A table of numbers with, perhaps, one label per row.
+
+    Attributes
+    ----------
+    name : str
+    X : ndarray of shape (N, d)
+    y : ndarray of shape (N,) or None
+        Labels (integers or text) or targets (floats), as the source has them.
+    columns : tuple of d str
+        The source's names of the columns, or x0, x1, ... where it has none.
+    source : str
+        Where the numbers came from.
+    """
+
+    name: str
+    X: FloatArray
+    y: AnyArray | None
+    columns: tuple[str, ...]
+    source: str
+
+
+@value_object(frozen=True)
+class DataSpec:
+    """Which data: what a `[data]` table says. Usable as a dictionary's key; JSON through `pydantic.TypeAdapter`.
+
+    Rows are chosen first (`classes`, then `rows`), then values are scaled.
+
+    Attributes
+    ----------
+    name : str
+        As in this module's docstring.
+    scale : str
+        "none"; per column: "standard" (mean 0, population standard deviation 1), "minmax" (to [0, 1]) or "center"
+        (mean 0), under each of which constant columns become 0; per row: "unit-norm" (length 1; zeros stay zeros).
+    rows : int or None
+        Keep this many rows, drawn at random from `seed`, in their original order; None keeps all.
+    classes : tuple of int or str, or None
+        Keep the rows with these labels. Compared as text: 3 also finds the label "3".
+    seed : int
+        Of the subset, and of a generated set unless its options have a seed of their own.
+    options : dict
+        Fields of a generated set (`GENERATED`), such as `n`, `d` and `seed`; no other set has any.
+    """
+
+    name: str
+    scale: Literal["none", "standard", "minmax", "center", "unit-norm"] = "none"
+    rows: PositiveInt | None = None
+    classes: Annotated[tuple[int | str, ...], Field(min_length=1)] | None = None
+    seed: NonNegativeInt = 0
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.name in GENERATED:
+            GENERATED[self.name](**self.options)  # raises, early, for unknown or invalid options
+        elif self.options:
+            raise InputError(f"options = {self.options!r}: only generated sets have any ({', '.join(GENERATED)})")
+
+    def __hash__(self) -> int:
+        # the options' values may be unhashable or equal across types (1 and 1.0); equality compares them
+        return hash((self.name, self.scale, self.rows, self.classes, self.seed, frozenset(self.options)))
+
+
+def load(spec: DataSpec | str) -> Dataset:
+    """Load the data that `spec` (or a bare name) says.
+
+    Sparse sets (rcv1, 20newsgroups_vectorized, some of OpenML) are made dense after the rows have been chosen, and
+    refused where more than `DENSE_CELLS` numbers are left: set `rows`.
+
+    Raises
+    ------
+    InputError
+        Unknown name, no network for a set that must be downloaded, a file that is missing or not a table of finite
+        numbers, more rows or other classes than the set has.
+    """
+    spec = DataSpec(spec) if isinstance(spec, str) else spec
+    raw = _find(spec)
+    what = f"data set {spec.name!r} ({raw.source})"
+    # dense tables are checked before rows are left out, so that an error's position is the file's
+    is_sparse: bool = sparse.issparse(raw.X)
+    X: Any = raw.X.tocsr() if is_sparse else check_matrix(raw.X, what)
+    y = raw.y
+    kept = _rows_kept(spec, X.shape[0], y)
+    if kept is not None:
+        X, y = X[kept], None if y is None else y[kept]
+    if is_sparse:
+        if X.shape[0] * X.shape[1] > DENSE_CELLS:
+            raise InputError(
+                f"{what} is sparse and {X.shape[0]} x {X.shape[1]} is too large to be made dense; "
+                f"allowed: rows <= {DENSE_CELLS // X.shape[1]}"
+            )
+        X = check_matrix(X.toarray(), what)
+    X = check_matrix(_scaled(X, spec.scale), f"{what}, scaled,")
+    return Dataset(spec.name, X, y, raw.columns or tuple(f"x{j}" for j in range(X.shape[1])), raw.source)
+
+
+def _find(spec: DataSpec) -> Raw:
+    prefix, colon, rest = spec.name.partition(":")
+    if colon and prefix == "npz":
+        return read_npz(npz_path(rest))
+    if colon and prefix == "openml" and rest:
+        return from_openml(spec.name, rest)
+    if colon and prefix == "fetch" and rest in FETCHED:
+        return from_fetcher(spec.name, rest)
+    if spec.name in BUNDLED:
+        return from_bundled(spec.name)
+    if spec.name in GENERATED:
+        recipe = GENERATED[spec.name](**spec.options)
+        seed = spec.seed if recipe.seed is None else recipe.seed
+        X, y = recipe(seeded(seed, spec.name))
+        return Raw(X, y, (), f"generated: {recipe}, seed {seed}")
+    if spec.name in npz_files():
+        return read_npz(npz_files()[spec.name])
+    known = [*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED), *(f"npz:{stem}" for stem in npz_files())]
+    close = difflib.get_close_matches(spec.name, known, n=3, cutoff=0.5)
+    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    raise InputError(
+        f"data set {spec.name!r} is not known{hint}; allowed: {', '.join(known)}, openml:NAME, openml:ID, "
+        f"npz:PATH.npz, and npz files of the folder {FOLDER_VARIABLE} ({os.environ.get(FOLDER_VARIABLE) or 'not set'})"
+    )
+
+
+def _rows_kept(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.intp] | None:
+    """Return the positions of the rows that `classes` and `rows` leave, in order; None: all."""
+    if spec.classes is None and spec.rows is None:
+        return None
+    kept = np.arange(n)
+    if spec.classes is not None:
+        if y is None:
+            raise InputError(f"classes = {list(spec.classes)}: data set {spec.name!r} has no labels; leave classes out")
+        labels, which = np.unique(y, return_inverse=True)
+        known = [_label_text(label) for label in labels.tolist()]
+        wanted = [_label_text(label) for label in spec.classes]
+        for label in wanted:
+            if label not in known:
+                raise InputError(f"classes: data set {spec.name!r} has no label {label!r}; allowed: {some(known)}")
+        kept = np.flatnonzero(np.isin(known, wanted)[which])
+    if spec.rows is not None:
+        if spec.rows > len(kept):
+            raise InputError(f"rows = {spec.rows}: data set {spec.name!r} has {len(kept)} rows; allowed: at most that")
+        kept = np.sort(seeded(spec.seed, "rows").choice(kept, size=spec.rows, replace=False))
+    return kept
+
+
+def _label_text(label: Any) -> str:
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+def _scaled(X: FloatArray, scale: str) -> FloatArray:
+    if scale == "none":
+        return X
+    if scale == "unit-norm":
+        return np.asarray(preprocessing.normalize(X))
+    if scale == "minmax":
+        return np.asarray(preprocessing.minmax_scale(X))
+    Z: FloatArray = preprocessing.StandardScaler(with_std=scale == "standard").fit_transform(X)
+    Z[:, np.ptp(X, axis=0) == 0] = 0.0  # the rounding error of the mean would be left
+    return Z
+
+
+# --- what there is ---------------------------------------------------------------------------------------------------
+
+
+class Available(NamedTuple):
+    """A line of `fedkernel list datasets`; `kind` is bundled, generated, fetch, openml or npz."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...] | None
+    note: str
+
+
+def available() -> list[Available]:
+    """List every data set that `load` knows by name; of npz files only headers are read."""
+    lines = []
+    for name in BUNDLED:
+        raw = _find(DataSpec(name))
+        lines.append(Available(name, "bundled", raw.X.shape, "" if raw.y is not None else "no labels"))
+    for name, made in GENERATED.items():
+        fields = ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(made))
+        shape = (made().n, getattr(made(), "d", 2))
+        lines.append(Available(name, "generated", shape, f"options: {fields}"))
+    for name, (shape, megabytes) in FETCHED.items():
+        lines.append(Available(f"fetch:{name}", "fetch", shape, f"downloaded once, about {megabytes:g} MB"))
+    lines.append(Available("openml:NAME or openml:ID", "openml", None, "downloaded once from openml.org"))
+    lines.append(Available("npz:PATH.npz", "npz", None, "a table X, perhaps labels y"))
+    lines += [Available(f"npz:{stem}", "npz", *npz_header(path)) for stem, path in npz_files().items()]
+    return lines

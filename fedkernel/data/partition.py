@@ -1,0 +1,314 @@
+"""How a table is divided among clients: by columns (vertical) or by rows (horizontal), losing nothing.
+
+| kind | method | each client gets |
+|---|---|---|
+| both | `even` | consecutive columns (rows), the clients' numbers differing by at most 1 |
+| both | `sizes` | consecutive columns (rows), as many as `sizes` says |
+| vertical | `columns` | the columns that `columns` lists for it, by position or name, in that order |
+| vertical | `random` | consecutive columns; all ways to cut with at least `minimum` columns each are equally likely |
+| horizontal | `iid` | an even share of the rows, drawn at random |
+| horizontal | `power` | consecutive rows, in proportion to rank^-`exponent` (the first: most), at least `minimum` |
+| horizontal | `dirichlet` | of every label a share drawn from a symmetric Dirichlet(`alpha`), at least `minimum` rows |
+
+`shuffle` takes random columns (rows) where the table says consecutive. Within a client the original order is kept,
+except where `columns` gives another.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from fedkernel.data.datasets import Dataset
+from fedkernel.data.matrix import AnyArray, check_matrix, seeded
+from fedkernel.errors import InputError, value_object
+from fedkernel.linalg import FloatArray
+
+IndexArray = npt.NDArray[np.intp]
+Kind = Literal["vertical", "horizontal"]
+Column = NonNegativeInt | str
+
+METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "vertical": ("even", "sizes", "columns", "random"),
+        "horizontal": ("even", "sizes", "iid", "power", "dirichlet"),
+    }
+)
+# a parameter that its method would ignore is refused: it would be recorded with the run and mislead its reader
+_USED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "sizes": ("sizes",),
+        "columns": ("columns",),
+        "exponent": ("power",),
+        "alpha": ("dirichlet",),
+        "minimum": ("random", "power", "dirichlet"),
+        "shuffle": ("even", "sizes", "random", "iid", "power", "dirichlet"),  # iid and dirichlet: always, by themselves
+    }
+)
+
+
+@value_object(frozen=True)
+class PartitionSpec:
+    """How to divide: what a `[partition]` table says. JSON through `pydantic.TypeAdapter`.
+
+    Attributes
+    ----------
+    kind : str
+        "vertical": every client has all rows and some columns; "horizontal": all columns and some rows.
+    method : str
+        As in this module's docstring.
+    clients : int or None
+        None: as many as the caller of `split` says, or as `sizes` or `columns` lists.
+    seed : int or None
+        Of all random choices; None: the seed that the caller of `split` gives.
+    shuffle : bool
+        Permute the columns (rows) at random before they are cut.
+    sizes : tuple of int, or None
+        Method "sizes", where it is required: columns (rows) per client.
+    columns : tuple of tuples of int or str, or None
+        Method "columns", where it is required: per client, the columns' positions (from 0) or names.
+    exponent : float or None
+        Method "power"; None: 2, as in the disKPCA paper.
+    alpha : float or None
+        Method "dirichlet"; small: few labels per client, large: like iid. None: 0.5.
+    minimum : int or None
+        Methods "random", "power" and "dirichlet": columns (rows) that every client has at least; None: 1.
+    """
+
+    kind: Kind = "vertical"
+    method: Literal["even", "sizes", "columns", "random", "iid", "power", "dirichlet"] = "even"
+    clients: PositiveInt | None = None
+    seed: NonNegativeInt | None = None
+    shuffle: bool = False
+    sizes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] | None = None
+    columns: Annotated[tuple[Annotated[tuple[Column, ...], Field(min_length=1)], ...], Field(min_length=1)] | None = (
+        None
+    )
+    exponent: PositiveFloat | None = None
+    alpha: PositiveFloat | None = None
+    minimum: PositiveInt | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS[self.kind]:
+            raise InputError(
+                f"method = {self.method!r}: allowed for a {self.kind} partition: {', '.join(METHODS[self.kind])}"
+            )
+        for name, methods in _USED_BY.items():
+            if getattr(self, name) not in (None, False) and self.method not in methods:
+                raise InputError(f"{name} is used by method {' or '.join(methods)} only; method = {self.method!r}")
+        for name in ("sizes", "columns"):
+            if self.method == name and getattr(self, name) is None:
+                raise InputError(f"{name} is required by method {name!r}")
+        _number_of_clients(self, None)
+
+
+def _number_of_clients(spec: PartitionSpec, asked: int | None) -> int | None:
+    """Return how many clients all that was said agrees on; None where nothing was said."""
+    said = {
+        "clients": spec.clients,
+        "the number of sizes": None if spec.sizes is None else len(spec.sizes),
+        "the number of lists in columns": None if spec.columns is None else len(spec.columns),
+        "clients (the caller's)": asked,
+    }
+    known = {name: value for name, value in said.items() if value is not None}
+    if len(set(known.values())) > 1:
+        raise InputError(
+            f"{' but '.join(f'{name} = {value}' for name, value in known.items())}; allowed: the same number"
+        )
+    return next(iter(known.values()), None)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Partition:
+    """A table in parts, checked to hold every column (row) exactly once.
+
+    Attributes
+    ----------
+    kind : str
+        "vertical" or "horizontal".
+    indices : tuple of M ndarrays of shape (d_m,) or (n_m,)
+        Which columns (vertical) or rows (horizontal) each client has.
+    shards : list of M ndarrays of shape (N, d_m) or (n_m, d)
+        Copies, contiguous in memory.
+    labels : tuple of M ndarrays of shape (n_m,), or None
+        The labels of each client's rows; None where there are no labels or the partition is vertical, since then every
+        client has the same rows.
+    """
+
+    kind: Kind
+    indices: tuple[IndexArray, ...]
+    shards: list[FloatArray]
+    labels: tuple[AnyArray, ...] | None = None
+
+    def __post_init__(self) -> None:
+        cut = 1 if self.kind == "vertical" else 0
+        sizes = [len(index) for index in self.indices]
+        if not sizes or len(self.shards) != len(sizes) or [shard.shape[cut] for shard in self.shards] != sizes:
+            shapes = [shard.shape for shard in self.shards]
+            raise InputError(
+                f"shards of shapes {shapes} do not fit indices of lengths {sizes}; allowed: one of each per client"
+            )
+        if len({shard.shape[1 - cut] for shard in self.shards}) > 1:
+            raise InputError(f"the shards differ in their {'rows' if cut else 'columns'}; allowed: the same for all")
+        if self.labels is not None and [len(part) for part in self.labels] != sizes:
+            raise InputError("labels do not fit the indices; allowed: one label per row of each client")
+        if not np.array_equal(np.sort(np.concatenate(self.indices)), np.arange(sum(sizes))):
+            raise InputError(f"the indices of a partition must hold each of 0 to {sum(sizes) - 1} exactly once")
+
+    def join(self) -> FloatArray:
+        """Put the parts together again: the table that was split, bit for bit."""
+        order = np.argsort(np.concatenate(self.indices))
+        axis = 1 if self.kind == "vertical" else 0
+        return np.ascontiguousarray(np.concatenate(self.shards, axis=axis).take(order, axis=axis))
+
+
+def split(
+    spec: PartitionSpec,
+    data: Dataset | npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
+    *,
+    clients: int | None = None,
+    seed: int = 0,
+) -> Partition:
+    """Divide a table among clients.
+
+    Parameters
+    ----------
+    spec : PartitionSpec
+    data : Dataset or array-like of shape (N, d)
+    y : array-like of shape (N,), optional
+        Labels, for an array; a `Dataset` has its own.
+    clients : int, optional
+        Where `spec` does not say; where it does, the two must agree.
+    seed : int
+        Where `spec` has none.
+
+    Raises
+    ------
+    InputError
+        What was asked contradicts itself or the table; the text names the argument, its value and what is allowed.
+    """
+    names: tuple[str, ...] = ()
+    table: npt.ArrayLike
+    if isinstance(data, Dataset):
+        if y is not None:
+            raise InputError(
+                "y is for an array; allowed with a Dataset: its own y, or dataclasses.replace(dataset, y=...)"
+            )
+        table, y, names = data.X, data.y, data.columns
+    else:
+        table = data
+    X = check_matrix(table, "data")
+    labels = None if y is None else np.asarray(y)
+    if labels is not None and labels.shape != X.shape[:1]:
+        raise InputError(f"y has shape {labels.shape}; allowed: one label per row, {X.shape[:1]}")
+    if seed < 0:
+        raise InputError(f"seed = {seed}; allowed: 0 or more")
+    if clients is not None and clients < 1:
+        raise InputError(f"clients = {clients}; allowed: 1 or more")
+    rng = seeded(seed if spec.seed is None else spec.seed, "partition")
+    m = _number_of_clients(spec, clients)
+    if m is None:
+        raise InputError("clients is required: neither the partition nor its caller says how many there are")
+    n, unit = (X.shape[1], "columns") if spec.kind == "vertical" else (X.shape[0], "rows")
+    least = spec.minimum or 1
+    if m * least > n:
+        each = f" with minimum = {least}" if least > 1 else ""
+        raise InputError(f"clients = {m}{each}: the data has {n} {unit}; allowed: at most {n // least} clients")
+
+    if spec.columns is not None:
+        indices = _named(spec.columns, names, n)
+    elif spec.method == "dirichlet":
+        indices = _dirichlet(labels, m, 0.5 if spec.alpha is None else spec.alpha, least, rng)
+    else:
+        sizes = _sizes(spec, m, n, rng)
+        order = rng.permutation(n) if spec.shuffle or spec.method == "iid" else np.arange(n)
+        indices = [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
+    if spec.kind == "vertical":
+        return Partition(spec.kind, tuple(indices), [np.ascontiguousarray(X[:, index]) for index in indices])
+    parts = None if labels is None else tuple(labels[index] for index in indices)
+    return Partition(spec.kind, tuple(indices), [np.ascontiguousarray(X[index]) for index in indices], parts)
+
+
+def _sizes(spec: PartitionSpec, m: int, n: int, rng: np.random.Generator) -> IndexArray:
+    """Return m sizes whose sum is n."""
+    least = spec.minimum or 1
+    if spec.sizes is not None:
+        if sum(spec.sizes) != n:
+            raise InputError(f"sizes = {list(spec.sizes)} sum to {sum(spec.sizes)}; allowed: sum {n}, as the data has")
+        return np.array(spec.sizes)
+    if spec.method == "random":
+        spare = n - m * (least - 1)  # every client's minimum but one is set aside; what is left is cut at m - 1 places
+        cuts = np.sort(rng.choice(np.arange(1, spare), size=m - 1, replace=False))
+        return np.asarray(np.diff(cuts, prepend=0, append=spare) + least - 1)
+    if spec.method == "power":
+        exponent = 2.0 if spec.exponent is None else spec.exponent
+        return _in_proportion(n, np.arange(1.0, m + 1) ** -exponent, least)
+    return np.array([len(part) for part in np.array_split(np.arange(n), m)])
+
+
+def _in_proportion(n: int, weights: FloatArray, least: int) -> IndexArray:
+    """Return sizes in proportion to `weights`, at least `least`, with sum n: largest remainders are rounded up.
+
+    Clients whose share falls below `least` get just that, and the others share the rest, so the law holds among them.
+    """
+    free = np.ones(len(weights), dtype=bool)
+    while True:  # ends: the first client, whose weight is the largest, never falls below
+        shares = (n - least * np.sum(~free)) * weights / weights[free].sum()
+        low = free & (shares < least)
+        if not low.any():
+            break
+        free &= ~low
+    shares[~free] = least
+    sizes: IndexArray = np.floor(shares).astype(np.intp)
+    order = np.argsort(-(shares - sizes), kind="stable")
+    sizes[order[: n - sizes.sum()]] += 1
+    return sizes
+
+
+def _named(lists: Sequence[Sequence[Column]], names: Sequence[str], d: int) -> list[IndexArray]:
+    """Return the positions of the columns that are listed, each exactly once, by position or name."""
+    named = Counter[Column](names)
+    position: dict[Column, int] = {**{name: j for j, name in enumerate(names)}, **{j: j for j in range(d)}}
+    seen: set[int] = set()
+    for column in [column for listed in lists for column in listed]:
+        if column not in position or named[column] > 1:
+            why = "names several columns" if column in position else "is not a column"
+            raise InputError(f"columns: {column!r} {why}; allowed: positions 0 to {d - 1}{', names' if names else ''}")
+        if position[column] in seen:
+            raise InputError(f"columns: {column!r} is listed twice; allowed: every column once")
+        seen.add(position[column])
+    if missing := sorted(set(range(d)) - seen):
+        some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        raise InputError(f"columns: {len(missing)} of {d} are not listed ({some}); allowed: every column once")
+    return [np.array([position[column] for column in listed], dtype=np.intp) for listed in lists]
+
+
+def _dirichlet(labels: AnyArray | None, m: int, alpha: float, least: int, rng: np.random.Generator) -> list[IndexArray]:
+    """Share the rows of every label by its own draw from Dirichlet(alpha, ..., alpha).
+
+    A client left with fewer than `least` rows then takes random rows of whoever has most: redrawing until all have
+    enough, as is often done, need not end for small alpha.
+    """
+    if labels is None:
+        raise InputError("method = 'dirichlet' needs labels; allowed: data with y")
+    if labels.dtype.kind == "f" and not np.all(np.floor(labels) == labels):
+        raise InputError("method = 'dirichlet' needs labels; y holds fractions; allowed: integers or text")
+    owner = np.empty(len(labels), dtype=np.intp)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        cuts = np.rint(np.cumsum(rng.dirichlet(np.full(m, alpha)))[:-1] * len(rows)).astype(np.intp)
+        for client, part in enumerate(np.split(rows, cuts)):
+            owner[part] = client
+    held = np.bincount(owner, minlength=m)
+    for client in range(m):
+        while held[client] < least:
+            donor = int(held.argmax())
+            owner[rng.choice(np.flatnonzero(owner == donor))] = client
+            held[[donor, client]] += [-1, 1]
+    return [np.flatnonzero(owner == client) for client in range(m)]

@@ -1,0 +1,199 @@
+"""Data from elsewhere: bundled with scikit-learn, downloaded once, or npz files of the user's own."""
+
+import inspect
+import os
+import socket
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.error import HTTPError, URLError
+
+import numpy as np
+import sklearn.datasets
+from scipy import sparse
+
+from fedkernel.data.generated import GENERATED
+from fedkernel.data.matrix import AnyArray, check_matrix
+from fedkernel.errors import InputError
+
+FOLDER_VARIABLE = "FEDKERNEL_DATA"
+SOCKET_SECONDS = 20.0  # without a limit, a network that drops packets is waited for during minutes
+
+
+class _Download(NamedTuple):
+    shape: tuple[int, int]
+    megabytes: float  # of the download, about
+
+
+BUNDLED = ("iris", "wine", "breast_cancer", "digits", "diabetes", "linnerud")
+# kddcup99 (columns of text), 20newsgroups (text) and lfw_pairs (pairs of pictures) are no tables of numbers
+FETCHED: Mapping[str, _Download] = MappingProxyType(
+    {
+        "olivetti_faces": _Download((400, 4096), 4),
+        "california_housing": _Download((20640, 8), 0.5),
+        "covtype": _Download((581012, 54), 11),
+        "lfw_people": _Download((13233, 2914), 230),
+        "20newsgroups_vectorized": _Download((11314, 130107), 14),
+        "rcv1": _Download((804414, 47236), 650),
+    }
+)
+
+
+class Raw(NamedTuple):
+    """What a source gave, before rows are chosen and values scaled; `X` may be sparse or not yet checked."""
+
+    X: Any
+    y: AnyArray | None
+    columns: tuple[str, ...]
+    source: str
+
+
+def some(names: Sequence[str]) -> str:
+    """Write the first names of a list, for an error's text."""
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+
+
+# --- scikit-learn and OpenML -----------------------------------------------------------------------------------------
+
+
+def from_bundled(name: str) -> Raw:
+    """Load one of `BUNDLED`."""
+    return _from_bunch(getattr(sklearn.datasets, f"load_{name}")(), f"scikit-learn load_{name}")
+
+
+def from_fetcher(name: str, which: str) -> Raw:
+    """Load one of `FETCHED`; `name` is what error texts call it."""
+    fetcher = getattr(sklearn.datasets, f"fetch_{which}")
+    return _from_bunch(_download(name, fetcher), f"scikit-learn fetch_{which}")
+
+
+def _from_bunch(bunch: Any, source: str) -> Raw:
+    """Take what a scikit-learn loader returned; targets of several columns (linnerud, rcv1) are no labels."""
+    names = bunch.get("feature_names")
+    target = bunch.get("target")
+    y = None if target is None or sparse.issparse(target) else np.asarray(target)
+    if y is not None and y.ndim != 1:
+        y = None
+    if y is not None and y.dtype == object:
+        y = np.array(y.tolist())  # text as text, which can be saved without pickle
+    return Raw(bunch.data, y, () if names is None else tuple(str(name) for name in names), source)
+
+
+def from_openml(name: str, which: str) -> Raw:
+    """Download a set of openml.org by its name or number; `name` is what error texts call it."""
+    query: dict[str, Any] = {"data_id": int(which)} if which.isdecimal() else {"name": which}
+    # this parser needs no pandas, so the same numbers come out on every machine; it codes columns of text as numbers
+    # and lists them under categories: such codes have no meaning as coordinates and are refused
+    bunch = _download(name, sklearn.datasets.fetch_openml, as_frame=False, parser="liac-arff", **query)
+    categories = bunch.get("categories") or {}
+    text = [column for column in bunch.feature_names if column in categories]
+    if text:
+        raise InputError(
+            f"data set {name!r}: {len(text)} columns are not numeric ({some(text)}); allowed: numeric columns only"
+        )
+    return _from_bunch(bunch, bunch.get("url") or f"openml.org {which}")
+
+
+def _download(name: str, fetcher: Callable[..., Any], /, **options: Any) -> Any:
+    """Call a scikit-learn fetcher, which keeps what it downloads; every failure becomes one sentence."""
+    accepted = inspect.signature(fetcher).parameters  # before scikit-learn 1.5 only some fetchers can be told to hurry
+    hurry = {key: value for key, value in {"n_retries": 1, "delay": 0.5}.items() if key in accepted}
+    size = ""
+    if known := FETCHED.get(name.removeprefix("fetch:")):
+        size = f" ({known.shape[0]} x {known.shape[1]}, about {known.megabytes:g} MB)"
+    try:
+        with _patience(SOCKET_SECONDS), warnings.catch_warnings():
+            # the error below says it
+            warnings.filterwarnings("ignore", message="A network error occurred|Retry downloading")
+            return fetcher(**options, **hurry)
+    except HTTPError as error:
+        error.close()
+        raise InputError(f"data set {name!r}{size}: the server answered {error.code} {error.reason}") from None
+    except (URLError, TimeoutError, ConnectionError, HTTPException) as error:
+        raise InputError(
+            f"data set {name!r}{size} must be downloaded once, into {sklearn.datasets.get_data_home()}, and the "
+            f"network cannot be reached ({getattr(error, 'reason', error)}); these work offline: "
+            f"{', '.join([*BUNDLED, *GENERATED])}, npz files"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"data set {name!r}{size} cannot be had: {error}") from error
+
+
+@contextmanager
+def _patience(seconds: float) -> Iterator[None]:
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+# --- npz files -------------------------------------------------------------------------------------------------------
+
+
+def npz_files() -> dict[str, Path]:
+    """Return the npz files of the user's folder by stem; none where the variable is not set."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if not folder:
+        return {}
+    if not Path(folder).expanduser().is_dir():
+        raise InputError(
+            f"{FOLDER_VARIABLE} = {folder} is not a folder; allowed: a folder of npz files, or not to set it"
+        )
+    return {path.stem: path for path in sorted(Path(folder).expanduser().glob("*.npz"))}
+
+
+def npz_path(given: str) -> Path:
+    """Return the path that `npz:` is followed by, or that of the file of the user's folder with this stem."""
+    if given.endswith(".npz"):
+        return Path(given).expanduser()
+    files = npz_files()
+    if given not in files:
+        folder = os.environ.get(FOLDER_VARIABLE)
+        holds = f"{folder} holds {some([*files]) or 'no npz file'}" if folder else f"{FOLDER_VARIABLE} is not set"
+        raise InputError(
+            f"npz:{given} is not there ({holds}); allowed: npz:PATH.npz, or npz:NAME for a file of {FOLDER_VARIABLE}"
+        )
+    return files[given]
+
+
+def read_npz(path: Path) -> Raw:
+    """Read `X`, and where they are there `y` and the columns' names (`features`), without pickle."""
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        wrong = "an npz file" if path.is_file() else "a file"
+        raise InputError(f"{path} is not {wrong}; allowed: an npz file that holds a table X and perhaps labels y")
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            keys = list(held)
+            arrays = {key: held[key] for key in ("X", "y") if key in keys}
+            with suppress(ValueError, KeyError):  # a convenience: what cannot be read is ignored, like other keys
+                arrays["features"] = held["features"]
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} cannot be read: {error}; allowed: arrays of numbers or text") from None
+    if "X" not in arrays:
+        raise InputError(f"{path} holds {', '.join(keys) or 'nothing'}; allowed: an array X of shape (rows, columns)")
+    X = check_matrix(arrays["X"], f"X in {path}")
+    y = arrays.get("y")
+    if y is not None and y.shape != X.shape[:1]:
+        raise InputError(f"y in {path} has shape {y.shape}; allowed: one label per row, {X.shape[:1]}")
+    names = arrays.get("features")
+    if names is None or names.dtype.kind != "U" or names.shape != X.shape[1:]:
+        return Raw(X, y, (), str(path))
+    return Raw(X, y, tuple(names.tolist()), str(path))
+
+
+def npz_header(path: Path) -> tuple[tuple[int, ...] | None, str]:
+    """Return the shape of `X` without reading it, or None, and a note."""
+    try:
+        with zipfile.ZipFile(path) as held, held.open("X.npy") as stream:
+            readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            return readers[np.lib.format.read_magic(stream)](stream)[0], str(path)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        return None, f"{path} cannot be used: {error}"

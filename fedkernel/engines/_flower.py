@@ -1,0 +1,62 @@
+"""Every touch of Flower that is not part of its public interface, so that a new release is met in one place.
+
+Tested on flwr 1.41.
+"""
+
+import uuid
+from typing import cast
+
+from flwr.app import Context, Message, RecordDict
+from flwr.common.serde import message_from_proto, message_to_proto, recorddict_to_proto
+from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+LOCAL_SUPERLINK_VARIABLES = ("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT")
+
+
+def ensure_task_identity() -> None:
+    """Give this process the identity without which Flower builds no messages; one that is set already stays."""
+    for name in ("task_id", "run_id", "node_id"):
+        try:
+            getattr(TaskIdentity, name)
+        except RuntimeError:
+            setattr(TaskIdentity, name, 1)
+
+
+def empty_run() -> Run:
+    """Return a run without an app bundle, as an in-process grid has it."""
+    return Run.create_empty(run_id=1)
+
+
+def new_context(node_id: int, node_config: dict[str, int | str], run_config: dict[str, str]) -> Context:
+    """Return the context in which one client (or the server, node 0) lives for a whole run."""
+    return Context(
+        run_id=1,
+        node_id=node_id,
+        node_config=dict(node_config),
+        state=RecordDict(),
+        run_config=dict(run_config),
+    )
+
+
+def stamp(message: Message) -> str:
+    """Give a message the id that a SuperLink would give it."""
+    message_id = str(uuid.uuid4())
+    message.metadata.__dict__["_message_id"] = message_id
+    return message_id
+
+
+def to_bytes(message: Message) -> bytes:
+    """Serialise a message as it travels between Flower's processes."""
+    return cast(bytes, message_to_proto(message).SerializeToString())
+
+
+def from_bytes(data: bytes) -> Message:
+    """Rebuild a message from `to_bytes`."""
+    return message_from_proto(MessageProto.FromString(data))
+
+
+def content_bytes(content: RecordDict) -> int:
+    """Return the serialised size of a message's content."""
+    return int(recorddict_to_proto(content).ByteSize())

@@ -1,0 +1,83 @@
+"""What a coordinator is given to run: a list of runs, as plain data that travels as one JSON string."""
+
+from typing import Any
+
+import pydantic
+
+from fedkernel.data import DataSpec, PartitionSpec
+from fedkernel.errors import InputError, explain
+
+
+class RunSpec(pydantic.BaseModel):
+    """One strategy on one partition of one data set with one seed.
+
+    Attributes
+    ----------
+    id : str
+        Names the run's folder.
+    strategy : str
+        A name from the registry of strategies.
+    parameters : dict
+        Its hyper-parameters, as a TOML table gives them.
+    seed : int
+    data, partition : DataSpec, PartitionSpec, optional
+        Where simulated sites take their part from; ``partition.clients`` None means as many as there are nodes.
+    shards : list of str, optional
+        Instead of these: one .npy or .npz file (arrays ``X`` and maybe ``new``) per site.
+    clients : int, optional
+        How many clients take part; None: all nodes there are.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    id: str = pydantic.Field(pattern=r"^[\w.=,+-]+$")
+    strategy: str
+    parameters: dict[str, Any] = {}
+    seed: int = pydantic.Field(default=0, ge=0)
+    data: DataSpec | None = None
+    partition: PartitionSpec | None = None
+    shards: list[str] | None = None
+    clients: int | None = pydantic.Field(default=None, ge=1)
+
+    @pydantic.model_validator(mode="after")
+    def _one_source(self) -> "RunSpec":
+        if (self.data is None) != (self.partition is None) or (self.data is None) == (self.shards is None):
+            raise ValueError(f"run {self.id} needs data and partition, or shards")
+        return self
+
+
+class Job(pydantic.BaseModel):
+    """The runs that one start of the coordinator carries out, one after the other.
+
+    Attributes
+    ----------
+    runs : list of RunSpec
+    out : str or None
+        Folder for the results; None: they are only logged.
+    deadline : float
+        Seconds that a round may take.
+    threads : int
+        BLAS threads per client; part of the configuration since it decides the last bits.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    runs: list[RunSpec] = pydantic.Field(min_length=1)
+    out: str | None = None
+    deadline: float = pydantic.Field(default=3600.0, gt=0)
+    threads: int = pydantic.Field(default=1, ge=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Job":
+        """Read a job, with errors as one sentence."""
+        try:
+            return cls.model_validate_json(text)
+        except pydantic.ValidationError as error:
+            raise InputError(f"the job is not valid: {explain(error)}") from None
+
+    def run(self, run_id: str) -> RunSpec:
+        """Return the run of that id."""
+        for run in self.runs:
+            if run.id == run_id:
+                return run
+        raise InputError(f"the job has no run {run_id!r}")

@@ -1,0 +1,370 @@
+"""Symmetric eigenproblems, subspaces and centring: plain arrays in, plain arrays out.
+
+Everywhere eigenvalues are ordered from the algebraically largest down, eigenvectors are columns.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+from fedkernel.errors import InputError
+
+FloatArray = npt.NDArray[np.float64]
+
+EPS = float(np.finfo(np.float64).eps)
+# The rule of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
+LANCZOS_SIZE = 2500
+LANCZOS_PART = 60
+# What the second Lanczos run may find above the first one's smallest value before the first is not believed.
+_MISSED = 1e-11
+_BLOCK = 256
+# scipy 1.17 and later; before, ARPACK seeds its restarts itself.
+_EIGSH_HAS_RNG = "rng" in inspect.signature(eigsh).parameters
+
+
+class Eigenpairs(NamedTuple):
+    """Eigenvalues, not increasing, of shape (k,) and orthonormal eigenvectors of shape (n, k)."""
+
+    values: FloatArray
+    vectors: FloatArray
+
+
+def leading_eigenpairs(A: FloatArray | LinearOperator, k: int, *, overwrite: bool = False) -> Eigenpairs:
+    """Compute the k algebraically largest eigenvalues of a symmetric matrix, and their eigenvectors.
+
+    Lanczos (ARPACK) where n >= 2500 and k <= n / 60, else LAPACK (bisection and inverse iteration, which only
+    computes what is asked for). Seconds, LAPACK / Lanczos, 2 shared cores, best of 2 or 3 (benchmarks/eigensolvers.py):
+
+    ========= ============== ============== ============== ============== ============== ===============
+    n         RBF k = 10     RBF k = 50     RBF k = 150    Wishart k = 10 Wishart k = 50 Wishart k = 150
+    ========= ============== ============== ============== ============== ============== ===============
+    1000      0.03 / 0.03    0.05 / 0.17                   0.04 / 0.07    0.05 / 0.14
+    2000      0.20 / 0.32    0.22 / 0.43                   0.20 / 0.30    0.23 / 0.47
+    3000      0.90 / 0.34    1.2 / 0.91     1.5 / 4.2      0.91 / 0.92    0.91 / 1.5     1.4 / 10
+    5000      6.1 / 1.5      6.5 / 4.1      5.9 / 43       5.9 / 2.7      6.3 / 5.8
+    ========= ============== ============== ============== ============== ============== ===============
+
+    Lanczos can miss a copy of a repeated eigenvalue. So a second run looks, in the complement of what was found, for
+    anything larger than the smallest eigenvalue found; if there is something, or if Lanczos does not converge, LAPACK
+    decides. LAPACK needs a `LinearOperator` as a matrix: it is formed from its products with the unit vectors.
+
+    Memory besides the k vectors: LAPACK one further (n, n) array, none with `overwrite=True`; Lanczos about
+    2 k + 20 vectors.
+
+    Parameters
+    ----------
+    A : ndarray of shape (n, n), or LinearOperator
+        Taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200.
+    k : int
+        Between 1 and n.
+    overwrite : bool, default=False
+        Allow the contents of `A` to be destroyed. Without it `A` is never modified.
+
+    Returns
+    -------
+    Eigenpairs
+        Signs as by `fix_signs`; the same call gives the same bits.
+
+    Raises
+    ------
+    InputError
+        If `A` is not square or not finite, or `k` is out of range.
+    """
+    if not isinstance(A, LinearOperator):
+        A = np.asarray(A, dtype=np.float64)
+    n = _checked_size(A, k)
+    if n >= LANCZOS_SIZE and k <= n // LANCZOS_PART:
+        pairs = _lanczos(A, n, k)
+        if pairs is not None:
+            return pairs
+    if isinstance(A, LinearOperator):
+        A, overwrite = _dense(A), True
+    return _lapack(A, k, overwrite)
+
+
+def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
+    """Compute the k largest eigenvalues of F F^T, and their eigenvectors, without forming an (n, n) array.
+
+    By the singular values of F, so that an eigenvalue l has a relative error of about eps * sqrt(l_1 / l), where
+    forming F F^T would give eps * l_1 / l. For a large F and a small k by Lanczos, kept only if l_k >= 1e-4 l_1, where
+    the difference does not matter. Beyond the rank, eigenvalues are zero and eigenvectors any orthonormal completion.
+
+    Parameters
+    ----------
+    F : ndarray of shape (n, r)
+    k : int
+        Between 1 and n, also above r.
+
+    Raises
+    ------
+    InputError
+        If `F` is not a finite matrix, if `k` is out of range, or if F F^T overflows.
+    """
+    _check_finite(F, "F")
+    n, r = F.shape
+    _check_count(k, n)
+    small = min(n, r)
+    scale = _power_of_two(F)
+    if small == 0 or scale == 0.0:
+        return Eigenpairs(np.zeros(k), np.eye(n, k))
+    if scale > 1e150:
+        raise InputError(f"F has entries of about {scale:.1e}, for which F F^T overflows; scale F down")
+    G = F / scale
+    pairs = None
+    if small >= LANCZOS_SIZE and k <= small // LANCZOS_PART:
+        pairs = _lanczos(LinearOperator((n, n), matvec=lambda x: G @ (x @ G), dtype=np.float64), n, k)
+    if pairs is None or pairs.values[-1] < 1e-4 * pairs.values[0]:
+        U, s, _ = scipy.linalg.svd(G, full_matrices=False, overwrite_a=True, check_finite=False)
+        U = U[:, :k]
+        values = np.zeros(k)
+        values[: s[:k].size] = s[:k] ** 2
+        pairs = Eigenpairs(values, fix_signs(np.hstack([U, complement(U, k - U.shape[1])]) if k > small else U))
+    return Eigenpairs(pairs.values * scale * scale, pairs.vectors)
+
+
+def eigenpairs_above(A: FloatArray | LinearOperator, ratio: float) -> Eigenpairs:
+    """Compute the leading D eigenpairs, D >= 1 the smallest with lambda_{D+1} <= ratio * lambda_1.
+
+    DKPCA's eq. 4 (the adaptive number of components). Doubles the number of pairs as long as that is Lanczos' work,
+    then LAPACK computes them all, which needs two (n, n) arrays. Eigenvalues below n * eps * lambda_1 count as zero.
+
+    Parameters
+    ----------
+    A : ndarray of shape (n, n), or LinearOperator
+    ratio : float
+        At least 0, less than 1.
+    """
+    n = _checked_size(A, 1)
+    return _above(lambda k: leading_eigenpairs(A, k), n, ratio)
+
+
+def eigenpairs_of_factor_above(F: FloatArray, ratio: float) -> Eigenpairs:
+    """Compute what `eigenpairs_above` does for F F^T, F of shape (n, r), with the accuracy of the factor."""
+    _check_finite(F, "F")
+    return _above(lambda k: leading_eigenpairs_of_factor(F, k), max(1, min(F.shape)), ratio)
+
+
+def power_iteration(apply: Callable[[FloatArray], FloatArray], start: FloatArray, iterations: int) -> Eigenpairs:
+    """Run the power method (one column) or orthogonal iteration (several) for a symmetric operator.
+
+    `iterations` products move the vectors, one more gives their Rayleigh quotients (several columns: and their
+    Rayleigh-Ritz rotation). A zero operator gives eigenvalue 0 and the start, normalised. The sign of a single vector
+    follows from the start.
+
+    Parameters
+    ----------
+    apply : callable
+        Gives the product with an array of shape (n, k).
+    start : ndarray of shape (n, k)
+        Not zero; several columns are orthonormalised first.
+    iterations : int
+        At least 0.
+    """
+    _check_finite(start, "start")
+    if iterations < 0:
+        raise InputError(f"iterations = {iterations} is not allowed; it must be at least 0")
+    if not start.any() or start.shape[1] > start.shape[0]:
+        raise InputError(f"start of shape {start.shape} must not be zero, nor have more columns than rows")
+    Q = orthonormal_basis(start)
+    for _ in range(iterations):
+        product = apply(Q)
+        if not product.any():
+            break
+        Q = orthonormal_basis(product)
+    T = Q.T @ apply(Q)
+    pairs = leading_eigenpairs((T + T.T) / 2, Q.shape[1])
+    return Eigenpairs(pairs.values, Q @ pairs.vectors)
+
+
+def fix_signs(V: FloatArray) -> FloatArray:
+    """Flip columns so that the entry of largest magnitude is positive; of nearly equal ones the first decides."""
+    magnitudes = np.abs(V)
+    # The tolerance is far above rounding: another solver or thread count then picks the same entry.
+    deciding = np.argmax(magnitudes >= (1 - 1e-6) * magnitudes.max(axis=0, initial=0.0), axis=0)
+    return _flipped(V, np.take_along_axis(V, deciding[None, :], axis=0)[0] if len(V) else np.ones(V.shape[1]))
+
+
+def align_signs(V: FloatArray, reference: FloatArray) -> FloatArray:
+    """Flip columns so that none has a negative inner product with the reference's column; both of shape (n, k)."""
+    _check_same_shape(V, reference)
+    return _flipped(V, np.einsum("ij,ij->j", V, reference))
+
+
+def orthonormal_basis(V: FloatArray) -> FloatArray:
+    """Orthonormalise the columns of an array of shape (n, k), k <= n, each on the side of the column it came from."""
+    Q, R = scipy.linalg.qr(V, mode="economic", check_finite=False)
+    return _flipped(np.asarray(Q, dtype=np.float64), np.diagonal(R))
+
+
+def complement(V: FloatArray, count: int) -> FloatArray:
+    """Give `count` orthonormal columns orthogonal to the orthonormal columns of V (n, k); always the same ones."""
+    G = np.random.default_rng(0).standard_normal((len(V), count))
+    for _ in range(3):  # the first round may leave little of a column, whose rounding errors the later ones remove
+        G -= V @ (V.T @ G)
+        G = orthonormal_basis(G)
+    return G
+
+
+def center_gram(K: FloatArray) -> tuple[FloatArray, float]:
+    """Centre a symmetric Gram matrix of shape (n, n) in its feature space, in place: K - JK - KJ + JKJ.
+
+    Returns
+    -------
+    column_means : ndarray of shape (n,)
+    mean : float
+        Both of the matrix as it was: what `center_rows` needs for new rows.
+    """
+    column_means = K.mean(axis=1)  # of the rows, which are the same and summed more accurately
+    mean = float(column_means.mean())
+    for first in range(0, len(K), _BLOCK):
+        # One sum, symmetric in both means, so that K stays exactly symmetric.
+        K[first : first + _BLOCK] -= np.add.outer(column_means[first : first + _BLOCK], column_means) - mean
+    return column_means, mean
+
+
+def center_rows(K_new: FloatArray, column_means: FloatArray, mean: float) -> None:
+    """Centre, in place, kernel values of shape (m, n) between new rows and those of `center_gram`'s matrix."""
+    shifts = mean - K_new.mean(axis=1)
+    K_new -= column_means
+    K_new += shifts[:, None]
+
+
+def sin_theta_error(V: FloatArray, W: FloatArray) -> float:
+    """Distance D - ||V^T W||_F^2 of the spans of orthonormal V and W, both of shape (n, D).
+
+    Computed as ||W - V V^T W||_F^2: the difference of two numbers near D could not resolve less than 1e-16.
+    """
+    _check_same_shape(V, W)
+    residual = W - V @ (V.T @ W)
+    return float(np.vdot(residual, residual))
+
+
+def _lapack(A: FloatArray, k: int, overwrite: bool) -> Eigenpairs:
+    """Leading eigenpairs by LAPACK, whose drivers scale the matrix themselves."""
+    n = len(A)
+    if not A.any():
+        return Eigenpairs(np.zeros(k), np.eye(n, k))
+    # The transpose of a symmetric matrix in C order is the same matrix in LAPACK's order, without a copy.
+    work = A.T if A.flags.c_contiguous else A
+    # evx: vectors orthogonal to 1e-14 also when k = n, where evr reaches 1e-12.
+    values, vectors = scipy.linalg.eigh(
+        work, subset_by_index=(n - k, n - 1), driver="evx", overwrite_a=overwrite, check_finite=False
+    )
+    return Eigenpairs(values[::-1].copy(), fix_signs(vectors[:, ::-1]))
+
+
+def _lanczos(A: FloatArray | LinearOperator, n: int, k: int) -> Eigenpairs | None:
+    """Leading eigenpairs by Lanczos, or None where they did not converge or were found incomplete."""
+    start = np.random.default_rng(0).standard_normal(n)
+    # A random vector is in the null space of the zero operator only.
+    first = A @ start
+    scale = _power_of_two(first)
+    if not np.isfinite(scale):
+        raise InputError("A has entries that are not finite, or overflows when applied")
+    if scale == 0.0:
+        return Eigenpairs(np.zeros(k), np.eye(n, k))
+
+    def scaled(x: FloatArray) -> FloatArray:
+        # ARPACK's stopping rule is absolute for small eigenvalues.
+        return np.asarray((A @ x) / scale, dtype=np.float64)
+
+    try:
+        values, vectors = _arpack(scaled, start, k, tol=0.0)
+        order = np.argsort(-values, kind="stable")
+        values, V = values[order], orthonormal_basis(vectors[:, order])
+        size = float(np.abs(values).max())
+
+        def rest(x: FloatArray) -> FloatArray:
+            inside = V @ (V.T @ x)
+            outside = scaled(x - inside)
+            # What was found moves to the lower end of the spectrum, so that it is not found again.
+            return outside - V @ (V.T @ outside) - 2 * size * inside
+
+        largest_left = _arpack(rest, start, 1, tol=1e-6)[0][0]
+    except ArpackError:  # also not converged
+        return None
+    if largest_left > values[-1] + _MISSED * size:
+        return None
+    return Eigenpairs(values * scale, fix_signs(V))
+
+
+def _arpack(apply: Callable[[FloatArray], FloatArray], start: FloatArray, k: int, tol: float) -> Eigenpairs:
+    """Call eigsh with everything random in it fixed."""
+    n = start.size
+    options: dict[str, Any] = {"rng": 0} if _EIGSH_HAS_RNG else {}
+    operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
+    values, vectors = eigsh(operator, k, which="LA", v0=start, tol=tol, ncv=min(n, max(2 * k + 1, 20)), **options)
+    return Eigenpairs(values, vectors)
+
+
+def _above(solve: Callable[[int], Eigenpairs], size: int, ratio: float) -> Eigenpairs:
+    """Ask `solve` for more and more of the `size` pairs until one is at or below the threshold."""
+    if not 0 <= ratio < 1:
+        raise InputError(f"ratio = {ratio} is not allowed; it must be at least 0 and less than 1")
+    k = 8
+    while True:
+        if size < LANCZOS_SIZE or k > size // LANCZOS_PART:
+            k = size
+        values, vectors = solve(k)
+        above = int(np.count_nonzero(values > max(ratio, size * EPS) * values[0]))
+        if above < k or k == size:
+            D = max(1, above)
+            return Eigenpairs(values[:D].copy(), vectors[:, :D].copy())
+        k *= 2
+
+
+def _dense(A: LinearOperator) -> FloatArray:
+    """Form the matrix of an operator, some columns at a time."""
+    n = A.shape[0]
+    dense = np.empty((n, n), order="F")
+    for first in range(0, n, _BLOCK):
+        columns = slice(first, min(first + _BLOCK, n))
+        dense[:, columns] = A.matmat(np.eye(n, columns.stop - first, -first))
+    _check_finite(dense, "A")
+    return dense
+
+
+def _flipped(V: FloatArray, judges: FloatArray) -> FloatArray:
+    """Change the sign of the columns whose judge is negative."""
+    return np.asarray(V * np.where(judges < 0, -1.0, 1.0))
+
+
+def _power_of_two(A: FloatArray) -> float:
+    """Give the power of two just above the largest magnitude: dividing by it rounds nothing. 0 for zero."""
+    largest = max(float(A.max(initial=0.0)), -float(A.min(initial=0.0)))
+    if largest == 0.0 or not np.isfinite(largest):
+        return largest
+    return float(np.ldexp(1.0, min(int(np.frexp(largest)[1]), 1023)))
+
+
+def _checked_size(A: FloatArray | LinearOperator, k: int) -> int:
+    """Give n, after the checks that every solver needs."""
+    if len(A.shape) != 2 or A.shape[0] != A.shape[1]:
+        raise InputError(f"A of shape {A.shape} is not allowed; it must be square")
+    if not isinstance(A, LinearOperator):
+        _check_finite(A, "A")
+    _check_count(k, A.shape[0])
+    return int(A.shape[0])
+
+
+def _check_count(k: int, n: int) -> None:
+    if not 1 <= k <= n:
+        raise InputError(f"k = {k} is not allowed; it must be between 1 and n = {n}")
+
+
+def _check_finite(A: FloatArray, name: str) -> None:
+    if A.ndim != 2:
+        raise InputError(f"{name} of shape {A.shape} is not allowed; it must have two dimensions")
+    # Not isfinite(A).all(), which would allocate; NaN goes through max.
+    if not (np.isfinite(A.max(initial=0.0)) and np.isfinite(A.min(initial=0.0))):
+        raise InputError(f"{name} of shape {A.shape} has entries that are not finite")
+
+
+def _check_same_shape(V: FloatArray, W: FloatArray) -> None:
+    if V.ndim != 2 or V.shape != W.shape:
+        raise InputError(f"shapes {V.shape} and {W.shape} are not allowed; they must be the same, with two dimensions")

@@ -1,0 +1,185 @@
+"""What crosses the wire: typed requests and replies, and their form as arrays and scalars.
+
+A pair declares its messages as classes; their array fields carry symbolic shapes::
+
+    class Eigenpairs(Reply):
+        vectors: Annotated[FloatArray, Shape("N", "D_m")]
+        values: Annotated[FloatArray, Shape("D_m")]
+
+    class LocalEigenpairs(Request[Eigenpairs]):
+        n_components: Annotated[int, Field(ge=1)]
+
+A dimension whose name ends in ``_m`` may differ from client to client; every other name stands for one number in
+the whole round: in the request, in each reply and between the replies.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from fedkernel.errors import InputError, ProtocolError, explain
+
+VERSION = 1
+"""Version of the wire form; both ends must have the same."""
+
+Scalar = bool | bytes | float | int | str
+"""What Flower's NumPyClient carries beside arrays."""
+
+
+class Shape:
+    """Annotation of an array field: its dimensions by name, and its dtype.
+
+    Parameters
+    ----------
+    *dimensions : str
+        One name per axis; names ending in ``_m`` may differ between clients.
+    dtype : str
+        The one dtype allowed on the wire.
+    """
+
+    def __init__(self, *dimensions: str, dtype: str = "float64") -> None:
+        self.dimensions = dimensions
+        self.dtype = np.dtype(dtype)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Let pydantic check an array field with `check`."""
+        return core_schema.no_info_plain_validator_function(self.check)
+
+    def check(self, value: Any) -> npt.NDArray[Any] | None:
+        """Return ``value`` if it is an array as declared (or None, where the field has that default)."""
+        if value is None:
+            return None
+        wanted = f"must be a finite {self.dtype} array of shape ({', '.join(self.dimensions)})"
+        if not isinstance(value, np.ndarray):
+            raise ValueError(f"{wanted}, not {type(value).__name__}")
+        if value.dtype != self.dtype or value.ndim != len(self.dimensions):
+            raise ValueError(f"{wanted}, not {value.dtype} {value.shape}")
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            raise ValueError(f"{wanted}, but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite")
+        return value
+
+
+class Message(pydantic.BaseModel):
+    """Base of requests and replies: immutable, no unknown fields, arrays that agree with each other in shape."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+
+    @classmethod
+    def shapes(cls) -> dict[str, Shape]:
+        """Return the declared shape of each array field, in the order of the fields."""
+        found = {name: [m for m in field.metadata if isinstance(m, Shape)] for name, field in cls.model_fields.items()}
+        return {name: shapes[0] for name, shapes in found.items() if shapes}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the array fields that are set, by name."""
+        present = {name: getattr(self, name) for name in self.shapes()}
+        return {name: array for name, array in present.items() if array is not None}
+
+    def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return the size of every named dimension.
+
+        Parameters
+        ----------
+        known : mapping of str to int
+            Sizes that are settled already, for instance by the request.
+
+        Raises
+        ------
+        ValueError
+            If a name would stand for two sizes.
+        """
+        sizes = dict(known or {})
+        shapes = self.shapes()
+        for field, array in self.arrays().items():
+            for axis, (name, size) in enumerate(zip(shapes[field].dimensions, array.shape, strict=True)):
+                if sizes.setdefault(name, size) != size:
+                    raise ValueError(f"{field} has {size} entries along axis {axis}, but {name} = {sizes[name]}")
+        return sizes
+
+    @property
+    def floats(self) -> int:
+        """Numbers that the arrays carry: what the papers count as communication."""
+        return sum(array.size for array in self.arrays().values())
+
+    @pydantic.model_validator(mode="after")
+    def _arrays_agree(self) -> "Message":
+        self.dimensions()
+        return self
+
+
+class Reply(Message):
+    """What leaves a site. The docstring of every subclass says what it reveals."""
+
+
+ReplyT = TypeVar("ReplyT", bound=Reply)
+
+
+class Request(Message, Generic[ReplyT]):
+    """What may be asked of a site; generic in the reply that answers it."""
+
+    reply_type: ClassVar[type[Reply]] = Reply
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Remember which reply the subclass was declared with."""
+        arguments = [base.__pydantic_generic_metadata__["args"] for base in cls.__mro__ if issubclass(base, Message)]
+        replies = [args[0] for args in arguments if args and isinstance(args[0], type)]
+        if replies:
+            cls.reply_type = replies[0]
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Return the sizes that this request settles for its reply; a request with more to say overrides it."""
+        return {name: size for name, size in self.dimensions().items() if not name.endswith("_m")}
+
+    def check_reply(self, reply: ReplyT) -> None:
+        """Raise ValueError if the reply is not what was asked; a request with more to check overrides it."""
+        reply.dimensions(self.known_dimensions())
+
+
+class Done(Reply):
+    """Nothing but the fact that the request was carried out: reveals nothing."""
+
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+def encode(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Scalar]]:
+    """Turn a message into the positional arrays and flat scalars that a NumPyClient carries."""
+    arrays = message.arrays()
+    scalars: dict[str, Scalar] = {
+        "message": type(message).__name__,
+        "version": VERSION,
+        "arrays": ",".join(arrays),
+        "fields": message.model_dump_json(exclude=set(message.shapes())),
+    }
+    return list(arrays.values()), scalars
+
+
+def decode(kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Mapping[str, Any]) -> MessageT:
+    """Rebuild a message of the given kind and check everything about it.
+
+    Raises
+    ------
+    ProtocolError
+        One sentence on the first thing that is wrong: version, kind, missing, extra or malformed field.
+    """
+    version = scalars.get("version")
+    if version != VERSION:
+        raise ProtocolError(f"the message has wire version {version}, but this end speaks {VERSION}")
+    if scalars.get("message") != kind.__name__:
+        raise ProtocolError(f"expected {kind.__name__}, but the message is {scalars.get('message')!r}")
+    names = [name for name in str(scalars.get("arrays", "")).split(",") if name]
+    if len(names) != len(arrays):
+        raise ProtocolError(f"{kind.__name__} announces {len(names)} arrays, but {len(arrays)} came")
+    try:
+        fields = pydantic.TypeAdapter(dict[str, Any]).validate_json(str(scalars.get("fields", "")))
+        return kind.model_validate({**fields, **dict(zip(names, arrays, strict=True))})
+    except pydantic.ValidationError as error:
+        raise ProtocolError(f"{kind.__name__}: {explain(error)}") from None
+    except InputError as error:
+        raise ProtocolError(f"{kind.__name__}: {error}") from None

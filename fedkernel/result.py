@@ -1,0 +1,82 @@
+"""What a run hands back: the model, each site's own outputs, what it cost, how well it did."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.ledger import Ledger
+from fedkernel.models import KernelPCA, write_whole
+
+M = TypeVar("M")
+
+
+@dataclass
+class Result(Generic[M]):
+    """The outcome of one run.
+
+    Attributes
+    ----------
+    model : M
+        For instance a `fedkernel.models.KernelPCA`.
+    ledger : Ledger
+        ``rounds, floats_up, floats_down, bytes_up, bytes_down``, and the entries behind them.
+    history : list of dict
+        A row per round: number, phase, wall-clock seconds, clients, floats and bytes, the protocol's own figures.
+    outputs : dict of int to dict of str to ndarray
+        Named arrays per client that never left its site; here only because the sites are simulated.
+    metrics : dict of str to float
+    seconds : float
+        Wall-clock time of the run, joining included.
+    """
+
+    model: M
+    ledger: Ledger
+    history: list[dict[str, Any]]
+    outputs: dict[int, dict[str, npt.NDArray[Any]]] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{name} {total}" for name, total in self.ledger.totals().items())
+        figures = "".join(f", {name} {value:.3g}" for name, value in self.metrics.items())
+        return f"{type(self.model).__name__}: {told}, seconds {self.seconds:.3f}{figures}"
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``model.npz``, and last ``result.json``: a folder that has it is complete.
+
+        The sites' outputs are not written: each site stores its own.
+        """
+        folder = Path(folder)
+        if isinstance(self.model, KernelPCA):
+            self.model.save(folder / "model.npz")
+        account = {
+            "ledger": self.ledger.to_table(),
+            "history": self.history,
+            "metrics": self.metrics,
+            "seconds": self.seconds,
+        }
+        text = json.dumps(account).encode()
+        write_whole(folder / "result.json", lambda file: file.write(text))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> "Result[KernelPCA]":
+        """Read what `save` and the sites wrote into the run's folder."""
+        folder = Path(folder)
+        account = json.loads((folder / "result.json").read_text())
+        outputs = {}
+        for path in folder.glob("client-*.npz"):
+            with np.load(path, allow_pickle=False) as file:
+                outputs[int(path.stem.removeprefix("client-"))] = {name: file[name] for name in file.files}
+        return Result(
+            model=KernelPCA.load(folder / "model.npz"),
+            ledger=Ledger.from_table(account["ledger"]),
+            history=account["history"],
+            outputs=dict(sorted(outputs.items())),
+            metrics=account["metrics"],
+            seconds=account["seconds"],
+        )

@@ -1,0 +1,184 @@
+"""The Flower ClientApp that answers for a site, and where it finds the site's data and memory."""
+
+import logging
+import os
+import zipfile
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedkernel.client import KernelClient
+from fedkernel.data import DataSpec, PartitionSpec, load, split
+from fedkernel.errors import FedkernelError, InputError
+from fedkernel.job import Job
+from fedkernel.messages import VERSION
+from fedkernel.models import write_whole
+from fedkernel.threads import blas_threads
+
+log = logging.getLogger(__name__)
+
+REFUSED, FAILED = 101, 102
+"""Error codes of a client's reply: the request does not fit the site; the site's code broke."""
+
+NDArray = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a client app needs to know about the place it runs at.
+
+    Attributes
+    ----------
+    number : int
+        The client's number in the cohort.
+    X : ndarray of shape (n_m, d_m) or None
+        None: this node takes no part in the run.
+    new : ndarray of shape (n_new, d_m) or None
+    keep : callable
+        Stores named arrays on the site.
+    threads : int
+        BLAS threads for the client's computations.
+    """
+
+    number: int
+    X: npt.ArrayLike | None
+    new: npt.ArrayLike | None
+    keep: Callable[[dict[str, NDArray]], object]
+    threads: int = 1
+
+
+FindSite = Callable[[Context, Mapping[str, Any]], Site]
+
+
+class Memory(MutableMapping[str, NDArray]):
+    """A client's named arrays in Flower's context, where they survive rounds on every engine; one run's at a time."""
+
+    def __init__(self, context: Context, run: str) -> None:
+        state = context.state
+        if "run" not in state.config_records or state.config_records["run"]["id"] != run:
+            state["run"] = ConfigRecord({"id": run})
+            state["memory"] = ArrayRecord()
+        self._record = state.array_records["memory"]
+
+    def __getitem__(self, name: str) -> NDArray:
+        return self._record[name].numpy()
+
+    def __setitem__(self, name: str, value: NDArray) -> None:
+        self._record[name] = Array(np.ascontiguousarray(value))
+
+    def __delitem__(self, name: str) -> None:
+        del self._record[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._record)
+
+    def __len__(self) -> int:
+        return len(self._record)
+
+
+def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
+    """Build the ClientApp that answers for a site.
+
+    Parameters
+    ----------
+    clients : mapping of str to type
+        The client classes this site is willing to run, by class name: nothing else can be asked of it.
+    find_site : callable
+        Finds the site's data from Flower's context and a message's configuration.
+    """
+    app = ClientApp()
+
+    def client_for(message: Message, context: Context, site: Site) -> KernelClient:
+        config = message.content.config_records["config"]
+        pair = str(config["pair"])
+        if pair not in clients:
+            raise InputError(f"this site runs {', '.join(sorted(clients))}, but was asked for {pair!r}")
+        memory = Memory(context, str(config["run"]))
+        seed = int(str(config["seed"]))
+        return clients[pair](site.X, new=site.new, client=site.number, seed=seed, memory=memory)  # type: ignore[arg-type]
+
+    def answer(message: Message, context: Context, act: Callable[[Site], RecordDict]) -> Message:
+        try:
+            return Message(act(find_site(context, message.content.config_records["config"])), reply_to=message)
+        except FedkernelError as error:
+            return Message(Error(REFUSED, str(error)), reply_to=message)
+        except Exception as error:
+            # Whatever else goes wrong may quote data in its text: the coordinator learns the type, the site the rest.
+            log.exception("the client failed")
+            reason = f"{type(error).__name__} on the site, whose log has the details"
+            return Message(Error(FAILED, reason), reply_to=message)
+
+    @app.query()
+    def introduce(message: Message, context: Context) -> Message:
+        def act(site: Site) -> RecordDict:
+            if site.X is None:
+                told: dict[str, Any] = {"client": site.number, "rows": 0, "columns": 0, "new_rows": 0}
+                return RecordDict({"config": ConfigRecord({**told, "version": VERSION})})
+            return RecordDict({"config": ConfigRecord(client_for(message, context, site).get_properties({}))})
+
+        return answer(message, context, act)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        def act(site: Site) -> RecordDict:
+            config = message.content.config_records["config"]
+            arrays = message.content.array_records["arrays"].to_numpy_ndarrays()
+            client = client_for(message, context, site)
+            with blas_threads(site.threads):
+                replied, _, scalars = client.fit(arrays, dict(config))  # type: ignore[arg-type]
+            if client.outputs:
+                site.keep(client.outputs)
+            return RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord(scalars)})
+
+        return answer(message, context, act)
+
+    return app
+
+
+@lru_cache(maxsize=4)
+def _shards(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[NDArray]:
+    # Cached, since a simulated site is built anew for every message, and its process serves several sites.
+    return list(split(partition, load(data), clients=clients, seed=seed).shards)
+
+
+def read_shard(path: str | os.PathLike[str]) -> tuple[NDArray, NDArray | None]:
+    """Read one site's table from a .npy file, or from an .npz file with ``X`` and maybe ``new``."""
+    try:
+        read = np.load(path, allow_pickle=False)
+        if isinstance(read, np.ndarray):
+            return read, None
+        with read as file:
+            return file["X"], file["new"] if "new" in file.files else None
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} must be a .npy table or an .npz file with an array X ({error})") from None
+
+
+def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
+    """Find the part that a simulated site holds in a run of the job that stands in Flower's run configuration."""
+    job = Job.from_json(str(context.run_config["job"]))
+    run = job.run(str(config["run"]))
+    number = int(context.node_config["partition-id"])
+    clients = run.clients or int(context.node_config["num-partitions"])
+    folder = None if job.out is None else Path(job.out) / run.id
+
+    def keep(outputs: dict[str, NDArray]) -> None:
+        if folder is not None:
+            path = folder / f"client-{number}.npz"
+            write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs))
+
+    X, new = None, None
+    if number < clients:
+        if run.shards is not None:
+            X, new = read_shard(run.shards[number])
+        elif run.data is not None and run.partition is not None:
+            X = _shards(run.data, run.partition, clients, run.seed)[number]
+    return Site(number, X, new, keep, job.threads)

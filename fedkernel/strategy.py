@@ -1,0 +1,365 @@
+"""The coordinator's side of a pair: a Flower Strategy whose rounds a protocol decides."""
+
+import dataclasses
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result as FlowerResult
+from flwr.serverapp.strategy import Strategy
+
+from fedkernel.client import KernelClient
+from fedkernel.data import check_matrix
+from fedkernel.engines import ENGINES, local
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.job import Job, RunSpec
+from fedkernel.linalg import FloatArray
+from fedkernel.protocol import Account, Conversation, Member, Protocol, RunSettings, join
+from fedkernel.result import Result
+from fedkernel.site import Site, client_app
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M")
+T = TypeVar("T")
+
+
+class KernelStrategy(Strategy, ABC, Generic[M]):
+    """Base of all strategies; a subclass declares its client and partition and writes `protocol`.
+
+    It is a Flower Strategy: `configure_train` sends the protocol's pending round, `aggregate_train` feeds the replies
+    in, and `start` loops until the protocol returns, however many rounds that takes. Flower's train configuration
+    carries what belongs to a run rather than to the method: ``run``, ``seed``, ``clients`` and ``deadline``.
+
+    Attributes
+    ----------
+    client : type
+        The `KernelClient` this strategy is paired with.
+    partition : {"vertical", "horizontal"}
+        Whether sites hold columns of the same rows, or rows with the same columns.
+    on_missing : {"fail", "continue"}
+        What a client that fails or keeps silent means: the run fails with one cause named; or it goes on, for good,
+        with the clients that are left.
+    """
+
+    client: ClassVar[type[KernelClient]]
+    partition: ClassVar[Literal["vertical", "horizontal"]]
+    on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
+
+    _settings: RunSettings
+    _account: Account
+    _cohort: list[Member]
+    _conversation: Conversation[M]
+    _evaluation: Conversation[dict[str, float]] | None
+
+    @abstractmethod
+    def protocol(self) -> Protocol[M]:
+        """Return the method as a generator of rounds whose result is the model."""
+
+    def evaluation(self, model: M) -> Protocol[dict[str, float]] | None:
+        """Return a protocol that measures the model on the clients' data, where the method has such a measure."""
+        return None
+
+    def check_cohort(self, cohort: Sequence[Member]) -> None:
+        """Raise InputError if the clients' tables cannot be used together; a subclass adds what its fields demand."""
+        axis: Literal["rows", "columns"] = "rows" if self.partition == "vertical" else "columns"
+        first = cohort[0]
+        for member in cohort[1:]:
+            if getattr(member, axis) != getattr(first, axis):
+                raise InputError(
+                    f"client {member.client} has {getattr(member, axis)} {axis}, but client {first.client} has "
+                    f"{getattr(first, axis)}: with a {self.partition} partition all must have the same {axis}"
+                )
+
+    # Flower's Strategy: the methods that its loop (or ours) calls.
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of the protocol's pending round; round 1 joins the clients first; none when it is done.
+
+        Parameters
+        ----------
+        server_round : int
+            1 begins a new run.
+        arrays : ArrayRecord
+            Not used: these methods start from the clients' data, not from a model.
+        config : ConfigRecord
+            May hold ``run``, ``seed``, ``clients`` and ``deadline``.
+        grid : Grid
+        """
+        if server_round == 1:
+            known = {field.name: config[field.name] for field in dataclasses.fields(RunSettings) if field.name in config}
+            self._settings = RunSettings(**known)  # type: ignore[arg-type]
+            self._account = Account()
+            self._evaluation = None
+            self._cohort = join(grid, self._settings, self.client.__name__, self._account)
+            self.check_cohort(self._cohort)
+            self._conversation = self._converse(self.protocol())
+        return [] if self._conversation.done else self._conversation.messages()
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Hand the replies to the protocol.
+
+        Returns
+        -------
+        arrays : ArrayRecord or None
+            The model's arrays by name, once the protocol is done.
+        metrics : MetricRecord
+            What the round cost.
+
+        Raises
+        ------
+        ProtocolError
+            If a client failed, kept silent or answered something else than what was asked.
+        """
+        self._conversation.receive(replies)
+        costs = self._account.ledger.of_round(self._account.ledger.rounds).totals()
+        arrays = _arrays_of(self._conversation.value) if self._conversation.done else None
+        return arrays, MetricRecord({name: total for name, total in costs.items() if name != "rounds"})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages that measure the finished model on the clients, where the method has such a measure."""
+        if not self._conversation.done or self._evaluation is not None:
+            return []
+        protocol = self.evaluation(self._conversation.value)
+        if protocol is None:
+            return []
+        self._evaluation = self._converse(protocol)
+        return [] if self._evaluation.done else self._evaluation.messages()
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Return the measures once the clients have answered; None where nothing was asked."""
+        if self._evaluation is None or self._evaluation.done:
+            return None
+        self._evaluation.receive(replies)
+        if not self._evaluation.done:
+            raise ProtocolError(f"{type(self).__name__}: an evaluation takes one round")
+        return MetricRecord(dict(self._evaluation.value))
+
+    def summary(self) -> None:
+        """Log the strategy and its hyper-parameters."""
+        log.info("%r with %s on a %s partition", self, self.client.__name__, self.partition)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = 0,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> FlowerResult:
+        """Run the protocol to its end over a grid.
+
+        Parameters
+        ----------
+        grid : flwr.serverapp.Grid
+        initial_arrays, num_rounds
+            Not used: the protocol decides what it starts from and how many rounds it takes.
+        timeout : float
+            Seconds that each round may take.
+        train_config : ConfigRecord, optional
+            ``run``, ``seed`` and ``clients``.
+        evaluate_config : ConfigRecord, optional
+            If given, the finished model is measured on the clients by one more round (see `evaluation`).
+        evaluate_fn : callable, optional
+            Called once, with the number of rounds and the finished model's arrays.
+        """
+        self.summary()
+        outcome = FlowerResult()
+        config = ConfigRecord({**(train_config or {}), "deadline": float(timeout)})
+        arrays, number = initial_arrays or ArrayRecord(), 0
+        while messages := list(self.configure_train(number + 1, arrays, config, grid)):
+            number += 1
+            finished, metrics = self.aggregate_train(number, grid.send_and_receive(messages, timeout=timeout))
+            arrays = finished or arrays
+            if metrics is not None:
+                outcome.train_metrics_clientapp[number] = metrics
+        outcome.arrays = arrays
+        if evaluate_config is not None:
+            asked = list(self.configure_evaluate(number, arrays, evaluate_config, grid))
+            measured = self.aggregate_evaluate(number, grid.send_and_receive(asked, timeout=timeout) if asked else [])
+            if measured is not None:
+                outcome.evaluate_metrics_clientapp[number] = measured
+        if evaluate_fn is not None and (judged := evaluate_fn(number, arrays)) is not None:
+            outcome.evaluate_metrics_serverapp[number] = judged
+        return outcome
+
+    def _converse(self, protocol: Protocol[T]) -> Conversation[T]:
+        return Conversation(
+            protocol,
+            name=type(self).__name__,
+            pair=self.client.__name__,
+            cohort=self._cohort,
+            settings=self._settings,
+            account=self._account,
+            go_on=self.on_missing == "continue",
+        )
+
+    # The users' ways in.
+
+    def run(self, grid: Grid, settings: RunSettings | None = None, *, evaluate: bool = False) -> Result[M]:
+        """Run the protocol over a grid and return the model together with what it cost.
+
+        Parameters
+        ----------
+        grid : flwr.serverapp.Grid
+        settings : RunSettings, optional
+        evaluate : bool
+            Measure the model on the clients by one more round, where the method has such a measure.
+        """
+        began = time.perf_counter()
+        settings = settings or RunSettings()
+        config = ConfigRecord({name: value for name, value in vars(settings).items() if value is not None})
+        measured = ConfigRecord() if evaluate else None
+        outcome = self.start(grid, timeout=settings.deadline, train_config=config, evaluate_config=measured)
+        metrics = {str(k): float(v) for r in outcome.evaluate_metrics_clientapp.values() for k, v in r.items()}  # type: ignore[arg-type]
+        return Result(
+            model=self._conversation.value,
+            ledger=self._account.ledger,
+            history=self._account.history,
+            metrics=metrics,
+            seconds=time.perf_counter() - began,
+        )
+
+    def fit(
+        self,
+        shards: Sequence[npt.ArrayLike],
+        *,
+        engine: str = "local",
+        seed: int = 0,
+        deadline: float = 3600.0,
+        evaluate: bool = False,
+        reference: M | None = None,
+    ) -> Result[M]:
+        """Run the pair on simulated sites.
+
+        Parameters
+        ----------
+        shards : sequence of array-like
+            One table per client: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one.
+        engine : {"local", "ray"}
+            This process, or Flower's simulation.
+        seed : int
+            Everything random derives from it.
+        deadline : float
+            Seconds that a round may take.
+        evaluate : bool
+            Measure the model on the clients by one more round, where the method has such a measure.
+        reference : optional
+            The exact answer (for instance ``self.central(shards)``); the result's metrics then tell how far off it is.
+
+        Raises
+        ------
+        InputError
+            If the shards or the hyper-parameters do not fit each other.
+        ProtocolError
+            If a client fails or does not answer in time.
+        """
+        tables = _check_tables(shards, "shards")
+        settings = RunSettings(seed=seed, clients=len(tables), deadline=deadline)
+        if engine == "local":
+            result = self._in_process(tables, None, lambda grid: self.run(grid, settings, evaluate=evaluate))
+        elif engine in ENGINES:
+            result = self._through_files(tables, engine, settings)
+        else:
+            raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
+        if reference is not None:
+            result.metrics.update(self.compare(result.model, reference, tables))
+        return result
+
+    def central(self, shards: Sequence[FloatArray]) -> M:
+        """Return what the method would find if all shards were in one place."""
+        raise NotImplementedError(f"{type(self).__name__} has no central counterpart")
+
+    def compare(self, model: M, reference: M, shards: Sequence[FloatArray]) -> dict[str, float]:
+        """Return how far a model is from the reference, and the paper's bound on that where there is one."""
+        raise NotImplementedError(f"{type(self).__name__} has no comparison with a reference")
+
+    def converse_in_process(
+        self,
+        protocol: Protocol[T],
+        shards: Sequence[FloatArray],
+        new_shards: Sequence[FloatArray] | None,
+        settings: RunSettings,
+    ) -> T:
+        """Run one more protocol of this strategy on simulated sites, which may hold new rows, and return its result."""
+        tables = _check_tables(shards, "shards")
+        new = None if new_shards is None else _check_tables(new_shards, "new_shards")
+        if new is not None and [table.shape[1] for table in new] != [table.shape[1] for table in tables]:
+            raise InputError(
+                f"new_shards have {[table.shape[1] for table in new]} columns, but must have those of the shards, "
+                f"{[table.shape[1] for table in tables]}"
+            )
+
+        def act(grid: Grid) -> T:
+            self._settings, self._account = settings, Account()
+            self._cohort = join(grid, settings, self.client.__name__, self._account)
+            self.check_cohort(self._cohort)
+            conversation = self._converse(protocol)
+            while not conversation.done:
+                conversation.receive(grid.send_and_receive(conversation.messages(), timeout=settings.deadline))
+            return conversation.value
+
+        return self._in_process(tables, new, act)
+
+    def _in_process(
+        self, tables: list[FloatArray], new: list[FloatArray] | None, act: Callable[[Grid], T]
+    ) -> T:
+        outputs: dict[int, dict[str, npt.NDArray[Any]]] = {number: {} for number in range(len(tables))}
+
+        def find_site(context: Any, config: Any) -> Site:
+            number = int(context.node_config["partition-id"])
+            return Site(number, tables[number], None if new is None else new[number], outputs[number].update)
+
+        app = client_app({self.client.__name__: self.client}, find_site)
+        with local.LocalGrid(app, clients=len(tables)) as grid:
+            done = act(grid)
+        if isinstance(done, Result):
+            done.outputs = outputs
+        return done
+
+    def _through_files(self, tables: list[FloatArray], engine: str, settings: RunSettings) -> Result[Any]:
+        parameters = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
+        with TemporaryDirectory(prefix="fedkernel-") as folder:
+            files = [str(Path(folder) / f"client-{number}.npy") for number in range(len(tables))]
+            for file, table in zip(files, tables, strict=True):
+                np.save(file, table, allow_pickle=False)
+            run = RunSpec(
+                id="run",
+                strategy=type(self).__name__,
+                parameters=parameters,
+                seed=settings.seed,
+                shards=files,
+                clients=len(tables),
+            )
+            job = Job(runs=[run], out=str(Path(folder) / "out"), deadline=settings.deadline)
+            for _ in ENGINES[engine](job):
+                pass
+            return Result.load(Path(folder) / "out" / "run")
+
+
+def _check_tables(tables: Sequence[npt.ArrayLike], what: str) -> list[FloatArray]:
+    checked = [check_matrix(table, f"{what}[{number}]") for number, table in enumerate(tables)]
+    if not checked:
+        raise InputError(f"{what} is empty, but at least one client is needed")
+    return checked
+
+
+def _arrays_of(model: Any) -> ArrayRecord:
+    fields = vars(model) if hasattr(model, "__dict__") else {"value": np.asarray(model)}
+    return ArrayRecord({name: Array(value) for name, value in fields.items() if isinstance(value, np.ndarray)})

@@ -1,0 +1,12 @@
+"""What the coordinator runs: one file per paper."""
+
+from typing import Any
+
+from fedkernel.strategy import KernelStrategy
+from strategies.dkpca import DKPCA
+from strategies.vfedpca import VFedAKPCA, VFedPCA
+
+__all__ = ["DKPCA", "VFedAKPCA", "VFedPCA"]
+
+REGISTRY: dict[str, type[KernelStrategy[Any]]] = {name: globals()[name] for name in __all__}
+"""All strategies by name."""

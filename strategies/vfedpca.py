@@ -1,0 +1,238 @@
+"""VFedPCA and VFedAKPCA: iterative PCA and kernel PCA of vertically partitioned data, with a coordinator.
+
+Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
+Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 to 4, equations 10 and 13 to 15.
+
+Where this departs from the paper:
+
+* Signs of eigenvectors are arbitrary, and a mean of vectors with arbitrary signs cancels: each is aligned with that of
+  the client with the largest eigenvalue before merging, and the merged vector has unit norm.
+* Columns are centred by default, as PCA has it; the authors' code centres rows (``center="rows"``).
+* ``merge="exact"``: one message of the same size per round, and the true eigenvectors.
+* More than one component: local orthogonal iteration, component-wise merge, orthonormalisation.
+* Equation 14 is applied to the kernel matrix ``X X^T`` rather than to X, which carries it over to kernels.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from clients.vfedpca import Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, VFedPCAClient
+from fedkernel.errors import InputError, value_object
+from fedkernel.kernels import RBF, Kernel, Linear
+from fedkernel.krylov import block_krylov
+from fedkernel.linalg import (
+    FloatArray,
+    align_signs,
+    center_gram,
+    fix_signs,
+    leading_eigenpairs,
+    leading_eigenpairs_of_factor,
+    orthonormal_basis,
+)
+from fedkernel.metrics import compare_kernel_pca
+from fedkernel.models import KernelPCA
+from fedkernel.protocol import Member, Protocol, to_all
+from fedkernel.strategy import KernelStrategy
+
+DEFAULT_ROUNDS = 10
+MOST_ROUNDS = 1000
+
+
+@value_object()
+class VFedPCA(KernelStrategy[KernelPCA]):
+    """Clients upload local leading vectors, the coordinator merges them and sends the merged ones back, T times.
+
+    Parameters
+    ----------
+    n_components : int
+        k, at most N.
+    merge : {"eigenvalue", "average", "exact"}
+        "eigenvalue": weights proportional to the clients' eigenvalues (equation 13); "average": equal weights
+        (VFedAvgPCA); "exact": clients multiply their matrix with a block of vectors and the coordinator adds the
+        products up: block Lanczos on the pooled matrix, which converges to the pooled PCA's subspace.
+    local_iterations : int
+        l, power iterations of a client per round. In the exact method, those of its first round.
+    rounds : int, optional
+        T; by default 10, and with ``merge="exact"`` as many as ``tol`` takes (at most 1000).
+    update : {"inplace", "original"}
+        "inplace": equation 14 as it stands, after which the local matrix has rank k and nothing moves any more;
+        "original": equation 14 on the untouched table in every round.
+    warm_start : bool
+        Start the local iterations at the merged vectors instead of random ones (algorithm 3).
+    weight_scaling : bool
+        Raise the weights of the half of clients with the largest eigenvalues and lower the others (equation 15).
+    center : {"columns", "rows", "none"}
+        What is subtracted from a client's table: column means (PCA), or each row's mean over the client's columns.
+    tol : float
+        For "exact": the estimated sine of the largest angle to the true subspace at which it stops.
+
+    Notes
+    -----
+    Costs, with M clients, for the paper's merges: T + 1 rounds (the last hands the result over); up T M k (N + 1)
+    floats, down T M k N. Exact: one round of k (N + 1) up, then R of k N up and down each, then the last. Memory: a
+    client O(N (d_m + k)), the coordinator O(M N k), exact O(R N k).
+
+    The model's eigenvalues are those of the pooled ``X X^T`` with "exact"; with the paper's merges they are the
+    clients' first eigenvalues of ``X_m X_m^T / d_m``, merged with the same weights, since nothing else is sent.
+    """
+
+    n_components: Annotated[int, Field(ge=1)] = 1
+    merge: Literal["eigenvalue", "average", "exact"] = "eigenvalue"
+    local_iterations: Annotated[int, Field(ge=1)] = 10
+    rounds: Annotated[int, Field(ge=1)] | None = None
+    update: Literal["inplace", "original"] = "inplace"
+    warm_start: bool = False
+    weight_scaling: bool = False
+    center: Literal["columns", "rows", "none"] = "columns"
+    tol: Annotated[float, Field(gt=0, lt=1)] = 1e-8
+
+    client: ClassVar = VFedPCAClient
+    partition: ClassVar[Literal["vertical"]] = "vertical"
+
+    def _local_kernel(self) -> Kernel | None:
+        return None
+
+    def check_cohort(self, cohort: Sequence[Member]) -> None:
+        """Check also that there are enough rows."""
+        super().check_cohort(cohort)
+        if self.n_components > cohort[0].rows:
+            raise InputError(
+                f"n_components = {self.n_components}, but must be at most the number of rows, {cohort[0].rows}"
+            )
+
+    def protocol(self) -> Protocol[KernelPCA]:
+        """Algorithm 2, or the exact iteration."""
+        model = yield from self._exact() if self.merge == "exact" else self._merging()
+        # The last broadcast: clients compute their projected features, which stay with them
+        yield from to_all(Finish(kernel=self._local_kernel(), center=self.center, directions=model.eigenvectors_))
+        return model
+
+    def _merging(self) -> Protocol[KernelPCA]:
+        merged: list[FloatArray] = []
+        eigenvalues: FloatArray | None = None
+        for _ in range(self.rounds or DEFAULT_ROUNDS):
+            # Local training: update by the last merged vectors, then power iteration
+            uploads = yield from to_all(self._power_iteration(merged[-1] if merged else None))
+            # Model integration: weights from the eigenvalues, aligned signs, weighted mean
+            weights = self._weights(np.array([upload.values for upload in uploads]))
+            if eigenvalues is None:
+                eigenvalues = sum_in_order([w * up.values for w, up in zip(weights, uploads, strict=True)])
+            merged.append(self._merge(uploads, weights))
+        if eigenvalues is None:
+            raise AssertionError("there is at least one round")
+        return KernelPCA(eigenvalues, merged[-1], self._local_kernel() or Linear(), iterates_=np.array(merged))
+
+    def _power_iteration(self, directions: FloatArray | None) -> PowerIteration:
+        return PowerIteration(
+            kernel=self._local_kernel(),
+            center=self.center,
+            n_components=self.n_components,
+            iterations=self.local_iterations,
+            update=self.update,
+            warm_start=self.warm_start,
+            directions=directions,
+        )
+
+    def _weights(self, eigenvalues: FloatArray) -> FloatArray:
+        """Return the clients' weights (M, k) for local eigenvalues (M, k): equations 13 and 15."""
+        # A sigmoid kernel is indefinite, and power iteration finds the eigenvalue of largest magnitude.
+        sizes = np.abs(eigenvalues)
+        total = sizes.sum(axis=0)
+        clients = len(sizes)
+        equal = np.full_like(sizes, 1 / clients)
+        weights = equal if self.merge == "average" else np.where(total > 0, sizes / np.where(total > 0, total, 1), equal)
+        if self.weight_scaling:
+            rank = np.argsort(np.argsort(-sizes, axis=0, kind="stable"), axis=0)
+            eta = weights.sum(axis=0) / clients
+            weights = weights * np.where(rank < (clients + 1) // 2, 1 + eta, 1 - eta)
+        return weights
+
+    def _merge(self, uploads: Sequence[LeadingVectors], weights: FloatArray) -> FloatArray:
+        """Return the merged vectors (N, k): signs as those of the client with the largest eigenvalue, unit norm."""
+        first = uploads[int(np.argmax([abs(upload.values[0]) for upload in uploads]))].vectors
+        total = sum_in_order([align_signs(up.vectors, first) * w for up, w in zip(uploads, weights, strict=True)])
+        return fix_signs(orthonormal_basis(total))
+
+    def _exact(self) -> Protocol[KernelPCA]:
+        # A start that costs one round and is close already: the paper's first merge
+        uploads = yield from to_all(self._power_iteration(None))
+        start = self._merge(uploads, self._weights(np.array([upload.values for upload in uploads])))
+        # Block Lanczos on the sum of the clients' matrices: one product per round
+        iteration = block_krylov(start, self.n_components, tol=self.tol, max_steps=self.rounds or MOST_ROUNDS)
+        block = next(iteration)
+        while True:
+            ask = Multiply(kernel=self._local_kernel(), center=self.center, block=block)
+            replies = yield from to_all(ask)
+            try:
+                block = iteration.send(sum_in_order([reply.product for reply in replies]))
+            except StopIteration as stop:
+                values, vectors = stop.value
+                return KernelPCA(values, vectors, self._local_kernel() or Linear())
+
+    def evaluation(self, model: KernelPCA) -> Protocol[dict[str, float]]:
+        """Return the share of the clients' total variance that the components keep: k + 1 floats from each client."""
+        return self._explained_variance(model)
+
+    def _explained_variance(self, model: KernelPCA) -> Protocol[dict[str, float]]:
+        ask = MeasureVariance(kernel=self._local_kernel(), center=self.center, directions=model.eigenvectors_)
+        replies = yield from to_all(ask)
+        captured = sum(float(reply.captured.sum()) for reply in replies)
+        total = sum(float(reply.total[0]) for reply in replies)
+        return {"explained_variance_ratio": captured / total if total > 0 else 0.0}
+
+    def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
+        """Return PCA of all columns in one place, centred as the clients centre theirs."""
+        X = np.hstack([self._centred(shard) for shard in shards])
+        pairs = leading_eigenpairs_of_factor(X, self.n_components)
+        return KernelPCA(pairs.values, pairs.vectors, Linear())
+
+    def _centred(self, X: FloatArray) -> FloatArray:
+        if self.center == "none":
+            return X
+        return X - X.mean(axis=0 if self.center == "columns" else 1, keepdims=True)
+
+    def compare(self, model: KernelPCA, reference: KernelPCA, shards: Sequence[FloatArray]) -> dict[str, float]:
+        """Return the errors of the eigenvectors against a reference."""
+        return compare_kernel_pca(model, reference)
+
+
+@value_object()
+class VFedAKPCA(VFedPCA):
+    """VFedPCA on each client's own kernel matrix; the projected features are ``U^T X_m`` (equation 10).
+
+    Parameters are those of `VFedPCA` and
+
+    kernel : Kernel
+        Applied to each client's columns; ``gamma`` None means 1 / d_m, which scales with the client's columns.
+
+    Notes
+    -----
+    ``center="columns"`` centres in feature space, ``"rows"`` the table. With ``merge="exact"`` the result is exact for
+    the sum of the clients' kernels, a kernel of its own, and not for the kernel of the pooled columns, whose matrix is
+    no sum over clients: DKPCA is the method for that.
+    """
+
+    kernel: Kernel = RBF()
+
+    def _local_kernel(self) -> Kernel | None:
+        return self.kernel
+
+    def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
+        """Return AKPCA, kernel PCA of all columns in one place."""
+        X = np.hstack([shard if self.center == "columns" else self._centred(shard) for shard in shards])
+        K = self.kernel.gram(X)
+        if self.center == "columns":
+            center_gram(K)
+        pairs = leading_eigenpairs(K, self.n_components, overwrite=True)
+        return KernelPCA(pairs.values, pairs.vectors, self.kernel)
+
+
+def sum_in_order(terms: Sequence[FloatArray]) -> FloatArray:
+    """Add arrays up in their order, so that the last bits are always the same."""
+    total = terms[0].copy()
+    for term in terms[1:]:
+        total += term
+    return total

@@ -1,0 +1,8 @@
+"""What all tests share."""
+
+import os
+
+# Two test processes on two cores: a second BLAS thread in each would only spin.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+os.environ.setdefault("MPLBACKEND", "Agg")

@@ -1,0 +1,466 @@
+"""Named data: every source gives the same kind of table, and every mistake one sentence that says what is allowed."""
+
+import os
+from urllib.error import HTTPError, URLError
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+import sklearn.datasets
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from scipy import sparse
+from sklearn.utils import Bunch
+
+from fedkernel.data import DataSpec, available, check_matrix, load
+from fedkernel.data.generated import GENERATED
+from fedkernel.data.sources import BUNDLED, FETCHED
+from fedkernel.errors import InputError
+
+SPECS = TypeAdapter(DataSpec)
+REAL_FOLDER = os.environ.get("FEDKERNEL_DATA")
+tables = hnp.arrays(
+    np.float64, st.tuples(st.integers(1, 8), st.integers(1, 6)), elements=st.floats(-1e6, 1e6, allow_subnormal=False)
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Neither the real folder nor scikit-learn's cache has a say, except where a test asks for it."""
+    monkeypatch.setenv("FEDKERNEL_DATA", str(tmp_path))
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def patch_fetcher(monkeypatch, name, result):
+    """Replace a scikit-learn fetcher by one that raises or returns `result`; what it was called with is returned."""
+    calls = []
+
+    def fetch(*, n_retries=3, delay=1.0, **options):
+        calls.append({"n_retries": n_retries, "delay": delay, **options})
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(sklearn.datasets, f"fetch_{name}", fetch)
+    return calls
+
+
+# --- every source gives a table --------------------------------------------------------------------------------------
+
+
+def test_bundled_names_are_all_tables_that_scikit_learn_bundles():
+    loaders = {name.removeprefix("load_") for name in sklearn.datasets.__all__ if name.startswith("load_")}
+    no_tables = {"files", "svmlight_file", "svmlight_files", "sample_image", "sample_images"}
+    assert set(BUNDLED) == loaders - no_tables
+
+
+@pytest.mark.parametrize("name", [*BUNDLED, *GENERATED])
+def test_sets_that_need_nothing(name):
+    data = load(name)
+    assert data.X.dtype == np.float64
+    assert data.X.flags.c_contiguous
+    assert np.isfinite(data.X).all()
+    assert data.y is None or data.y.shape == data.X.shape[:1]
+    assert len(set(data.columns)) == data.X.shape[1]
+    assert (data.name, bool(data.source)) == (name, True)
+    assert {line.name: line.shape for line in available()}[name] == data.X.shape
+
+
+def test_bundled_values_are_those_of_scikit_learn():
+    data, bunch = load("wine"), sklearn.datasets.load_wine()
+    np.testing.assert_array_equal(data.X, bunch.data)
+    np.testing.assert_array_equal(data.y, bunch.target)
+    assert data.columns == tuple(bunch.feature_names)
+    assert load("linnerud").y is None
+
+
+@pytest.mark.parametrize(
+    ("name", "spectrum"),
+    [
+        ("geometric", [5000 * 0.75**i for i in range(50)]),
+        ("plateau", [5000.0] * 10 + [2500.0] + [50.0] * 39),
+    ],
+)
+@pytest.mark.parametrize(("n", "d"), [(60, 80), (90, 20)])
+def test_generated_spectrum(name, spectrum, n, d):
+    X = load(DataSpec(name, options={"n": n, "d": d})).X
+    assert X.shape == (n, d)
+    expected = np.zeros(min(n, d))
+    expected[:50] = spectrum[: min(n, d)]
+    np.testing.assert_allclose(np.linalg.svd(X, compute_uv=False) ** 2, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_sets_depend_on_their_seed_alone(name):
+    def made(spec_seed, **options):
+        return load(DataSpec(name, seed=spec_seed, options={"n": 20, **options})).X
+
+    np.testing.assert_array_equal(made(3), made(3))
+    np.testing.assert_array_equal(made(3), made(8, seed=3))
+    assert not np.array_equal(made(3), made(4))
+
+
+def test_generated_options_reach_the_generator():
+    data = load(DataSpec("blobs", options={"n": 40, "d": 7, "centers": 4, "spread": 1e-6}))
+    assert data.X.shape == (40, 7)
+    assert sorted(set(data.y)) == [0, 1, 2, 3]
+    assert max(np.ptp(data.X[data.y == label], axis=0).max() for label in range(4)) < 1e-4
+    circles = load(DataSpec("circles", options={"noise": 0, "factor": 0.25}))
+    np.testing.assert_allclose(np.linalg.norm(circles.X, axis=1), np.where(circles.y == 1, 0.25, 1.0))
+
+
+# --- rows and scales -------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_a_seeded_subset_in_the_original_order():
+    whole, part = load("diabetes"), load(DataSpec("diabetes", rows=50, seed=1))
+    where = [int(np.flatnonzero((row == whole.X).all(axis=1))[0]) for row in part.X]
+    assert where == sorted(set(where))
+    np.testing.assert_array_equal(whole.y[where], part.y)
+    np.testing.assert_array_equal(part.X, load(DataSpec("diabetes", rows=50, seed=1)).X)
+    assert not np.array_equal(part.X, load(DataSpec("diabetes", rows=50, seed=2)).X)
+
+
+@pytest.mark.parametrize("classes", [(0, 3, 8), ("0", "3", "8")])
+def test_classes_keep_the_rows_with_these_labels(classes):
+    whole, part = load("digits"), load(DataSpec("digits", classes=classes))
+    np.testing.assert_array_equal(part.X, whole.X[np.isin(whole.y, [0, 3, 8])])
+    assert set(part.y) == {0, 3, 8}
+    assert set(load(DataSpec("digits", classes=classes, rows=100)).y) <= {0, 3, 8}
+
+
+def test_classes_of_labels_that_are_text_or_whole_floats(folder):
+    np.savez(folder / "text.npz", X=np.eye(3), y=np.array(["a", "b", "a"]))
+    np.savez(folder / "floats.npz", X=np.eye(3), y=np.array([1.0, 2.0, 1.0]))
+    np.testing.assert_array_equal(load(DataSpec("text", classes=["a"])).X, np.eye(3)[[0, 2]])
+    np.testing.assert_array_equal(load(DataSpec("floats", classes=[1])).X, np.eye(3)[[0, 2]])
+
+
+@given(X=tables)
+def test_scales(X, tmp_path_factory):
+    path = tmp_path_factory.mktemp("scales") / "any.npz"
+    np.savez(path, X=np.column_stack([X, np.full(len(X), 0.1)]))  # one column is constant for sure
+    scaled = {scale: load(DataSpec(f"npz:{path}", scale=scale)).X for scale in ("standard", "minmax", "center")}
+    rows = load(DataSpec(f"npz:{path}", scale="unit-norm")).X
+    size = np.abs(X).max() + 1
+    for Z in scaled.values():
+        assert (Z[:, -1] == 0).all()
+    wide = np.ptp(X, axis=0) > 1e-6 * size
+    standard, minmax, center = (Z[:, :-1] for Z in scaled.values())
+    np.testing.assert_allclose(center, X - X.mean(axis=0), atol=1e-12 * size)
+    np.testing.assert_allclose(
+        standard[:, wide], ((X - X.mean(axis=0)) / X.std(axis=0).clip(1e-300))[:, wide], atol=1e-6
+    )
+    np.testing.assert_allclose(minmax[:, wide].min(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(minmax[:, wide].max(axis=0), 1, atol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1)
+
+
+def test_unit_norm_leaves_rows_of_zeros(folder):
+    np.savez(folder / "zeros.npz", X=[[0.0, 0.0], [3.0, 4.0]])
+    np.testing.assert_allclose(load(DataSpec("zeros", scale="unit-norm")).X, [[0, 0], [0.6, 0.8]])
+
+
+def test_values_are_scaled_after_rows_are_chosen():
+    X = load(DataSpec("wine", classes=(0,), rows=20, scale="standard")).X
+    np.testing.assert_allclose(X.mean(axis=0), 0, atol=1e-12)
+
+
+# --- specifications --------------------------------------------------------------------------------------------------
+
+any_spec = st.one_of(
+    st.builds(
+        DataSpec,
+        name=st.text(max_size=12).filter(lambda name: name not in GENERATED),
+        scale=st.sampled_from(["none", "standard", "minmax", "center", "unit-norm"]),
+        rows=st.none() | st.integers(1, 10**6),
+        classes=st.none() | st.lists(st.integers(-5, 5) | st.text(max_size=3), min_size=1).map(tuple),
+        seed=st.integers(0, 2**32),
+    ),
+    st.builds(
+        DataSpec,
+        name=st.sampled_from(["geometric", "plateau", "blobs"]),
+        options=st.fixed_dictionaries({}, optional={"n": st.integers(1, 9), "d": st.integers(1, 9)}),
+    ),
+)
+
+
+@given(spec=any_spec)
+def test_specs_go_through_json_and_serve_as_keys(spec):
+    again = SPECS.validate_json(SPECS.dump_json(spec))
+    assert again == spec
+    assert {spec: "found"}[again] == "found"
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ({}, "name is required"),
+        ({"name": "iris", "scale": "log"}, "scale = 'log': input should be 'none', 'standard'"),
+        ({"name": "iris", "rows": 0}, "rows = 0: input should be greater than 0"),
+        ({"name": "iris", "classes": []}, "at least 1 item"),
+        ({"name": "iris", "seed": -1}, "seed = -1"),
+        ({"name": "iris", "sede": 1}, "sede is not a known name here"),
+        ({"name": "iris", "options": {"n": 5}}, "only generated sets have any (geometric, plateau, blobs"),
+        ({"name": "blobs", "options": {"size": 5}}, "Blobs: size is not a known name here (allowed: n, d, centers"),
+        ({"name": "blobs", "options": {"n": 0}}, "Blobs: n = 0: input should be greater than 0"),
+        ({"name": "circles", "options": {"factor": 1}}, "factor = 1: input should be less than 1"),
+    ],
+)
+def test_invalid_specs(table, text):
+    with pytest.raises(InputError) as caught:
+        DataSpec(**table)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ({"name": "irsi"}, "'irsi' is not known (did you mean iris"),
+        ({"name": "fetch:kddcup99"}, "'fetch:kddcup99' is not known"),
+        ({"name": "openml:"}, "allowed: iris, wine"),
+        ({"name": "nothing-like-it"}, "openml:NAME, openml:ID, npz:PATH.npz"),
+        ({"name": "iris", "rows": 151}, "rows = 151: data set 'iris' has 150 rows"),
+        ({"name": "iris", "classes": [0], "rows": 51}, "rows = 51: data set 'iris' has 50 rows"),
+        ({"name": "iris", "classes": [0, 7]}, "'iris' has no label '7'; allowed: 0, 1, 2"),
+        ({"name": "geometric", "classes": [0]}, "'geometric' has no labels"),
+    ],
+)
+def test_specs_that_do_not_fit_the_data(table, text):
+    with pytest.raises(InputError) as caught:
+        load(DataSpec(**table))
+    assert text in str(caught.value)
+
+
+# --- npz files -------------------------------------------------------------------------------------------------------
+
+
+def test_npz_files_by_stem_and_by_path(folder):
+    X = np.arange(6, dtype=np.float32).reshape(3, 2)
+    np.savez(folder / "mine.npz", X=X, y=np.array([1, 2, 1]), features=np.array(["a", "b"]), other=np.zeros(9))
+    for name in ("mine", "npz:mine", f"npz:{folder / 'mine.npz'}"):
+        data = load(name)
+        np.testing.assert_array_equal(data.X, X)
+        assert data.X.dtype == np.float64
+        np.testing.assert_array_equal(data.y, [1, 2, 1])
+        assert data.columns == ("a", "b")
+        assert data.source == str(folder / "mine.npz")
+
+
+def test_a_bundled_name_is_the_bundled_set_and_npz_the_file(folder):
+    np.savez(folder / "iris.npz", X=np.eye(2))
+    assert load("iris").X.shape == (150, 4)
+    np.testing.assert_array_equal(load("npz:iris").X, np.eye(2))
+
+
+def test_npz_keys_that_cannot_be_used_are_ignored(folder):
+    np.savez(folder / "odd.npz", X=np.eye(2), features=np.array([{}, {}], dtype=object), notes=np.array([None]))
+    assert load("odd").columns == ("x0", "x1")
+    np.savez(folder / "few.npz", X=np.eye(2), features=np.array(["only one"]))
+    assert load("few").columns == ("x0", "x1")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "text"),
+    [
+        ({"Z": np.eye(2)}, "bad.npz holds Z; allowed: an array X"),
+        ({"X": np.zeros(3)}, "bad.npz has shape (3,); allowed: (rows, columns)"),
+        ({"X": np.zeros((0, 3))}, "has shape (0, 3); allowed: (rows, columns) with at least 1 x 1"),
+        ({"X": np.array([["a", "b"]])}, "holds values of type <U1; allowed: real numbers only"),
+        ({"X": np.array([[1j]])}, "holds values of type complex128"),
+        ({"X": np.array([[None]], dtype=object)}, "bad.npz cannot be read: Object arrays cannot be loaded"),
+        ({"X": np.array([[1, 2], [3, np.nan]])}, "bad.npz: the value in row 1, column 1 (counted from 0) is nan"),
+        ({"X": np.array([[1, -np.inf]])}, "row 0, column 1 (counted from 0) is -inf; allowed: finite"),
+        ({"X": np.eye(2), "y": np.zeros(3)}, "bad.npz has shape (3,); allowed: one label per row, (2,)"),
+        ({"X": np.eye(2), "y": np.zeros((2, 1))}, "bad.npz has shape (2, 1); allowed: one label per row"),
+    ],
+)
+def test_npz_files_that_hold_no_table(folder, arrays, text):
+    np.savez(folder / "bad.npz", **arrays)
+    with pytest.raises(InputError) as caught:
+        load("bad")
+    assert text in str(caught.value)
+
+
+def test_npz_positions_are_those_of_the_file(folder):
+    X = np.ones((40, 2))
+    X[39, 1] = np.nan
+    np.savez(folder / "late.npz", X=X)
+    with pytest.raises(InputError, match="row 39, column 1"):
+        load(DataSpec("late", rows=3))
+
+
+def test_npz_files_that_are_none(folder, monkeypatch):
+    (folder / "text.npz").write_text("hello")
+    np.savez(folder / "cut.npz", X=np.random.default_rng(0).random((50, 50)))
+    whole = (folder / "cut.npz").read_bytes()
+    (folder / "cut.npz").write_bytes(whole[:200] + b"\0" * 500 + whole[700:])
+    for name, text in {
+        "text": "text.npz is not an npz file",
+        "cut": "cut.npz cannot be read: Bad CRC-32",
+        "npz:absent.npz": "absent.npz is not a file",
+        "npz:absent": f"npz:absent is not there ({folder} holds cut, text)",
+    }.items():
+        with pytest.raises(InputError) as caught:
+            load(name)
+        assert text in str(caught.value)
+    monkeypatch.delenv("FEDKERNEL_DATA")
+    with pytest.raises(InputError, match="FEDKERNEL_DATA is not set"):
+        load("npz:absent")
+
+
+def test_a_folder_that_is_missing_is_named(folder, monkeypatch):
+    monkeypatch.setenv("FEDKERNEL_DATA", str(folder / "missing"))
+    assert load("iris").X.shape == (150, 4)
+    for act in (lambda: load("lung5"), lambda: load("npz:lung5"), available):
+        with pytest.raises(InputError, match=r"FEDKERNEL_DATA = .*missing is not a folder"):
+            act()
+
+
+@pytest.mark.skipif(not REAL_FOLDER, reason="FEDKERNEL_DATA is not set: the project's own npz files are not here")
+def test_the_real_folder(monkeypatch):
+    monkeypatch.setenv("FEDKERNEL_DATA", str(REAL_FOLDER))
+    data = load("lung5")
+    assert data.X.shape == (203, 1543)
+    assert len(set(data.y)) == 5
+    assert {line.name: line.shape for line in available()}["npz:lung5"] == (203, 1543)
+
+
+# --- downloads -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FETCHED)
+def test_fetched_sets_are_taken_from_scikit_learn(monkeypatch, name):
+    calls = patch_fetcher(monkeypatch, name, Bunch(data=np.eye(3, dtype=np.float32), target=np.array([0, 1, 1])))
+    data = load(f"fetch:{name}")
+    np.testing.assert_array_equal(data.X, np.eye(3))
+    np.testing.assert_array_equal(data.y, [0, 1, 1])
+    assert data.X.dtype == np.float64
+    assert data.columns == ("x0", "x1", "x2")
+    assert calls == [{"n_retries": 1, "delay": 0.5}]
+
+
+def test_every_fetched_name_is_a_fetcher_of_scikit_learn():
+    assert {f"fetch_{name}" for name in FETCHED} <= set(sklearn.datasets.__all__)
+
+
+@pytest.mark.parametrize(
+    "error", [URLError("no route to host"), TimeoutError("too slow"), ConnectionResetError("reset")]
+)
+def test_offline_is_one_sentence(monkeypatch, folder, error):
+    patch_fetcher(monkeypatch, "covtype", error)
+    with pytest.raises(InputError) as caught:
+        load("fetch:covtype")
+    text = str(caught.value)
+    for part in ("'fetch:covtype' (581012 x 54, about 11 MB) must be downloaded once", str(folder / "cache"), "iris"):
+        assert part in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (HTTPError("https://x", 404, "Not Found", None, None), "the server answered 404 Not Found"),
+        (ValueError("No known OpenML dataset"), "'openml:mnist_784' cannot be had: No known OpenML dataset"),
+        (PermissionError(13, "Permission denied"), "cannot be had: [Errno 13] Permission denied"),
+    ],
+)
+def test_other_failures_of_a_download_are_told_apart_from_being_offline(monkeypatch, error, text):
+    patch_fetcher(monkeypatch, "openml", error)
+    with pytest.raises(InputError) as caught:
+        load("openml:mnist_784")
+    assert text in str(caught.value)
+    assert "network" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "query"), [("openml:61", {"data_id": 61}), ("openml:iris", {"name": "iris"})])
+def test_openml_by_name_and_by_number(monkeypatch, name, query):
+    labels = np.array(["setosa", "virginica"], dtype=object)
+    bunch = Bunch(data=np.eye(2), target=labels, feature_names=["a", "b"], categories={}, url="https://openml/d/61")
+    calls = patch_fetcher(monkeypatch, "openml", bunch)
+    data = load(name)
+    assert query.items() <= calls[0].items()
+    assert data.y.tolist() == ["setosa", "virginica"]
+    assert data.y.dtype.kind == "U"
+    assert (data.columns, data.source) == (("a", "b"), "https://openml/d/61")
+
+
+def test_openml_columns_of_text_are_named(monkeypatch):
+    bunch = Bunch(
+        data=np.eye(2), target=None, feature_names=["age", "job"], categories={"job": ["x", "y"], "class": []}
+    )
+    patch_fetcher(monkeypatch, "openml", bunch)
+    with pytest.raises(InputError, match=r"'openml:adult': 1 columns are not numeric \(job\)"):
+        load("openml:adult")
+
+
+def test_sparse_sets_are_made_dense_after_rows_are_chosen_or_refused(monkeypatch):
+    monkeypatch.setattr("fedkernel.data.datasets.DENSE_CELLS", 1000)
+    X = np.diag(np.arange(1.0, 101.0))
+    patch_fetcher(monkeypatch, "rcv1", Bunch(data=sparse.csr_matrix(X), target=sparse.eye(100, format="csr")))
+    data = load(DataSpec("fetch:rcv1", rows=10))
+    assert data.y is None  # several labels per row
+    rows = data.X.argmax(axis=1)
+    assert len(set(rows)) == 10
+    np.testing.assert_array_equal(data.X, X[rows])
+    with pytest.raises(InputError, match=r"100 x 100 is too large to be made dense; allowed: rows <= 10$"):
+        load(DataSpec("fetch:rcv1", rows=100))
+
+
+# --- the validator and the list --------------------------------------------------------------------------------------
+
+
+@given(
+    X=hnp.arrays(
+        st.sampled_from([np.int8, np.float32, np.float64, np.bool_]),
+        st.tuples(st.integers(1, 5), st.integers(1, 5)),
+        elements={"allow_nan": False, "allow_infinity": False},
+    )
+)
+def test_check_matrix_keeps_values(X):
+    checked = check_matrix(X, "X")
+    assert checked.dtype == np.float64
+    assert checked.flags.c_contiguous
+    np.testing.assert_array_equal(checked, X)
+    np.testing.assert_array_equal(check_matrix(np.asfortranarray(X), "X"), X)
+
+
+@given(data=st.data(), X=tables, bad=st.sampled_from([np.nan, np.inf, -np.inf]))
+def test_check_matrix_finds_the_first_bad_value(data, X, bad):
+    row, column = data.draw(st.integers(0, X.shape[0] - 1)), data.draw(st.integers(0, X.shape[1] - 1))
+    X[row, column] = X[-1, -1] = bad
+    with pytest.raises(InputError) as caught:
+        check_matrix(X, "shard 3")
+    assert str(caught.value).startswith(f"shard 3: the value in row {row}, column {column} (counted from 0) is {bad}")
+
+
+@pytest.mark.parametrize(
+    ("X", "text"),
+    [
+        (sparse.eye(3, format="csr"), "shard is a sparse matrix"),
+        ([[1, 2], [3]], "shard has rows of different lengths"),
+        ([["1"]], "shard holds values of type <U1"),
+        (None, "shard holds values of type object"),
+        (1.0, "shard has shape ()"),
+        (np.zeros((2, 2, 2)), "shard has shape (2, 2, 2)"),
+        (np.zeros((2, 0)), "shard has shape (2, 0)"),
+    ],
+)
+def test_check_matrix_says_what_is_allowed(X, text):
+    with pytest.raises(InputError) as caught:
+        check_matrix(X, "shard")
+    assert str(caught.value).startswith(text)
+    assert "; allowed: " in str(caught.value)
+
+
+def test_the_list_holds_what_can_be_loaded(folder):
+    np.savez(folder / "mine.npz", X=np.zeros((4, 7)))
+    np.savez(folder / "none.npz", Z=np.zeros(1))
+    lines = {line.name: line for line in available()}
+    assert {*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED)} <= set(lines)
+    assert lines["npz:mine"].shape == load("npz:mine").X.shape
+    assert lines["npz:none"].shape is None
+    assert "cannot be used" in lines["npz:none"].note
+    assert {line.kind for line in lines.values()} == {"bundled", "generated", "fetch", "openml", "npz"}

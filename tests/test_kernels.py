@@ -1,0 +1,324 @@
+"""Kernels: against explicit loops and scikit-learn, over column splits, as values, and the width rules."""
+
+import dataclasses
+import json
+import math
+import pickle
+import tracemalloc
+
+import numpy as np
+import pydantic
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import pairwise
+
+from fedkernel.errors import InputError
+from fedkernel.kernels import (
+    KERNELS,
+    RBF,
+    Kernel,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Sigmoid,
+    dimension_sigma,
+    fk_gamma,
+    kernel_from,
+    median_sigma,
+)
+
+ADAPTER = pydantic.TypeAdapter(Kernel)
+
+# Each kernel with its formula for two rows, by explicit loops over the columns.
+CASES = [
+    (Linear(), lambda x, y: sum(a * b for a, b in zip(x, y, strict=True))),
+    (RBF(gamma=0.3), lambda x, y: math.exp(-0.3 * sum((a - b) ** 2 for a, b in zip(x, y, strict=True)))),
+    (RBF(sigma=1.5), lambda x, y: math.exp(-sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) / (2 * 1.5**2))),
+    (Laplacian(gamma=0.2), lambda x, y: math.exp(-0.2 * sum(abs(a - b) for a, b in zip(x, y, strict=True)))),
+    (
+        Polynomial(degree=2, gamma=0.5, coef0=0.7),
+        lambda x, y: (0.5 * sum(a * b for a, b in zip(x, y, strict=True)) + 0.7) ** 2,
+    ),
+    (
+        Sigmoid(gamma=0.1, coef0=-0.4),
+        lambda x, y: math.tanh(0.1 * sum(a * b for a, b in zip(x, y, strict=True)) - 0.4),
+    ),
+]
+KERNELS_WITH_GAMMA = [kernel for kernel, _ in CASES]
+WITHOUT_GAMMA = [RBF(), Laplacian(), Polynomial(), Sigmoid()]
+
+
+def rows(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+# Values
+
+
+@pytest.mark.parametrize(("kernel", "formula"), CASES, ids=lambda case: getattr(case, "type", ""))
+@pytest.mark.parametrize("d", [1, 4])
+def test_gram_and_diag_follow_the_formula(kernel, formula, d):
+    X, Y = rows(7, d), rows(5, d, seed=1)
+    expected = np.array([[formula(x, y) for y in Y] for x in X])
+    np.testing.assert_allclose(kernel.gram(X, Y), expected, rtol=1e-12, atol=1e-13)
+    itself = np.array([[formula(x, y) for y in X] for x in X])
+    np.testing.assert_allclose(kernel.gram(X), itself, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(kernel.diag(X), np.diagonal(itself), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "theirs"),
+    [
+        (Linear(), pairwise.linear_kernel),
+        (RBF(), pairwise.rbf_kernel),
+        (Laplacian(), pairwise.laplacian_kernel),
+        (Polynomial(), pairwise.polynomial_kernel),
+        (Sigmoid(), pairwise.sigmoid_kernel),
+    ],
+)
+def test_defaults_agree_with_scikit_learn(kernel, theirs):
+    X, Y = rows(40, 6), rows(30, 6, seed=1)
+    np.testing.assert_allclose(kernel.gram(X, Y), theirs(X, Y), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(kernel.gram(X), theirs(X), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA + WITHOUT_GAMMA, ids=repr)
+def test_gram_of_a_set_with_itself_is_exactly_symmetric(kernel):
+    X = rows(600, 3)  # more than one block of the mirroring
+    K = kernel.gram(X)
+    assert np.array_equal(K, K.T)
+    assert np.array_equal(kernel.gram(X, X), K)
+    if kernel.vertical == "product":
+        assert np.array_equal(np.diagonal(K), np.ones(600))
+
+
+def test_rbf_keeps_its_digits_far_from_the_origin():
+    X, Y = rows(20, 3), rows(15, 3, seed=1)
+    expected = RBF(gamma=0.5).gram(X, Y)
+    # The shift itself rounds the data by about 1e-9; squared norms of 1e14 would lose everything below 1e-2.
+    np.testing.assert_allclose(RBF(gamma=0.5).gram(X + 1e7, Y + 1e7), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA, ids=repr)
+@pytest.mark.parametrize("kind", [scipy.sparse.csr_array, scipy.sparse.csr_matrix, scipy.sparse.coo_array])
+def test_sparse_rows_give_the_same(kernel, kind):
+    X, Y = np.maximum(rows(12, 5), 0), np.maximum(rows(9, 5, seed=1), 0)
+    K = kernel.gram(kind(X), kind(Y))
+    assert isinstance(K, np.ndarray)
+    np.testing.assert_allclose(K, kernel.gram(X, Y), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(kernel.diag(kind(X)), kernel.diag(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA, ids=repr)
+def test_results_are_float64_and_data_stay_as_they_were(kernel):
+    X = rows(6, 3).astype(np.float32)
+    before = X.copy()
+    assert kernel.gram(X).dtype == kernel.diag(X).dtype == kernel.part(X).dtype == np.float64
+    kernel.combine([kernel.part(X), kernel.part(X)])
+    assert np.array_equal(X, before)
+    np.testing.assert_allclose(kernel.gram(X), kernel.gram(X.astype(np.float64)), rtol=1e-14)
+
+
+def test_diag_does_not_form_the_gram_matrix():
+    X = rows(2000, 2)
+    tracemalloc.start()
+    for kernel in KERNELS_WITH_GAMMA:
+        kernel.diag(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2000 * 2000 * 8 / 50
+
+
+# Columns split over clients
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_combined_parts_of_any_column_split_are_the_gram_matrix(data):
+    d = data.draw(st.integers(1, 8))
+    cuts = sorted(data.draw(st.sets(st.integers(1, d - 1)))) if d > 1 else []
+    order = data.draw(st.permutations(range(d)))
+    kernel = data.draw(st.sampled_from(KERNELS_WITH_GAMMA))
+    X, Y = rows(9, d, seed=d), rows(6, d, seed=d + 1)
+    columns = np.split(np.array(order), cuts)
+    for other in (None, Y):
+        parts = (kernel.part(X[:, c], None if other is None else other[:, c]) for c in columns)
+        np.testing.assert_allclose(kernel.combine(parts), kernel.gram(X, other), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA, ids=repr)
+def test_one_clients_part_alone_is_the_gram_matrix_to_the_bit(kernel):
+    X = rows(15, 4)
+    assert np.array_equal(kernel.combine([kernel.part(X)]), kernel.gram(X))
+
+
+@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA, ids=repr)
+def test_combine_works_in_the_first_part_and_keeps_two_arrays(kernel):
+    n, size = 400, 400 * 400 * 8
+    first, second = kernel.part(rows(n, 2)), kernel.part(rows(n, 2, seed=1))
+    kept = second.copy()
+    assert kernel.combine([first, second]) is first
+    assert np.array_equal(second, kept)
+    tracemalloc.start()
+    kernel.combine(np.full((n, n), 0.5) for _ in range(4))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 2 * size <= peak < 2.2 * size
+
+
+def test_a_read_only_first_part_is_copied():
+    first = np.frombuffer(np.ones((2, 2)).tobytes()).reshape(2, 2)
+    assert np.array_equal(Linear().combine([first, np.ones((2, 2))]), np.full((2, 2), 2.0))
+    assert np.array_equal(first, np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("kernel", WITHOUT_GAMMA, ids=repr)
+def test_vertical_use_requires_gamma(kernel):
+    name = type(kernel).__name__
+    with pytest.raises(InputError, match=rf"{name}\(gamma="):
+        kernel.require_gamma()
+    with pytest.raises(InputError, match="gamma is required"):
+        kernel.combine([np.ones((2, 2))])
+    if kernel.vertical == "product":
+        with pytest.raises(InputError, match="gamma is required"):
+            kernel.part(rows(3, 2))
+    else:  # inner products do not depend on gamma
+        X = rows(3, 2)
+        np.testing.assert_allclose(kernel.part(X), X @ X.T, rtol=1e-14)
+
+
+def test_linear_has_no_gamma_to_require():
+    Linear().require_gamma()
+    assert np.array_equal(Linear().combine([np.eye(2), np.eye(2)]), 2 * np.eye(2))
+
+
+def test_parts_must_fit_each_other():
+    with pytest.raises(InputError, match=r"\(3, 3\).*\(2, 2\)"):
+        Linear().combine([np.ones((2, 2)), np.ones((3, 3))])
+    with pytest.raises(InputError, match="at least one part"):
+        Linear().combine([])
+
+
+# As values
+
+
+@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA + WITHOUT_GAMMA, ids=repr)
+def test_round_trips_through_json_pickle_and_repr(kernel):
+    text = ADAPTER.dump_json(kernel)
+    assert json.loads(text)["type"] == kernel.type
+    assert ADAPTER.validate_json(text) == kernel
+    assert kernel_from(json.loads(text)) == kernel
+    assert pickle.loads(pickle.dumps(kernel)) == kernel  # noqa: S301
+    assert eval(repr(kernel)) == kernel  # noqa: S307
+    assert hash(ADAPTER.validate_json(text)) == hash(kernel)
+
+
+def test_equality_and_hash_follow_the_fields():
+    assert RBF(sigma=2.0) == RBF(gamma=0.125)
+    assert len({RBF(gamma=1.0), RBF(gamma=1.0), RBF(gamma=2.0), Laplacian(gamma=1.0), RBF()}) == 4
+    assert dataclasses.replace(RBF(gamma=1.0), gamma=2.0) == RBF(gamma=2.0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA, ids=repr)
+def test_kernels_are_immutable(kernel):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        kernel.type = "other"
+
+
+def test_registry_has_every_kernel_under_its_type():
+    assert list(KERNELS) == ["linear", "rbf", "laplacian", "polynomial", "sigmoid"]
+    assert all(kernel_from({"type": name}) == kernel() for name, kernel in KERNELS.items())
+    assert {kernel.vertical for kernel in KERNELS.values()} == {"sum", "sum-then-map", "product"}
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ({"type": "rfb"}, r"'rfb' is not known \(allowed: linear, rbf, laplacian, polynomial, sigmoid\)"),
+        ({"type": ["rbf"]}, "is not known"),
+        ({"gamma": 1.0}, "type is required .*linear, rbf"),
+        ({"type": "rbf", "gamma": 0}, "RBF: gamma = 0: .*greater than 0"),
+        ({"type": "rbf", "gamma": 1.0, "sigma": 1.0}, "only one"),
+        ({"type": "rbf", "sigma": -1.0}, "sigma = -1.0: .*greater than 0"),
+        ({"type": "rbf", "sigma": 1e-200}, "not a positive number"),
+        ({"type": "rbf", "sigma": 1e200}, "not a positive number"),
+        ({"type": "rbf", "gama": 1.0}, r"gama is not a known name here \(allowed: gamma, sigma\)"),
+        ({"type": "laplacian", "gamma": math.inf}, "gamma = inf"),
+        ({"type": "polynomial", "degree": 0}, "degree = 0"),
+        ({"type": "polynomial", "degree": 2.5}, "degree = 2.5"),
+        ({"type": "polynomial", "coef0": -0.1}, "coef0 = -0.1"),
+        ({"type": "sigmoid", "coef0": math.nan}, "coef0 = nan"),
+        ({"type": "linear", "gamma": 1.0}, "gamma is not a known name"),
+    ],
+)
+def test_bad_tables_are_refused_in_one_line(table, text):
+    with pytest.raises(InputError, match=text) as caught:
+        kernel_from(table)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("X", "Y", "text"),
+    [
+        (np.ones(3), None, "two dimensions"),
+        (np.ones((0, 2)), None, "none of them 0"),
+        (np.ones((2, 0)), None, "none of them 0"),
+        (np.array([[1.0, np.nan]]), None, "not finite"),
+        (scipy.sparse.csr_array([[1.0, np.inf]]), None, "not finite"),
+        (np.array([["a"]]), None, "numbers"),
+        (np.ones((2, 3)), np.ones((2, 2)), "3 columns and Y 2"),
+        (np.ones((2, 3)), np.full((1, 3), np.inf), "Y of shape"),
+    ],
+)
+@pytest.mark.parametrize("kernel", [Linear(), RBF(), Sigmoid()], ids=repr)
+def test_bad_rows_are_refused(kernel, X, Y, text):
+    with pytest.raises(InputError, match=text):
+        kernel.gram(X, Y)
+
+
+# Widths by rule
+
+
+def test_median_sigma_is_the_median_over_all_pairs():
+    X = rows(30, 3)
+    distances = [math.dist(X[i], X[j]) for i in range(30) for j in range(i)]
+    assert median_sigma(X) == pytest.approx(np.median(distances), rel=1e-13)
+
+
+def test_median_sigma_draws_rows_by_its_seed():
+    X = rows(500, 3)
+    assert median_sigma(X, max_rows=100) == median_sigma(X, max_rows=100)
+    assert median_sigma(X, max_rows=100, seed=1) != median_sigma(X, max_rows=100)
+    assert median_sigma(X, max_rows=100) == pytest.approx(median_sigma(X), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("X", "options"),
+    [(np.zeros((5, 2)), {}), (np.ones((5, 2)), {}), (np.ones((1, 2)), {}), (rows(5, 2), {"max_rows": 1})],
+)
+def test_median_sigma_refuses_data_without_a_width(X, options):
+    with pytest.raises(InputError, match=r"median distance"):
+        median_sigma(X, **options)
+
+
+def test_fk_gamma_is_the_mean_squared_distance_of_all_pairs():
+    X = rows(40, 3) + 2.0
+    total = sum(math.dist(x, y) ** 2 for x in X for y in X)
+    shares = np.split(X, [7, 20])
+    gamma = fk_gamma(len(X), sum(s.sum(axis=0) for s in shares), sum((s**2).sum() for s in shares))
+    assert gamma == pytest.approx(40**2 / (2 * total), rel=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e6 / 3])
+def test_fk_gamma_refuses_constant_data(value):
+    X = np.full((1000, 3), value)
+    with pytest.raises(InputError, match="1000 rows do not differ"):
+        fk_gamma(len(X), X.sum(axis=0), (X**2).sum())
+
+
+def test_dimension_sigma():
+    assert dimension_sigma(9) == 1.0
+    with pytest.raises(InputError, match="d = 0"):
+        dimension_sigma(0)

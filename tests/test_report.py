@@ -1,0 +1,256 @@
+"""Rows survive interruption, summaries say what the seeds say, the report shows it and loads nothing from outside."""
+
+import io
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from experiments.plots import draw
+from experiments.report import Claim, console_table, summarise, write_report
+from experiments.rows import Run, append_run, read_runs
+from fedkernel.errors import InputError
+
+
+def a_round(number: int, error: float | None) -> dict[str, Any]:
+    traffic = {"floats_up": 10, "floats_down": 2, "bytes_up": 80, "bytes_down": 16}
+    return {"round": number, "phase": "Power", "seconds": 0.01, "clients": 5, **traffic, "values": {"error": error}}
+
+
+def a_run(name: str = "DKPCA-5", seed: int = 0, error: float | None = 1e-3, **changed: Any) -> Run:
+    row: dict[str, Any] = {
+        "id": f"{name}__{changed.get('point', {})}__seed={seed}",
+        "name": name,
+        "kind": "strategy",
+        "method": "DKPCA",
+        "parameters": {"n_components": 5, "kernel": {"type": "rbf", "gamma": 0.05}},
+        "seed": seed,
+        "engine": "local",
+        "clients": 5,
+        "metrics": {"error": error, "bound": None},
+        "rounds": 1,
+        "floats_up": 14250,
+        "floats_down": 0,
+        "bytes_up": 114900,
+        "bytes_down": 2500,
+        "seconds": 0.12,
+        "phases": {"LocalEigenpairs": 0.09},
+    }
+    return Run.model_validate({**row, **changed})
+
+
+def an_experiment(sweep: bool = False) -> list[Run]:
+    runs = []
+    for clients in (2, 5, 10) if sweep else (5,):
+        point = {"partition.clients": clients} if sweep else {}
+        for seed in range(3):
+            error = 1e-3 * clients * (1 + seed)
+            history = [a_round(i, 10.0**-i) for i in range(1, 6)]
+            runs += [
+                a_run("DKPCA-5", seed, error, point=point, group="rbf"),
+                a_run("VFedPCA", seed, 100 * error, point=point, group="linear", history=history, floats_up=900),
+                a_run("central", seed, 0.0, point=point, kind="baseline", method="central", floats_up=0, phases={}),
+            ]
+    return runs
+
+
+def printed(runs: list[Run], width: int = 100) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(console_table(summarise(runs)))
+    return console.export_text().splitlines()
+
+
+# rows
+
+
+def test_rows_come_back_as_they_were_written_in_order(tmp_path: Path) -> None:
+    runs = [a_run(seed=seed, error=error) for seed, error in enumerate((1e-3, None, 0.0, 1 / 3))]
+    for run in runs:
+        append_run(tmp_path / "new" / "runs.jsonl", run)
+    found = read_runs(tmp_path / "new" / "runs.jsonl")
+    assert found == runs
+    assert found.note is None
+
+
+def test_figures_that_are_not_finite_stay_visible(tmp_path: Path) -> None:
+    append_run(tmp_path / "runs.jsonl", a_run(error=math.inf))
+    append_run(tmp_path / "runs.jsonl", a_run(seed=1, error=math.nan))
+    first, second = (run.metrics["error"] for run in read_runs(tmp_path / "runs.jsonl"))
+    assert first == math.inf
+    assert second is not None
+    assert math.isnan(second)
+
+
+def test_no_file_is_no_runs_yet(tmp_path: Path) -> None:
+    assert read_runs(tmp_path / "runs.jsonl") == []
+
+
+def test_a_line_torn_anywhere_is_ignored_with_a_note_and_cut_by_the_next_append(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    whole = a_run("méthode", seed=1).model_dump_json().encode()
+    for cut in range(1, len(whole), 7):
+        path.unlink(missing_ok=True)
+        append_run(path, a_run())
+        with path.open("ab") as file:
+            file.write(whole[:cut])
+        found = read_runs(path)
+        assert found == [a_run()]
+        assert found.note is not None
+        assert "line 2" in found.note
+        append_run(path, a_run(seed=2))
+        assert read_runs(path) == [a_run(), a_run(seed=2)]
+        assert read_runs(path).note is None
+
+
+def test_a_whole_last_line_without_its_end_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(a_run().model_dump_json(), encoding="utf-8")
+    append_run(path, a_run(seed=1))
+    assert read_runs(path) == [a_run(), a_run(seed=1)]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("not json", "not JSON"),
+        ("\udcff", "not JSON"),
+        ('{"id": "x"}', "name is required"),
+        (a_run().model_dump_json().replace('"rounds":1', '"rounds":-1'), "rounds = -1"),
+        (a_run().model_dump_json().replace('"rounds":1', '"rounds":1,"colour":"red"'), "colour is not a known name"),
+        (a_run(seed=9).model_dump_json(), "repeats the id"),
+    ],
+)
+def test_any_other_bad_line_is_named_by_file_and_number(tmp_path: Path, line: str, says: str) -> None:
+    path = tmp_path / "runs.jsonl"
+    rows = [a_run(seed=9).model_dump_json(), line, a_run(seed=1).model_dump_json(), ""]
+    path.write_text("\n".join(rows), encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(InputError, match=says) as caught:
+        read_runs(path)
+    assert str(caught.value).startswith(f"{path}, line 2: ")
+
+
+# summaries
+
+
+def test_summaries_are_means_and_sample_deviations_in_order_of_appearance() -> None:
+    errors = [0.1, 0.4, 0.7]
+    runs = [a_run("z", 0, errors[0]), a_run("a", 0, None), a_run("z", 1, errors[1]), a_run("z", 2, errors[2])]
+    z, a = summarise(runs)
+    assert (z.name, a.name, z.seeds) == ("z", "a", 3)
+    error = z.metrics["error"]
+    assert error is not None
+    np.testing.assert_allclose([error.mean, error.std or 0], [np.mean(errors), np.std(errors, ddof=1)])
+    assert (error.low, error.high, error.n) == (0.1, 0.7, 3)
+    assert a.metrics["error"] is None
+    assert a.seconds.std is None
+
+
+def test_a_seed_without_a_metric_does_not_count_for_it() -> None:
+    (summary,) = summarise([a_run(seed=0, error=2.0), a_run(seed=1, error=None)])
+    error = summary.metrics["error"]
+    assert error is not None
+    assert (error.mean, error.std, error.n) == (2.0, None, 1)
+
+
+def test_points_are_the_same_whatever_the_order_of_their_names() -> None:
+    runs = [a_run(point={"a": 1, "b": 2}), a_run(seed=1, point={"b": 2, "a": 1}), a_run(point={"a": 2, "b": 2})]
+    assert [summary.seeds for summary in summarise(runs)] == [2, 1]
+
+
+# console
+
+
+def test_the_table_fits_100_columns_and_shows_exact_zeros_only_where_exact() -> None:
+    runs = [*an_experiment(), *(a_run("nearly", seed, 1e-300) for seed in range(3))]
+    lines = printed(runs)
+    assert max(len(line.rstrip()) for line in lines) <= 100
+    rows = {line.split()[0]: line for line in lines if line.strip()}
+    assert "0 (reference)" in rows["central"]
+    assert "1.00e-300 ± 0.0e+00" in rows["nearly"]
+    assert "14,250" in rows["DKPCA-5"]
+    assert "1.00e-02 ± 5.0e-03" in rows["DKPCA-5"]
+
+
+def test_the_table_has_a_column_per_swept_parameter_and_shows_names_as_they_are() -> None:
+    text = "\n".join(printed([*an_experiment(sweep=True), a_run("[red]x")]))
+    assert "clients" in text
+    assert "[red]x" in text
+
+
+def test_without_an_error_the_first_metric_that_applies_is_shown() -> None:
+    assert "nmi" in "\n".join(printed([a_run(metrics={"error": None, "nmi": 0.9})]))
+
+
+# figures
+
+
+def test_every_figure_that_applies_is_made_and_no_other(tmp_path: Path) -> None:
+    names = ["error_by_method", "error_by_floats_up", "error_by_round", "seconds_by_phase"]
+    assert [figure.name for figure in draw(an_experiment(), tmp_path)] == names
+    swept = [figure.name for figure in draw(an_experiment(sweep=True), tmp_path)]
+    assert swept == [*names[:3], "error_by_partition.clients", names[3]]
+    assert draw([a_run(error=None, seconds=0.0)], tmp_path / "none") == []
+
+
+def test_figure_files_are_pictures_and_the_same_bytes_for_the_same_runs(tmp_path: Path) -> None:
+    once, again = (draw(an_experiment(), tmp_path / folder) for folder in ("once", "again"))
+    assert len(once) == len(again) == 4
+    for a, b in zip(once, again, strict=True):
+        assert a.png.read_bytes().startswith(b"\x89PNG")
+        assert a.png.stat().st_size > 10_000
+        assert a.svg.read_text(encoding="utf-8").count("<path") > 20
+        assert a.png.read_bytes() == b.png.read_bytes()
+        assert a.svg.read_bytes() == b.svg.read_bytes()
+        assert a.caption == b.caption
+
+
+@pytest.mark.parametrize("errors", [[0.0], [1e-320, 1.0], [-1e-18, 1e-3], [0.3, 0.4], [1e-15, 1e3], [math.nan, 1.0]])
+def test_any_error_can_be_drawn_and_the_caption_says_what_is_not_at_its_place(
+    tmp_path: Path, errors: list[float]
+) -> None:
+    figures = draw([a_run(f"m{i}", 0, error) for i, error in enumerate(errors)], tmp_path)
+    caption = figures[0].caption
+    assert ("shaded strip" in caption) == (min(errors) < 1e-16 < max(errors))
+    assert ("Not drawn" in caption) == any(math.isnan(error) for error in errors)
+
+
+def test_names_are_never_read_as_mathematics_or_hidden(tmp_path: Path) -> None:
+    names = ["$\\frac$", "_hidden", "a$b", "x" * 90]
+    runs = [a_run(name, 0, 0.1, group="$g_$", history=[a_round(1, 0.1)]) for name in names]
+    assert len(draw(runs, tmp_path)) == 4
+
+
+# the page
+
+
+def test_the_page_shows_everything_and_loads_nothing(tmp_path: Path) -> None:
+    claims = [Claim("one round is enough", True, "1 = 1"), Claim("it is exact", False, "0.1 > 0")]
+    runs = an_experiment(sweep=True)
+    path = write_report(tmp_path, "A title", 'name = "x"', runs, claims=claims, environment={"numpy": "2.0"})
+    page = path.read_text(encoding="utf-8")
+    assert path == tmp_path / "report.html"
+    for text in ("A title", "name = &#34;x&#34;", "DKPCA-5", "VFedPCA", "central", "LocalEigenpairs", "numpy", "2.0"):
+        assert text in page
+    assert re.search(r"one round is enough.*?✓ holds.*?it is exact.*?does not hold", page, re.DOTALL)
+    assert page.count('src="data:image/svg+xml;base64,') == page.count("<img") == 5
+    assert not re.search(r"https?:|<script|<link|@import|url\(", page)
+    write_report(tmp_path / "again", "A title", 'name = "x"', runs, claims=claims, environment={"numpy": "2.0"})
+    assert (tmp_path / "again" / "report.html").read_bytes() == path.read_bytes()
+
+
+def test_whatever_is_named_is_escaped(tmp_path: Path) -> None:
+    bad = "<b>&\"'"
+    runs = [a_run(bad, seed, point={bad: seed}, group=bad, phases={bad: 0.1}, engine=bad) for seed in (1, 2)]
+    path = write_report(tmp_path, bad, bad, runs, claims=[Claim(bad, True, bad)], environment={bad: bad})
+    page = path.read_text(encoding="utf-8")
+    assert "<b>" not in page
+    assert "&lt;b&gt;&amp;&#34;&#39;" in page
+
+
+def test_nothing_to_report_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no finished runs"):
+        write_report(tmp_path, "A title", "", [])
