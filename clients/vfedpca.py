@@ -9,6 +9,7 @@ from typing import Annotated, Generic, Literal
 
 import numpy as np
 from pydantic import Field
+from scipy.linalg import pinvh
 
 from fedkernel.client import KernelClient
 from fedkernel.errors import InputError
@@ -89,6 +90,10 @@ class MeasureVariance(LocalTable[CapturedVariance]):
 
     directions: Annotated[FloatArray, Shape("N", "k")]
 
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle also that the total is one number."""
+        return super().known_dimensions() | {"one": 1}
+
 
 class VFedPCAClient(KernelClient):
     """Answers with local power iterations, or with products for the exact method.
@@ -132,9 +137,12 @@ class VFedPCAClient(KernelClient):
 
     def _table(self, ask: LocalTable[ReplyT]) -> FloatArray:
         """Return the table as the method reads it; with a kernel, columns are centred in feature space instead."""
+        means = np.zeros(1)
         if ask.center == "columns" and ask.kernel is None:
-            return self.X - self.X.mean(axis=0)
-        return self.X - self.X.mean(axis=1, keepdims=True) if ask.center == "rows" else self.X
+            means = self.X.mean(axis=0)
+        elif ask.center == "rows":
+            means = self.X.mean(axis=1, keepdims=True)
+        return self.X - means
 
     def _gram(self, ask: LocalTable[ReplyT], kernel: Kernel) -> FloatArray:
         if "gram" not in self.memory:
@@ -162,12 +170,12 @@ class VFedPCAClient(KernelClient):
     def _update(self, ask: PowerIteration, U: FloatArray) -> None:
         """Apply equation 14, ``X <- X M M^T / ||M M^T||`` with ``M = X^T U``, to the matrix K = X X^T.
 
-        Written in K alone, so that it serves kernels too, the new matrix is
-        ``(K U) (U^T K U) (K U)^T / ||U^T K U||^2``, of rank k.
+        For one direction the factor is the projector on M; for several, that on their span takes its place, since
+        powers of M M^T would wear the smaller components away. Written in K alone, so that it serves kernels too, the
+        new matrix is ``(K U) (U^T K U)^+ (K U)^T``, of rank k.
         """
         apply = self._matrix(ask) if ask.update == "inplace" else self._local(ask)
         left = apply(U)
         core = U.T @ left
-        size = float(np.linalg.norm(core))
         self.memory["left"] = left
-        self.memory["core"] = core / size**2 if size > 0 else np.zeros_like(core)
+        self.memory["core"] = pinvh((core + core.T) / 2)

@@ -1,9 +1,10 @@
 """The command `fedkernel`."""
 
+import json
+import logging
 import sys
-import tomllib
 import traceback
-from enum import Enum
+from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +13,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from experiments.baselines import BASELINES
 from experiments.config import Experiment, read_config
 from experiments.report import console_table, summarise, write_report
-from experiments.rows import read_runs
+from experiments.rows import in_order, read_runs
 from experiments.runner import environment, run_experiment
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
-from fedkernel.errors import FedkernelError, InputError
+from fedkernel.errors import FedkernelError, InputError, ProtocolError
 from fedkernel.kernels import KERNELS
 from fedkernel.metrics import METRICS
 from fedkernel.widths import WIDTHS
@@ -39,7 +41,11 @@ BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 """Exit codes: something the user gave is not allowed; a run or an engine failed; the user stopped it."""
 
 
-class Kind(str, Enum):
+PIPE_WIDTH = 240
+"""Columns where the output is no terminal: enough that no line of a table is broken or cut."""
+
+
+class Kind(StrEnum):
     """What `fedkernel list` can list."""
 
     strategies = "strategies"
@@ -58,7 +64,7 @@ def _root(show_version: Annotated[bool, typer.Option("--version", help="Print th
 
 
 @app.command()
-def run(
+def run(  # noqa: PLR0917 - one option each
     config: Annotated[Path, typer.Argument(help="The experiment, a TOML file such as experiments/quickstart.toml.")],
     engine: Annotated[
         str | None, typer.Option(help=f"Where it runs: {' or '.join(ENGINES)}; by default what the file says.")
@@ -67,9 +73,9 @@ def run(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value, e.g. partition.clients=10.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Output folder; by default runs/NAME, or runs/NAME-ENGINE for engines but local.")
+        Path | None, typer.Option(help="Output folder; by default runs/NAME, or runs/NAME-ENGINE if not local.")
     ] = None,
-    restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of this experiment.")] = False,
+    restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of an experiment.")] = False,
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
     """Run an experiment, or what is left of it, and print and write its report."""
@@ -78,16 +84,17 @@ def run(
         experiment = Experiment.from_table(table, str(config))
         suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
         folder = out or Path("runs") / f"{experiment.name}{suffix}"
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=messages, transient=True) as bar:
+        told = TextColumn("{task.description}")
+        columns = (SpinnerColumn(), told, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as bar:
             task = bar.add_task("checking", total=None)
 
             def tell(name: str, done: int, total: int) -> None:
                 bar.update(task, description=name, completed=done, total=total)
 
             rows = run_experiment(table, text, folder, source=str(config), restart=restart, progress=tell)
-        output.print(console_table(summarise(rows)))
-        output.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+        _show(console_table(summarise(rows)))
+        _tell_report(folder)
 
 
 @app.command()
@@ -97,14 +104,19 @@ def report(
 ) -> None:
     """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl."""
     with _errors(debug):
-        rows = read_runs(folder / "runs.jsonl")
+        rows = in_order(read_runs(folder / "runs.jsonl"))
         if not rows:
             raise InputError(f"{folder} holds no finished runs of an experiment (runs.jsonl)")
-        text = (folder / "config.toml").read_text()
-        told = tomllib.loads(text)
-        write_report(folder, told.get("title") or told.get("name", ""), text, rows, environment=environment())
-        output.print(console_table(summarise(rows)))
-        output.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+        try:
+            text = (folder / "config.toml").read_text(encoding="utf-8")
+            table = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder} lacks the experiment's configuration: {error}") from None
+        told = Experiment.from_table(table, str(folder / "config.json"))
+        title, plots = told.title or told.name, told.report.plots
+        write_report(folder, title, text, rows, environment=environment(), plots=plots)
+        _show(console_table(summarise(rows)))
+        _tell_report(folder)
 
 
 @app.command(name="list")
@@ -116,10 +128,10 @@ def list_(
     with _errors(debug):
         table = Table(box=None, pad_edge=False)
         for heading in ("name", "what it is") if kind is not Kind.datasets else ("name", "kind", "shape", "note"):
-            table.add_column(heading, overflow="fold")
+            table.add_column(heading, overflow="fold", no_wrap=heading == "name")
         for line in _lines(kind):
-            table.add_row(*line)
-        output.print(table)
+            table.add_row(*map(Text, line))
+        _show(table)
 
 
 def _lines(kind: Kind) -> list[tuple[str, ...]]:
@@ -132,7 +144,7 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
         places = {"central": "all columns in one place", "isolated": "each client with its own columns only"}
         return [(name, places[name.split()[0]]) for name in BASELINES]
     if kind is Kind.engines:
-        return [("local", "this process, real messages"), ("ray", "Flower's simulation through flwr run")]
+        return [(name, (sys.modules[made.__module__].__doc__ or "").splitlines()[0]) for name, made in ENGINES.items()]
     if kind is Kind.kernels:
         widths = f'; width = "{"|".join(WIDTHS)}"'
         told = {name: _first_line(kernel) for name, kernel in KERNELS.items()}
@@ -141,7 +153,7 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
 
 
 def _first_line(cls: type) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0]
+    return (cls.__doc__ or "").strip().splitlines()[0].removesuffix(".").replace("``", "")
 
 
 class _errors:  # noqa: N801 - reads as a statement
@@ -149,28 +161,46 @@ class _errors:  # noqa: N801 - reads as a statement
 
     def __init__(self, debug: bool) -> None:
         self._debug = debug
+        self._quiet = logging.NullHandler()
 
     def __enter__(self) -> None:
-        return None
+        if not self._debug:  # a simulated site's log would put its traceback here
+            logging.getLogger("fedkernel.site").addHandler(self._quiet)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        logging.getLogger("fedkernel.site").removeHandler(self._quiet)
         if error is None or isinstance(error, typer.Exit):
             return
         if self._debug and not isinstance(error, KeyboardInterrupt):
             traceback.print_exception(error)
         if isinstance(error, KeyboardInterrupt):
-            _say("interrupted; the same command goes on where it stopped")
+            _say("interrupted; the same command (without --restart) goes on where it stopped")
             raise typer.Exit(INTERRUPTED) from None
         if isinstance(error, FedkernelError):
-            _say(f"error: {error}")
+            shows = isinstance(error, ProtocolError) and not self._debug
+            _say(f"error: {error}{'; --debug shows the log' if shows else ''}")
             raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILED) from None
-        if not self._debug:
-            _say(f"error: {type(error).__name__}: {error} (this is a defect; --debug shows where)")
-            raise typer.Exit(FAILED) from None
+        if isinstance(error, OSError) and error.strerror:
+            _say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror}")
+        else:
+            hint = "" if self._debug else "; --debug shows where"
+            _say(f"error: {type(error).__name__}: {error} (this is a defect{hint})")
+        raise typer.Exit(FAILED) from None
+
+
+def _show(table: Table) -> None:
+    if not output.is_terminal:
+        output.width = PIPE_WIDTH
+    output.print(table)
+
+
+def _tell_report(folder: Path) -> None:
+    output.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _say(text: str) -> None:
-    messages.print(text, highlight=False, markup=False, soft_wrap=True)
+    # one line, whatever a library put into its own text
+    messages.print(" ".join(text.splitlines()), highlight=False, markup=False, soft_wrap=True)
 
 
 def main() -> None:

@@ -1,6 +1,8 @@
 """What a configuration file may say, and the runs that follow from it."""
 
 import copy
+import dataclasses
+import hashlib
 import itertools
 import json
 import re
@@ -13,6 +15,7 @@ from typing import Annotated, Any
 import pydantic
 
 from experiments.baselines import BASELINES
+from experiments.overrides import with_override, with_value
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, explain
@@ -55,7 +58,13 @@ class Shards(pydantic.BaseModel):
 
 
 class ReportOptions(pydantic.BaseModel):
-    """The ``[report]`` table."""
+    """The ``[report]`` table.
+
+    Attributes
+    ----------
+    plots : bool
+        Whether figures are drawn, into ``plots/`` and the page.
+    """
 
     model_config = STRICT
 
@@ -63,13 +72,19 @@ class ReportOptions(pydantic.BaseModel):
 
 
 def _which_data(value: Any) -> str:
-    return "shards" if isinstance(value, Mapping) and "shards" in value or isinstance(value, Shards) else "set"
+    return "(files)" if (isinstance(value, Mapping) and "shards" in value) or isinstance(value, Shards) else "(set)"
 
 
 Data = Annotated[
-    Annotated[DataSpec, pydantic.Tag("set")] | Annotated[Shards, pydantic.Tag("shards")],
+    Annotated[DataSpec, pydantic.Tag("(set)")] | Annotated[Shards, pydantic.Tag("(files)")],
     pydantic.Discriminator(_which_data),
 ]
+
+SWEPT = ("data", "partition", "strategy", "baseline")
+"""What a sweep may change; anything else is the same for all runs of an experiment."""
+
+LONGEST_ID = 150
+"""Bytes of a run's id, which names a folder."""
 
 
 class Experiment(pydantic.BaseModel):
@@ -99,9 +114,9 @@ class Experiment(pydantic.BaseModel):
 
     model_config = STRICT
 
-    name: str = pydantic.Field(pattern=r"^[\w.-]+$")
+    name: str = pydantic.Field(pattern=r"^\w[\w.-]*$")
     title: str = ""
-    seeds: list[Annotated[int, pydantic.Field(ge=0)]] = pydantic.Field(default=[0], min_length=1)
+    seeds: list[Annotated[int, pydantic.Field(ge=0, lt=2**63)]] = pydantic.Field(default=[0], min_length=1)
     engine: str = "local"
     deadline: float = pydantic.Field(default=3600.0, gt=0)
     threads: int = pydantic.Field(default=1, ge=1)
@@ -112,10 +127,30 @@ class Experiment(pydantic.BaseModel):
     sweep: dict[str, Annotated[list[Any], pydantic.Field(min_length=1)]] = {}
     report: ReportOptions = ReportOptions()
 
+    @pydantic.field_validator("strategy", "baseline", mode="before")
+    @classmethod
+    def _is_list(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        if isinstance(value, Mapping):
+            raise ValueError(f"its table must be written with double brackets, [[{info.field_name}]]")
+        return value
+
+    @pydantic.field_validator("sweep", mode="before")
+    @classmethod
+    def _is_flat(cls, value: Any) -> Any:
+        for key, values in value.items() if isinstance(value, Mapping) else ():
+            if key.partition(".")[0] not in SWEPT:
+                raise ValueError(f"{key!r} cannot be swept, only what is inside {', '.join(SWEPT)}")
+            if isinstance(values, Mapping):
+                raise ValueError(f'a dotted path must stand in quotes, such as "partition.clients" (found {key} = ...)')
+        return value
+
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Experiment":
         if self.engine not in ENGINES:
             raise ValueError(f"engine = {self.engine!r}, but must be one of {', '.join(ENGINES)}")
+        for what, values in (("seeds", self.seeds), *((f"sweep.{key}", values) for key, values in self.sweep.items())):
+            if again := [value for place, value in enumerate(values) if value in values[:place]]:
+                raise ValueError(f"{what}: {again[0]!r} stands twice, but the values must differ")
         methods = [*self.strategy, *self.baseline]
         if not methods:
             raise ValueError("at least one [[strategy]] or [[baseline]] is needed")
@@ -152,7 +187,13 @@ class Experiment(pydantic.BaseModel):
         try:
             return cls.model_validate(table)
         except pydantic.ValidationError as error:
-            raise InputError(f"{source}: {explain(error, list(cls.model_fields))}") from None
+            inner = {
+                "data": [field.name for field in dataclasses.fields(DataSpec)],
+                "partition": [field.name for field in dataclasses.fields(PartitionSpec)],
+                "report": list(ReportOptions.model_fields),
+            }
+            told = explain(error, list(cls.model_fields), given=table, inner=inner)
+            raise InputError(f"{source}: {told}") from None
 
 
 @dataclass(frozen=True)
@@ -161,6 +202,11 @@ class Point:
 
     values: dict[str, Any]
     experiment: Experiment
+
+    @property
+    def where(self) -> str:
+        """Say for errors which point it is."""
+        return "".join(f": sweep {key} = {value!r}" for key, value in self.values.items())
 
     @property
     def suffix(self) -> str:
@@ -175,22 +221,24 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, An
     -------
     table : dict
     text : str
-        The file as it stands.
+        The file as it stands, and the overrides as comments.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         table = tomllib.loads(text)
     except FileNotFoundError:
         raise InputError(f"there is no configuration file {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file in UTF-8 (byte {error.start})") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
     for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals or not key.strip():
-            raise InputError(f"--set {override!r} must have the form key=value, for instance partition.clients=10")
-        table = with_value(table, key.strip(), _toml_value(value.strip()), "--set")
+        table = with_override(table, override)
+    if overrides:
+        lines = "".join(f"#   {' '.join(override.split())}\n" for override in overrides)
+        text = f"{text.rstrip()}\n\n# Changed on the command line:\n{lines}"
     return table, text
 
 
@@ -205,58 +253,17 @@ def points(table: Mapping[str, Any], source: str) -> Iterator[Point]:
         yield Point(point, Experiment.from_table(swept, f"{source}: sweep" if point else source))
 
 
-def with_value(table: dict[str, Any], key: str, value: Any, source: str) -> dict[str, Any]:
-    """Return a copy of the table with the value at a dotted path; a method is addressed by its name or by ``*``."""
-    made = copy.deepcopy(table)
-    targets: list[Any] = [made]
-    *path, last = _split_key(key, made)
-    for step in path:
-        found: list[Any] = []
-        for target in targets:
-            if isinstance(target, list):
-                chosen = [entry for entry in target if step == "*" or entry.get("name") == step]
-                if not chosen:
-                    names = ", ".join(repr(entry.get("name")) for entry in target)
-                    raise InputError(f"{source} {key}: there is no entry named {step!r}, but {names}")
-                found += chosen
-            elif isinstance(target, dict):
-                found.append(target.setdefault(step, {}))
-            else:
-                raise InputError(f"{source} {key}: {step!r} is not inside a table")
-        targets = found
-    for target in targets:
-        if not isinstance(target, dict):
-            raise InputError(f"{source} {key}: {last!r} is not inside a table; name an entry or use *")
-        target[last] = value
-    return made
-
-
-def _split_key(key: str, table: Mapping[str, Any]) -> list[str]:
-    """Split a dotted path, where the name of a method may itself contain dots."""
-    head, dot, rest = key.partition(".")
-    if head not in ("strategy", "baseline") or not dot:
-        return key.split(".")
-    for name in sorted((str(entry.get("name", "")) for entry in table.get(head, [])), key=len, reverse=True):
-        if name and rest.startswith(name + "."):
-            return [head, name, *rest[len(name) + 1 :].split(".")]
-    return key.split(".")
-
-
-def _toml_value(text: str) -> Any:
-    """Read an override's value as TOML; what is not TOML is a plain string, as one would type it in a shell."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
 def _slug(text: str) -> str:
     return re.sub(r"[^\w.+=,]+", "-", text).strip("-")
 
 
 def run_id(method: Method, point: Point, seed: int) -> str:
     """Return the id of one run: readable, and fit for a folder's name."""
-    return f"{_slug(method.name)}{point.suffix}__seed={seed}"
+    whole = f"{_slug(method.name)}{point.suffix}__seed={seed}"
+    if len(whole.encode()) <= LONGEST_ID:
+        return whole
+    kept = whole.encode()[: LONGEST_ID - 13].decode(errors="ignore")
+    return f"{kept}...{hashlib.sha256(whole.encode()).hexdigest()[:10]}"
 
 
 def as_json(table: Mapping[str, Any]) -> str:

@@ -71,6 +71,7 @@ def write_report(
     *,
     claims: Sequence[Claim] = (),
     environment: Mapping[str, str] | None = None,
+    plots: bool = True,
 ) -> Path:
     """Draw the figures into `out/plots` and write `out/report.html`, which embeds them.
 
@@ -85,6 +86,8 @@ def write_report(
     claims : sequence of Claim, optional
     environment : mapping of str to str, optional
         Versions and machine, shown at the end.
+    plots : bool
+        Whether there are figures.
 
     Returns
     -------
@@ -114,7 +117,7 @@ def write_report(
             (s.name, s.kind, [*_settings(s, swept), *(_metric(s, name) for name in metrics), *_traffic(s)])
             for s in summaries
         ],
-        figures=[(figure, _embedded(figure.svg)) for figure in draw(runs, out / "plots")],
+        figures=[(figure, _embedded(figure.svg)) for figure in (draw(runs, out / "plots") if plots else ())],
         swept=swept,
         phases=[(s.name, _settings(s, swept), _phases(s)) for s in summaries if s.phases],
         claims=claims,

@@ -145,6 +145,17 @@ def append_run(path: str | Path, run: Run) -> None:
         os.fsync(file.fileno())
 
 
+def in_order(runs: Iterable[Run]) -> list[Run]:
+    """Sort by sweep point and seed, each in order of first appearance, strategies before baselines.
+
+    That is the order of the configuration; in the file all strategies come first, since they run first.
+    """
+    runs = list(runs)
+    points = {key: place for place, key in enumerate(dict.fromkeys(point_key(run.point) for run in runs))}
+    seeds = {seed: place for place, seed in enumerate(dict.fromkeys(run.seed for run in runs))}
+    return sorted(runs, key=lambda run: (points[point_key(run.point)], seeds[run.seed], run.kind == "baseline"))
+
+
 @dataclass(frozen=True)
 class Spread:
     """A figure over seeds: mean, sample standard deviation (divisor n - 1; None for n = 1), smallest and largest."""

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,16 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from experiments.baselines import Baseline
+from experiments.baselines import METHODS, Baseline
 from experiments.config import Experiment, Method, Point, Shards, as_json, points, run_id
+from experiments.folder import open_folder
 from experiments.report import write_report
-from experiments.rows import Run, append_run, read_runs
+from experiments.rows import Run, append_run, in_order, read_runs
 from fedkernel.data import check_matrix, load, split
 from fedkernel.engines import ENGINES
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, ProtocolError
 from fedkernel.job import Job, RunSpec
 from fedkernel.linalg import FloatArray, sin_theta_error
-from fedkernel.models import KernelPCA, write_whole
+from fedkernel.models import KernelPCA
 from fedkernel.protocol import Member
 from fedkernel.result import Result
 from fedkernel.site import read_shard
@@ -73,42 +73,72 @@ def plan(table: Mapping[str, Any], source: str) -> list[Planned]:
     planned: list[Planned] = []
     for point in points(table, source):
         for seed in point.experiment.seeds:
-            shards = _shards(point.experiment, seed)
+            try:
+                shards = _shards(point.experiment, seed)
+            except InputError as error:
+                raise InputError(f"{source}{point.where}: {error}") from None
             for kind in ("strategy", "baseline"):
                 for method in getattr(point.experiment, kind):
-                    where = f"{source}: {kind} {method.name!r}"
+                    where = f"{source}{point.where}: {kind} {method.name!r}"
                     try:
-                        parameters = _resolved(method.parameters, shards, point.experiment.partition.kind)
+                        _check_partition(kind, method, point.experiment)
+                        parameters = _resolved(method.parameters, shards, _class_of(kind, method).partition)
                         run = Planned(run_id(method, point, seed), kind, method, parameters, point, seed, shards)
                         _check(run)
                     except InputError as error:
                         raise InputError(f"{where}: {error}") from None
                     planned.append(run)
-    ids = [run.id for run in planned]
-    if repeated := [one for one in set(ids) if ids.count(one) > 1]:
-        raise InputError(f"{source}: two runs would have the id {repeated[0]!r}; choose names that differ more")
+    first: dict[str, Planned] = {}
+    for run in planned:
+        if (other := first.setdefault(run.id, run)) is not run:
+            raise InputError(
+                f"{source}: {other.method.name!r} and {run.method.name!r} would both have runs with the id {run.id!r}; "
+                "choose names and swept values that differ in letters or digits"
+            )
     return planned
+
+
+def _class_of(kind: str, method: Method) -> type[KernelStrategy[KernelPCA]]:
+    return REGISTRY[method.method] if kind == "strategy" else METHODS[method.method.split(" ")[1]]
+
+
+def _check_partition(kind: str, method: Method, experiment: Experiment) -> None:
+    """Refuse data divided the other way: with as many rows everywhere no client could notice."""
+    needed = _class_of(kind, method).partition
+    if not isinstance(experiment.data, Shards) and experiment.partition.kind != needed:
+        raise InputError(f"partition.kind = {experiment.partition.kind!r}, but {method.method} needs {needed!r}")
 
 
 def _shards(experiment: Experiment, seed: int) -> list[FloatArray]:
     if isinstance(experiment.data, Shards):
         return [check_matrix(read_shard(file)[0], file) for file in experiment.data.shards]
-    return list(split(experiment.partition, load(experiment.data), clients=experiment.clients, seed=seed).shards)
+    where = "data"
+    try:
+        data, where = load(experiment.data), "partition"
+        return list(split(experiment.partition, data, clients=experiment.clients, seed=seed).shards)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
-def _resolved(parameters: dict[str, Any], shards: Sequence[FloatArray], kind: str) -> dict[str, Any]:
+def _resolved(parameters: dict[str, Any], shards: Sequence[FloatArray], partition: str) -> dict[str, Any]:
     """Replace a kernel's ``width = "rule"`` by the number that the rule gives on the pooled data."""
     kernel = parameters.get("kernel")
     if not isinstance(kernel, dict) or "width" not in kernel:
         return parameters
-    pooled = np.hstack(shards) if kind == "vertical" else np.vstack(shards)
-    return parameters | {"kernel": with_width(kernel, pooled)}
+    axis, shared = (1, "rows") if partition == "vertical" else (0, "columns")
+    sizes = [shard.shape[1 - axis] for shard in shards]
+    if len(set(sizes)) > 1:
+        raise InputError(
+            f"the clients have {', '.join(map(str, sizes))} {shared}: "
+            f"with a {partition} partition all must have the same {shared}"
+        )
+    return parameters | {"kernel": with_width(kernel, np.concatenate(shards, axis=axis))}
 
 
 def _check(run: Planned) -> None:
     built = run.build()
     strategy = built.strategy if isinstance(built, Baseline) else built
-    members = [Member(number, number, *shard.shape, 0) for number, shard in enumerate(run.shards)]
+    members = [Member(number, number, len(shard), shard.shape[1], 0) for number, shard in enumerate(run.shards)]
     strategy.check_cohort(members)
 
 
@@ -134,40 +164,21 @@ def run_experiment(
     source : str
         Name of the file, for errors.
     restart : bool
-        Throw away what the folder holds of this experiment.
+        Throw away what the folder holds of an experiment; other files in it stay.
     progress : callable, optional
     """
     experiment = Experiment.from_table(table, source)
     planned = plan(table, source)
-    done = _open_folder(out, as_json(table), text, restart)
+    done = open_folder(out, as_json(table), text, restart)
     todo = [run for run in planned if run.id not in done]
     for count, row in enumerate(_carry_out(experiment, todo, out), start=len(planned) - len(todo) + 1):
         append_run(out / "runs.jsonl", row)
         if progress is not None:
             progress(row.id, count, len(planned))
-    order = {run.id: place for place, run in enumerate(planned)}
-    rows = sorted(read_runs(out / "runs.jsonl"), key=lambda row: order[row.id])
-    write_report(out, experiment.title or experiment.name, text, rows, environment=environment())
+    rows = in_order(read_runs(out / "runs.jsonl"))
+    title, plots = experiment.title or experiment.name, experiment.report.plots
+    write_report(out, title, text, rows, environment=environment(), plots=plots)
     return rows
-
-
-def _open_folder(out: Path, config: str, text: str, restart: bool) -> set[str]:
-    """Make or recognise the output folder, and return the ids of the runs that it holds."""
-    recorded = out / "config.json"
-    if restart and recorded.exists():
-        shutil.rmtree(out)
-    if recorded.exists() and recorded.read_text() != config:
-        raise InputError(
-            f"{out} holds an experiment with another configuration; choose another folder (--out), "
-            "or --restart to throw it away"
-        )
-    if out.exists() and not recorded.exists() and any(out.iterdir()):
-        raise InputError(f"{out} is not empty and holds no experiment; choose another folder (--out)")
-    write_whole(recorded, lambda file: file.write(config.encode()))
-    write_whole(out / "config.toml", lambda file: file.write(text.encode()))
-    (out / "error.json").unlink(missing_ok=True)
-    (out / "results" / "error.json").unlink(missing_ok=True)
-    return {row.id for row in read_runs(out / "runs.jsonl")}
 
 
 def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path) -> Any:
@@ -181,8 +192,14 @@ def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path) -> An
             deadline=experiment.deadline,
             threads=experiment.threads,
         )
-        for finished in ENGINES[experiment.engine](job):
-            yield _strategy_row(by_id[finished], experiment, references, out)
+        waiting = list(by_id)
+        try:
+            for finished in ENGINES[experiment.engine](job):
+                waiting.remove(finished)
+                yield _strategy_row(by_id[finished], experiment, references, out)
+        except (InputError, ProtocolError) as error:
+            # they run one after the other, so it is the next one's
+            raise type(error)(f"run {waiting[0]}: {error}" if waiting else str(error)) from error
     for run in todo:
         if run.kind == "baseline":
             yield _baseline_row(run, experiment, references, out)

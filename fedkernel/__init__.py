@@ -1,6 +1,35 @@
-"""fedkernel: federated kernel methods on Flower. Strategies live in the package `strategies`."""
+"""fedkernel: federated kernel methods on Flower. The strategies live in the package `strategies`."""
 
+from fedkernel.client import KernelClient
+from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, value_object
 from fedkernel.kernels import RBF, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.linalg import FloatArray
+from fedkernel.messages import Reply, Request, Shape
 from fedkernel.models import KernelPCA
+from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.result import Result
+from fedkernel.strategy import KernelStrategy
 
-__all__ = ["RBF", "KernelPCA", "Laplacian", "Linear", "Polynomial", "Sigmoid"]
+__all__ = [
+    "RBF",
+    "EngineError",
+    "FedkernelError",
+    "FloatArray",
+    "InputError",
+    "KernelClient",
+    "KernelPCA",
+    "KernelStrategy",
+    "Laplacian",
+    "Linear",
+    "Polynomial",
+    "Protocol",
+    "ProtocolError",
+    "Reply",
+    "Request",
+    "Result",
+    "Shape",
+    "Sigmoid",
+    "to_all",
+    "to_each",
+    "value_object",
+]

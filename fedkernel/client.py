@@ -110,7 +110,7 @@ class KernelClient(NumPyClient):
             If what was asked does not fit the site's data.
         """
         name = config.get("message")
-        where = f"{type(self).__name__}, round {config.get('round', '?')}, client {self.client}"
+        where = f"{type(self).__name__}, round {config.get('round', '?')!s}, client {self.client}"
         if name not in (handlers := self.handlers()):
             raise ProtocolError(f"{where}: {name!r} is no request of this client; it answers {sorted(handlers)}")
         kind, method = handlers[str(name)]
@@ -122,7 +122,9 @@ class KernelClient(NumPyClient):
         try:
             reply = answer(request)
         except pydantic.ValidationError as error:
-            raise ProtocolError(f"{where}: the reply to {name} would be malformed: {explain(error)}") from error
+            raise ProtocolError(
+                f"{where}: the reply to {name} would be malformed: {explain(error, quote=False)}"
+            ) from None
         try:
             request.check_reply(reply)
         except ValueError as error:

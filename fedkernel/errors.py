@@ -3,10 +3,12 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast, dataclass_transform
 
+import numpy as np
 import pydantic
+from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 
@@ -30,7 +32,14 @@ class EngineError(FedkernelError, RuntimeError):
     """The machinery that carries the messages could not start or did not finish."""
 
 
-def explain(error: pydantic.ValidationError, fields: Sequence[str] = ()) -> str:
+def explain(
+    error: pydantic.ValidationError,
+    fields: Sequence[str] = (),
+    *,
+    quote: bool = True,
+    given: Mapping[str, Any] | None = None,
+    inner: Mapping[str, Sequence[str]] | None = None,
+) -> str:
     """Turn the first finding of a validation error into one clause: the field's path, its value, what is allowed.
 
     Parameters
@@ -38,20 +47,70 @@ def explain(error: pydantic.ValidationError, fields: Sequence[str] = ()) -> str:
     error : pydantic.ValidationError
     fields : sequence of str
         Names of the fields that could be given: positional arguments are named by it, and unknown names answered.
+    quote : bool
+        Whether the text may hold the value; arrays are never quoted.
+    given : mapping, optional
+        What was validated: keeps names out of the path that are not the user's but pydantic's, such as a union's tags.
+    inner : mapping of str to sequence of str, optional
+        Names of the fields that the tables inside could be given, by the table's name.
     """
-    finding = error.errors(include_url=False)[0]
-    kind, message, where = finding["type"], finding["msg"].removeprefix("Value error, "), list(finding["loc"])
-    if where and isinstance(where[0], int) and where[0] < len(fields):
-        where[0] = fields[where[0]]
-    path = ".".join(str(part) for part in where)
+    findings = error.errors(include_url=False)
+    finding, kind = findings[0], findings[0]["type"]
+    where = _path(finding, fields, given)
+    path = ".".join(where)
     if kind in ("missing", "missing_argument"):
         return f"{path} is required"
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        allowed = f" (allowed: {', '.join(fields)})" if fields and len(where) == 1 else ""
-        return f"{path} is not a known name here{allowed}"
+        known = fields if len(where) == 1 else (inner or {}).get(where[0], ()) if len(where) == 2 else ()
+        return f"{path} is not a known name here" + (f" (allowed: {', '.join(known)})" if known else "")
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        name, tag = finding["ctx"]["discriminator"].strip("'"), finding["ctx"].get("tag")
+        field = f"{path}.{name}" if path else name
+        if tag is None:
+            return f"{field} is required"
+        found = f" = {tag!r}" if quote else ""
+        return f"{field}{found} is not known (allowed: {finding['ctx']['expected_tags'].replace(chr(39), '')})"
     if kind == "value_error":
+        message = finding["msg"].removeprefix("Value error, ")
         return f"{path}: {message}" if path else message
-    return f"{path} = {finding['input']!r}: {message[:1].lower()}{message[1:]}"
+    # the branches of a union have a finding each: all of them say what is allowed
+    allowed = [_allowed(one) for one in findings if _path(one, fields, given) == where]
+    message, value = " or ".join(dict.fromkeys(allowed)), finding["input"]
+    if not quote or isinstance(value, np.ndarray):
+        message += f", not {type(value).__name__}"
+    elif path:
+        path += f" = {value!r}"
+    return f"{path}: {message}" if path else message
+
+
+def _path(finding: ErrorDetails, fields: Sequence[str], given: Mapping[str, Any] | None) -> list[str]:
+    """Name the place of a finding as the user would: entries of a list of named tables by name, no tags of unions."""
+    if not finding["loc"]:
+        return []
+    first, *rest = finding["loc"]
+    if isinstance(first, int) and first < len(fields):
+        first = fields[first]
+    path = [str(first)]
+    if given is None or first not in given:
+        return path + [str(part) for part in rest]
+    value: Any = given[str(first)]
+    for place, part in enumerate(rest, start=1):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+            path.append(str(part))
+        elif isinstance(value, list | tuple) and isinstance(part, int) and part < len(value):
+            value = value[part]
+            name = value.get("name") if isinstance(value, Mapping) else None
+            path.append(name if isinstance(name, str) and name else str(part))
+        elif finding["type"].startswith("missing") and place == len(rest):
+            path.append(str(part))
+    return path
+
+
+def _allowed(finding: ErrorDetails) -> str:
+    if finding["type"] in ("dataclass_type", "model_type", "model_attributes_type", "dict_type"):
+        return "input should be a table"
+    return finding["msg"][:1].lower() + finding["msg"][1:]
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field, pydantic.Field))
@@ -72,10 +131,9 @@ def value_object(*, frozen: bool = False) -> Callable[[type[T]], type[T]]:
             try:
                 initialise(self, *args, **kwargs)
             except pydantic.ValidationError as error:
-                raise InputError(f"{made.__name__}: {explain(error, names)}") from None
+                raise InputError(f"{made.__name__}: {explain(error, names, given=kwargs)}") from None
 
-        made.__init__ = __init__  # type: ignore[method-assign, assignment]
-        return made
+        made.__init__ = __init__  # type: ignore[method-assign]
+        return cast(type[T], made)
 
     return decorate
-

@@ -23,8 +23,10 @@ def block_krylov(
 
     The gap is theta_k - theta_{k+1}, less the residual of pair k + 1: an eigenvalue lies that near theta_{k+1}, perhaps
     above it. While the basis has only k columns there is no theta_{k+1}, and only the residual can end the search.
-    A start block that lacks the leading vectors, or with fewer columns than a repeated eigenvalue has copies, can
-    still hide eigenpairs, as in every Krylov method: start at random, k columns wide, where that matters.
+    It is an estimate still. A start block that lacks the leading vectors, or with fewer columns than a repeated
+    eigenvalue has copies, can hide eigenpairs, as in every Krylov method; so can, as long as `tol` is above 1e-3 or so,
+    a near-repeated eigenvalue of which a single vector shows one Ritz value. Start at random, with at least k columns,
+    better k + 1, where that matters.
 
     Linearly dependent directions are dropped, so that b shrinks. With none left the basis is an invariant subspace and
     the search ends, unless it has fewer than k columns: then it goes on in the complement.

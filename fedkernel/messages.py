@@ -14,7 +14,8 @@ the whole round: in the request, in each reply and between the replies.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from types import NoneType
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,9 @@ VERSION = 1
 
 Scalar = bool | bytes | float | int | str
 """What Flower's NumPyClient carries beside arrays."""
+
+ConfigValue = Scalar | list[int] | list[float] | list[str] | list[bytes] | list[bool]
+"""What Flower's ConfigRecord holds."""
 
 
 class Shape:
@@ -47,13 +51,14 @@ class Shape:
         self.dtype = np.dtype(dtype)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Let pydantic check an array field with `check`."""
-        return core_schema.no_info_plain_validator_function(self.check)
+        """Let pydantic check an array field with `check`; None only where the field's type says so."""
+        optional = NoneType in get_args(source)
+        return core_schema.no_info_plain_validator_function(
+            lambda value: None if optional and value is None else self.check(value)
+        )
 
-    def check(self, value: Any) -> npt.NDArray[Any] | None:
-        """Return ``value`` if it is an array as declared (or None, where the field has that default)."""
-        if value is None:
-            return None
+    def check(self, value: Any) -> npt.NDArray[Any]:
+        """Return ``value`` if it is an array as declared."""
         wanted = f"must be a finite {self.dtype} array of shape ({', '.join(self.dimensions)})"
         if not isinstance(value, np.ndarray):
             raise ValueError(f"{wanted}, not {type(value).__name__}")
@@ -176,6 +181,8 @@ def decode(kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Ma
     names = [name for name in str(scalars.get("arrays", "")).split(",") if name]
     if len(names) != len(arrays):
         raise ProtocolError(f"{kind.__name__} announces {len(names)} arrays, but {len(arrays)} came")
+    if len(set(names)) != len(names):
+        raise ProtocolError(f"{kind.__name__} names an array twice: {', '.join(names)}")
     try:
         fields = pydantic.TypeAdapter(dict[str, Any]).validate_json(str(scalars.get("fields", "")))
         return kind.model_validate({**fields, **dict(zip(names, arrays, strict=True))})

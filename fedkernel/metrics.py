@@ -9,6 +9,7 @@ from fedkernel.models import KernelPCA
 METRICS = {
     "error": "sin-theta error D - ||V^T W||_F^2 between the subspaces of eigenvectors: 0 is equal, D is orthogonal",
     "distance": "Euclidean distance between the eigenvectors after aligning their signs (VFedPCA paper, equation 4)",
+    "worst_error": "of isolated baselines, whose error is the clients' mean: the largest",
     "bound": "the paper's bound on ||sin Theta||_F, the root of the error, where there is one",
     "explained_variance_ratio": "share of the clients' total variance that the components keep",
 }

@@ -3,6 +3,7 @@
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,10 @@ from fedkernel.linalg import FloatArray, center_rows
 
 FORMAT = "fedkernel-model"
 FORMAT_VERSION = 1
+_UNREADABLE = (
+    *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also a .npy file, an encrypted zip
+    *(zipfile.BadZipFile, zlib.error),
+)
 _KERNEL: pydantic.TypeAdapter[Kernel] = pydantic.TypeAdapter(Kernel)
 
 
@@ -92,18 +97,21 @@ class KernelPCA:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as npz; the file appears whole or not at all."""
+        names = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_")
+        arrays = {name: array for name in names if (array := getattr(self, name)) is not None}
         header = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
             "model": "KernelPCA",
             "kernel": _KERNEL.dump_python(self.kernel, mode="json"),
             "mean": self.mean_,
+            # A damaged zip directory can lose an array, and a model without its means looks like one never centred.
+            "arrays": list(arrays),
         }
-        arrays = {"header": np.array(json.dumps(header))}
-        for name in ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_"):
-            if (array := getattr(self, name)) is not None:
-                arrays[name] = array
-        return write_whole(Path(path), lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+        told = np.array(json.dumps(header))
+        return write_whole(
+            Path(path), lambda file: np.savez_compressed(file, allow_pickle=False, header=told, **arrays)
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "KernelPCA":
@@ -115,12 +123,13 @@ class KernelPCA:
             If the file is missing, damaged, or something else than such a model.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
+            # Opened here, since numpy leaves a file open that it cannot read.
+            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             header = json.loads(str(arrays.pop("header")))
         except FileNotFoundError:
             raise InputError(f"there is no model file {path}") from None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.zlib.error) as error:  # type: ignore[attr-defined]
+        except _UNREADABLE as error:
             raise InputError(f"{path} is damaged or is no fedkernel model ({type(error).__name__})") from None
         return cls._from_parts(path, header, arrays)
 
@@ -139,7 +148,9 @@ class KernelPCA:
             consistent = model.eigenvalues_.shape == (components,) and all(
                 array.dtype == np.float64 and np.isfinite(array).all() for array in arrays.values()
             )
+            consistent &= np.isfinite(model.mean_) and set(header["arrays"]) == set(arrays)
             consistent &= model.column_means_ is None or model.column_means_.shape == (rows,)
+            consistent &= model.iterates_ is None or model.iterates_.shape[1:] == (rows, components)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{path} is a damaged fedkernel model ({type(error).__name__})") from None
         if not consistent:
@@ -151,7 +162,10 @@ def write_whole(path: Path, write: Callable[[Any], object]) -> Path:
     """Write a file beside its place and move it there, so that a reader never meets half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        write(file)
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            write(file)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     return path

@@ -10,9 +10,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedkernel.engines import _flower
-from fedkernel.errors import ProtocolError
+from fedkernel.errors import InputError, ProtocolError
 from fedkernel.ledger import Entry, Ledger
-from fedkernel.messages import VERSION, Reply, ReplyT, Request, decode, encode
+from fedkernel.messages import VERSION, ConfigValue, Reply, ReplyT, Request, decode, encode
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,13 @@ class RunSettings:
     clients: int | None = None
     deadline: float = 3600.0
 
+    def __post_init__(self) -> None:
+        """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"seed = {self.seed}, but must be from 0 to 2^63 - 1")
+        if not self.deadline > 0:
+            raise InputError(f"deadline = {self.deadline:g}, but must be greater than 0")
+
 
 @dataclass
 class Account:
@@ -113,8 +120,12 @@ def join(grid: Grid, settings: RunSettings, pair: str, account: Account) -> list
     replies = list(grid.send_and_receive(messages, timeout=settings.deadline))
     if len(replies) < len(nodes):
         late = len(nodes) - len(replies)
-        raise ProtocolError(f"{pair}, joining: {late} of {len(nodes)} clients did not answer in {settings.deadline:g} s")
-    members, failures = [], []
+        raise ProtocolError(
+            f"{pair}, joining: {late} of {len(nodes)} clients did not answer in {settings.deadline:g} s"
+        )
+    members: list[Member] = []
+    failures: list[str] = []
+    told_bytes: dict[int, int] = {}
     for reply in replies:
         if reply.has_error():
             failures.append(reply.error.reason or f"error {reply.error.code}")
@@ -122,12 +133,12 @@ def join(grid: Grid, settings: RunSettings, pair: str, account: Account) -> list
         told = reply.content["config"]
         if told["version"] != VERSION:
             raise ProtocolError(
-                f"{pair}, joining: client {told['client']} speaks wire version {told['version']}, "
+                f"{pair}, joining: client {told['client']!r} speaks wire version {told['version']!r}, "
                 f"the coordinator {VERSION}"
             )
         size = {name: int(str(told[name])) for name in ("client", "rows", "columns", "new_rows")}
         members.append(Member(node_id=reply.metadata.src_node_id, **size))
-        account.ledger.add(Entry(0, "join", size["client"], 0, down, 0, _flower.content_bytes(reply.content)))
+        told_bytes[size["client"]] = _flower.content_bytes(reply.content)
     if failures:
         raise ProtocolError(sorted(failures)[0] + _others(len(failures) - 1))
     members.sort(key=lambda member: member.client)
@@ -139,6 +150,8 @@ def join(grid: Grid, settings: RunSettings, pair: str, account: Account) -> list
             f"{pair}, joining: the clients must be numbered 0 to {(settings.clients or len(members)) - 1} "
             f"without gaps, but their numbers are {numbers}"
         )
+    for member in members:
+        account.ledger.add(Entry(0, "join", member.client, 0, down, 0, told_bytes[member.client]))
     account.close_round(0, "join", time.perf_counter() - started, {})
     return members
 
@@ -192,10 +205,10 @@ class Conversation(Generic[T]):
     ) -> None:
         self._protocol = protocol
         self._name = name
-        self._pair = pair
         self._cohort = list(cohort)
         self._go_on = go_on
         self._settings = settings
+        self._header: dict[str, ConfigValue] = {"pair": pair, "run": settings.run, "seed": settings.seed}
         self._account = account
         self._round_number = account.ledger.rounds
         self._pending: Round
@@ -223,15 +236,21 @@ class Conversation(Generic[T]):
             if request is None:
                 continue
             arrays, scalars = encode(request)
-            header = {"pair": self._pair, "run": self._settings.run, "seed": self._settings.seed}
-            config = ConfigRecord({**header, "round": self._round_number, **scalars})
+            config = ConfigRecord(self._header | {"round": self._round_number} | scalars)
             content = RecordDict({"arrays": ArrayRecord(arrays), "config": config})
             self._asked[member.client] = (request, _flower.content_bytes(content))
             messages.append(Message(content, member.node_id, MessageType.TRAIN, group_id=str(self._round_number)))
+        if not messages:
+            raise ProtocolError(f"{self._name}, round {self._round_number}: it asks no client that is in the run")
         return messages
 
-    def receive(self, replies: Iterable[Message]) -> None:
+    def receive(self, replies: Iterable[Message]) -> bool:
         """Check the replies of the pending round, account for them, and move the protocol on.
+
+        Returns
+        -------
+        bool
+            Whether the protocol is done.
 
         Raises
         ------
@@ -253,6 +272,7 @@ class Conversation(Generic[T]):
         seconds = time.perf_counter() - self._started
         self._account.close_round(self._round_number, self._pending.phase, seconds, self._pending.values)
         self._advance(decoded)
+        return self.done
 
     def _where(self, client: int) -> str:
         return f"{self._name}, round {self._round_number} ({self._pending.phase}), client {client}"
@@ -276,9 +296,7 @@ class Conversation(Generic[T]):
             raise ProtocolError(f"{self._where(client)}: {error}") from None
         bytes_up = _flower.content_bytes(content)
         self._account.ledger.add(
-            Entry(
-                self._round_number, self._pending.phase, client, request.floats, bytes_down, reply.floats, bytes_up
-            )
+            Entry(self._round_number, self._pending.phase, client, request.floats, bytes_down, reply.floats, bytes_up)
         )
         return reply
 

@@ -71,7 +71,7 @@ class Memory(MutableMapping[str, NDArray]):
         return self._record[name].numpy()
 
     def __setitem__(self, name: str, value: NDArray) -> None:
-        self._record[name] = Array(np.ascontiguousarray(value))
+        self._record[name] = Array(np.asarray(value, order="C"))
 
     def __delitem__(self, name: str) -> None:
         del self._record[name]
@@ -95,12 +95,15 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
     """
     app = ClientApp()
 
-    def client_for(message: Message, context: Context, site: Site) -> KernelClient:
+    def client_for(message: Message, context: Context, site: Site, *, joins: bool = False) -> KernelClient:
         config = message.content.config_records["config"]
         pair = str(config["pair"])
         if pair not in clients:
             raise InputError(f"this site runs {', '.join(sorted(clients))}, but was asked for {pair!r}")
         memory = Memory(context, str(config["run"]))
+        if joins:
+            # A run begins: what an earlier one of the same name left must not be taken for this one's.
+            memory.clear()
         seed = int(str(config["seed"]))
         return clients[pair](site.X, new=site.new, client=site.number, seed=seed, memory=memory)  # type: ignore[arg-type]
 
@@ -121,7 +124,9 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             if site.X is None:
                 told: dict[str, Any] = {"client": site.number, "rows": 0, "columns": 0, "new_rows": 0}
                 return RecordDict({"config": ConfigRecord({**told, "version": VERSION})})
-            return RecordDict({"config": ConfigRecord(client_for(message, context, site).get_properties({}))})
+            return RecordDict(
+                {"config": ConfigRecord({**client_for(message, context, site, joins=True).get_properties({})})}
+            )
 
         return answer(message, context, act)
 
@@ -135,7 +140,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 replied, _, scalars = client.fit(arrays, dict(config))  # type: ignore[arg-type]
             if client.outputs:
                 site.keep(client.outputs)
-            return RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord(scalars)})
+            return RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord({**scalars})})
 
         return answer(message, context, act)
 

@@ -97,7 +97,9 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         grid : Grid
         """
         if server_round == 1:
-            known = {field.name: config[field.name] for field in dataclasses.fields(RunSettings) if field.name in config}
+            known = {
+                field.name: config[field.name] for field in dataclasses.fields(RunSettings) if field.name in config
+            }
             self._settings = RunSettings(**known)  # type: ignore[arg-type]
             self._account = Account()
             self._evaluation = None
@@ -115,17 +117,19 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         -------
         arrays : ArrayRecord or None
             The model's arrays by name, once the protocol is done.
-        metrics : MetricRecord
-            What the round cost.
+        metrics : MetricRecord or None
+            What the round cost; None, like the arrays, for rounds of Flower's loop after the protocol's last.
 
         Raises
         ------
         ProtocolError
             If a client failed, kept silent or answered something else than what was asked.
         """
-        self._conversation.receive(replies)
+        if self._conversation.done:
+            return None, None
+        finished = self._conversation.receive(replies)
         costs = self._account.ledger.of_round(self._account.ledger.rounds).totals()
-        arrays = _arrays_of(self._conversation.value) if self._conversation.done else None
+        arrays = _arrays_of(self._conversation.value) if finished else None
         return arrays, MetricRecord({name: total for name, total in costs.items() if name != "rounds"})
 
     def configure_evaluate(
@@ -317,9 +321,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
 
         return self._in_process(tables, new, act)
 
-    def _in_process(
-        self, tables: list[FloatArray], new: list[FloatArray] | None, act: Callable[[Grid], T]
-    ) -> T:
+    def _in_process(self, tables: list[FloatArray], new: list[FloatArray] | None, act: Callable[[Grid], T]) -> T:
         outputs: dict[int, dict[str, npt.NDArray[Any]]] = {number: {} for number in range(len(tables))}
 
         def find_site(context: Any, config: Any) -> Site:
@@ -334,7 +336,6 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         return done
 
     def _through_files(self, tables: list[FloatArray], engine: str, settings: RunSettings) -> Result[Any]:
-        parameters = dataclasses.asdict(self) if dataclasses.is_dataclass(self) else {}
         with TemporaryDirectory(prefix="fedkernel-") as folder:
             files = [str(Path(folder) / f"client-{number}.npy") for number in range(len(tables))]
             for file, table in zip(files, tables, strict=True):
@@ -342,7 +343,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
             run = RunSpec(
                 id="run",
                 strategy=type(self).__name__,
-                parameters=parameters,
+                parameters=_parameters_of(self),
                 seed=settings.seed,
                 shards=files,
                 clients=len(tables),
@@ -358,6 +359,12 @@ def _check_tables(tables: Sequence[npt.ArrayLike], what: str) -> list[FloatArray
     if not checked:
         raise InputError(f"{what} is empty, but at least one client is needed")
     return checked
+
+
+def _parameters_of(strategy: object) -> dict[str, Any]:
+    if dataclasses.is_dataclass(strategy) and not isinstance(strategy, type):
+        return dataclasses.asdict(strategy)
+    return {}
 
 
 def _arrays_of(model: Any) -> ArrayRecord:

@@ -20,12 +20,14 @@ def with_width(kernel: Mapping[str, Any], X: FloatArray) -> dict[str, Any]:
     table = dict(kernel)
     if (rule := table.pop("width", None)) is None:
         return table
-    if table.get("type") not in ("rbf", "laplacian"):
-        raise InputError(f"kernel.width is for rbf and laplacian kernels, not for type = {table.get('type')!r}")
-    if rule not in WIDTHS:
+    if "type" not in table:
+        raise InputError("kernel.type is required: kernel.width is for rbf and laplacian kernels")
+    if table["type"] not in ("rbf", "laplacian"):
+        raise InputError(f"kernel.width is for rbf and laplacian kernels, not for type = {table['type']!r}")
+    if not isinstance(rule, str) or rule not in WIDTHS:
         raise InputError(f"kernel.width = {rule!r}, but must be one of {', '.join(WIDTHS)}")
     if given := {"gamma", "sigma"} & set(table):
-        raise InputError(f"kernel.width and kernel.{given.pop()} are the same thing; give only one of them")
+        raise InputError(f"kernel.width and kernel.{min(given)} are the same thing; give only one of them")
     width = WIDTHS[rule](X)
     if table["type"] == "laplacian" and "sigma" in width:
         # exp(-||x - y||_1 / sigma): the Laplacian's own reading of a width.

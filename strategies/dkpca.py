@@ -163,7 +163,9 @@ class DKPCA(KernelStrategy[KernelPCA]):
         """Return kernel PCA of all columns in one place."""
         X = np.hstack(list(shards))
         if self.n_components > X.shape[0]:
-            raise InputError(f"n_components = {self.n_components}, but must be at most the number of rows, {X.shape[0]}")
+            raise InputError(
+                f"n_components = {self.n_components}, but must be at most the number of rows, {X.shape[0]}"
+            )
         return self._solve_factor(X) if self.kernel.vertical == "sum" else self._solve_gram(self.kernel.gram(X))
 
     def compare(self, model: KernelPCA, reference: KernelPCA, shards: Sequence[FloatArray]) -> dict[str, float]:

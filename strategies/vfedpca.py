@@ -9,7 +9,8 @@ Where this departs from the paper:
   the client with the largest eigenvalue before merging, and the merged vector has unit norm.
 * Columns are centred by default, as PCA has it; the authors' code centres rows (``center="rows"``).
 * ``merge="exact"``: one message of the same size per round, and the true eigenvectors.
-* More than one component: local orthogonal iteration, component-wise merge, orthonormalisation.
+* More than one component: local orthogonal iteration, component-wise merge, orthonormalisation, and in equation 14 the
+  projector on all of ``X^T u``, which for one component is the paper's factor.
 * Equation 14 is applied to the kernel matrix ``X X^T`` rather than to X, which carries it over to kernels.
 """
 
@@ -143,7 +144,9 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         total = sizes.sum(axis=0)
         clients = len(sizes)
         equal = np.full_like(sizes, 1 / clients)
-        weights = equal if self.merge == "average" else np.where(total > 0, sizes / np.where(total > 0, total, 1), equal)
+        weights = (
+            equal if self.merge == "average" else np.where(total > 0, sizes / np.where(total > 0, total, 1), equal)
+        )
         if self.weight_scaling:
             rank = np.argsort(np.argsort(-sizes, axis=0, kind="stable"), axis=0)
             eta = weights.sum(axis=0) / clients
@@ -192,7 +195,8 @@ class VFedPCA(KernelStrategy[KernelPCA]):
     def _centred(self, X: FloatArray) -> FloatArray:
         if self.center == "none":
             return X
-        return X - X.mean(axis=0 if self.center == "columns" else 1, keepdims=True)
+        means: FloatArray = X.mean(axis=0 if self.center == "columns" else 1, keepdims=True)
+        return X - means
 
     def compare(self, model: KernelPCA, reference: KernelPCA, shards: Sequence[FloatArray]) -> dict[str, float]:
         """Return the errors of the eigenvectors against a reference."""

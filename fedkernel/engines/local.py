@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
+from typing import Any
 
 from flwr.app import Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -135,7 +136,8 @@ def run_job(job: Job) -> Iterator[str]:
 
     Runs are started one by one, since starting costs nothing here and the caller hears of each result at once.
     """
-    server, client = _component(SERVER_APP), _component(CLIENT_APP)
+    server: ServerApp = _component(SERVER_APP)
+    client: ClientApp = _component(CLIENT_APP)
     for run in job.runs:
         run_config = {"job": job.model_copy(update={"runs": [run]}).model_dump_json()}
         clients = run.clients or 1
@@ -144,6 +146,6 @@ def run_job(job: Job) -> Iterator[str]:
         yield run.id
 
 
-def _component(address: str) -> ServerApp | ClientApp:
+def _component(address: str) -> Any:
     module, name = address.split(":")
     return getattr(importlib.import_module(module), name)

@@ -53,13 +53,13 @@ def run_job(job: Job) -> Iterator[str]:
     if job.out is None:
         raise InputError("the job needs a folder for its results (out) to run in the simulation")
     clients = max(run.clients or 1 for run in job.runs)
-    with TemporaryDirectory(prefix="fedkernel-ray-") as folder, _superlink(Path(folder)) as flwr:
+    with TemporaryDirectory(prefix="fedkernel-ray-") as folder, superlink(Path(folder)) as flwr:
         app = _write_app(Path(folder) / "app", job)
         size = f"num-supernodes={clients} client-resources-num-cpus=1"
         told = flwr("run", str(app), CONNECTION, "--federation-config", size, "--format", "json")
         if not told.get("success"):
             raise EngineError(f"flwr run was refused: {told.get('error-message', told)}")
-        yield from _results(job, Path(job.out), lambda: _status(flwr, str(told["run-id"])))
+        yield from _results(job, Path(job.out), lambda: status_of(flwr, str(told["run-id"])))
 
 
 def _results(job: Job, out: Path, status: Any) -> Iterator[str]:
@@ -86,7 +86,8 @@ def _results(job: Job, out: Path, status: Any) -> Iterator[str]:
             time.sleep(0.05)
 
 
-def _status(flwr: Any, run_id: str) -> tuple[str, str]:
+def status_of(flwr: Any, run_id: str) -> tuple[str, str]:
+    """Return a run's status, such as ``finished:completed``, and what there is to say about it."""
     runs = flwr("list", CONNECTION, "--run-id", run_id, "--format", "json").get("runs") or [{}]
     return str(runs[0].get("status", "unknown")), str(runs[0].get("status-details", ""))
 
@@ -126,7 +127,7 @@ job = {quoted(job.model_dump_json())}
 
 
 @contextmanager
-def _superlink(folder: Path) -> Iterator[Any]:
+def superlink(folder: Path) -> Iterator[Any]:
     """Run a SuperLink for simulations with its own home and port; gives a function that calls ``flwr`` against it."""
     home, port = folder / "home", _free_port()
     home.mkdir()
@@ -149,7 +150,12 @@ def _superlink(folder: Path) -> Iterator[Any]:
 
     def flwr(*arguments: str) -> dict[str, Any]:
         done = subprocess.run(  # noqa: S603 - our own executable and arguments
-            [str(scripts / "flwr"), *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+            [str(scripts / "flwr"), *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         try:
             return dict(json.loads(done.stdout))

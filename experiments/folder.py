@@ -1,0 +1,51 @@
+"""The output folder of an experiment: made, recognised, emptied, and never another's."""
+
+import json
+import shutil
+from pathlib import Path
+
+from experiments.rows import read_runs
+from fedkernel.errors import InputError
+from fedkernel.models import write_whole
+
+OURS = ("config.json", "config.toml", "runs.jsonl", "results", "plots", "report.html")
+"""What an output folder holds of an experiment."""
+
+
+def open_folder(out: Path, config: str, text: str, restart: bool) -> set[str]:
+    """Make or recognise the output folder, and return the ids of the runs that it holds."""
+    recorded = out / "config.json"
+    if (blocking := next((path for path in (out, *out.parents) if path.exists()), out)).is_file():
+        raise InputError(f"{out} cannot be a folder, since {blocking} is a file; choose another folder (--out)")
+    if not _is_config(recorded):
+        if out.exists() and any(out.iterdir()):
+            raise InputError(f"{out} is not empty and holds no experiment; choose another folder (--out)")
+    elif restart:
+        for name in OURS:
+            _remove(out / name)
+    elif recorded.read_text(encoding="utf-8") != config:
+        raise InputError(
+            f"{out} holds an experiment with another configuration; choose another folder (--out), "
+            "or --restart to throw it away"
+        )
+    write_whole(recorded, lambda file: file.write(config.encode()))
+    write_whole(out / "config.toml", lambda file: file.write(text.encode()))
+    (out / "error.json").unlink(missing_ok=True)
+    (out / "results" / "error.json").unlink(missing_ok=True)
+    return {row.id for row in read_runs(out / "runs.jsonl")}
+
+
+def _is_config(path: Path) -> bool:
+    """Tell the configuration of an experiment from any other config.json: what is recognised may be thrown away."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(table, dict) and {"name", "data"} <= set(table) and bool({"strategy", "baseline"} & set(table))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

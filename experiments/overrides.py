@@ -1,0 +1,73 @@
+"""Changes to a configuration by dotted path: what ``--set`` and sweeps do."""
+
+import copy
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from fedkernel.errors import InputError
+
+
+def with_override(table: dict[str, Any], override: str) -> dict[str, Any]:
+    """Return a copy of the table changed as ``key=value`` says."""
+    key, equals, value = override.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set {override!r} must have the form key=value, for instance partition.clients=10")
+    return with_value(table, key.strip(), _toml_value(value.strip()), "--set")
+
+
+def with_value(table: dict[str, Any], key: str, value: Any, source: str) -> dict[str, Any]:
+    """Return a copy of the table with the value at a dotted path; a method is addressed by its name or by ``*``."""
+    made = copy.deepcopy(table)
+    targets: list[Any] = [made]
+    *path, last = _split_key(key, made)
+    if path and path[0] in ("strategy", "baseline") and not made.get(path[0]):
+        raise InputError(f"{source} {key}: there is no [[{path[0]}]]")
+    for place, step in enumerate(path):
+        found: list[Any] = []
+        for target in targets:
+            if isinstance(target, list):
+                found += _entries(target, step, f"{source} {key}")
+            elif isinstance(target, dict):
+                found.append(target.setdefault(step, {}))
+            else:
+                raise InputError(f"{source} {key}: {'.'.join(path[:place])} is a value, with nothing inside")
+        targets = found
+    for target in targets:
+        if isinstance(target, list):
+            raise InputError(f"{source} {key}: say which, as in {'.'.join(path)}.NAME.{last}, or * for all")
+        if not isinstance(target, dict):
+            raise InputError(f"{source} {key}: {'.'.join(path)} is a value, with nothing inside")
+        target[last] = value
+    return made
+
+
+def _entries(tables: list[Any], name: str, where: str) -> list[dict[str, Any]]:
+    entries = [entry for entry in tables if isinstance(entry, dict)]
+    chosen = [entry for entry in entries if name in ("*", entry.get("name"))]
+    if not chosen:
+        names = ", ".join(repr(entry["name"]) for entry in entries if "name" in entry)
+        raise InputError(f"{where}: there is no entry named {name!r}, only {names or 'such without a name'}")
+    return chosen
+
+
+def _split_key(key: str, table: Mapping[str, Any]) -> list[str]:
+    """Split a dotted path, where the name of a method may itself contain dots; what is swept is a path by itself."""
+    head, dot, rest = key.partition(".")
+    if head == "sweep" and dot:
+        return [head, rest]
+    if head not in ("strategy", "baseline") or not dot:
+        return key.split(".")
+    entries = [entry for entry in table.get(head, []) if isinstance(entry, dict)]
+    for name in sorted((str(entry.get("name", "")) for entry in entries), key=len, reverse=True):
+        if name and rest.startswith(name + "."):
+            return [head, name, *rest[len(name) + 1 :].split(".")]
+    return key.split(".")
+
+
+def _toml_value(text: str) -> Any:
+    """Read an override's value as TOML; what is not TOML is a plain string, as one would type it in a shell."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

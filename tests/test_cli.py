@@ -1,0 +1,299 @@
+"""The command: tables on standard output, one line on standard error for what went wrong, exit codes by whose fault."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from sklearn.datasets import load_iris
+from typer.testing import CliRunner
+
+from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum
+from experiments import cli, runner
+from experiments.baselines import BASELINES
+from experiments.rows import read_runs
+from fedkernel.data import available
+from fedkernel.engines import ENGINES
+from fedkernel.job import Job
+from fedkernel.kernels import KERNELS
+from fedkernel.metrics import METRICS
+from fedkernel.widths import WIDTHS
+from strategies import REGISTRY
+
+TINY = """
+name = "tiny"
+[data]
+name = "iris"
+[partition]
+clients = 2
+[[strategy]]
+name = "DKPCA of [red] iris"
+method = "DKPCA"
+n_components = 2
+[[baseline]]
+name = "central"
+method = "central PCA"
+n_components = 2
+[report]
+plots = false
+"""
+SITES = '[data]\nshards = ["a.npy", "b.npy"]'
+OF_SITES = TINY.replace('[data]\nname = "iris"\n[partition]\nclients = 2', SITES)
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with two configurations and some bad data, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDKERNEL_DATA", raising=False)
+    X = load_iris().data
+    Path("tiny.toml").write_text(TINY, encoding="utf-8")
+    Path("sites.toml").write_text(OF_SITES, encoding="utf-8")
+    Path("lonely.toml").write_text(OF_SITES.replace("b.npy", "nobody.npy"), encoding="utf-8")
+    np.save("a.npy", X[:, :2])
+    np.save("b.npy", X[:149, 2:])
+    X[7, 1] = np.nan
+    np.savez("holes.npz", X=X)
+    return tmp_path
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, arguments)
+
+
+def failure(*arguments: str, code: int) -> str:
+    """Return the one line on standard error with which the command must end."""
+    before = sorted(Path().rglob("*"))
+    done = call(*arguments)
+    assert done.exit_code == code
+    assert done.stdout == ""
+    assert done.stderr.endswith("\n")
+    assert done.stderr.count("\n") == 1
+    if code == cli.BAD_INPUT:
+        assert sorted(Path().rglob("*")) == before
+    return done.stderr.strip()
+
+
+# what the user gave is wrong: exit code 2, one line, nothing written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["none.toml"], "error: there is no configuration file none.toml"),
+        (
+            ["tiny.toml", "--set", "strategy.*.method=PCA"],
+            "method = 'PCA', but must be one of DKPCA, VFedAKPCA, VFedPCA",
+        ),
+        (
+            ["tiny.toml", "--set", 'strategy.*.kernel={type="rbf", gamma=-1}'],
+            "kernel.gamma = -1: input should be greater",
+        ),
+        (["tiny.toml", "--set", "strategy.*.n_components=151"], "at most the number of rows, 150"),
+        (["tiny.toml", "--set", "partition.clients=5"], "clients = 5: the data has 4 columns; allowed: at most 4"),
+        (["tiny.toml", "--set", "data.name=npz:holes.npz"], "the value in row 7, column 1 (counted from 0) is nan"),
+        (["tiny.toml", "--set", "data.name=holes"], "data set 'holes' is not known"),
+        (["tiny.toml", "--set", "strategy.b.rounds=3"], "there is no entry named 'b', only 'DKPCA of [red] iris'"),
+        (["tiny.toml", "--set", "clients"], "--set 'clients' must have the form key=value"),
+        (["tiny.toml", "--set", "clients=3"], "clients is not a known name here"),
+        (["tiny.toml", "--engine", "cloud"], "engine = 'cloud', but must be one of local, ray"),
+        (["tiny.toml", "--out", "a.npy/runs"], "a.npy/runs cannot be a folder, since a.npy is a file"),
+        (["tiny.toml", "--out", "."], ". is not empty and holds no experiment; choose another folder (--out)"),
+        (
+            ["sites.toml"],
+            "client 1 has 149 rows, but client 0 has 150: with a vertical partition all must have the same",
+        ),
+        (["lonely.toml"], "lonely.toml: there is no file nobody.npy"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_no_trace(arguments: list[str], says: str) -> None:
+    message = failure("run", *arguments, code=2)
+    assert message.startswith("error: ")
+    assert says in message
+
+
+def test_holes_in_the_users_data_folder_are_found_too(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDKERNEL_DATA", str(workplace))
+    message = failure("run", "tiny.toml", "--set", "data.name=holes", code=2)
+    assert "X in" in message
+    assert "holes.npz: the value in row 7, column 1 (counted from 0) is nan" in message
+
+
+@pytest.mark.parametrize("folder", ["none", "."])
+def test_there_must_be_something_to_report(folder: str) -> None:
+    assert failure("report", folder, code=2) == f"error: {folder} holds no finished runs of an experiment (runs.jsonl)"
+
+
+def test_a_report_needs_the_configuration() -> None:
+    assert call("run", "tiny.toml", "--out", "out").exit_code == 0
+    Path("out", "config.json").unlink()
+    assert "out lacks the experiment's configuration" in failure("report", "out", code=2)
+
+
+# a run fails: exit code 1, one cause
+
+
+def break_down(self: DKPCAClient, ask: LocalEigenpairs) -> LocalSpectrum:
+    raise RuntimeError(f"a patient's value is {self.X[0, 0]}")
+
+
+def test_a_failing_client_is_one_cause_that_names_run_and_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DKPCAClient, "local_eigenpairs", break_down)
+    message = failure("run", "tiny.toml", code=1)
+    assert message.startswith(
+        "error: run DKPCA-of-red-iris__seed=0: DKPCA, round 1 (LocalEigenpairs), client 0: RuntimeError on the site"
+    )
+    assert "5.1" not in message
+    assert message.endswith("; --debug shows the log")
+    assert not Path("runs", "tiny", "report.html").exists()
+
+
+def test_debug_shows_the_traceback_and_the_sites_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DKPCAClient, "local_eigenpairs", break_down)
+    done = call("run", "tiny.toml", "--debug")
+    assert done.exit_code == 1
+    assert re.search(r"Traceback .*ProtocolError: ", done.stderr, re.DOTALL)
+    assert done.stderr.splitlines()[-1].startswith("error: run DKPCA-of-red-iris__seed=0: ")
+
+
+def test_a_defect_says_so_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(*_: object) -> None:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr(cli, "console_table", defect)
+    told = "error: ZeroDivisionError: by zero (this is a defect"
+    assert failure("run", "tiny.toml", code=1) == f"{told}; --debug shows where)"
+    shown = call("run", "tiny.toml", "--debug")
+    assert shown.exit_code == 1
+    assert shown.stderr.count("Traceback") == 1
+    assert shown.stderr.splitlines()[-1] == f"{told})"
+
+
+def test_what_the_system_refuses_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "runs.jsonl")
+
+    monkeypatch.setattr(runner, "append_run", full)
+    assert failure("run", "tiny.toml", code=1) == "error: runs.jsonl: No space left on device"
+
+
+def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(job: Job) -> Iterator[str]:
+        yield from ENGINES["local"](job)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "ENGINES", {"local": interrupted})
+    message = failure("run", "tiny.toml", code=130)
+    assert message == "interrupted; the same command (without --restart) goes on where it stopped"
+    assert len(read_runs("runs/tiny/runs.jsonl")) == 1
+    monkeypatch.setattr(runner, "ENGINES", ENGINES)
+    assert call("run", "tiny.toml").exit_code == 0
+    assert [row.kind for row in read_runs("runs/tiny/runs.jsonl")] == ["strategy", "baseline"]
+
+
+# what goes well
+
+
+def test_a_run_prints_its_table_and_where_the_report_is() -> None:
+    done = call("run", "tiny.toml", "--out", "[red]")
+    assert (done.exit_code, done.stderr) == (0, "")
+    rows = [re.split(r" {2,}", line.strip()) for line in done.stdout.splitlines() if line.strip()]
+    assert rows[0] == ["Method", "error against central", "floats up", "floats down", "rounds", "seconds"]
+    assert [row[0] for row in rows[2:4]] == ["DKPCA of [red] iris", "central"]
+    assert [row[2:5] for row in rows[2:4]] == [["604", "0", "1"], ["600", "0", "0"]]
+    assert rows[-1] == ["Report: [red]/report.html"]
+    assert Path("[red]", "report.html").exists()
+
+
+def test_the_default_folder_is_named_by_the_experiment_and_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("run", "tiny.toml").stdout.endswith("Report: runs/tiny/report.html\n")
+    monkeypatch.setattr(runner, "ENGINES", {"ray": ENGINES["local"]})
+    assert call("run", "tiny.toml", "--engine", "ray").stdout.endswith("Report: runs/tiny-ray/report.html\n")
+    assert {row.engine for row in read_runs("runs/tiny-ray/runs.jsonl")} == {"ray", "none"}
+
+
+def test_report_prints_the_same_table_and_writes_the_same_page() -> None:
+    swept = ["--set", "sweep.partition.clients=[2, 4]", "--set", "title=Swept", "--set", "report.plots=true"]
+    ran = call("run", "tiny.toml", *swept)
+    page, figures = Path("runs/tiny/report.html"), sorted(Path("runs/tiny/plots").iterdir())
+    written = page.read_bytes()
+    assert b"Swept" in written
+    assert b"sweep.partition.clients=[2, 4]" in written
+    for path in (page, *figures):
+        path.unlink()
+    again = call("report", "runs/tiny")
+    assert (again.exit_code, again.stdout, again.stderr) == (0, ran.stdout, "")
+    assert page.read_bytes() == written
+    assert sorted(Path("runs/tiny/plots").iterdir()) == figures != []
+
+
+def test_restart_runs_it_all_again_with_another_configuration() -> None:
+    assert call("run", "tiny.toml").exit_code == 0
+    other = ["run", "tiny.toml", "--set", "seeds=[4]"]
+    assert "--restart to throw it away" in failure(*other, code=2)
+    assert call(*other, "--restart").exit_code == 0
+    assert [row.seed for row in read_runs("runs/tiny/runs.jsonl")] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("strategies", list(REGISTRY)),
+        ("baselines", BASELINES),
+        ("kernels", [*KERNELS, *WIDTHS]),
+        ("datasets", [one.name for one in available()]),
+        ("metrics", list(METRICS)),
+        ("engines", list(ENGINES)),
+    ],
+)
+def test_list_prints_every_entry_of_the_registry_on_a_line(kind: str, names: list[str]) -> None:
+    done = call("list", kind)
+    assert (done.exit_code, done.stderr) == (0, "")
+    heading, *lines = done.stdout.splitlines()
+    assert heading.startswith("name ")
+    assert all(len(line.split()) > 1 for line in lines)
+    found = "\n".join(lines) if kind == "kernels" else "\n".join(re.split(r" {2,}", line)[0] for line in lines)
+    assert [name for name in names if name not in found] == []
+    assert len(lines) == (len(KERNELS) if kind == "kernels" else len(names))
+
+
+def test_every_metric_of_a_row_is_explained_by_list() -> None:
+    assert call("run", "tiny.toml", "--set", "baseline.*.method=isolated PCA").exit_code == 0
+    measured = {name for row in read_runs("runs/tiny/runs.jsonl") for name in row.metrics}
+    assert {"error", "worst_error", "bound"} <= measured <= set(METRICS)
+
+
+def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> None:
+    told = call("--help")
+    assert told.exit_code == 0
+    commands = [
+        command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback
+    ]
+    assert sorted(commands) == ["list", "report", "run"]
+    assert [name for name in commands if not re.search(rf"^\W*{name} ", told.stdout, re.MULTILINE)] == []
+    assert call("fly").exit_code == call("list", "planets").exit_code == call("run").exit_code == 2
+
+
+# as a process
+
+
+def test_the_installed_command_runs_and_fails_as_in_process(workplace: Path) -> None:
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C"}
+    command = [str(Path(sys.executable).parent / "fedkernel")]
+    broken = "from clients import dkpca; del dkpca.DKPCAClient._solve; from experiments import cli; cli.main()"
+    broken_run = [sys.executable, "-c", broken, "run", "tiny.toml", "--out", "broken"]
+    told = [
+        subprocess.run(arguments, capture_output=True, text=True, encoding="utf-8", env=environment, check=False)
+        for arguments in ([*command, "--version"], [*command, "run", "tiny.toml"], broken_run)
+    ]
+    assert [(done.returncode, bool(done.stderr)) for done in told] == [(0, False), (0, False), (1, True)]
+    assert told[0].stdout == f"{version('fedkernel')}\n"
+    assert "DKPCA of [red] iris" in told[1].stdout
+    assert (workplace / "runs" / "tiny" / "report.html").exists()
+    assert re.fullmatch(r"error: run DKPCA-of-red-iris__seed=0: .* AttributeError on the site.*\n", told[2].stderr)

@@ -1,0 +1,275 @@
+"""Clients: NumPyClient's contract, dispatch, random numbers, memory, and what of an error leaves the site."""
+
+from typing import Annotated
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.client import NumPyClient
+
+from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum
+from clients.vfedpca import Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, VFedPCAClient
+from fedkernel import RBF, Linear
+from fedkernel.client import KernelClient
+from fedkernel.engines import _flower
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.messages import VERSION, Done, Reply, Request, Shape, decode, encode
+from fedkernel.site import FAILED, REFUSED, Memory, Site, client_app
+
+X = np.random.default_rng(0).standard_normal((9, 4))
+SECRET = 8675309.25
+V = np.linalg.qr(np.random.default_rng(1).standard_normal((9, 2)))[0]
+
+ASKS = [
+    (DKPCAClient, LocalEigenpairs(kernel=Linear(), n_components=2)),
+    (DKPCAClient, LocalEigenpairs(kernel=RBF(gamma=0.3), epsilon=0.1)),
+    (VFedPCAClient, PowerIteration(n_components=2, iterations=3)),
+    (VFedPCAClient, PowerIteration(n_components=2, iterations=3, kernel=RBF(), directions=V)),
+    (VFedPCAClient, Multiply(block=V)),
+    (VFedPCAClient, MeasureVariance(directions=V)),
+    (VFedPCAClient, Finish(directions=V)),
+]
+
+
+class Nothing(Request[Done]):
+    """Asks for nothing."""
+
+
+class Numbers(Reply):
+    count: float
+    values: Annotated[np.ndarray, Shape("n")]
+
+
+class Tell(Request[Numbers]):
+    """What a toy client does wrong is chosen by a word."""
+
+    how: str = ""
+
+
+class Remember(Request[Numbers]):
+    """Asks to count how often this was asked."""
+
+
+class Teller(KernelClient):
+    def tell(self, ask: Tell) -> Numbers:
+        table = self.X.ravel()
+        if ask.how == "key":
+            return {}[SECRET]
+        if ask.how == "value":
+            raise ValueError(f"cannot use {SECRET}")
+        if ask.how == "input":
+            raise InputError("n_components = 12, but there are only 9 rows")
+        if ask.how == "table for a scalar":
+            return Numbers(count=table, values=table)
+        if ask.how == "list for a scalar":
+            return Numbers(count=table.tolist(), values=table)
+        if ask.how == "infinite":
+            return Numbers(count=1, values=np.full(3, np.inf))
+        return Numbers(count=1, values=np.ones(3))
+
+    def remember(self, ask: Remember) -> Numbers:
+        count = self.memory.get("count", np.array(0.0)) + 1
+        self.memory["count"] = count
+        return Numbers(count=float(count), values=np.array(count.shape, dtype=float))
+
+
+# NumPyClient's contract
+
+
+@pytest.mark.parametrize(("kind", "ask"), ASKS, ids=lambda value: getattr(value, "__name__", type(value).__name__))
+def test_fit_follows_the_contract_of_numpyclient(kind, ask):
+    client = kind(X, client=1, seed=5)
+    assert isinstance(client, NumPyClient)
+    arrays, examples, scalars = client.fit(*encode(ask))
+    assert type(arrays) is list
+    assert all(isinstance(array, np.ndarray) for array in arrays)
+    assert type(examples) is int
+    assert examples == 9
+    assert all(type(k) is str and type(v) in (bool, bytes, float, int, str) for k, v in scalars.items())
+    assert type(decode(ask.reply_type, arrays, scalars)) is ask.reply_type
+
+
+def test_the_numbers_are_those_of_the_method():
+    arrays, _, scalars = DKPCAClient(X).fit(*encode(LocalEigenpairs(kernel=Linear(), n_components=4)))
+    reply = decode(LocalSpectrum, arrays, scalars)
+    np.testing.assert_allclose((reply.vectors * reply.values) @ reply.vectors.T, X @ X.T, atol=1e-10)
+    arrays, _, scalars = VFedPCAClient(X).fit(*encode(PowerIteration(n_components=1, iterations=500)))
+    found = decode(LeadingVectors, arrays, scalars)
+    centred = X - X.mean(axis=0)
+    np.testing.assert_allclose(found.values[0], np.linalg.eigvalsh(centred @ centred.T / 4)[-1], rtol=1e-9)
+
+
+def test_get_properties_tells_sizes_and_nothing_else():
+    told = DKPCAClient(X, new=X[:2], client=3, seed=7).get_properties({})
+    assert told == {"client": 3, "rows": 9, "columns": 4, "new_rows": 2, "version": VERSION}
+    assert DKPCAClient(X).get_properties({})["new_rows"] == 0
+
+
+# Errors of a direct call
+
+
+def test_an_unknown_request_is_refused():
+    with pytest.raises(ProtocolError) as caught:
+        DKPCAClient(X, client=4).fit(*encode(Nothing()))
+    text = str(caught.value)
+    assert text == "DKPCAClient, round ?, client 4: 'Nothing' is no request of this client; it answers " + str(
+        ["LocalEigenpairs", "NewKernelRows", "ProjectNewRows"]
+    )
+    with pytest.raises(ProtocolError, match="None is no request"):
+        DKPCAClient(X).fit([], {})
+
+
+def test_what_belongs_to_the_base_class_is_no_request():
+    """Neither NumPyClient's methods nor private ones can be reached by a message's name."""
+    assert set(VFedPCAClient.handlers()) == {"PowerIteration", "Multiply", "Finish", "MeasureVariance"}
+    assert KernelClient.handlers() == {}
+    for name in ("fit", "rng", "evaluate", "__init__", "power_iteration"):
+        with pytest.raises(ProtocolError, match="is no request of this client"):
+            VFedPCAClient(X).fit([], {"message": name, "version": VERSION, "arrays": "", "fields": "{}"})
+
+
+def test_a_malformed_request_names_client_round_and_request():
+    arrays, scalars = encode(Multiply(block=V))
+    with pytest.raises(ProtocolError, match=r"^VFedPCAClient, round 8, client 2: request Multiply: block: must be a"):
+        VFedPCAClient(X, client=2).fit([arrays[0].astype(np.float32)], {**scalars, "round": 8})
+
+
+class Unordered(DKPCAClient):
+    def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
+        return LocalSpectrum(vectors=np.ones((9, 2)), values=np.array([1.0, 2.0]))
+
+
+class TooMany(DKPCAClient):
+    def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
+        return LocalSpectrum(vectors=np.ones((9, 3)), values=np.ones(3))
+
+
+class Contradicting(DKPCAClient):
+    def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
+        return LocalSpectrum(vectors=np.ones((9, 2)), values=np.ones(3))
+
+
+class NotFinite(DKPCAClient):
+    def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
+        return LocalSpectrum(vectors=np.full((9, 1), np.nan), values=np.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (Unordered, "values must be in non-increasing order"),
+        (TooMany, "values has 3 entries, but 2 were asked"),
+        (Contradicting, "values has 3 entries along axis 0, but D_m = 2"),
+        (NotFinite, "9 of its entries are not finite"),
+    ],
+)
+def test_the_wrong_reply_of_a_broken_client_does_not_leave_it(kind, told):
+    arrays, scalars = encode(LocalEigenpairs(kernel=Linear(), n_components=2))
+    with pytest.raises(ProtocolError) as caught:
+        kind(X, client=6).fit(arrays, {**scalars, "round": 3})
+    text = str(caught.value)
+    assert text.startswith(f"{kind.__name__}, round 3, client 6: the reply to LocalEigenpairs would ")
+    assert told in text
+
+
+# Random numbers
+
+
+def test_random_numbers_depend_on_seed_client_and_purpose_only():
+    def draw(seed, client, purpose):
+        return DKPCAClient(X, seed=seed, client=client).rng(purpose).standard_normal(4).tobytes()
+
+    triples = [(0, 0, "start"), (1, 0, "start"), (0, 1, "start"), (0, 0, "other"), (1, 1, "start")]
+    assert len({draw(*triple) for triple in triples}) == len(triples)
+    assert [draw(*triple) for triple in triples] == [draw(*triple) for triple in triples]
+    client = DKPCAClient(X)
+    assert client.rng("start").random() == client.rng("start").random()
+
+
+# Through the ClientApp
+
+
+class Conversation:
+    """Sends messages to the app of one site, whose context lives on between them."""
+
+    def __init__(self, kind=Teller, table=X):
+        _flower.ensure_task_identity()
+        self.app = client_app({kind.__name__: kind}, lambda context, config: Site(0, table, None, lambda outputs: None))
+        self.context = _flower.new_context(1, {"partition-id": 0, "num-partitions": 1}, {})
+        self.kind = kind
+
+    def ask(self, request, run="run", **config):
+        arrays, scalars = encode(request)
+        header = {"pair": self.kind.__name__, "run": run, "seed": 0, "round": 1}
+        return self.send(ArrayRecord(arrays), {**header, **scalars, **config}, MessageType.TRAIN)
+
+    def join(self, run="run"):
+        return self.send(ArrayRecord(), {"pair": self.kind.__name__, "run": run, "seed": 0}, MessageType.QUERY)
+
+    def send(self, arrays, config, message_type):
+        content = RecordDict({"arrays": arrays, "config": ConfigRecord(config)})
+        message = Message(content, 1, message_type, group_id="1")
+        _flower.stamp(message)
+        return self.app(_flower.from_bytes(_flower.to_bytes(message)), self.context)
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "told"),
+    [
+        ("key", FAILED, "KeyError on the site, whose log has the details"),
+        ("value", FAILED, "ValueError on the site, whose log has the details"),
+        ("input", REFUSED, "n_components = 12, but there are only 9 rows"),
+        ("table for a scalar", REFUSED, "count: input should be a valid number, not ndarray"),
+        ("list for a scalar", REFUSED, "count: input should be a valid number, not list"),
+        ("infinite", REFUSED, "3 of its entries are not finite"),
+    ],
+)
+def test_no_value_of_the_table_leaves_in_the_text_of_an_error(how, code, told, caplog):
+    reply = Conversation(table=np.full((2, 2), SECRET)).ask(Tell(how=how))
+    assert reply.has_error()
+    assert reply.error.code == code
+    assert reply.error.reason.endswith(told)
+    assert "8675309" not in reply.error.reason
+    assert ("8675309" in caplog.text) == (code == FAILED), "the site's own log has what the coordinator does not get"
+
+
+def test_a_site_runs_only_the_clients_it_is_willing_to_run():
+    reply = Conversation().ask(Tell(), pair="DKPCAClient")
+    assert (reply.error.code, reply.error.reason) == (REFUSED, "this site runs Teller, but was asked for 'DKPCAClient'")
+
+
+def test_a_message_without_its_header_is_scrubbed_too():
+    reply = Conversation().send(ArrayRecord(), {"note": f"{SECRET}"}, MessageType.TRAIN)
+    assert (reply.error.code, reply.error.reason) == (FAILED, "KeyError on the site, whose log has the details")
+
+
+def test_memory_survives_the_messages_of_a_run_and_no_longer():
+    site = Conversation()
+
+    def count(run):
+        arrays = site.ask(Remember(), run=run).content
+        reply = decode(Numbers, arrays.array_records["arrays"].to_numpy_ndarrays(), arrays.config_records["config"])
+        assert reply.values.size == 0, "a number comes back without dimensions, as it was kept"
+        return reply.count
+
+    assert not site.join("first").has_error()
+    assert [count("first"), count("first"), count("first")] == [1, 2, 3]
+    assert [count("second"), count("second")] == [1, 2]
+    assert count("first") == 1, "a run that was left is not taken up again"
+    site.join("first")
+    assert count("first") == 1, "joining begins a run, also one whose name was used before"
+
+
+def test_memory_is_a_mapping_that_returns_the_bits_it_was_given():
+    memory = Memory(_flower.new_context(1, {}, {}), "run")
+    for name, array in {"F": np.asfortranarray(X), "rows": X[::2], "0d": np.array(2.5), "int": np.arange(3)}.items():
+        memory[name] = array
+        got = memory[name]
+        assert (got.dtype, got.shape, got.tobytes()) == (array.dtype, array.shape, array.tobytes())
+    assert (set(memory), len(memory)) == ({"F", "rows", "0d", "int"}, 4)
+    del memory["F"]
+    assert "F" not in memory
+    with pytest.raises(KeyError):
+        memory["F"]
+    memory["rows"] = np.zeros(1)
+    assert memory["rows"].shape == (1,)

@@ -1,0 +1,299 @@
+"""A configuration means what it says: values land where they should, and whatever is wrong is told in one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from experiments.config import Experiment, points, read_config, run_id
+from experiments.runner import plan
+from fedkernel.errors import InputError
+from fedkernel.kernels import dimension_sigma, fk_gamma, median_sigma
+
+TINY = """
+name = "tiny"
+seeds = [0, 1]
+[data]
+name = "iris"
+[partition]
+clients = 2
+[[strategy]]
+name = "a"
+method = "DKPCA"
+n_components = 2
+[[strategy]]
+name = "v1.5 of b, best"
+method = "VFedPCA"
+rounds = 2
+[[baseline]]
+name = "c"
+method = "central PCA"
+"""
+
+
+def write(tmp_path: Path, text: str = TINY) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def table(tmp_path: Path, *overrides: str, text: str = TINY) -> dict[str, Any]:
+    return read_config(write(tmp_path, text), overrides)[0]
+
+
+def experiment(tmp_path: Path, *overrides: str) -> Experiment:
+    return Experiment.from_table(table(tmp_path, *overrides), "tiny.toml")
+
+
+def refusal(tmp_path: Path, *overrides: str, text: str = TINY) -> str:
+    """Return the one sentence that reading, checking and planning end with."""
+    with pytest.raises(InputError) as caught:
+        plan(table(tmp_path, *overrides, text=text), "tiny.toml")
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+# reading
+
+
+def test_a_file_is_read_with_defaults_where_it_is_silent(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    read, text = read_config(path)
+    found = Experiment.from_table(read, "tiny.toml")
+    assert text == TINY
+    assert (found.seeds, found.clients, found.engine, found.threads) == ([0, 1], 2, "local", 1)
+    assert [method.name for method in found.strategy] == ["a", "v1.5 of b, best"]
+    assert found.strategy[0].parameters == {"n_components": 2}
+    assert found.baseline[0].parameters == {}
+
+
+def test_the_quickstart_and_every_paper_are_valid() -> None:
+    folder = Path(__file__).parents[1] / "experiments"
+    for path in (folder / "quickstart.toml", *folder.glob("papers/*.toml")):
+        assert list(points(read_config(path)[0], path.name)), path
+
+
+def test_the_kept_text_tells_the_overrides_and_is_still_toml(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    text = read_config(path, ['strategy.*.kernel={type="rbf",\ngamma=1}', "seeds=[3]"])[1]
+    assert "strategy.*.kernel={type=" in text
+    assert "seeds=[3]" in text
+    again = tmp_path / "again.toml"
+    again.write_text(text, encoding="utf-8")
+    assert read_config(again)[0] == read_config(path)[0]
+
+
+# overrides
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("3", 3),
+        ("1e-3", 1e-3),
+        ("true", True),
+        ("adaptive", "adaptive"),
+        ('"adaptive"', "adaptive"),
+        ("[1, 2]", [1, 2]),
+        ('{ type = "rbf", gamma = 0.1 }', {"type": "rbf", "gamma": 0.1}),
+        ("a=b", "a=b"),
+    ],
+)
+def test_an_override_is_toml_or_else_a_plain_string(tmp_path: Path, written: str, value: Any) -> None:
+    set_to = table(tmp_path, f"strategy.a.it = {written}")["strategy"][0]["it"]
+    assert set_to == value
+    assert type(set_to) is type(value)
+
+
+def test_overrides_reach_tables_entries_by_name_and_all_entries(tmp_path: Path) -> None:
+    made = table(
+        tmp_path,
+        "partition.clients=3",
+        "data.scale=standard",
+        "strategy.v1.5 of b, best.rounds=7",
+        "strategy.*.n_components=1",
+        "strategy.a.kernel.type=linear",
+        "baseline.c.n_components=3",
+        "strategy.a.n_components=4",
+    )
+    assert made["partition"]["clients"] == 3
+    assert made["data"] == {"name": "iris", "scale": "standard"}
+    assert made["strategy"] == [
+        {"name": "a", "method": "DKPCA", "n_components": 4, "kernel": {"type": "linear"}},
+        {"name": "v1.5 of b, best", "method": "VFedPCA", "rounds": 7, "n_components": 1},
+    ]
+    assert made["baseline"][0]["n_components"] == 3
+
+
+def test_of_two_names_that_fit_the_longer_one_is_meant(tmp_path: Path) -> None:
+    text = TINY.replace('"v1.5 of b, best"', '"a.b"')
+    assert table(tmp_path, "strategy.a.b.rounds=9", text=text)["strategy"][1]["rounds"] == 9
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("partition.clients", "'partition.clients' must have the form key=value"),
+        ("strategy.b.rounds=1", "strategy.b.rounds: there is no entry named 'b', only 'a', 'v1.5 of b, best'"),
+        ("strategy.rounds=1", "strategy.rounds: say which, as in strategy.NAME.rounds, or * for all"),
+        ("name.x.y=1", "name.x.y: name is a value, with nothing inside"),
+        ("name.x=1", "name.x: name is a value, with nothing inside"),
+    ],
+)
+def test_an_override_that_leads_nowhere_is_refused(tmp_path: Path, override: str, says: str) -> None:
+    message = refusal(tmp_path, override)
+    assert message.startswith("--set ")
+    assert says in message
+
+
+# sweeps
+
+
+def test_sweeps_are_combined_and_land_where_they_should(tmp_path: Path) -> None:
+    made = table(tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.*.n_components=[1, 2, 3]", "seeds=[5, 6]")
+    found = list(points(made, "tiny.toml"))
+    expected = [(clients, k) for clients in (2, 4) for k in (1, 2, 3)]
+    assert [tuple(point.values.values()) for point in found] == expected
+    for point, (clients, k) in zip(found, expected, strict=True):
+        assert point.experiment.clients == clients
+        assert [method.parameters["n_components"] for method in point.experiment.strategy] == [k, k]
+        assert point.experiment.baseline[0].parameters == {}
+    runs = plan(made, "tiny.toml")
+    assert len(runs) == 6 * 2 * 3
+    assert len({run.id for run in runs}) == len(runs)
+    assert {len(run.shards) for run in runs} == {2, 4}
+
+
+def test_ids_are_readable_and_fit_for_folders(tmp_path: Path) -> None:
+    made = table(tmp_path, 'sweep={"partition.clients" = [2], "strategy.v1.5 of b, best.center" = ["rows"]}')
+    (point,) = points(made, "tiny.toml")
+    ids = [run_id(method, point, 7) for method in point.experiment.strategy]
+    tail = "__partition.clients=2__strategy.v1.5-of-b,-best.center=rows__seed=7"
+    assert ids == [f"a{tail}", f"v1.5-of-b,-best{tail}"]
+
+
+def test_long_ids_are_cut_and_stay_unique(tmp_path: Path) -> None:
+    text = TINY.replace('"a"', f'"{"ä" * 200}1"').replace('"v1.5 of b, best"', f'"{"ä" * 200}2"')
+    ids = [run.id for run in plan(table(tmp_path, text=text), "tiny.toml")]
+    assert len(set(ids)) == 6
+    assert max(len(one.encode()) for one in ids) <= 150
+
+
+# kernel widths by rule
+
+
+@pytest.mark.parametrize("kind", ["rbf", "laplacian"])
+@pytest.mark.parametrize("rule", ["median", "mean", "dimension"])
+def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(tmp_path: Path, kind: str, rule: str) -> None:
+    X = load_iris().data
+    sigma = {"median": median_sigma(X), "dimension": dimension_sigma(4)}.get(rule)
+    gamma = fk_gamma(len(X), X.sum(axis=0), float((X * X).sum()))
+    if sigma is not None:
+        gamma = 1 / (2 * sigma**2) if kind == "rbf" else 1 / sigma
+    run = plan(table(tmp_path, f'strategy.a.kernel={{type = "{kind}", width = "{rule}"}}'), "tiny.toml")[0]
+    np.testing.assert_allclose(run.build().kernel.gamma, gamma, rtol=1e-12)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        ('{type="rbf", width="median", gamma=1}', "kernel.width and kernel.gamma are the same thing"),
+        ('{type="rbf", width="median", sigma=1}', "kernel.width and kernel.sigma are the same thing"),
+        ('{type="linear", width="median"}', "for rbf and laplacian kernels, not for type = 'linear'"),
+        ('{type="rbf", width="middle"}', "kernel.width = 'middle', but must be one of median, mean, dimension"),
+        ('{type="rbf", width=["median"]}', "kernel.width = ['median'], but must be one of median, mean, dimension"),
+        ('{width="median"}', "kernel.type is required"),
+        ('{type="rbff"}', "kernel.type = 'rbff' is not known (allowed: linear, rbf, laplacian, polynomial, sigmoid)"),
+        ('{type="rbf", gamma=-1}', "kernel.gamma = -1: input should be greater than 0"),
+        ('{type="rbf"}', "gamma is required where columns are split over clients"),
+        ("rbf", "kernel = 'rbf': input should be a table"),
+    ],
+)
+def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: str) -> None:
+    message = refusal(tmp_path, f"strategy.a.kernel={kernel}")
+    assert message.startswith("tiny.toml: strategy 'a': ")
+    assert says in message
+
+
+# whatever is wrong
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("colour=red", "colour is not a known name here (allowed: name, title, seeds, engine, "),
+        ("partition.client=3", "partition.client is not a known name here (allowed: kind, method, clients, "),
+        ("strategy.a.colour=1", "strategy 'a': DKPCA: colour is not a known name here (allowed: n_components, "),
+        ("strategy.a.method=PCA", "strategy 'a': method = 'PCA', but must be one of DKPCA, VFedAKPCA, VFedPCA"),
+        ("baseline.c.method=DKPCA", "baseline 'c': method = 'DKPCA', but must be one of central PCA, "),
+        ("strategy.a.method=3", "strategy.a.method = 3: input should be a valid string"),
+        ("strategy.a.n_components=two", "n_components = 'two': input should be a valid integer"),
+        ("strategy.a.n_components=151", "n_components = 151, but must be at most the number of rows, 150"),
+        ("strategy.a.local_components=0", "greater than or equal to 1 or input should be 'adaptive'"),
+        ("partition.clients=many", "partition.clients = 'many': input should be a valid integer"),
+        ("partition.clients=5", "partition: clients = 5: the data has 4 columns; allowed: at most 4 clients"),
+        ("partition.kind=horizontal", "partition.kind = 'horizontal', but DKPCA needs 'vertical'"),
+        ("seeds=0", "seeds = 0: input should be a valid list"),
+        ("seeds=[]", "seeds = []: list should have at least 1 item"),
+        ("seeds=[-1]", "seeds.0 = -1: input should be greater than or equal to 0"),
+        (f"seeds=[{2**63}]", f"input should be less than {2**63}"),
+        ("seeds=[1, 2, 1]", "seeds: 1 stands twice"),
+        ("engine=cloud", "engine = 'cloud', but must be one of local, ray"),
+        ("name=..", "name = '..': string should match"),
+        ("baseline.c.name=a", "name = 'a' stands twice, but names must be unique"),
+        ("baseline.c.name=a!", "'a' and 'a!' would both have runs with the id 'a__seed=0'"),
+        ("data.name=irsi", "data: data set 'irsi' is not known (did you mean iris"),
+        ("data=iris", "data = 'iris': input should be a table"),
+        ("data={}", "data.name is required"),
+        ('data={shards = ["x.npy"]}', "partition has no meaning with data.shards"),
+        ("strategy={}", "strategy: its table must be written with double brackets, [[strategy]]"),
+        ("sweep.partition.clients=[]", "sweep.partition.clients = []: list should have at least 1 item"),
+        ("sweep.partition.clients=[2, 2]", "sweep.partition.clients: 2 stands twice"),
+        (
+            "sweep.partition.clients=[2, 5]",
+            "sweep partition.clients = 5: partition: clients = 5: the data has 4 columns",
+        ),
+        ("sweep.partition.clients=[2, 'x']", "sweep: partition.clients = 'x': input should be a valid integer"),
+        ("sweep.strategy.b.rounds=[1]", "sweep strategy.b.rounds: there is no entry named 'b', only 'a', "),
+        ("sweep={partition = {clients = [2]}}", 'must stand in quotes, such as "partition.clients" (found partition'),
+        ("sweep.engine=['ray']", "'engine' cannot be swept, only what is inside data, partition, strategy, baseline"),
+    ],
+)
+def test_a_wrong_value_is_named_with_file_key_value_and_what_is_allowed(
+    tmp_path: Path, override: str, says: str
+) -> None:
+    message = refusal(tmp_path, override)
+    assert message.startswith(("tiny.toml: ", "--set "))
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("without", "says"),
+    [
+        ('[data]\nname = "iris"', "data is required"),
+        ("clients = 2", "partition.clients is required (or sizes, or columns)"),
+        ('name = "tiny"', "name is required"),
+        ('name = "a"', "strategy.0.name is required"),
+        ('method = "DKPCA"', "strategy.a.method is required"),
+        (TINY[TINY.index("[[strategy]]") :], "at least one [[strategy]] or [[baseline]] is needed"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, without: str, says: str) -> None:
+    assert refusal(tmp_path, text=TINY.replace(without, "", 1)) == f"tiny.toml: {says}"
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    bad, binary = write(tmp_path, "name = "), tmp_path / "binary.toml"
+    binary.write_bytes(b'name = "\xff"')
+    for path, says in (
+        (tmp_path / "none.toml", f"there is no configuration file {tmp_path / 'none.toml'}"),
+        (tmp_path, f"{tmp_path} cannot be read: Is a directory"),
+        (binary, f"{binary} is not a text file in UTF-8 (byte 8)"),
+        (bad, f"{bad} is not valid TOML: Invalid value (at end of document)"),
+    ):
+        with pytest.raises(InputError) as caught:
+            read_config(path)
+        assert str(caught.value) == says

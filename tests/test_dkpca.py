@@ -1,0 +1,273 @@
+"""DKPCA against an independent implementation, the letter's promises, and the reference numbers."""
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.decomposition import PCA, KernelPCA
+from sklearn.preprocessing import StandardScaler
+
+from clients.dkpca import LocalEigenpairs, LocalSpectrum
+from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.data import DataSpec, PartitionSpec, load, split
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.linalg import sin_theta_error
+from fedkernel.protocol import RunSettings
+from strategies import DKPCA
+
+WINE = StandardScaler().fit_transform(load_wine().data)[::3]  # 60 x 13
+KERNELS = {
+    "linear": Linear(),
+    "rbf": RBF(gamma=0.05),
+    "laplacian": Laplacian(gamma=0.1),
+    "polynomial": Polynomial(degree=2, gamma=0.1, coef0=0.5),
+    "sigmoid": Sigmoid(gamma=0.02, coef0=0.1),
+}
+
+
+def table_of(kernel):
+    return {name: getattr(kernel, name) for name in ("type", "gamma", "degree", "coef0") if hasattr(kernel, name)}
+
+
+def cut(X, *, seed, clients):
+    return split(PartitionSpec(method="random", clients=clients, shuffle=True), X, seed=seed).shards
+
+
+# --- the algorithm, against tests/naive.py
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("local", [2, 7, "adaptive"])
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_equals_the_naive_implementation(kernel, local, center):
+    shards = cut(WINE, seed=3, clients=4)
+    result = DKPCA(3, kernel, local_components=local, center=center).fit(shards)
+    epsilon = 0.0005 if kernel.vertical == "product" else 0.04
+    rule = ("adaptive", epsilon) if local == "adaptive" else local
+    values, vectors, floats = naive.dkpca(shards, table_of(kernel), 3, rule, center)
+    np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-10)
+    assert sin_theta_error(vectors, result.model.eigenvectors_) < 1e-18
+    assert result.ledger.floats_up == floats  # sum over clients of D_m (N + 1)
+    assert result.ledger.floats_down == 0
+    assert result.ledger.rounds == 1
+
+
+# --- reductions to known methods
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**16), clients=st.integers(1, 13), name=st.sampled_from(sorted(KERNELS)), center=st.booleans()
+)
+def test_without_truncation_it_is_central_for_any_split(seed, clients, name, center):
+    X, kernel = WINE[:30], KERNELS[name]
+    strategy = DKPCA(4, kernel, local_components=30, center=center)
+    model, reference = strategy.fit(cut(X, seed=seed, clients=clients)).model, strategy.central([X])
+    np.testing.assert_allclose(model.eigenvalues_, reference.eigenvalues_, atol=1e-10 * reference.eigenvalues_[0])
+    assert sin_theta_error(reference.eigenvectors_, model.eigenvectors_) < 1e-16
+
+
+@settings(max_examples=10, deadline=None)
+@given(D=st.integers(1, 13), center=st.booleans())
+def test_one_client_with_a_linear_kernel_is_central_pca(D, center):
+    strategy = DKPCA(D, center=center)
+    model = strategy.fit([WINE]).model
+    # Centred after truncation: exact once the client has sent all of its rank.
+    exact = model if not center else DKPCA(D, local_components=13, center=True).fit([WINE]).model
+    assert sin_theta_error(strategy.central([WINE]).eigenvectors_, exact.eigenvectors_) < 1e-16
+
+
+def test_linear_kernel_pca_is_pca():
+    X = load_wine().data  # neither centred nor scaled
+    model = DKPCA(4, local_components=13, center=True).fit(np.array_split(X, 3, axis=1)).model
+    scores = PCA(4).fit_transform(X)
+    np.testing.assert_allclose(np.abs(model.embedding()), np.abs(scores), rtol=1e-8, atol=1e-8 * np.abs(scores).max())
+
+
+def test_central_rbf_is_scikit_learn_s_kernel_pca():
+    model = DKPCA(3, RBF(gamma=0.05), center=True).central(np.array_split(WINE, 4, axis=1))
+    scores = KernelPCA(3, kernel="rbf", gamma=0.05).fit_transform(WINE)
+    np.testing.assert_allclose(np.abs(model.embedding()), np.abs(scores), atol=1e-10)
+
+
+# --- theorem 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    clients=st.integers(1, 8),
+    local=st.sampled_from([1, 3, 8, "adaptive"]),
+    name=st.sampled_from(["linear", "rbf", "laplacian"]),
+    center=st.booleans(),
+)
+def test_theorem_1_is_never_violated(seed, clients, local, name, center):
+    shards = cut(WINE[:40], seed=seed, clients=clients)
+    strategy = DKPCA(3, KERNELS[name], local_components=local, center=center)
+    metrics = strategy.fit(shards, reference=strategy.central(shards)).metrics
+    assert np.sqrt(metrics["error"]) <= metrics["bound"] + 1e-12
+
+
+def test_theorem_1_is_the_formula():
+    shards, D = np.array_split(WINE, 3, axis=1), 2
+    K = naive.kernel_matrix(WINE, WINE, "rbf", gamma=0.05)
+    omitted = [naive.top(naive.kernel_matrix(X, X, "rbf", gamma=0.05), 8)[0][7] for X in shards]
+    gap = -np.diff(naive.top(K, D + 1)[0])[-1]
+    bound = DKPCA(D, RBF(gamma=0.05), local_components=7).theorem_1(shards)
+    assert bound == pytest.approx(3 * np.sqrt(len(K)) * max(omitted) / gap, rel=1e-9)
+
+
+def test_theorem_1_covers_no_other_kernel():
+    shards = np.array_split(WINE, 3, axis=1)
+    strategy = DKPCA(2, KERNELS["polynomial"])
+    assert "bound" not in strategy.fit(shards, reference=strategy.central(shards)).metrics
+
+
+# --- new rows: one more round
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_transform_is_the_projection_by_the_exact_kernel(kernel, center):
+    X, new = WINE[:45], WINE[45:]
+    shards, new_shards = np.array_split(X, 4, axis=1), np.array_split(new, 4, axis=1)
+    strategy = DKPCA(3, kernel, local_components=45, center=center)
+    model = strategy.fit(shards).model
+    K, K_new = (naive.kernel_matrix(rows, X, **table_of(kernel)) for rows in (X, new))
+    if center:
+        K_new = K_new - K.mean(axis=0) - K_new.mean(axis=1, keepdims=True) + K.mean()
+    expected = K_new @ model.eigenvectors_ / np.sqrt(model.eigenvalues_)
+    np.testing.assert_allclose(strategy.transform(model, shards, new_shards), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", [Linear(), RBF(gamma=0.05)], ids=["linear", "rbf"])
+def test_training_rows_are_projected_to_their_embedding(kernel):
+    shards = np.array_split(WINE, 4, axis=1)
+    strategy = DKPCA(3, kernel, local_components=60, center=True)
+    model = strategy.fit(shards).model
+    np.testing.assert_allclose(strategy.transform(model, shards, shards), model.embedding(), atol=1e-9)
+
+
+def test_new_rows_with_other_columns_are_refused():
+    shards = np.array_split(WINE, 4, axis=1)
+    strategy = DKPCA(2)
+    model = strategy.fit(shards).model
+    with pytest.raises(InputError, match=r"new_shards have \[4, 3, 3, 2\] columns"):
+        strategy.transform(model, shards, [*shards[:3], shards[3][:, :2]])
+
+
+# --- the letter's experiments: NOTES, section 1
+
+
+GEOMETRIC = {1: 0.0, 2: 2.3e-4, 5: 9.7e-4, 10: 4.5e-3, 20: 2.4e-3, 100: 0.0}
+"""Mean sin-theta error by number of clients, measured with other code on two other draws of the same spectrum."""
+
+
+@pytest.mark.parametrize(("clients", "measured"), GEOMETRIC.items())
+def test_geometric_spectrum_by_number_of_clients(clients, measured):
+    errors = []
+    for seed in range(4):
+        shards = np.array_split(load(DataSpec("geometric", options={"seed": seed})).X, clients, axis=1)
+        strategy = DKPCA(10)
+        model = strategy.fit(shards).model
+        errors.append(sin_theta_error(strategy.central(shards).eigenvectors_, model.eigenvectors_))
+    if measured == 0:
+        assert max(errors) < 1e-20
+    else:
+        # Draws differ by a factor of ten among themselves.
+        assert min(errors) / 3 < measured < 3 * max(errors)
+        assert measured / 5 < np.mean(errors) < measured * 5
+
+
+def test_geometric_spectrum_equals_the_naive_implementation():
+    shards = np.array_split(load(DataSpec("geometric")).X, 10, axis=1)
+    _, vectors, _ = naive.dkpca(shards, {"type": "linear"}, 10, 10)
+    assert sin_theta_error(vectors, DKPCA(10).fit(shards).model.eigenvectors_) < 1e-16
+
+
+PLATEAU = {5: (1.5e-2, 50), 10: (1.4e-3, 100), 15: (1e-7, 150), "adaptive": (4e-7, 100)}
+"""Error and number of vectors sent, clients of random sizes: figure 3a at N = 400."""
+
+
+@pytest.mark.parametrize(("local", "measured"), PLATEAU.items())
+def test_plateau_spectrum_with_maldistribution(local, measured):
+    errors, sent = [], []
+    for seed in range(4):
+        X = load(DataSpec("plateau", options={"seed": seed})).X
+        shards = split(PartitionSpec(method="random", clients=10), X, seed=seed).shards
+        strategy = DKPCA(10, local_components=local)
+        result = strategy.fit(shards)
+        errors.append(sin_theta_error(strategy.central(shards).eigenvectors_, result.model.eigenvectors_))
+        sent.append(result.ledger.floats_up / 401)
+    assert measured[0] / 5 < np.mean(errors) < measured[0] * 5
+    # A client with fewer columns than D_m sends only those.
+    assert 0.9 * measured[1] <= np.mean(sent) <= 1.15 * measured[1]
+
+
+def test_adaptive_reaches_fixed_15_for_less_on_the_plateau_but_not_on_the_geometric_spectrum():
+    def error(name, local):
+        found = []
+        for seed in range(3):
+            X = load(DataSpec(name, options={"seed": seed})).X
+            shards = split(PartitionSpec(method="random", clients=10), X, seed=seed).shards
+            strategy = DKPCA(10, local_components=local)
+            model = strategy.fit(shards).model
+            found.append(sin_theta_error(strategy.central(shards).eigenvectors_, model.eigenvectors_))
+        return np.mean(found)
+
+    assert error("plateau", "adaptive") < 1e-2 * error("plateau", 10)
+    assert error("geometric", "adaptive") > 10 * error("geometric", 15)
+
+
+def test_more_local_pairs_never_hurt_much_and_help_in_the_end():
+    X = StandardScaler().fit_transform(load_breast_cancer().data)[::4]
+    shards = np.array_split(X, 5, axis=1)
+    errors = []
+    for local in (2, 5, 15, 50, len(X)):
+        strategy = DKPCA(5, RBF(gamma=0.02), local_components=local)
+        errors.append(sin_theta_error(strategy.central(shards).eigenvectors_, strategy.fit(shards).model.eigenvectors_))
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-16
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda: DKPCA(0), "DKPCA: n_components = 0: input should be greater than or equal to 1"),
+        (lambda: DKPCA(2, RBF()), "RBF: gamma is required"),
+        (lambda: DKPCA(2, local_components=5, epsilon=0.1), "epsilon = 0.1 has a meaning only with"),
+        (lambda: DKPCA(2, local_components="adaptive", epsilon=2.0), "epsilon = 2.0: input should be less than 1"),
+        (lambda: DKPCA(61).fit([WINE]), "n_components = 61, but must be at most the number of rows, 60"),
+        (lambda: DKPCA(2, local_components=61).fit([WINE]), "local_components = 61, but must be at most"),
+        (lambda: DKPCA(2).fit([WINE, WINE[:50]]), "client 1 has 50 rows, but client 0 has 60"),
+        (lambda: DKPCA(2, kernel={"type": "rbf", "gamma": -1}), "gamma = -1: input should be greater than 0"),
+    ],
+)
+def test_bad_input_is_one_sentence(build, text):
+    with pytest.raises(InputError) as caught:
+        build()
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_client_that_sends_more_than_asked_is_caught():
+    ask = LocalEigenpairs(kernel=Linear(), n_components=2)
+    too_many = LocalSpectrum(vectors=np.eye(5)[:, :3], values=np.array([3.0, 2.0, 1.0]))
+    with pytest.raises(ValueError, match="values has 3 entries, but 2 were asked"):
+        ask.check_reply(too_many)
+    unordered = LocalSpectrum(vectors=np.eye(5)[:, :2], values=np.array([1.0, 2.0]))
+    with pytest.raises(ValueError, match="non-increasing"):
+        ask.check_reply(unordered)
+
+
+def test_new_rows_are_missed_by_name():
+    strategy = DKPCA(2)
+    shards = np.array_split(WINE, 2, axis=1)
+    model = strategy.fit(shards).model
+    with pytest.raises(ProtocolError, match="client 0 has no new rows to project"):
+        strategy.converse_in_process(strategy.projection(model), shards, None, RunSettings(clients=2))

@@ -1,0 +1,82 @@
+"""The project is a Flower app: it builds, and `flwr run .` runs the quickstart's first strategy."""
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from experiments.config import Experiment, read_config
+from fedkernel.engines import ray
+from fedkernel.job import Job, RunSpec
+
+ROOT = Path(__file__).parent.parent
+QUICKSTART = ROOT / "experiments" / "quickstart.toml"
+
+
+def app_table():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+
+
+def first_strategy():
+    """The job that the app's default must be: as many clients as there are nodes, since nobody has said how many."""
+    table, _ = read_config(QUICKSTART)
+    experiment = Experiment.from_table(table, "quickstart")
+    first = experiment.strategy[0]
+    partition = dataclasses.replace(experiment.partition, clients=None)
+    run = RunSpec(
+        id="quickstart",
+        strategy=first.method,
+        parameters=first.parameters,
+        seed=experiment.seeds[0],
+        data=experiment.data,
+        partition=partition,
+    )
+    return Job(runs=[run])
+
+
+def bundle(folder):
+    """A copy of what a checkout has, without what a developer's folder may have beside it."""
+    for name in ("fedkernel", "clients", "strategies", "experiments"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def test_the_default_job_is_the_quickstart_s_first_strategy():
+    assert Job.from_json(app_table()["config"]["job"]) == first_strategy()
+
+
+def test_flwr_build_packs_the_four_packages_and_no_data(tmp_path):
+    app = bundle(tmp_path / "app")
+    flwr = Path(sys.executable).parent / "flwr"
+    done = subprocess.run([flwr, "build"], cwd=app, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (fab,) = app.glob("*.fab")
+    names = zipfile.ZipFile(fab).namelist()
+    for name in ("fedkernel/kernels.py", "clients/client_app.py", "strategies/server_app.py", "experiments/cli.py"):
+        assert name in names
+    assert "experiments/quickstart.toml" in names
+    assert not [name for name in names if name.endswith((".npz", ".npy", ".csv", ".pyc"))]
+
+
+@pytest.mark.ray
+def test_flwr_run_without_overrides_completes(tmp_path):
+    app = bundle(tmp_path / "app")
+    (tmp_path / "link").mkdir()
+    with ray.superlink(tmp_path / "link") as flwr:
+        told = flwr("run", str(app), ray.CONNECTION, "--format", "json")
+        assert told["success"], told
+        give_up = time.monotonic() + 120
+        while time.monotonic() < give_up:
+            status, details = ray.status_of(flwr, str(told["run-id"]))
+            if status.startswith("finished"):
+                break
+            time.sleep(2)
+        assert status == "finished:completed", details

@@ -1,0 +1,80 @@
+"""A job says plainly what to run; the coordinator runs it, or leaves one sentence about why not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedkernel.engines import ENGINES
+from fedkernel.errors import FedkernelError, InputError
+from fedkernel.job import Job, RunSpec
+from fedkernel.result import Result
+
+IRIS: dict[str, Any] = {"data": {"name": "iris"}, "partition": {"clients": 2}}
+DKPCA: dict[str, Any] = {"id": "one", "strategy": "DKPCA", "parameters": {"n_components": 2}, "clients": 2}
+
+
+def test_a_job_survives_the_way_to_the_coordinator() -> None:
+    job = Job(runs=[RunSpec(**DKPCA, **IRIS), RunSpec(id="two", strategy="VFedPCA", shards=["a.npy"])], threads=2)
+    assert Job.from_json(job.model_dump_json()) == job
+    assert job.run("two") is job.runs[1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"data": None, "partition": None}, "run one needs data and partition, or shards"),
+        ({"data": None}, "run one needs data and partition, or shards"),
+        ({"shards": ["a.npy"]}, "run one needs data and partition, or shards"),
+        ({"id": "../one"}, "id = '../one': string should match"),
+        ({"seed": -1}, "seed = -1: input should be greater than or equal to 0"),
+        ({"colour": "red"}, "colour is not a known name here"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_in_one_sentence(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Job.from_json(json.dumps({"runs": [{**DKPCA, **IRIS, **changed}]}))
+    assert str(caught.value).startswith("the job is not valid: ")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"runs": []}', "[1]"])
+def test_what_is_no_job_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"^the job is not valid: \S"):
+        Job.from_json(text)
+
+
+def test_a_job_knows_only_its_runs() -> None:
+    with pytest.raises(InputError, match="the job has no run 'three'"):
+        Job(runs=[RunSpec(**DKPCA, **IRIS)]).run("three")
+
+
+def test_the_coordinator_saves_each_result_and_leaves_no_error(tmp_path: Path) -> None:
+    job = Job(runs=[RunSpec(**DKPCA, **IRIS), RunSpec(**DKPCA | {"id": "two", "seed": 1}, **IRIS)], out=str(tmp_path))
+    assert list(ENGINES["local"](job)) == ["one", "two"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
+    assert Result.load(tmp_path / "two").ledger.rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "says"),
+    [
+        ({"strategy": "PCA"}, "InputError", "strategy = 'PCA', but there are only DKPCA, VFedAKPCA, VFedPCA"),
+        ({"parameters": {}}, "InputError", "n_components is required"),
+        ({"parameters": {"n_components": 151}}, "InputError", "at most the number of rows, 150"),
+        ({"clients": 3}, "ProtocolError", "clients = 2 but clients (the caller's) = 3"),
+    ],
+)
+def test_the_cause_of_a_failure_is_left_for_whoever_waits(
+    tmp_path: Path, changed: dict[str, Any], kind: str, says: str
+) -> None:
+    job = Job(runs=[RunSpec(**DKPCA | changed, **IRIS), RunSpec(**DKPCA | {"id": "two"}, **IRIS)], out=str(tmp_path))
+    with pytest.raises(FedkernelError) as caught:
+        list(ENGINES["local"](job))
+    told = json.loads((tmp_path / "error.json").read_text(encoding="utf-8"))
+    assert told == {"kind": kind, "text": str(caught.value)}
+    assert type(caught.value).__name__ == kind
+    assert says in told["text"]
+    assert not (tmp_path / "two").exists()

@@ -1,0 +1,100 @@
+"""The ledger: exactly what crossed the wire, per round and client, and its sums."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from flwr.common.serde import recorddict_to_proto
+
+from fedkernel import RBF, Laplacian
+from fedkernel.engines.local import LocalGrid
+from fedkernel.ledger import Ledger
+from fedkernel.site import Site, client_app
+from strategies import DKPCA, VFedAKPCA, VFedPCA
+
+SHARDS = [np.random.default_rng(client).standard_normal((9, 2 + client)) for client in range(3)]
+KINDS = ("floats_down", "bytes_down", "floats_up", "bytes_up")
+
+
+class Recording(LocalGrid):
+    """Keeps every request together with its reply."""
+
+    def __init__(self, app, *, clients):
+        super().__init__(app, clients=clients)
+        self.exchanges = []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        replies = list(super().send_and_receive(messages, timeout=timeout))
+        reply_from = {reply.metadata.src_node_id: reply for reply in replies}
+        self.exchanges += [(message, reply_from[message.metadata.dst_node_id]) for message in messages]
+        return replies
+
+
+def recorded_run(strategy):
+    def find_site(context, config):
+        number = int(context.node_config["partition-id"])
+        return Site(number, SHARDS[number], None, lambda outputs: None)
+
+    with Recording(client_app({strategy.client.__name__: strategy.client}, find_site), clients=len(SHARDS)) as grid:
+        return strategy.run(grid), grid.exchanges
+
+
+def size_of(message):
+    """Entries of all arrays, and bytes as protobuf."""
+    arrays = [array for record in message.content.array_records.values() for array in record.to_numpy_ndarrays()]
+    return sum(array.size for array in arrays), len(recorddict_to_proto(message.content).SerializeToString())
+
+
+each = pytest.mark.parametrize(
+    "strategy",
+    [
+        DKPCA(2),
+        DKPCA(2, RBF(gamma=0.1), local_components="adaptive"),
+        VFedPCA(n_components=2, rounds=3),
+        VFedPCA(merge="exact", rounds=2),
+        VFedAKPCA(rounds=2, kernel=Laplacian(gamma=0.5)),
+    ],
+    ids=repr,
+)
+
+
+@each
+def test_entries_are_exactly_what_crossed_the_wire(strategy):
+    result, exchanges = recorded_run(strategy)
+    counted = {}
+    for request, reply in exchanges:
+        number = request.content["config"].get("round", 0)  # joining belongs to no round
+        counted[(number, request.metadata.dst_node_id - 1)] = (*size_of(request), *size_of(reply))
+    entered = {(e.round, e.client): tuple(getattr(e, kind) for kind in KINDS) for e in result.ledger.entries}
+    assert entered == counted
+    assert len(result.ledger.entries) == len(exchanges) == len(SHARDS) * (result.ledger.rounds + 1)
+
+
+@each
+def test_sums_are_those_of_the_entries(strategy):
+    result, _ = recorded_run(strategy)
+    ledger, total = result.ledger, Counter()
+    for entry in ledger.entries:
+        total.update({kind: getattr(entry, kind) for kind in KINDS})
+    assert ledger.totals() == {"rounds": max(entry.round for entry in ledger.entries), **total}
+    assert all(ledger.totals()[kind] == getattr(ledger, kind) for kind in KINDS)
+    for kind in KINDS:
+        assert sum(getattr(ledger.of_client(client), kind) for client in range(3)) == total[kind]
+        assert sum(getattr(ledger.of_round(number), kind) for number in range(ledger.rounds + 1)) == total[kind]
+        assert [row[kind] for row in result.history] == [
+            getattr(ledger.of_round(r["round"]), kind) for r in result.history
+        ]
+    told = str(result)
+    assert all(f"{kind} {total[kind]}" in told for kind in KINDS)
+
+
+def test_a_ledger_survives_its_table():
+    result, _ = recorded_run(VFedPCA(rounds=2))
+    table = result.ledger.to_table()
+    assert Ledger.from_table(table) == result.ledger
+    assert Ledger.from_table(table[:-1]) != result.ledger
+
+
+def test_an_empty_ledger_is_zero():
+    assert Ledger().totals() == {"rounds": 0, "floats_up": 0, "floats_down": 0, "bytes_up": 0, "bytes_down": 0}

@@ -1,0 +1,294 @@
+"""Messages: the way over the wire and back for every class in clients/, and one clear error for each violation."""
+
+import importlib
+import inspect
+import json
+import pkgutil
+from types import NoneType
+from typing import Annotated, get_args
+
+import numpy as np
+import pydantic
+import pytest
+from flwr.app import ArrayRecord, RecordDict
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import clients
+from clients.dkpca import KernelRows, LocalEigenpairs, LocalSpectrum, NewKernelRows, Projections, ProjectNewRows
+from clients.vfedpca import CapturedVariance, Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
+from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.errors import ProtocolError
+from fedkernel.messages import Done, Reply, Request, Shape, decode, encode
+
+positive = st.floats(1e-6, 1e6)
+kernels = st.one_of(
+    st.just(Linear()),
+    st.builds(RBF, gamma=st.none() | positive),
+    st.builds(RBF, sigma=st.floats(1e-3, 1e3)),
+    st.builds(Laplacian, gamma=st.none() | positive),
+    st.builds(Polynomial, degree=st.integers(1, 9), gamma=st.none() | positive, coef0=st.floats(0, 1e6)),
+    st.builds(Sigmoid, gamma=st.none() | positive, coef0=st.floats(-1e6, 1e6)),
+)
+counts = st.integers(1, 2**62)
+table = {"kernel": st.none() | kernels, "center": st.sampled_from(["columns", "rows", "none"])}
+# What the fields of each class may hold, but for its arrays, which its declared shapes say.
+SCALARS = {
+    LocalEigenpairs: st.one_of(
+        st.fixed_dictionaries({"kernel": kernels, "n_components": counts}),
+        st.fixed_dictionaries({"kernel": kernels, "epsilon": st.floats(1e-9, 0.999)}),
+    ),
+    LocalSpectrum: st.just({}),
+    ProjectNewRows: st.just({}),
+    Projections: st.just({}),
+    NewKernelRows: st.fixed_dictionaries({"kernel": kernels}),
+    KernelRows: st.just({}),
+    PowerIteration: st.fixed_dictionaries(
+        {
+            **table,
+            "n_components": counts,
+            "iterations": counts,
+            "update": st.sampled_from(["inplace", "original"]),
+            "warm_start": st.booleans(),
+        }
+    ),
+    LeadingVectors: st.just({}),
+    Multiply: st.fixed_dictionaries(table),
+    Product: st.just({}),
+    Finish: st.fixed_dictionaries(table),
+    Done: st.just({}),
+    MeasureVariance: st.fixed_dictionaries(table),
+    CapturedVariance: st.just({}),
+}
+
+
+def message_classes():
+    """All concrete requests in clients/, and the replies that answer them."""
+    found = set()
+    for module in pkgutil.iter_modules(clients.__path__, "clients."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            concrete = inspect.isclass(value) and issubclass(value, Request) and value.reply_type is not Reply
+            if concrete and "[" not in name and value.__module__ == module.name:
+                found |= {value, value.reply_type}
+    return found
+
+
+@st.composite
+def messages(draw, kind):
+    sizes = draw(st.fixed_dictionaries({d: st.integers(0, 5) for s in kind.shapes().values() for d in s.dimensions}))
+    fields = dict(draw(SCALARS[kind]))
+    for name, shape in kind.shapes().items():
+        if NoneType in get_args(kind.model_fields[name].annotation) and draw(st.booleans()):
+            continue
+        finite = st.floats(allow_nan=False, allow_infinity=False)
+        array = draw(arrays(shape.dtype, tuple(sizes[d] for d in shape.dimensions), elements=finite))
+        fields[name] = draw(st.sampled_from([array, np.asfortranarray(array), array[::-1]]))
+    return kind(**fields)
+
+
+def through_flower(arrays_):
+    """What Flower's protobuf makes of positional arrays."""
+    sent = recorddict_to_proto(RecordDict({"arrays": ArrayRecord(arrays_)}))
+    return recorddict_from_proto(type(sent).FromString(sent.SerializeToString()))["arrays"].to_numpy_ndarrays()
+
+
+def test_every_message_class_is_tested():
+    assert set(SCALARS) == message_classes()
+
+
+@pytest.mark.parametrize("kind", SCALARS, ids=lambda kind: kind.__name__)
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_round_trip_is_bit_exact(kind, data):
+    message = data.draw(messages(kind))
+    positional, scalars = encode(message)
+    assert all(type(value) in (bool, bytes, float, int, str) for value in scalars.values())
+    again = decode(kind, through_flower(positional), scalars)
+    assert type(again) is kind
+    for name in kind.model_fields:
+        sent, got = getattr(message, name), getattr(again, name)
+        if isinstance(sent, np.ndarray):
+            assert (got.dtype, got.shape, got.tobytes()) == (sent.dtype, sent.shape, sent.tobytes())
+        else:
+            assert got == sent
+            assert type(got) is type(sent)
+    assert again.floats == message.floats == sum(array.size for array in positional)
+
+
+def test_floats_count_the_entries_of_the_arrays_and_nothing_else():
+    assert LocalEigenpairs(kernel=RBF(gamma=0.5), n_components=7).floats == 0
+    assert LocalSpectrum(vectors=np.ones((5, 2)), values=np.ones(2)).floats == 12
+    assert PowerIteration(n_components=2, iterations=3).floats == 0
+    assert PowerIteration(n_components=2, iterations=3, directions=np.ones((5, 2))).floats == 10
+
+
+def test_messages_are_immutable():
+    message = LocalEigenpairs(kernel=Linear(), n_components=2)
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
+        message.n_components = 3
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
+        message.unheard_of = 3
+    with pytest.raises(AttributeError, match="cannot assign"):
+        message.kernel.type = "rbf"
+
+
+# Violations. A good message of each kind, broken in one way at a time.
+
+
+def spectrum(**scalars):
+    """A LocalSpectrum as it travels, with some of its scalars replaced."""
+    positional, told = encode(LocalSpectrum(vectors=np.ones((3, 2)), values=np.array([2.0, 1.0])))
+    return positional, {**told, **scalars}
+
+
+def refused(kind, positional, scalars):
+    """The text of the ProtocolError: one sentence on one line, without pydantic's links or a chained traceback."""
+    with pytest.raises(ProtocolError) as caught:
+        decode(kind, positional, scalars)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "pydantic" not in text
+    assert len(text) < 250
+    assert caught.value.__cause__ is None
+    return text
+
+
+@pytest.mark.parametrize(
+    ("vectors", "told"),
+    [
+        (np.ones((3, 2), dtype=np.float32), "not float32 (3, 2)"),
+        (np.ones((3, 2), dtype=int), "not int64 (3, 2)"),
+        (np.ones((3, 2), dtype=object), "not object (3, 2)"),
+        (np.ones(6), "not float64 (6,)"),
+        (np.ones((3, 2, 1)), "not float64 (3, 2, 1)"),
+        (np.array(1.0), "not float64 ()"),
+        (np.array([[1, 2], [np.nan, 0], [np.inf, -np.inf]]), "3 of its entries are not finite"),
+        (np.ones((3, 4)), "values has 2 entries along axis 0, but D_m = 4"),
+    ],
+)
+def test_an_array_that_is_not_as_declared_is_refused(vectors, told):
+    (_, values), scalars = spectrum()
+    text = refused(LocalSpectrum, [vectors, values], scalars)
+    assert told in text
+    assert text.startswith("LocalSpectrum: ")
+    with pytest.raises(ValueError, match=r"vectors|values"):
+        LocalSpectrum(vectors=vectors, values=values)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"version": 2}, "wire version 2, but this end speaks 1"),
+        ({"version": None}, "wire version None"),
+        ({"message": "Projections"}, "expected LocalSpectrum, but the message is 'Projections'"),
+        ({"message": None}, "the message is None"),
+        ({"arrays": "vectors"}, "announces 1 arrays, but 2 came"),
+        ({"arrays": "vectors,values,more"}, "announces 3 arrays, but 2 came"),
+        ({"arrays": ""}, "announces 0 arrays, but 2 came"),
+        ({"arrays": "vectors,more"}, "values is required"),
+        ({"arrays": "values,vectors"}, "vectors: must be a finite float64 array of shape (N, D_m), not float64 (2,)"),
+        ({"fields": '{"more": 1}'}, "more is not a known name here"),
+        ({"fields": "no json"}, "invalid JSON"),
+        ({"fields": "[1]"}, "input should be a"),
+        ({"fields": ""}, "invalid JSON"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused(change, told):
+    assert told in refused(LocalSpectrum, *spectrum(**change))
+
+
+@pytest.mark.parametrize("named", ["vectors,vectors,values", "vectors,values,values", "vectors,values,extra"])
+def test_an_array_too_many_is_refused(named):
+    positional, scalars = spectrum(arrays=named)
+    given_ = {"vectors": positional[0], "values": positional[1], "extra": positional[1]}
+    text = refused(LocalSpectrum, [given_[name] for name in named.split(",")], scalars)
+    assert "twice" in text or "extra is not a known name" in text
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SCALARS if kind.shapes() and kind is not PowerIteration])
+def test_a_required_array_cannot_be_missing_or_null(kind):
+    first, *_ = kind.shapes()
+    nulls = dict.fromkeys(kind.shapes())
+    scalars = {"message": kind.__name__, "version": 1, "arrays": "", "fields": json.dumps(nulls)}
+    assert f"{first}: must be a finite float64 array" in refused(kind, [], scalars)
+    assert f"{first} is required" in refused(kind, [], {**scalars, "fields": "{}"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"n_components": 0}, "n_components = 0: input should be greater than or equal to 1"),
+        ({"n_components": "many"}, "n_components = 'many'"),
+        ({"n_components": 2, "epsilon": 0.1}, "give n_components or epsilon"),
+        ({"n_components": 2, "kernel": {"type": "rbf", "gamma": -1.0}}, "gamma = -1.0"),
+        ({"n_components": 2, "kernel": {"type": "rbf", "gamma": 1.0, "sigma": 1.0}}, "give only one of them"),
+        ({"n_components": 2, "kernel": {"type": "wave"}}, "'wave'"),
+        ({"n_components": 2, "kernel": {"type": "linear", "gamma": 1.0}}, "gamma is not a known name here"),
+    ],
+)
+def test_scalars_are_validated(fields, told):
+    fields = {"kernel": {"type": "linear"}, **fields}
+    scalars = {"message": "LocalEigenpairs", "version": 1, "arrays": "", "fields": json.dumps(fields)}
+    assert told in refused(LocalEigenpairs, [], scalars)
+
+
+def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
+    fields = json.dumps({"kernel": {"type": "linear"}})
+    scalars = {"message": "LocalEigenpairs", "version": 1, "arrays": "n_components", "fields": fields}
+    text = refused(LocalEigenpairs, [np.full((9, 9), 12345.0)], scalars)
+    assert text == "LocalEigenpairs: n_components: input should be a valid integer, not ndarray"
+
+
+# Replies against requests
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply", "told"),
+    [
+        (
+            PowerIteration(n_components=2, iterations=1),
+            LeadingVectors(vectors=np.ones((5, 3)), values=np.ones(3)),
+            "vectors has 3 entries along axis 1, but k = 2",
+        ),
+        (
+            PowerIteration(n_components=2, iterations=1, directions=np.ones((5, 2))),
+            LeadingVectors(vectors=np.ones((4, 2)), values=np.ones(2)),
+            "vectors has 4 entries along axis 0, but N = 5",
+        ),
+        (Multiply(block=np.ones((5, 2))), Product(product=np.ones((5, 1))), "product has 1 entries along axis 1"),
+        (ProjectNewRows(vectors=np.ones((5, 2))), Projections(products=np.ones((1, 3))), "but k = 2"),
+        (
+            MeasureVariance(directions=np.ones((5, 2))),
+            CapturedVariance(captured=np.ones(2), total=np.ones(0)),
+            "total has 0 entries along axis 0, but one = 1",
+        ),
+        (
+            LocalEigenpairs(kernel=Linear(), n_components=2),
+            LocalSpectrum(vectors=np.ones((5, 3)), values=np.ones(3)),
+            "values has 3 entries, but 2 were asked",
+        ),
+        (
+            LocalEigenpairs(kernel=Linear(), n_components=2),
+            LocalSpectrum(vectors=np.ones((5, 2)), values=np.array([1.0, 2.0])),
+            "values must be in non-increasing order",
+        ),
+    ],
+)
+def test_a_reply_that_is_not_what_was_asked_is_refused(request_, reply, told):
+    with pytest.raises(ValueError, match=r"entries|order") as caught:
+        request_.check_reply(reply)
+    assert told in str(caught.value)
+
+
+def test_dimensions_of_one_client_are_not_settled_by_the_request():
+    class Table(Reply):
+        rows: Annotated[np.ndarray, Shape("n_m", "d")]
+
+    class Ask(Request[Table]):
+        sample: Annotated[np.ndarray, Shape("n_m", "d")]
+
+    assert Ask.reply_type is Table
+    assert Ask(sample=np.ones((2, 3))).known_dimensions() == {"d": 3}
+    Ask(sample=np.ones((2, 3))).check_reply(Table(rows=np.ones((7, 3))))

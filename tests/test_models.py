@@ -1,0 +1,274 @@
+"""Models: what is saved is what is loaded, anything else is refused by name, and projection agrees with embedding."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+
+from fedkernel import RBF, KernelPCA, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.errors import InputError
+from fedkernel.linalg import center_gram, leading_eigenpairs
+from fedkernel.models import write_whole
+
+KERNELS = [
+    Linear(),
+    RBF(),
+    RBF(gamma=0.1),
+    RBF(sigma=0.3),
+    Laplacian(gamma=1 / 3),
+    Polynomial(degree=2, gamma=0.7, coef0=0.1),
+    Sigmoid(gamma=1e-3, coef0=-0.5),
+]
+ARRAYS = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_")
+
+
+def model_of(kernel=KERNELS[0], *, n=6, k=3, centred=True, iterates=True):
+    rng = np.random.default_rng(0)
+    vectors = np.linalg.qr(rng.standard_normal((n, k)))[0]
+    means, mean = (rng.standard_normal(n), float(rng.standard_normal())) if centred else (None, 0.0)
+    steps = rng.standard_normal((4, n, k)) if iterates else None
+    return KernelPCA(np.array([3.0, 1 / 3, -1e-17]), np.asfortranarray(vectors), kernel, means, mean, steps)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    return model_of().save(tmp_path / "model.npz")
+
+
+def contents(path):
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def refused(path):
+    """The text of the InputError: one line that names the path."""
+    with pytest.raises(InputError) as caught:
+        KernelPCA.load(path)
+    text = str(caught.value)
+    assert str(path) in text
+    assert "\n" not in text
+    return text
+
+
+# Round trip
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("iterates", [False, True])
+def test_a_saved_model_is_loaded_bit_for_bit(tmp_path, kernel, centred, iterates):
+    model = model_of(kernel, centred=centred, iterates=iterates)
+    path = model.save(tmp_path / "new" / "folder" / "model.npz")
+    assert path == tmp_path / "new" / "folder" / "model.npz"
+    for again in (KernelPCA.load(path), KernelPCA.load(str(path))):
+        assert again.kernel == kernel
+        assert type(again.kernel) is type(kernel)
+        assert again.mean_ == model.mean_
+        for name in ARRAYS:
+            sent, got = getattr(model, name), getattr(again, name)
+            if sent is None:
+                assert got is None
+            else:
+                assert (got.dtype, got.shape, got.tobytes()) == (sent.dtype, sent.shape, sent.tobytes())
+
+
+def test_a_name_without_the_ending_stays_as_it_is(tmp_path):
+    """Unlike numpy, which would append .npz, so that what was saved could not be loaded by its name."""
+    path = model_of().save(tmp_path / "model")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+    KernelPCA.load(path)
+
+
+# Files that are no such model
+
+
+def test_a_missing_file_and_a_folder(tmp_path):
+    assert "there is no model file" in refused(tmp_path / "nowhere.npz")
+    refused(tmp_path)
+
+
+def test_a_file_that_was_cut_short(saved):
+    whole = saved.read_bytes()
+    for length in [*range(0, len(whole), 29), len(whole) - 1]:
+        saved.write_bytes(whole[:length])
+        assert "damaged" in refused(saved)
+
+
+def test_random_bytes_whatever_they_begin_with(tmp_path):
+    path, rng = tmp_path / "model.npz", np.random.default_rng(0)
+    for magic in (b"", b"PK\x03\x04", b"PK\x05\x06", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00", b"\x80\x04"):
+        for length in (0, 1, 20, 300):
+            path.write_bytes(magic + rng.bytes(length))
+            assert "damaged" in refused(path)
+
+
+def test_a_changed_byte_is_refused_or_changes_no_number(saved):
+    whole = saved.read_bytes()
+    expected, rng, caught = model_of(), np.random.default_rng(0), 0
+    for place in range(0, len(whole), 3):
+        broken = bytearray(whole)
+        broken[place] ^= 1 << int(rng.integers(8))
+        saved.write_bytes(bytes(broken))
+        try:
+            again = KernelPCA.load(saved)
+        except InputError:
+            caught += 1
+            continue
+        for name in ARRAYS:
+            np.testing.assert_array_equal(getattr(again, name), getattr(expected, name))
+    assert caught > len(whole) / 6
+
+
+def test_a_foreign_file(tmp_path):
+    path = tmp_path / "other.npz"
+    np.savez(path, X=np.ones(3))
+    assert "is no fedkernel model" in refused(path)
+    for header in ("no json", "[1]", "3", json.dumps({"format": "another"}), json.dumps({"format": "fedkernel-model"})):
+        np.savez(path, header=np.array(header))
+        assert "model" in refused(path)
+    with path.open("wb") as file:
+        np.save(file, np.ones(3))
+    refused(path)
+    path.write_text("eigenvalues: 1, 2, 3")
+    refused(path)
+
+
+class Trap:
+    """Unpickling this makes a folder."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.path),))
+
+
+@pytest.mark.parametrize("name", ["header", "eigenvalues_"])
+def test_a_pickle_inside_is_not_executed(saved, tmp_path, name):
+    trap = tmp_path / "trapped"
+    np.savez(saved, **{**contents(saved), name: np.array([Trap(trap)], dtype=object)})
+    assert "damaged" in refused(saved)
+    assert not trap.exists()
+    with np.load(saved, allow_pickle=True) as file:
+        assert file[name].dtype == object
+    assert trap.exists(), "the trap would have worked"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"version": 2}, "has model format version 2, but this version reads 1"),
+        ({"version": None}, "has model format version None"),
+        ({"model": "KernelKMeans"}, "holds no fedkernel KernelPCA model"),
+        ({"kernel": {"type": "wave"}}, "damaged"),
+        ({"kernel": {"type": "rbf", "gamma": -1.0}}, "damaged"),
+        ({"kernel": None}, "damaged"),
+        ({"mean": "much"}, "damaged"),
+        ({"mean": float("nan")}, "damaged"),
+    ],
+)
+def test_a_header_that_is_wrong(saved, change, told):
+    arrays = contents(saved)
+    arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | change))
+    np.savez(saved, **arrays)
+    assert told in refused(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"eigenvalues_": np.ones(2)},
+        {"eigenvalues_": np.ones((3, 1))},
+        {"eigenvalues_": np.array([np.nan, 1, 1])},
+        {"eigenvalues_": np.ones(3, dtype=np.float32)},
+        {"eigenvalues_": np.array(["a", "b", "c"])},
+        {"eigenvectors_": np.ones((6, 2))},
+        {"eigenvectors_": np.ones(6)},
+        {"eigenvectors_": np.full((6, 3), np.inf)},
+        {"column_means_": np.ones(5)},
+        {"iterates_": np.ones((4, 6, 2))},
+        {"iterates_": np.ones((6, 3))},
+        {"surplus": np.ones(3)},
+        {"eigenvectors_": None},
+        {"column_means_": None},
+        {"iterates_": None},
+        {"header": None},
+    ],
+    ids=lambda change: f"{next(iter(change))}-{getattr(next(iter(change.values())), 'shape', None)}",
+)
+def test_arrays_that_do_not_fit(saved, change):
+    arrays = {name: array for name, array in (contents(saved) | change).items() if array is not None}
+    np.savez(saved, **arrays)
+    assert "damaged" in refused(saved)
+
+
+# Saving
+
+
+def test_a_failing_write_leaves_the_old_file_and_nothing_beside_it(saved, monkeypatch):
+    before = saved.read_bytes()
+
+    def full_disk(file, **arrays):
+        file.write(b"half a file")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full_disk)
+    with pytest.raises(OSError, match="no space left"):
+        model_of(RBF(gamma=1.0)).save(saved)
+    assert saved.read_bytes() == before
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_a_reader_never_meets_half_a_file(tmp_path):
+    path, seen = tmp_path / "result.json", []
+
+    def write(file):
+        file.write(b"whole")
+        file.flush()
+        seen.append(path.exists())
+
+    assert write_whole(path, write) == path
+    assert seen == [False]
+    assert path.read_bytes() == b"whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# Projection
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("centred", [False, True])
+def test_projecting_the_training_rows_gives_their_embedding(kernel, centred):
+    X = np.random.default_rng(3).standard_normal((12, 5))
+    K = kernel.gram(X)
+    centred_K = K.copy()
+    means, mean = center_gram(centred_K) if centred else (None, 0.0)
+    pairs = leading_eigenpairs(centred_K, 4)
+    model = KernelPCA(pairs.values, pairs.vectors, kernel, means, mean)
+    assert model.n_components == 4
+    before = K.copy()
+    np.testing.assert_allclose(model.project(K), model.embedding(), atol=1e-10 * np.sqrt(pairs.values[0]))
+    np.testing.assert_array_equal(K, before, err_msg="the caller's kernel is not changed")
+    np.testing.assert_allclose(model.project(K[3:5]), model.embedding()[3:5], atol=1e-10 * np.sqrt(pairs.values[0]))
+
+
+def test_components_without_a_positive_eigenvalue_are_zero():
+    vectors = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 3)))[0]
+    model = KernelPCA(np.array([2.0, 1e-17, -1.0]), vectors, Linear())
+    projected = model.project(np.ones((2, 6)))
+    assert np.isfinite(projected).all()
+    assert not projected[:, 1:].any()
+    assert projected[:, 0].any()
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 5), (2, 3, 6)])
+def test_a_kernel_of_another_shape_is_refused(shape):
+    with pytest.raises(InputError, match=r"K_new has shape .*, but must be \(new rows, 6 training rows\)"):
+        model_of().project(np.ones(shape))
+
+
+def test_a_model_is_immutable():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        model_of().mean_ = 1.0

@@ -1,0 +1,299 @@
+"""Protocols over a grid: who is asked, in which order replies come, what failures say, and what the ledger holds."""
+
+import itertools
+import os
+import threading
+from typing import Annotated
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord
+from pydantic import Field
+
+from fedkernel.client import KernelClient
+from fedkernel.engines.local import LocalGrid
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.messages import Reply, Request, Shape
+from fedkernel.protocol import RunSettings, to_all, to_each
+from fedkernel.site import Site, client_app
+from fedkernel.strategy import KernelStrategy
+
+TABLES = [np.random.default_rng(client).standard_normal((5, 2 + client)) for client in range(4)]
+PATIENT = 60.0
+SCRUBBED = "ValueError on the site, whose log has the details"
+ORDERS = list(itertools.permutations(range(3)))
+
+
+class Numbers(Reply):
+    values: Annotated[np.ndarray, Shape("N")]
+
+
+class Ask(Request[Numbers]):
+    """Asks for the client's number, ``word`` times; ``trouble`` says which clients misbehave, and how."""
+
+    word: int = 1
+    trouble: dict[int, str] = Field(default_factory=dict)
+
+
+class AskMore(Ask):
+    """The same, by another name."""
+
+
+class Talker(KernelClient):
+    released = threading.Event()
+
+    def tell(self, ask: Ask) -> Numbers:
+        match ask.trouble.get(self.client):
+            case "hang":
+                self.released.wait(PATIENT)
+            case "fail":
+                raise ValueError("secret")
+            case "refuse":
+                raise InputError("this site has no such thing")
+            case "longer":
+                return Numbers(values=np.ones(7))
+        return Numbers(values=np.full(5, float(self.client * ask.word)))
+
+    def more(self, ask: AskMore) -> Numbers:
+        return self.tell(ask)
+
+
+class OldTalker(Talker):
+    def get_properties(self, config):
+        return super().get_properties(config) | ({"version": 99} if self.client == 1 else {})
+
+
+class Toy(KernelStrategy):
+    client = Talker
+    partition = "vertical"
+
+    def __init__(self, protocol, client=Talker, on_missing="fail"):
+        self.make, self.client, self.on_missing = protocol, client, on_missing
+
+    def protocol(self):
+        return self.make()
+
+
+class Wire(LocalGrid):
+    """A grid that keeps what goes by, hands replies out in another order, and may change them."""
+
+    def __init__(self, app, *, clients, order, change):
+        super().__init__(app, clients=clients)
+        self.order, self.change = order, change
+        self.sent, self.came = [], []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        # Which replies come first is the threads' business: by node, so that the order given is the order there is.
+        replies = sorted(super().send_and_receive(messages, timeout=timeout), key=lambda r: r.metadata.src_node_id)
+        replies = self.order(replies)
+        for reply in replies:
+            self.change(reply)
+        self.sent += messages
+        self.came += replies
+        return replies
+
+
+def run(strategy, *, numbers=(0, 1, 2), clients=None, deadline=PATIENT, order=list, change=bool):
+    """Run over a grid whose nodes have these client numbers; returns the result and the wire."""
+
+    def find_site(context, config):
+        number = numbers[int(context.node_config["partition-id"])]
+        takes_part = number < (clients or len(TABLES))
+        return Site(number, TABLES[number] if takes_part else None, None, lambda outputs: None)
+
+    app = client_app({strategy.client.__name__: strategy.client}, find_site)
+    with Wire(app, clients=len(numbers), order=order, change=change) as wire:
+        return strategy.run(wire, RunSettings(clients=clients, deadline=deadline)), wire
+
+
+def ask_once(**trouble):
+    """A protocol of one round that returns the first number of each reply."""
+
+    def protocol():
+        ask = Ask(trouble={int(client[1:]): how for client, how in trouble.items()})
+        return [reply.values[0] for reply in (yield from to_all(ask))]
+
+    return protocol
+
+
+def error_of(strategy, **kwargs):
+    with pytest.raises(ProtocolError) as caught:
+        run(strategy, **kwargs)
+    return str(caught.value)
+
+
+@pytest.fixture
+def hanging(monkeypatch):
+    """Lets clients hang until the end of the test, on as many threads as there are clients."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(Talker, "released", threading.Event())
+    yield
+    Talker.released.set()
+
+
+# Who is asked, and the order of the replies
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_replies_are_in_the_order_of_the_clients_whenever_they_come(order):
+    result, wire = run(Toy(ask_once()), order=lambda replies: [replies[place] for place in order])
+    assert [reply.metadata.src_node_id - 1 for reply in wire.came[-3:]] == list(order)
+    assert result.model == [0, 1, 2]
+
+
+@pytest.mark.parametrize("numbers", ORDERS)
+def test_clients_are_known_by_their_own_numbers_not_their_nodes(numbers):
+    def protocol():
+        asks = {2: Ask(word=10), 0: Ask(word=5), 1: Ask(word=7)}
+        return [reply.values[0] for reply in (yield from to_each(asks))]
+
+    assert run(Toy(protocol), numbers=numbers)[0].model == [0, 7, 20]
+
+
+def test_to_each_asks_those_named_and_nobody_else():
+    def protocol():
+        return [reply.values[0] for reply in (yield from to_each({2: Ask(word=10), 0: Ask(word=5)}))]
+
+    result, wire = run(Toy(protocol))
+    assert result.model == [0, 20]
+    assert [message.metadata.dst_node_id for message in wire.sent] == [1, 2, 3, 1, 3]
+    assert [entry.client for entry in result.ledger.entries if entry.round == 1] == [0, 2]
+
+
+def test_asking_nobody_is_an_error():
+    def protocol():
+        yield from to_each({7: Ask()})
+
+    assert error_of(Toy(protocol)) == "Toy, round 1: it asks no client that is in the run"
+
+
+def test_protocols_are_composed():
+    def total(word):
+        replies = yield from to_all(Ask(word=word), word=word)
+        return sum(reply.values[0] for reply in replies)
+
+    def protocol():
+        first = yield from total(1)
+        second = yield from total(int(first))
+        yield from to_each({1: AskMore()})
+        return first, second
+
+    result, _ = run(Toy(protocol))
+    assert result.model == (3, 9)
+    assert result.ledger.rounds == 3
+    rows = [(row["round"], row["phase"], row["clients"], row.get("values")) for row in result.history]
+    expected = [(0, "join", 3, None), (1, "Ask", 3, {"word": 1}), (2, "Ask", 3, {"word": 3}), (3, "AskMore", 1, None)]
+    assert rows == expected
+
+
+def test_a_protocol_may_need_no_round_at_all():
+    def protocol():
+        return [4.0]
+        yield
+
+    result, wire = run(Toy(protocol))
+    assert (result.model, result.ledger.rounds, len(wire.sent)) == ([4.0], 0, 3), "only joining was sent"
+
+
+# Clients that fail or keep silent
+
+
+def test_a_silent_client_is_named(hanging):
+    expected = "Toy, round 1 (Ask), client 1: no answer within 0.3 s"
+    assert error_of(Toy(ask_once(c1="hang")), deadline=0.3) == expected
+
+
+@pytest.mark.parametrize(("how", "cause"), [("fail", SCRUBBED), ("refuse", "this site has no such thing")])
+def test_a_failing_client_is_named(how, cause):
+    def protocol():
+        yield from to_all(Ask())
+        yield from to_all(AskMore(trouble={2: how}))
+
+    assert error_of(Toy(protocol)) == f"Toy, round 2 (AskMore), client 2: {cause}"
+
+
+def test_of_several_failures_one_is_told_and_the_others_are_counted(hanging):
+    text = error_of(Toy(ask_once(c0="refuse", c1="fail", c2="fail")))
+    assert text == "Toy, round 1 (Ask), client 0: this site has no such thing (and 2 more)"
+    text = error_of(Toy(ask_once(c1="hang", c2="fail")), deadline=0.3)
+    assert text == "Toy, round 1 (Ask), client 1: no answer within 0.3 s (and 1 more)"
+
+
+@pytest.mark.parametrize("how", ["hang", "fail", "refuse"])
+def test_on_missing_continue_goes_on_with_the_rest_for_good(hanging, caplog, how):
+    def protocol():
+        first = yield from to_all(Ask(trouble={1: how}))
+        second = yield from to_all(AskMore())
+        return [len(first), *(reply.values[0] for reply in second)]
+
+    deadline = 0.3 if how == "hang" else PATIENT
+    result, wire = run(Toy(protocol, on_missing="continue"), deadline=deadline)
+    assert result.model == [2, 0, 2]
+    assert [row["clients"] for row in result.history] == [3, 2, 2]
+    assert [message.metadata.dst_node_id for message in wire.sent] == [1, 2, 3, 1, 2, 3, 1, 3]
+    assert "going on without client 1: Toy, round 1 (Ask), client 1: " in caplog.text
+
+
+def test_on_missing_continue_ends_where_nobody_is_left():
+    text = error_of(Toy(ask_once(c0="fail", c1="refuse", c2="fail"), on_missing="continue"))
+    assert text == f"Toy, round 1 (Ask), client 0: {SCRUBBED} (and 2 more)"
+
+    def protocol():
+        yield from to_all(Ask(trouble={1: "fail"}))
+        yield from to_each({1: Ask()})
+
+    assert error_of(Toy(protocol, on_missing="continue")) == "Toy, round 2: it asks no client that is in the run"
+
+
+# Replies that are wrong
+
+
+def test_a_reply_that_contradicts_the_others_is_named_with_both_values():
+    assert error_of(Toy(ask_once(c1="longer"))) == "Toy, round 1 (Ask), client 1: N = 7, but client 0 has N = 5"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda content: content["config"].update(version=2), "wire version 2, but this end speaks 1"),
+        (lambda content: content["config"].update(message="Done"), "expected Numbers, but the message is 'Done'"),
+        (lambda content: content.update(arrays=ArrayRecord([])), "Numbers announces 1 arrays, but 0 came"),
+        (lambda content: content.update(arrays=ArrayRecord([np.full(5, np.nan)])), "5 of its entries are not finite"),
+        (lambda content: content.pop("arrays"), "the reply has no record 'arrays'"),
+        (lambda content: content.pop("config"), "the reply has no record 'config'"),
+    ],
+)
+def test_a_reply_that_was_changed_on_the_way_is_refused(change, told):
+    def change_client_1(reply):
+        if reply.metadata.src_node_id == 2 and "arrays" in reply.content:
+            change(reply.content)
+
+    text = error_of(Toy(ask_once()), change=change_client_1)
+    assert text.startswith("Toy, round 1 (Ask), client 1: ")
+    assert told in text
+
+
+# Joining
+
+
+@pytest.mark.parametrize("numbers", [(0, 0), (1, 0, 1), (0, 2), (1, 2), (3,)])
+def test_client_numbers_must_be_without_gaps_and_doubles(numbers):
+    told = ", ".join(str(number) for number in sorted(numbers))
+    text = error_of(Toy(ask_once()), numbers=numbers)
+    assert f"numbered 0 to {len(numbers) - 1} without gaps, but their numbers are {told}" in text
+
+
+def test_another_wire_version_is_refused():
+    assert "client 1 speaks wire version 99, the coordinator 1" in error_of(Toy(ask_once(), client=OldTalker))
+
+
+def test_nodes_beyond_those_wanted_take_no_part():
+    result, wire = run(Toy(ask_once()), numbers=(3, 1, 0, 2), clients=2)
+    assert result.model == [0, 1]
+    assert [message.metadata.dst_node_id for message in wire.sent[4:]] == [3, 2]
+
+
+def test_too_few_nodes_are_waited_for_until_the_deadline():
+    text = error_of(Toy(ask_once()), numbers=(0, 1), clients=3, deadline=0.1)
+    assert text == "2 of 3 clients were connected after 0.1 s"

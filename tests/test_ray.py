@@ -1,0 +1,96 @@
+"""Flower's simulation gives the local engine's numbers, fails with the cause, and leaves nothing behind."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.config import read_config
+from experiments.runner import run_experiment
+from fedkernel import RBF
+from fedkernel.data import DataSpec, PartitionSpec
+from fedkernel.engines import ray
+from fedkernel.errors import EngineError, InputError
+from fedkernel.job import Job, RunSpec
+from fedkernel.result import Result
+from strategies import VFedAKPCA
+
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
+
+QUICKSTART = Path(__file__).parent.parent / "experiments" / "quickstart.toml"
+WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(clients=3), "clients": 3}
+
+
+@pytest.fixture
+def nothing_left(monkeypatch):
+    """Fails a test after which a process of its SuperLinks is alive or one of their folders is there."""
+    homes = []
+    stop = ray._stop
+    monkeypatch.setattr(ray, "_stop", lambda process, home: (homes.append(home), stop(process, home)))
+    yield
+    assert homes, "no SuperLink was started"
+    for home in homes:
+        assert ray._descendants(home) == []
+        assert not home.exists()
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_the_quickstart_has_the_same_metrics_on_both_engines(tmp_path):
+    rows = {}
+    for engine in ("local", "ray"):
+        table, text = read_config(QUICKSTART, [f"engine={engine}", "seeds=[0]"])
+        rows[engine] = run_experiment(table, text, tmp_path / engine, source="quickstart")
+    assert len(rows["local"]) == len(rows["ray"]) > 10
+    for one, two in zip(rows["local"], rows["ray"], strict=True):
+        assert one.id == two.id
+        assert one.metrics.keys() == two.metrics.keys()
+        for name, value in one.metrics.items():
+            assert two.metrics[name] == pytest.approx(value, abs=1e-12, rel=1e-12), (one.id, name)
+        for name in ("rounds", "floats_up", "floats_down", "bytes_up", "bytes_down"):
+            assert getattr(one, name) == getattr(two, name), (one.id, name)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path):
+    runs = [
+        RunSpec(id="first", strategy="VFedPCA", parameters={"rounds": 2}, **WINE),
+        RunSpec(id="second", strategy="DKPCA", parameters={"n_components": 3}, seed=1, **WINE),
+        RunSpec(id="third", strategy="DKPCA", parameters={"n_components": 1000}, **WINE),
+        RunSpec(id="fourth", strategy="DKPCA", parameters={"n_components": 3}, **WINE),
+    ]
+    finished = ray.run_job(Job(runs=runs, out=str(tmp_path)))
+    assert next(finished) == "first"
+    assert next(finished) == "second"
+    with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
+        next(finished)
+    assert Result.load(tmp_path / "second").ledger.floats_up == 3 * 3 * 179
+    assert sorted(Result.load(tmp_path / "first").outputs) == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_crash_that_leaves_no_cause_is_reported_as_a_failed_run(tmp_path):
+    out = tmp_path / "out"
+    out.write_text("a file stands where the results' folder should be")
+    runs = [RunSpec(id="run", strategy="DKPCA", parameters={"n_components": 3}, **WINE)]
+    with pytest.raises(EngineError, match="the simulation ended as finished:failed"):
+        list(ray.run_job(Job(runs=runs, out=str(out))))
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_fit_on_arrays_gives_the_same_model_and_outputs():
+    shards = np.array_split(np.random.default_rng(0).standard_normal((40, 9)), 3, axis=1)
+    strategy = VFedAKPCA(2, kernel=RBF(gamma=0.1), rounds=3)
+    one, two = strategy.fit(shards, seed=5), strategy.fit(shards, seed=5, engine="ray")
+    np.testing.assert_allclose(one.model.eigenvectors_, two.model.eigenvectors_, rtol=0, atol=1e-12)
+    assert one.ledger == two.ledger
+    for client in range(3):
+        for name in ("features", "eigenvectors"):
+            np.testing.assert_allclose(one.outputs[client][name], two.outputs[client][name], rtol=0, atol=1e-12)
+
+
+def test_without_ray_the_error_says_what_to_install(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
+    with pytest.raises(EngineError, match=r"pip install 'fedkernel\[simulation\]'"):
+        next(ray.run_job(Job(runs=[RunSpec(id="run", strategy="DKPCA", **WINE)], out="unused")))

@@ -1,0 +1,301 @@
+"""An experiment is carried out once, whatever interrupts it, and its folder holds what the rows say."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from experiments import runner
+from experiments.config import read_config
+from experiments.folder import OURS
+from experiments.rows import Run, read_runs
+from experiments.runner import run_experiment
+from fedkernel.engines import ENGINES
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.job import Job
+from fedkernel.linalg import sin_theta_error
+from fedkernel.models import KernelPCA
+from fedkernel.result import Result
+from strategies import VFedPCA
+
+N, M, K, ROUNDS = 150, 2, 2, 3
+TINY = f"""
+name = "tiny"
+title = "A tiny experiment"
+seeds = [0, 1]
+[data]
+name = "iris"
+[partition]
+clients = {M}
+shuffle = true
+[[strategy]]
+name = "DKPCA"
+method = "DKPCA"
+n_components = {K}
+local_components = 1
+[[strategy]]
+name = "VFedPCA"
+method = "VFedPCA"
+rounds = {ROUNDS}
+local_iterations = 1
+[[baseline]]
+name = "central"
+method = "central KPCA"
+n_components = {K}
+[[baseline]]
+name = "isolated"
+method = "isolated KPCA"
+n_components = {K}
+"""
+BARE = "[report]\nplots = false\n"
+IDS = [f"{name}__seed={seed}" for seed in (0, 1) for name in ("DKPCA", "VFedPCA", "central", "isolated")]
+
+
+def carry_out(folder: Path, *overrides: str, text: str = TINY + BARE, **options: Any) -> list[Run]:
+    path = folder.parent / "tiny.toml"
+    path.write_text(text, encoding="utf-8")
+    table, kept = read_config(path, overrides)
+    return run_experiment(table, kept, folder, source="tiny.toml", **options)
+
+
+def numbers(rows: list[Run]) -> list[dict[str, Any]]:
+    """Return all that must be the same whenever the same is run."""
+    untimed = [row.model_dump(exclude={"seconds", "phases", "history"}) for row in rows]
+    rounds = [[one.model_dump(exclude={"seconds"}) for one in row.history] for row in rows]
+    return [row | {"history": history} for row, history in zip(untimed, rounds, strict=True)]
+
+
+def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]:
+    """Carry the tiny experiment out once for all tests that only look."""
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    return folder, carry_out(folder, text=TINY)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collect the ids that the local engine is asked to run."""
+    ids: list[str] = []
+
+    def counting(job: Job) -> Iterator[str]:
+        for run in job.runs:
+            ids.append(run.id)
+            yield from ENGINES["local"](job.model_copy(update={"runs": [run]}))
+
+    monkeypatch.setattr(runner, "ENGINES", {"local": counting})
+    return ids
+
+
+def interrupt_after(count: int) -> Callable[[str, int, int], None]:
+    def progress(name: str, done: int, total: int) -> None:
+        assert total == len(IDS)
+        if done == count:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+# what is written
+
+
+def test_rows_come_in_the_order_of_the_configuration_and_are_those_of_the_file(whole: tuple[Path, list[Run]]) -> None:
+    folder, rows = whole
+    assert [row.id for row in rows] == IDS
+    assert sorted(read_runs(folder / "runs.jsonl"), key=lambda row: IDS.index(row.id)) == rows
+
+
+def test_traffic_is_what_the_papers_count(whole: tuple[Path, list[Run]]) -> None:
+    for row in whole[1]:
+        up, down, rounds = {
+            "DKPCA": (M * (N + 1), 0, 1),
+            "VFedPCA": (ROUNDS * M * (N + 1), ROUNDS * M * N, ROUNDS + 1),
+            "central": (N * 4, 0, 0),
+            "isolated": (0, 0, 0),
+        }[row.name]
+        assert (row.floats_up, row.floats_down, row.rounds) == (up, down, rounds), row.id
+        assert row.bytes_up >= 8 * up
+        assert row.bytes_down >= 8 * down
+        assert (row.engine, row.clients) == ("local" if row.kind == "strategy" else "none", M)
+
+
+def test_the_central_baseline_is_the_reference_and_others_are_measured_against_it(
+    whole: tuple[Path, list[Run]],
+) -> None:
+    folder, rows = whole
+    for row in rows:
+        error = row.metrics["error"]
+        assert error is not None
+        assert error == 0 if row.name == "central" else 1e-9 < error < K, row.id
+        if row.name == "isolated":
+            assert row.metrics["worst_error"] >= error  # type: ignore[operator]
+        if row.name == "DKPCA":
+            model, central = (
+                KernelPCA.load(folder / "results" / one / "model.npz")
+                for one in (row.id, row.id.replace("DKPCA", "central"))
+            )
+            expected = sin_theta_error(central.eigenvectors_, model.eigenvectors_)
+            np.testing.assert_allclose(row.metrics["error"], expected)  # type: ignore[arg-type]
+            assert 0 < expected <= row.metrics["bound"] ** 2  # type: ignore[operator]
+
+
+def test_the_folder_holds_the_configuration_a_model_per_run_and_the_report(whole: tuple[Path, list[Run]]) -> None:
+    folder, rows = whole
+    assert {path.name for path in folder.iterdir()} == set(OURS)
+    assert len(list((folder / "plots").glob("*.png"))) >= 3
+    assert (folder / "config.toml").read_text(encoding="utf-8") == TINY
+    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["partition"]["clients"] == M
+    assert {path.name for path in (folder / "results").iterdir()} == set(IDS)
+    assert "A tiny experiment" in (folder / "report.html").read_text(encoding="utf-8")
+    for row in rows:
+        assert row.model == f"results/{row.id}/model.npz"
+        model = KernelPCA.load(folder / row.model)
+        V = model.eigenvectors_
+        np.testing.assert_allclose(V.T @ V, np.eye(V.shape[1]), atol=1e-10)
+        if row.kind == "strategy":
+            result = Result.load(folder / "results" / row.id)
+            np.testing.assert_array_equal(result.model.eigenvectors_, V)
+            assert result.ledger.totals() == {name: getattr(row, name) for name in result.ledger.totals()}
+
+
+def test_a_method_with_iterates_tells_its_error_by_round(whole: tuple[Path, list[Run]]) -> None:
+    for row in whole[1]:
+        errors = [one.values["error"] for one in row.history if "error" in one.values]
+        assert len(errors) == (ROUNDS if row.name == "VFedPCA" else 0)
+        if errors:
+            assert errors[-1] == row.metrics["error"]
+            np.testing.assert_allclose(sum(row.phases.values()), sum(one.seconds for one in row.history))
+
+
+def test_the_same_seeds_give_the_same_numbers(whole: tuple[Path, list[Run]], tmp_path: Path) -> None:
+    again = numbers(carry_out(tmp_path / "again"))
+    assert not (tmp_path / "again" / "plots").exists()  # nor is there anything else that [report] changes
+    assert again == numbers(whole[1])
+    assert again[0]["metrics"] != again[4]["metrics"]  # another seed shuffles the columns otherwise
+
+
+def test_a_run_is_what_the_strategy_does_with_its_seed_alone(tmp_path: Path) -> None:
+    rows = carry_out(tmp_path / "out", "partition.shuffle=false", "baseline=[]")
+    strategy, X = VFedPCA(rounds=ROUNDS, local_iterations=1), load_iris().data
+    found = [KernelPCA.load(tmp_path / "out" / str(row.model)).eigenvectors_ for row in rows if row.name == "VFedPCA"]
+    for seed, V in enumerate(found):
+        np.testing.assert_array_equal(V, strategy.fit([X[:, :2], X[:, 2:]], seed=seed).model.eigenvectors_)
+    assert not np.array_equal(*found)
+
+
+# interruptions
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_an_interrupted_experiment_goes_on_where_it_stopped(
+    whole: tuple[Path, list[Run]], tmp_path: Path, started: list[str], count: int
+) -> None:
+    folder = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(folder, progress=interrupt_after(count))
+    done = read_runs(folder / "runs.jsonl")
+    assert len(done) == count
+    assert not (folder / "report.html").exists()
+    models = {row.id: (folder / str(row.model)).stat().st_mtime_ns for row in done}
+
+    told: list[tuple[str, int, int]] = []
+    rows = carry_out(folder, progress=lambda *seen: told.append(seen))
+    assert sorted(started) == sorted(one for one in IDS if one.startswith(("DKPCA", "VFedPCA")))
+    assert [at for _, at, _ in told] == list(range(count + 1, len(IDS) + 1))
+    assert models == {one: (folder / "results" / one / "model.npz").stat().st_mtime_ns for one in models}
+    assert numbers(rows) == numbers(whole[1])
+    assert (folder / "report.html").exists()
+
+
+def test_a_finished_experiment_only_has_its_report_written_again(tmp_path: Path, started: list[str]) -> None:
+    first = carry_out(tmp_path / "out", "seeds=[0]")
+    (tmp_path / "out" / "report.html").unlink()
+    assert carry_out(tmp_path / "out", "seeds=[0]") == first
+    assert started == IDS[:2]
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_torn_last_line_costs_one_run(whole: tuple[Path, list[Run]], tmp_path: Path, started: list[str]) -> None:
+    folder = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(folder, progress=interrupt_after(2))
+    file = folder / "runs.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    assert numbers(carry_out(folder)) == numbers(whole[1])
+    strategies = [row.id for row in whole[1] if row.kind == "strategy"]
+    assert started == [*strategies[:2], *strategies[1:]]
+
+
+def test_what_was_done_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(job: Job) -> Iterator[str]:
+        yield from ENGINES["local"](job.model_copy(update={"runs": job.runs[:1]}))
+        raise ProtocolError("client 1 is gone")
+
+    monkeypatch.setattr(runner, "ENGINES", {"local": failing})
+    with pytest.raises(ProtocolError, match=r"^run VFedPCA__seed=0: client 1 is gone$"):
+        carry_out(tmp_path / "out")
+    assert [row.id for row in read_runs(tmp_path / "out" / "runs.jsonl")] == IDS[:1]
+
+
+# whose folder it is
+
+
+def test_another_configuration_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    carry_out(folder, "seeds=[0]")
+    before = snapshot(folder)
+    with pytest.raises(InputError, match=r"holds an experiment with another configuration; .*--out.*--restart"):
+        carry_out(folder, "seeds=[0]", "partition.clients=3")
+    assert snapshot(folder) == before
+
+
+def test_restart_throws_the_experiment_away_but_nobody_elses_files(tmp_path: Path, started: list[str]) -> None:
+    folder = tmp_path / "out"
+    carry_out(folder, "seeds=[0]")
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    rows = carry_out(folder, "seeds=[1]", restart=True)
+    assert [row.seed for row in rows] == [1] * 4
+    assert {path.name for path in (folder / "results").iterdir()} == {row.id for row in rows}
+    assert (folder / "notes.txt").read_text(encoding="utf-8") == "mine"
+    assert len(carry_out(folder, "seeds=[1]", restart=True)) == 4
+    assert started == [IDS[0], IDS[1], *(IDS[4], IDS[5]) * 2]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("name", ["thesis.txt", "config.json", "runs.jsonl"])
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, name: str, restart: bool) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / name).write_text('{"architectures": ["name", "data"]}', encoding="utf-8")
+    before = snapshot(folder)
+    with pytest.raises(InputError, match="is not empty and holds no experiment"):
+        carry_out(folder, restart=restart)
+    assert snapshot(folder) == before
+
+
+# shards from files
+
+
+def test_clients_may_bring_files_of_their_own(tmp_path: Path) -> None:
+    X = load_iris().data
+    np.save(tmp_path / "a.npy", X[:, :2])
+    np.savez(tmp_path / "b.npz", X=X[:, 2:], new=X[:3, 2:])
+    head, tail = TINY.split('[data]\nname = "iris"')
+    text = f'{head}[data]\nshards = ["{tmp_path}/a.npy", "{tmp_path}/b.npz"]\n{tail[tail.index("[[") :]}'
+    from_files = carry_out(tmp_path / "files", "seeds=[0]", text=text)
+    split = carry_out(tmp_path / "split", "seeds=[0]", "partition.shuffle=false")
+    assert numbers(from_files) == numbers(split)
+
+    np.save(tmp_path / "a.npy", X[:149, :2])
+    for kernel in ('{type="linear"}', '{type="rbf", width="median"}'):
+        with pytest.raises(InputError, match=r"tiny.toml: strategy 'DKPCA': .*1(49|50).* all must have the same rows"):
+            carry_out(tmp_path / "none", f"strategy.DKPCA.kernel={kernel}", text=text)
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,234 @@
+"""Strategies as Flower's: its own loop and ours, results, evaluation, reruns, and what is refused at the start."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp.strategy import Result as FlowerResult
+from flwr.serverapp.strategy import Strategy
+
+from fedkernel import RBF, Laplacian, Linear
+from fedkernel.client import KernelClient
+from fedkernel.engines.local import LocalGrid
+from fedkernel.errors import InputError
+from fedkernel.protocol import RunSettings
+from fedkernel.result import Result
+from fedkernel.site import Site, client_app
+from fedkernel.strategy import KernelStrategy
+from strategies import DKPCA, REGISTRY, VFedAKPCA, VFedPCA
+
+rng = np.random.default_rng(0)
+SHARDS = [rng.standard_normal((12, d)) * scale for d, scale in ((3, 1), (2, 2), (4, 0.5))]
+ONE_STEP = {"n_components": 2, "local_iterations": 1, "rounds": 1}
+
+STRATEGIES = [
+    DKPCA(3),
+    DKPCA(2, RBF(gamma=0.1), local_components="adaptive", center=True),
+    VFedPCA(rounds=2),
+    VFedPCA(**ONE_STEP, merge="average"),
+    VFedPCA(n_components=2, merge="exact"),
+    VFedAKPCA(rounds=2, kernel=Laplacian(gamma=0.2)),
+]
+ROUNDS = [1, 1, 3, 2, None, 3]
+each = pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+
+
+def grid_of(strategy, shards=SHARDS):
+    def find_site(context, config):
+        number = int(context.node_config["partition-id"])
+        return Site(number, shards[number], None, lambda outputs: None)
+
+    return LocalGrid(client_app({strategy.client.__name__: strategy.client}, find_site), clients=len(shards))
+
+
+def bits(arrays):
+    """Arrays by name as bytes: of a model, or of a Flower record."""
+    if isinstance(arrays, ArrayRecord):
+        named = {name: array.numpy() for name, array in arrays.items()}
+    else:
+        named = {name: value for name, value in vars(arrays).items() if isinstance(value, np.ndarray)}
+    return {name: (array.shape, array.tobytes()) for name, array in named.items()}
+
+
+# Flower's loop and ours
+
+
+@each
+def test_it_is_a_flower_strategy(strategy):
+    assert isinstance(strategy, Strategy)
+    assert isinstance(strategy, KernelStrategy)
+    assert REGISTRY[type(strategy).__name__] is type(strategy)
+
+
+@pytest.mark.parametrize(("strategy", "rounds"), list(zip(STRATEGIES, ROUNDS, strict=True)), ids=repr)
+def test_flowers_own_loop_finds_the_same_model(strategy, rounds):
+    expected = strategy.fit(SHARDS)
+    assert rounds is None or expected.ledger.rounds == rounds
+    surplus = expected.ledger.rounds + 2
+    with grid_of(strategy) as grid:
+        outcome = Strategy.start(strategy, grid=grid, initial_arrays=ArrayRecord(), num_rounds=surplus)
+    assert bits(outcome.arrays) == bits(expected.model)
+    assert sorted(outcome.train_metrics_clientapp) == list(range(1, expected.ledger.rounds + 1))
+
+
+@pytest.mark.parametrize(("strategy", "num_rounds"), [(DKPCA(3), 3), (VFedPCA(rounds=2), 3)], ids=repr)
+def test_flowers_own_loop_with_three_rounds(strategy, num_rounds):
+    with grid_of(strategy) as grid:
+        theirs = Strategy.start(strategy, grid=grid, initial_arrays=ArrayRecord(), num_rounds=num_rounds)
+    with grid_of(strategy) as grid:
+        ours = strategy.start(grid)
+    assert bits(theirs.arrays) == bits(ours.arrays)
+    assert bits(ours.arrays)
+
+
+@each
+def test_start_returns_flowers_result_with_the_model_s_arrays(strategy):
+    with grid_of(strategy) as grid:
+        outcome = strategy.start(grid, ArrayRecord(), num_rounds=1, timeout=60, train_config=ConfigRecord({"seed": 4}))
+    assert type(outcome) is FlowerResult
+    fitted = strategy.fit(SHARDS, seed=4)
+    assert bits(outcome.arrays) == bits(fitted.model)
+    rows = [row for row in fitted.history if row["round"]]
+    assert list(outcome.train_metrics_clientapp) == [row["round"] for row in rows]
+    for row, metrics in zip(rows, outcome.train_metrics_clientapp.values(), strict=True):
+        assert {name: row[name] for name in ("floats_up", "floats_down")} == {
+            name: metrics[name] for name in ("floats_up", "floats_down")
+        }
+    assert not outcome.evaluate_metrics_clientapp
+
+
+# Evaluation
+
+
+@pytest.mark.parametrize("center", ["columns", "rows", "none"])
+def test_evaluation_is_the_explained_variance_of_the_pooled_table(center):
+    strategy = VFedPCA(n_components=2, rounds=2, center=center)
+    axis = {"columns": 0, "rows": 1}.get(center)
+    pooled = np.hstack([X if axis is None else X - X.mean(axis=axis, keepdims=True) for X in SHARDS])
+    result = strategy.fit(SHARDS, evaluate=True)
+    expected = np.sum((pooled.T @ result.model.eigenvectors_) ** 2) / np.sum(pooled**2)
+    assert 0 < expected < 1
+    assert result.metrics == {"explained_variance_ratio": pytest.approx(expected, rel=1e-12)}
+    with grid_of(strategy) as grid:
+        outcome = strategy.start(grid, evaluate_config=ConfigRecord())
+    assert {n: dict(m) for n, m in outcome.evaluate_metrics_clientapp.items()} == {3: result.metrics}
+    with grid_of(strategy) as grid:
+        theirs = Strategy.start(strategy, grid=grid, initial_arrays=ArrayRecord(), num_rounds=5)
+    assert {n: dict(m) for n, m in theirs.evaluate_metrics_clientapp.items()} == {3: result.metrics}
+
+
+def test_evaluation_is_one_more_round_and_only_where_it_is_asked_for():
+    plain, measured = VFedPCA(rounds=2).fit(SHARDS), VFedPCA(rounds=2).fit(SHARDS, evaluate=True)
+    assert plain.metrics == {}
+    assert measured.ledger.rounds == plain.ledger.rounds + 1
+    assert measured.history[-1]["phase"] == "MeasureVariance"
+    assert DKPCA(2).fit(SHARDS, evaluate=True).metrics == {}
+
+
+def test_evaluate_fn_is_called_once_with_the_rounds_and_the_model():
+    strategy, calls = VFedPCA(rounds=2), []
+
+    def judge(number, arrays):
+        calls.append((number, bits(arrays)))
+        return MetricRecord({"score": 0.5})
+
+    with grid_of(strategy) as grid:
+        outcome = strategy.start(grid, evaluate_fn=judge)
+    assert calls == [(3, bits(strategy.fit(SHARDS).model))]
+    assert {n: dict(m) for n, m in outcome.evaluate_metrics_serverapp.items()} == {3: {"score": 0.5}}
+
+
+# Reruns
+
+
+@each
+def test_a_seed_decides_every_bit(strategy):
+    first, again = strategy.fit(SHARDS, seed=3), strategy.fit([X.copy() for X in SHARDS], seed=3)
+    assert bits(first.model) == bits(again.model)
+    assert first.ledger == again.ledger
+    assert {n: {k: v.tobytes() for k, v in kept.items()} for n, kept in first.outputs.items()} == {
+        n: {k: v.tobytes() for k, v in kept.items()} for n, kept in again.outputs.items()
+    }
+
+
+def test_another_seed_is_another_start_where_there_is_one():
+    strategy = VFedPCA(**ONE_STEP)
+    assert bits(strategy.fit(SHARDS, seed=0).model) != bits(strategy.fit(SHARDS, seed=1).model)
+    assert bits(DKPCA(2).fit(SHARDS, seed=0).model) == bits(DKPCA(2).fit(SHARDS, seed=1).model)
+
+
+@each
+def test_two_fits_of_one_object_do_not_disturb_each_other(strategy):
+    described = repr(strategy)
+    first = strategy.fit(SHARDS)
+    before = bits(first.model), first.ledger.to_table().copy(), str(first.history), first.metrics.copy()
+    second = strategy.fit([X[:7] for X in SHARDS[:2]], seed=9, evaluate=True)
+    assert second.model.eigenvectors_.shape[0] == 7
+    assert before == (bits(first.model), first.ledger.to_table(), str(first.history), first.metrics)
+    assert bits(strategy.fit(SHARDS).model) == bits(first.model)
+    assert repr(strategy) == described
+    assert dataclasses.replace(strategy) == strategy
+
+
+@each
+def test_clients_that_live_on_carry_nothing_over_into_the_next_run(strategy):
+    """On one grid: the same run twice, also under the same name, and another kernel in between."""
+    expected = bits(strategy.fit(SHARDS).model)
+    with grid_of(strategy) as grid:
+        assert bits(strategy.run(grid, RunSettings(run="a")).model) == expected
+        if isinstance(strategy, VFedAKPCA):
+            VFedAKPCA(rounds=3, kernel=Linear()).run(grid, RunSettings(run="a"))
+        assert bits(strategy.run(grid, RunSettings(run="a")).model) == expected
+        assert bits(strategy.run(grid, RunSettings(run="b")).model) == expected
+
+
+# What is refused
+
+WITH_NAN = SHARDS[1].copy()
+WITH_NAN[3, 1] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("shards", "options", "told"),
+    [
+        ([], {}, "shards is empty, but at least one client is needed"),
+        ([SHARDS[0], np.empty((0, 3))], {}, "shards[1] has shape (0, 3); allowed: (rows, columns)"),
+        ([SHARDS[0], np.empty((12, 0))], {}, "shards[1] has shape (12, 0)"),
+        ([SHARDS[0], SHARDS[1][:7]], {}, "client 1 has 7 rows, but client 0 has 12"),
+        ([SHARDS[0], WITH_NAN], {}, "shards[1]: the value in row 3, column 1 (counted from 0) is nan"),
+        ([SHARDS[0], np.full((12, 1), np.inf)], {}, "shards[1]: the value in row 0, column 0"),
+        (SHARDS[0], {}, "shards[0] has shape (3,)"),
+        ([SHARDS[0], np.ones((12, 2, 2))], {}, "shards[1] has shape (12, 2, 2)"),
+        ([[[1.0, 2.0], [3.0]]], {}, "shards[0] has rows of different lengths"),
+        ([[["a"], ["b"]]], {}, "shards[0] holds values of type <U1; allowed: real numbers only"),
+        ([X[:2] for X in SHARDS], {}, "n_components = 3, but must be at most the number of rows, 2"),
+        (SHARDS, {"engine": "carrier pigeon"}, "engine = 'carrier pigeon', but must be one of local, ray"),
+        (SHARDS, {"seed": -1}, "seed = -1, but must be from 0 to 2^63 - 1"),
+        (SHARDS, {"deadline": 0.0}, "deadline = 0, but must be greater than 0"),
+    ],
+)
+@pytest.mark.parametrize("strategy", [DKPCA(3), VFedPCA(n_components=3)], ids=repr)
+def test_what_does_not_fit_is_one_sentence_before_anything_ran(monkeypatch, strategy, shards, options, told):
+    asked = []
+    monkeypatch.setattr(KernelClient, "fit", lambda self, parameters, config: asked.append(config))
+    with pytest.raises(InputError) as caught:
+        strategy.fit(shards, **options)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert asked == []
+
+
+def test_more_local_components_than_rows_are_refused():
+    with pytest.raises(InputError, match="local_components = 13, but must be at most the number of rows, 12"):
+        DKPCA(2, local_components=13).fit(SHARDS)
+
+
+def test_a_result_tells_what_it_cost():
+    result = VFedPCA(rounds=2).fit(SHARDS)
+    assert isinstance(result, Result)
+    assert [row["phase"] for row in result.history] == ["join", "PowerIteration", "PowerIteration", "Finish"]
+    assert sorted(result.outputs) == [0, 1, 2]
+    assert [result.outputs[n]["features"].shape for n in range(3)] == [(1, 3), (1, 2), (1, 4)]
+    assert result.seconds > 0
+    assert sum(row["seconds"] for row in result.history) <= result.seconds

@@ -1,0 +1,218 @@
+"""VFedPCA and VFedAKPCA against an independent implementation, the papers' properties, and the reference numbers."""
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
+
+from fedkernel import RBF, Linear, Sigmoid
+from fedkernel.data import PartitionSpec, split
+from fedkernel.errors import InputError
+from fedkernel.linalg import align_signs, center_gram, sin_theta_error
+from fedkernel.metrics import eigenvector_distance
+from strategies import VFedAKPCA, VFedPCA
+
+CANCER = StandardScaler().fit_transform(load_breast_cancer().data)  # 569 x 30
+WINE = load_wine().data[::2]  # neither centred nor scaled
+SHARDS = np.array_split(StandardScaler().fit_transform(WINE), 4, axis=1)
+
+
+# --- the algorithms, against tests/naive.py
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("scaling", [False, True])
+@pytest.mark.parametrize("merge", ["eigenvalue", "average"])
+@pytest.mark.parametrize("update", ["inplace", "original"])
+def test_every_round_equals_the_naive_implementation(update, merge, scaling, warm):
+    strategy = VFedPCA(
+        rounds=4, local_iterations=3, update=update, merge=merge, weight_scaling=scaling, warm_start=warm
+    )
+    result = strategy.fit(SHARDS, seed=11)
+    merged, tables = naive.vfedpca(SHARDS, 11, 4, 3, update, merge, scaling, warm)
+    for mine, theirs in zip(result.model.iterates_, merged, strict=True):
+        assert naive.up_to_sign(mine[:, 0], theirs) < 1e-10
+    assert result.ledger.floats_up == 4 * 4 * (len(WINE) + 1)  # T p (N + 1)
+    for client, table in enumerate(SHARDS):
+        # Equation 10: the projected features, computed and kept on the site
+        features = result.model.eigenvectors_.T @ (table - table.mean(axis=0))
+        np.testing.assert_allclose(result.outputs[client]["features"], features, atol=1e-12)
+    assert np.linalg.matrix_rank(tables[0], tol=1e-10) == 1  # equation 14 leaves nothing but one direction
+
+
+@pytest.mark.parametrize("components", [1, 2])
+def test_in_place_updates_freeze_after_round_2(components):
+    model = VFedPCA(components, rounds=6, local_iterations=30).fit(SHARDS).model
+    steps = [sin_theta_error(one, two) for one, two in zip(model.iterates_, model.iterates_[1:], strict=False)]
+    assert steps[0] > 1e-8
+    assert max(steps[1:]) < 1e-20
+
+
+def test_original_updates_are_a_distributed_power_step_that_goes_on():
+    model = VFedPCA(rounds=6, update="original").fit(SHARDS).model
+    steps = [sin_theta_error(one, two) for one, two in zip(model.iterates_, model.iterates_[1:], strict=False)]
+    assert min(steps) > 1e-12
+
+
+def test_with_a_linear_kernel_vfedakpca_is_vfedpca():
+    even = [StandardScaler().fit_transform(WINE)[:, 3 * m : 3 * m + 3] for m in range(4)]  # equal d_m: equal weights
+    one = VFedPCA(rounds=4).fit(even).model
+    two = VFedAKPCA(kernel=Linear(), rounds=4).fit(even).model
+    np.testing.assert_allclose(one.iterates_, two.iterates_, atol=1e-9)
+
+
+# --- reference numbers: breast cancer, columns in the order of the file (NOTES, section 4)
+
+
+@pytest.mark.parametrize(
+    ("clients", "before", "inplace", "original"),
+    [(3, 0.121, 0.046, 0.025), (5, 0.034, 0.020, 0.019), (10, 0.220, 0.064, 0.029)],
+)
+def test_distance_to_the_global_eigenvector_on_breast_cancer(clients, before, inplace, original):
+    shards = np.array_split(CANCER, clients, axis=1)
+    reference = VFedPCA().central(shards).eigenvectors_
+    own = [align_signs(VFedPCA().central([shard]).eigenvectors_, reference) for shard in shards]
+    mean = sum(own) / np.linalg.norm(sum(own))
+    found = {}
+    for update in ("inplace", "original"):
+        models = [VFedPCA(rounds=5, update=update).fit(shards, seed=seed).model for seed in range(4)]
+        found[update] = np.mean([eigenvector_distance(model.eigenvectors_, reference) for model in models])
+        merged, _ = naive.vfedpca(shards, 0, 5, 10, update)
+        assert naive.up_to_sign(models[0].eigenvectors_[:, 0], merged[-1]) < 1e-8
+    assert np.linalg.norm(mean - reference) == pytest.approx(before, rel=0.15)
+    assert found["inplace"] == pytest.approx(inplace, abs=0.003)
+    assert found["original"] == pytest.approx(original, abs=0.003)
+
+
+def test_without_aligned_signs_the_merge_fails():
+    shards = np.array_split(CANCER, 3, axis=1)
+    reference = VFedPCA().central(shards).eigenvectors_[:, 0]
+    aligned, loose = (
+        [naive.up_to_sign(naive.vfedpca(shards, seed, 2, 10, align=align)[0][-1], reference) for seed in range(8)]
+        for align in (True, False)
+    )
+    assert max(aligned) < 0.06
+    assert max(loose) > 0.5
+
+
+def test_vfedakpca_comes_close_to_akpca_on_breast_cancer():
+    shards = np.array_split(CANCER, 3, axis=1)
+    strategy = VFedAKPCA(kernel=RBF())
+    cosine = strategy.fit(shards).model.eigenvectors_.T @ strategy.central(shards).eigenvectors_
+    assert abs(cosine.item()) > 0.98  # NOTES: .98
+
+
+# --- the exact merge
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    clients=st.integers(1, 13),
+    k=st.integers(1, 6),
+    center=st.sampled_from(["columns", "rows", "none"]),
+)
+def test_exact_converges_to_the_pooled_pca_for_any_split(seed, clients, k, center):
+    X = StandardScaler().fit_transform(WINE)
+    shards = split(PartitionSpec(method="random", clients=clients, shuffle=True), X, seed=seed).shards
+    strategy = VFedPCA(k, merge="exact", center=center)
+    model, reference = strategy.fit(shards).model, strategy.central(shards)
+    if center == "rows" and reference.eigenvalues_[-1] < 1e-8 * reference.eigenvalues_[0]:
+        return  # clients with one column have nothing left of it, and the last vectors are any
+    assert np.sqrt(sin_theta_error(reference.eigenvectors_, model.eigenvectors_)) < 1e-8
+    np.testing.assert_allclose(model.eigenvalues_, reference.eigenvalues_, rtol=1e-8)
+
+
+def test_exact_is_scikit_learn_s_pca():
+    model = VFedPCA(4, merge="exact").fit(np.array_split(WINE, 3, axis=1)).model
+    scores = PCA(4).fit_transform(WINE)
+    np.testing.assert_allclose(np.abs(model.embedding()), np.abs(scores), atol=1e-6 * np.abs(scores).max())
+
+
+def test_exact_chooses_its_rounds_by_the_difficulty_and_the_tolerance():
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((200, 40)))[0]
+    rounds = {}
+    for ratio in (0.5, 0.97):
+        X = basis * ratio ** np.arange(40)
+        shards = np.array_split(X @ np.linalg.qr(rng.standard_normal((40, 40)))[0], 4, axis=1)
+        for tol in (1e-2, 1e-8):
+            result = VFedPCA(merge="exact", tol=tol, center="none").fit(shards)
+            reference = VFedPCA(center="none").central(shards)
+            assert np.sqrt(sin_theta_error(reference.eigenvectors_, result.model.eigenvectors_)) < tol
+            rounds[ratio, tol] = result.ledger.rounds
+    assert rounds[0.5, 1e-8] < rounds[0.97, 1e-8]
+    assert rounds[0.97, 1e-2] < rounds[0.97, 1e-8]
+
+
+def test_rounds_limit_the_exact_merge():
+    result = VFedPCA(merge="exact", rounds=3).fit(SHARDS)
+    assert [row["phase"] for row in result.history] == ["join", "PowerIteration", *["Multiply"] * 3, "Finish"]
+
+
+def test_exact_with_kernels_is_exact_for_their_sum():
+    strategy = VFedAKPCA(3, kernel=RBF(gamma=0.1), merge="exact")
+    total = sum(RBF(gamma=0.1).gram(shard) for shard in SHARDS)
+    center_gram(total)
+    values, vectors = naive.top(total, 3)
+    model = strategy.fit(SHARDS).model
+    assert np.sqrt(sin_theta_error(vectors, model.eigenvectors_)) < 1e-8
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-8)
+
+
+# --- weights
+
+
+def test_weights_follow_equations_13_and_15():
+    eigenvalues = np.array([[1.0], [5.0], [4.0]])
+    plain = VFedPCA()._weights(eigenvalues)[:, 0]
+    np.testing.assert_allclose(plain, [0.1, 0.5, 0.4])
+    # ceil(3 / 2) = 2 clients with the largest eigenvalues go up by eta = 1 / p, the other goes down
+    scaled = VFedPCA(weight_scaling=True)._weights(eigenvalues)[:, 0]
+    np.testing.assert_allclose(scaled, [0.1 * 2 / 3, 0.5 * 4 / 3, 0.4 * 4 / 3])
+    np.testing.assert_allclose(VFedPCA(merge="average")._weights(eigenvalues)[:, 0], 1 / 3)
+
+
+# --- hard data
+
+
+def test_constant_columns_at_one_client_do_no_harm():
+    shards = [*SHARDS, np.ones((len(WINE), 2))]
+    for strategy in (VFedPCA(), VFedPCA(update="original"), VFedPCA(2, merge="exact")):
+        error = eigenvector_distance(strategy.fit(shards).model.eigenvectors_, strategy.central(SHARDS).eigenvectors_)
+        plain = eigenvector_distance(strategy.fit(SHARDS).model.eigenvectors_, strategy.central(SHARDS).eigenvectors_)
+        assert error == pytest.approx(plain, abs=1e-6)
+
+
+def test_an_indefinite_sigmoid_kernel_gives_a_finite_answer():
+    model = VFedAKPCA(kernel=Sigmoid(gamma=2.0, coef0=-3.0), center="none").fit(SHARDS).model
+    assert np.isfinite(model.eigenvectors_).all()
+    assert np.linalg.norm(model.eigenvectors_) == pytest.approx(1)
+
+
+def test_explained_variance_is_that_of_the_pooled_data():
+    result = VFedPCA(2, merge="exact").fit(SHARDS, evaluate=True)
+    X = np.hstack(SHARDS)
+    assert result.metrics["explained_variance_ratio"] == pytest.approx(PCA(2).fit(X).explained_variance_ratio_.sum())
+    assert result.history[-1]["phase"] == "MeasureVariance"
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda: VFedPCA(merge="best"), "merge = 'best': input should be 'eigenvalue', 'average' or 'exact'"),
+        (lambda: VFedPCA(rounds=0), "rounds = 0: input should be greater than or equal to 1"),
+        (lambda: VFedPCA(90).fit(SHARDS), "n_components = 90, but must be at most the number of rows, 89"),
+        (lambda: VFedAKPCA(kernel=RBF(gamma=-1.0)), "gamma = -1.0: input should be greater than 0"),
+        (lambda: VFedPCA(kernel=RBF()), "kernel is not a known name here"),
+    ],
+)
+def test_bad_input_is_one_sentence(build, text):
+    with pytest.raises(InputError) as caught:
+        build()
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
