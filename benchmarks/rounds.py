@@ -5,15 +5,17 @@ A toy pair sends 1 KB (128 floats) down and up per client and round, so that not
 
 import argparse
 import statistics
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
+from fedkernel.engines.ray import run_job
 from fedkernel.job import Job, RunSpec
-from fedkernel.linalg import FloatArray
 from fedkernel.messages import Reply, Request, Shape
 from fedkernel.protocol import Protocol, to_all
 from fedkernel.result import Result
@@ -68,11 +70,7 @@ def local(clients: int, floats: int, rounds: int) -> float:
 
 
 def ray(clients: int, rounds: int) -> float:
-    """The same size of message by a registered pair: N = 127 rows make vectors of about 1 KB."""
-    from tempfile import TemporaryDirectory
-
-    from fedkernel.engines.ray import run_job
-
+    """Send about 1 KB by a registered pair: its vectors have N = 127 entries."""
     with TemporaryDirectory(prefix="fedkernel-bench-") as folder:
         files = [f"{folder}/client-{number}.npy" for number in range(clients)]
         for number, file in enumerate(files):

@@ -9,12 +9,12 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, model_validator
 
+from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.errors import InputError
 from fedkernel.kernels import Kernel
 from fedkernel.linalg import (
     Eigenpairs,
-    FloatArray,
     eigenpairs_above,
     eigenpairs_of_factor_above,
     leading_eigenpairs,

@@ -11,10 +11,11 @@ import numpy as np
 from pydantic import Field
 from scipy.linalg import pinvh
 
+from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.errors import InputError
 from fedkernel.kernels import Kernel
-from fedkernel.linalg import FloatArray, center_gram, power_iteration
+from fedkernel.linalg import center_gram, power_iteration
 from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
 
 Centering = Literal["columns", "rows", "none"]

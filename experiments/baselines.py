@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.linalg import FloatArray
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
 from fedkernel.strategy import KernelStrategy

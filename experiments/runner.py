@@ -17,16 +17,17 @@ from experiments.config import Experiment, Method, Point, Shards, as_json, point
 from experiments.folder import open_folder
 from experiments.report import write_report
 from experiments.rows import Run, append_run, in_order, read_runs
+from fedkernel.arrays import FloatArray
+from fedkernel.cohort import Member
 from fedkernel.data import check_matrix, load, split
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.job import Job, RunSpec
-from fedkernel.linalg import FloatArray, sin_theta_error
 from fedkernel.models import KernelPCA
-from fedkernel.protocol import Member
 from fedkernel.result import Result
 from fedkernel.site import read_shard
 from fedkernel.strategy import KernelStrategy
+from fedkernel.subspaces import sin_theta_error
 from fedkernel.widths import with_width
 from strategies import REGISTRY
 

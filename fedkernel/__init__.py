@@ -1,9 +1,9 @@
 """fedkernel: federated kernel methods on Flower. The strategies live in the package `strategies`."""
 
+from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, value_object
 from fedkernel.kernels import RBF, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.linalg import FloatArray
 from fedkernel.messages import Reply, Request, Shape
 from fedkernel.models import KernelPCA
 from fedkernel.protocol import Protocol, to_all, to_each

@@ -9,10 +9,10 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedkernel.cohort import RunSettings
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.job import Job
 from fedkernel.models import write_whole
-from fedkernel.protocol import RunSettings
 from fedkernel.strategy import KernelStrategy
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def server_app(strategies: Mapping[str, type[KernelStrategy[Any]]]) -> ServerApp
                     raise InputError(f"strategy = {run.strategy!r}, but there are only {', '.join(strategies)}")
                 strategy = strategies[run.strategy](**run.parameters)
                 settings = RunSettings(run=run.id, seed=run.seed, clients=run.clients, deadline=job.deadline)
-                result = strategy.run(grid, settings)
+                result = strategy.run(grid, settings, evaluate=run.evaluate)
                 log.info("%s: %s", run.id, result)
                 if job.out is not None:
                     result.save(Path(job.out) / run.id)

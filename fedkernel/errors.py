@@ -32,6 +32,11 @@ class EngineError(FedkernelError, RuntimeError):
     """The machinery that carries the messages could not start or did not finish."""
 
 
+def and_more(count: int) -> str:
+    """Return how many causes there are beside the one that is named."""
+    return f" (and {count} more)" if count > 0 else ""
+
+
 def explain(
     error: pydantic.ValidationError,
     fields: Sequence[str] = (),
@@ -127,7 +132,7 @@ def value_object(*, frozen: bool = False) -> Callable[[type[T]], type[T]]:
         names = [name for name in inspect.signature(made).parameters if name != "type"]
 
         @functools.wraps(initialise)
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes that method
             try:
                 initialise(self, *args, **kwargs)
             except pydantic.ValidationError as error:

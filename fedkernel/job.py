@@ -26,6 +26,8 @@ class RunSpec(pydantic.BaseModel):
         Instead of these: one .npy or .npz file (arrays ``X`` and maybe ``new``) per site.
     clients : int, optional
         How many clients take part; None: all nodes there are.
+    evaluate : bool
+        Measure the model on the clients by one more round, where the method has such a measure.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -38,6 +40,7 @@ class RunSpec(pydantic.BaseModel):
     partition: PartitionSpec | None = None
     shards: list[str] | None = None
     clients: int | None = pydantic.Field(default=None, ge=1)
+    evaluate: bool = False
 
     @pydantic.model_validator(mode="after")
     def _one_source(self) -> "RunSpec":

@@ -5,8 +5,10 @@ from collections.abc import Generator
 import numpy as np
 import scipy.linalg
 
+from fedkernel.arrays import EPS, FloatArray
 from fedkernel.errors import InputError
-from fedkernel.linalg import EPS, Eigenpairs, FloatArray, complement, fix_signs, leading_eigenpairs
+from fedkernel.linalg import Eigenpairs, leading_eigenpairs
+from fedkernel.subspaces import complement, fix_signs
 
 
 def block_krylov(

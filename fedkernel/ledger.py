@@ -1,6 +1,6 @@
 """What crossed the wire: floats and bytes, up and down, for every round and client."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,3 +89,18 @@ class Ledger:
     def from_table(cls, table: Iterable[dict[str, Any]]) -> "Ledger":
         """Rebuild a ledger from `to_table`."""
         return cls([Entry(**row) for row in table])
+
+
+@dataclass
+class Account:
+    """What a run cost: the ledger, and a row per round with its wall-clock seconds."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def close_round(self, number: int, phase: str, seconds: float, values: Mapping[str, float]) -> None:
+        """Add the row of a finished round."""
+        costs = self.ledger.of_round(number)
+        row = {"round": number, "phase": phase, "seconds": seconds, "clients": len(costs.entries)}
+        totals = {name: total for name, total in costs.totals().items() if name != "rounds"}
+        self.history.append(row | totals | ({"values": dict(values)} if values else {}))

@@ -8,15 +8,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
+from fedkernel.arrays import EPS, FloatArray
 from fedkernel.errors import InputError
+from fedkernel.subspaces import complement, fix_signs, orthonormal_basis
 
-FloatArray = npt.NDArray[np.float64]
-
-EPS = float(np.finfo(np.float64).eps)
 # The rule of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
 LANCZOS_SIZE = 2500
 LANCZOS_PART = 60
@@ -181,35 +179,6 @@ def power_iteration(apply: Callable[[FloatArray], FloatArray], start: FloatArray
     return Eigenpairs(pairs.values, Q @ pairs.vectors)
 
 
-def fix_signs(V: FloatArray) -> FloatArray:
-    """Flip columns so that the entry of largest magnitude is positive; of nearly equal ones the first decides."""
-    magnitudes = np.abs(V)
-    # The tolerance is far above rounding: another solver or thread count then picks the same entry.
-    deciding = np.argmax(magnitudes >= (1 - 1e-6) * magnitudes.max(axis=0, initial=0.0), axis=0)
-    return _flipped(V, np.take_along_axis(V, deciding[None, :], axis=0)[0] if len(V) else np.ones(V.shape[1]))
-
-
-def align_signs(V: FloatArray, reference: FloatArray) -> FloatArray:
-    """Flip columns so that none has a negative inner product with the reference's column; both of shape (n, k)."""
-    _check_same_shape(V, reference)
-    return _flipped(V, np.einsum("ij,ij->j", V, reference))
-
-
-def orthonormal_basis(V: FloatArray) -> FloatArray:
-    """Orthonormalise the columns of an array of shape (n, k), k <= n, each on the side of the column it came from."""
-    Q, R = scipy.linalg.qr(V, mode="economic", check_finite=False)
-    return _flipped(np.asarray(Q, dtype=np.float64), np.diagonal(R))
-
-
-def complement(V: FloatArray, count: int) -> FloatArray:
-    """Give `count` orthonormal columns orthogonal to the orthonormal columns of V (n, k); always the same ones."""
-    G = np.random.default_rng(0).standard_normal((len(V), count))
-    for _ in range(3):  # the first round may leave little of a column, whose rounding errors the later ones remove
-        G -= V @ (V.T @ G)
-        G = orthonormal_basis(G)
-    return G
-
-
 def center_gram(K: FloatArray) -> tuple[FloatArray, float]:
     """Centre a symmetric Gram matrix of shape (n, n) in its feature space, in place: K - JK - KJ + JKJ.
 
@@ -232,16 +201,6 @@ def center_rows(K_new: FloatArray, column_means: FloatArray, mean: float) -> Non
     shifts = mean - K_new.mean(axis=1)
     K_new -= column_means
     K_new += shifts[:, None]
-
-
-def sin_theta_error(V: FloatArray, W: FloatArray) -> float:
-    """Distance D - ||V^T W||_F^2 of the spans of orthonormal V and W, both of shape (n, D).
-
-    Computed as ||W - V V^T W||_F^2: the difference of two numbers near D could not resolve less than 1e-16.
-    """
-    _check_same_shape(V, W)
-    residual = W - V @ (V.T @ W)
-    return float(np.vdot(residual, residual))
 
 
 def _lapack(A: FloatArray, k: int, overwrite: bool) -> Eigenpairs:
@@ -329,11 +288,6 @@ def _dense(A: LinearOperator) -> FloatArray:
     return dense
 
 
-def _flipped(V: FloatArray, judges: FloatArray) -> FloatArray:
-    """Change the sign of the columns whose judge is negative."""
-    return np.asarray(V * np.where(judges < 0, -1.0, 1.0))
-
-
 def _power_of_two(A: FloatArray) -> float:
     """Give the power of two just above the largest magnitude: dividing by it rounds nothing. 0 for zero."""
     largest = max(float(A.max(initial=0.0)), -float(A.min(initial=0.0)))
@@ -363,8 +317,3 @@ def _check_finite(A: FloatArray, name: str) -> None:
     # Not isfinite(A).all(), which would allocate; NaN goes through max.
     if not (np.isfinite(A.max(initial=0.0)) and np.isfinite(A.min(initial=0.0))):
         raise InputError(f"{name} of shape {A.shape} has entries that are not finite")
-
-
-def _check_same_shape(V: FloatArray, W: FloatArray) -> None:
-    if V.ndim != 2 or V.shape != W.shape:
-        raise InputError(f"shapes {V.shape} and {W.shape} are not allowed; they must be the same, with two dimensions")

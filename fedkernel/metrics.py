@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.linalg import FloatArray, align_signs, sin_theta_error
 from fedkernel.models import KernelPCA
+from fedkernel.subspaces import align_signs, sin_theta_error
 
 METRICS = {
     "error": "sin-theta error D - ||V^T W||_F^2 between the subspaces of eigenvectors: 0 is equal, D is orthogonal",

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pydantic
 
+from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
 from fedkernel.kernels import Kernel
-from fedkernel.linalg import FloatArray, center_rows
+from fedkernel.linalg import center_rows
 
 FORMAT = "fedkernel-model"
 FORMAT_VERSION = 1

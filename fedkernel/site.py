@@ -164,7 +164,9 @@ def read_shard(path: str | os.PathLike[str]) -> tuple[NDArray, NDArray | None]:
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} must be a .npy table or an .npz file with an array X ({error})") from None
+        raise InputError(
+            f"{path} must be a .npy table or an .npz with an array X ({type(error).__name__})"
+        ) from None
 
 
 def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:

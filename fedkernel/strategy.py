@@ -1,12 +1,11 @@
 """The coordinator's side of a pair: a Flower Strategy whose rounds a protocol decides."""
 
+import copy
 import dataclasses
 import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -16,15 +15,16 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
+from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
-from fedkernel.data import check_matrix
-from fedkernel.engines import ENGINES, local
+from fedkernel.cohort import Member, RunSettings, join
+from fedkernel.conversation import Conversation
+from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.job import Job, RunSpec
-from fedkernel.linalg import FloatArray
-from fedkernel.protocol import Account, Conversation, Member, Protocol, RunSettings, join
+from fedkernel.ledger import Account
+from fedkernel.protocol import Protocol
 from fedkernel.result import Result
-from fedkernel.site import Site, client_app
+from fedkernel.simulate import check_tables, in_process, through_files
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         """Log the strategy and its hyper-parameters."""
         log.info("%r with %s on a %s partition", self, self.client.__name__, self.partition)
 
-    def start(
+    def start(  # noqa: PLR0917 - Flower's signature
         self,
         grid: Grid,
         initial_arrays: ArrayRecord | None = None,
@@ -274,14 +274,22 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         ProtocolError
             If a client fails or does not answer in time.
         """
-        tables = _check_tables(shards, "shards")
+        tables = check_tables(shards, "shards")
         settings = RunSettings(seed=seed, clients=len(tables), deadline=deadline)
-        if engine == "local":
-            result = self._in_process(tables, None, lambda grid: self.run(grid, settings, evaluate=evaluate))
-        elif engine in ENGINES:
-            result = self._through_files(tables, engine, settings)
-        else:
+        if engine not in ENGINES:
             raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
+        # The state of a run is its own copy's: one strategy object may be fitted by several threads at once.
+        one = copy.copy(self)
+        result: Result[M]
+        if engine == "local":
+            result, outputs = in_process(
+                self.client, tables, None, lambda grid: one.run(grid, settings, evaluate=evaluate)
+            )
+            result.outputs = outputs
+        else:
+            result = through_files(
+                type(self).__name__, _parameters_of(self), tables, engine, settings, evaluate=evaluate
+            )
         if reference is not None:
             result.metrics.update(self.compare(result.model, reference, tables))
         return result
@@ -297,68 +305,30 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     def converse_in_process(
         self,
         protocol: Protocol[T],
-        shards: Sequence[FloatArray],
-        new_shards: Sequence[FloatArray] | None,
+        shards: Sequence[npt.ArrayLike],
+        new_shards: Sequence[npt.ArrayLike] | None,
         settings: RunSettings,
     ) -> T:
         """Run one more protocol of this strategy on simulated sites, which may hold new rows, and return its result."""
-        tables = _check_tables(shards, "shards")
-        new = None if new_shards is None else _check_tables(new_shards, "new_shards")
+        tables = check_tables(shards, "shards")
+        new = None if new_shards is None else check_tables(new_shards, "new_shards")
         if new is not None and [table.shape[1] for table in new] != [table.shape[1] for table in tables]:
             raise InputError(
                 f"new_shards have {[table.shape[1] for table in new]} columns, but must have those of the shards, "
                 f"{[table.shape[1] for table in tables]}"
             )
+        one = copy.copy(self)
 
         def act(grid: Grid) -> T:
-            self._settings, self._account = settings, Account()
-            self._cohort = join(grid, settings, self.client.__name__, self._account)
-            self.check_cohort(self._cohort)
-            conversation = self._converse(protocol)
+            one._settings, one._account = settings, Account()
+            one._cohort = join(grid, settings, one.client.__name__, one._account)
+            one.check_cohort(one._cohort)
+            conversation = one._converse(protocol)
             while not conversation.done:
                 conversation.receive(grid.send_and_receive(conversation.messages(), timeout=settings.deadline))
             return conversation.value
 
-        return self._in_process(tables, new, act)
-
-    def _in_process(self, tables: list[FloatArray], new: list[FloatArray] | None, act: Callable[[Grid], T]) -> T:
-        outputs: dict[int, dict[str, npt.NDArray[Any]]] = {number: {} for number in range(len(tables))}
-
-        def find_site(context: Any, config: Any) -> Site:
-            number = int(context.node_config["partition-id"])
-            return Site(number, tables[number], None if new is None else new[number], outputs[number].update)
-
-        app = client_app({self.client.__name__: self.client}, find_site)
-        with local.LocalGrid(app, clients=len(tables)) as grid:
-            done = act(grid)
-        if isinstance(done, Result):
-            done.outputs = outputs
-        return done
-
-    def _through_files(self, tables: list[FloatArray], engine: str, settings: RunSettings) -> Result[Any]:
-        with TemporaryDirectory(prefix="fedkernel-") as folder:
-            files = [str(Path(folder) / f"client-{number}.npy") for number in range(len(tables))]
-            for file, table in zip(files, tables, strict=True):
-                np.save(file, table, allow_pickle=False)
-            run = RunSpec(
-                id="run",
-                strategy=type(self).__name__,
-                parameters=_parameters_of(self),
-                seed=settings.seed,
-                shards=files,
-                clients=len(tables),
-            )
-            job = Job(runs=[run], out=str(Path(folder) / "out"), deadline=settings.deadline)
-            for _ in ENGINES[engine](job):
-                pass
-            return Result.load(Path(folder) / "out" / "run")
-
-
-def _check_tables(tables: Sequence[npt.ArrayLike], what: str) -> list[FloatArray]:
-    checked = [check_matrix(table, f"{what}[{number}]") for number, table in enumerate(tables)]
-    if not checked:
-        raise InputError(f"{what} is empty, but at least one client is needed")
-    return checked
+        return in_process(self.client, tables, new, act)[0]
 
 
 def _parameters_of(strategy: object) -> dict[str, Any]:

@@ -3,9 +3,77 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+from scipy.spatial.distance import pdist
+
+from fedkernel.arrays import EPS, FloatArray
+from fedkernel.data import check_matrix
 from fedkernel.errors import InputError
-from fedkernel.kernels import dimension_sigma, fk_gamma, median_sigma
-from fedkernel.linalg import FloatArray
+
+
+def median_sigma(X: FloatArray, max_rows: int = 1000, seed: int = 0) -> float:
+    """Median Euclidean distance between rows: the median heuristic for `RBF(sigma=...)`.
+
+    Source: Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), section 8; disKPCA's experiments (Balcan et al.,
+    2016) take 0.2 times it.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    max_rows : int, default=1000
+        At least 2. With more rows than this, the median over that many, drawn without replacement.
+    seed : int, default=0
+        Of that draw.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two rows, or at least half of the distances are zero.
+    """
+    X = check_matrix(X, "X")
+    if max_rows < 2 or len(X) < 2:
+        raise InputError(f"a median distance needs two rows; there are {len(X)}, of which max_rows = {max_rows} count")
+    if len(X) > max_rows:
+        X = X[np.random.default_rng(seed).choice(len(X), max_rows, replace=False)]
+    sigma = float(np.median(pdist(X)))
+    if sigma == 0.0:
+        raise InputError("the median distance between rows is 0, which is no width; most rows are the same")
+    return sigma
+
+
+def fk_gamma(n: int, sum_x: FloatArray, sum_squared_norms: float) -> float:
+    """Compute gamma = n^2 / (2 sum_ij ||x_i - x_j||^2) from sums that clients can send.
+
+    The width of the federated kernel k-means paper (2021); sum_ij ||x_i - x_j||^2 = 2 n sum ||x||^2 - 2 ||sum x||^2.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows of all clients.
+    sum_x : ndarray of shape (d,)
+        Sum of the rows.
+    sum_squared_norms : float
+        Sum of the rows' squared norms.
+
+    Raises
+    ------
+    InputError
+        If the rows are the same up to the rounding of the sums.
+    """
+    total = n * float(sum_squared_norms)
+    spread = 2 * (total - float(np.dot(sum_x, sum_x)))
+    # n additions may each have rounded by eps: a smaller difference says nothing.
+    if not spread > n * EPS * total:
+        raise InputError(f"the {n} rows do not differ from each other, which gives no width; give gamma")
+    return n * n / (2 * spread)
+
+
+def dimension_sigma(d: int) -> float:
+    """Compute sigma = sqrt(d) / 3 for d columns: the width of the DKPCA letter (He et al., 2021), section IV."""
+    if d < 1:
+        raise InputError(f"d = {d} is not allowed; it must be at least 1")
+    return float(np.sqrt(d) / 3)
+
 
 WIDTHS: dict[str, Callable[[FloatArray], dict[str, float]]] = {
     "median": lambda X: {"sigma": median_sigma(X)},

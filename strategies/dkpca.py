@@ -14,12 +14,14 @@ import numpy as np
 from pydantic import Field
 
 from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum, NewKernelRows, ProjectNewRows
+from fedkernel.arrays import FloatArray
+from fedkernel.cohort import Member, RunSettings
 from fedkernel.errors import InputError, value_object
 from fedkernel.kernels import Kernel, Linear
-from fedkernel.linalg import FloatArray, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
+from fedkernel.linalg import center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
-from fedkernel.protocol import Member, Protocol, RunSettings, to_all
+from fedkernel.protocol import Protocol, to_all
 from fedkernel.strategy import KernelStrategy
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005

@@ -21,22 +21,17 @@ import numpy as np
 from pydantic import Field
 
 from clients.vfedpca import Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, VFedPCAClient
+from fedkernel.arrays import FloatArray
+from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
 from fedkernel.kernels import RBF, Kernel, Linear
 from fedkernel.krylov import block_krylov
-from fedkernel.linalg import (
-    FloatArray,
-    align_signs,
-    center_gram,
-    fix_signs,
-    leading_eigenpairs,
-    leading_eigenpairs_of_factor,
-    orthonormal_basis,
-)
+from fedkernel.linalg import center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
-from fedkernel.protocol import Member, Protocol, to_all
+from fedkernel.protocol import Protocol, to_all
 from fedkernel.strategy import KernelStrategy
+from fedkernel.subspaces import align_signs, fix_signs, orthonormal_basis
 
 DEFAULT_ROUNDS = 10
 MOST_ROUNDS = 1000

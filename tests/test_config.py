@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris
 from experiments.config import Experiment, points, read_config, run_id
 from experiments.runner import plan
 from fedkernel.errors import InputError
-from fedkernel.kernels import dimension_sigma, fk_gamma, median_sigma
+from fedkernel.widths import dimension_sigma, fk_gamma, median_sigma
 
 TINY = """
 name = "tiny"

@@ -15,19 +15,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import pairwise
 
 from fedkernel.errors import InputError
-from fedkernel.kernels import (
-    KERNELS,
-    RBF,
-    Kernel,
-    Laplacian,
-    Linear,
-    Polynomial,
-    Sigmoid,
-    dimension_sigma,
-    fk_gamma,
-    kernel_from,
-    median_sigma,
-)
+from fedkernel.kernels import KERNELS, RBF, Kernel, Laplacian, Linear, Polynomial, Sigmoid, kernel_from
+from fedkernel.widths import dimension_sigma, fk_gamma, median_sigma
 
 ADAPTER = pydantic.TypeAdapter(Kernel)
 

@@ -15,19 +15,15 @@ from fedkernel.errors import InputError
 from fedkernel.krylov import block_krylov
 from fedkernel.linalg import (
     Eigenpairs,
-    align_signs,
     center_gram,
     center_rows,
-    complement,
     eigenpairs_above,
     eigenpairs_of_factor_above,
-    fix_signs,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
-    orthonormal_basis,
     power_iteration,
-    sin_theta_error,
 )
+from fedkernel.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
 
 N = 60
 RANDOM = np.random.default_rng(7)

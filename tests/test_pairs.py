@@ -5,7 +5,7 @@ import pytest
 from cases import CASES, CLIENTS, SHARDS, WINE, N
 
 from clients import REGISTRY as CLIENT_REGISTRY
-from fedkernel.linalg import sin_theta_error
+from fedkernel.subspaces import sin_theta_error
 from strategies import REGISTRY
 
 pytestmark = pytest.mark.parametrize("case", CASES, ids=str)

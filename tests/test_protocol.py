@@ -11,10 +11,11 @@ from flwr.app import ArrayRecord
 from pydantic import Field
 
 from fedkernel.client import KernelClient
+from fedkernel.cohort import RunSettings
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.messages import Reply, Request, Shape
-from fedkernel.protocol import RunSettings, to_all, to_each
+from fedkernel.protocol import to_all, to_each
 from fedkernel.site import Site, client_app
 from fedkernel.strategy import KernelStrategy
 

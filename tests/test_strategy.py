@@ -10,9 +10,9 @@ from flwr.serverapp.strategy import Strategy
 
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.client import KernelClient
+from fedkernel.cohort import RunSettings
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
-from fedkernel.protocol import RunSettings
 from fedkernel.result import Result
 from fedkernel.site import Site, client_app
 from fedkernel.strategy import KernelStrategy

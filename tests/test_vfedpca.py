@@ -12,8 +12,9 @@ from sklearn.preprocessing import StandardScaler
 from fedkernel import RBF, Linear, Sigmoid
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
-from fedkernel.linalg import align_signs, center_gram, sin_theta_error
+from fedkernel.linalg import center_gram
 from fedkernel.metrics import eigenvector_distance
+from fedkernel.subspaces import align_signs, sin_theta_error
 from strategies import VFedAKPCA, VFedPCA
 
 CANCER = StandardScaler().fit_transform(load_breast_cancer().data)  # 569 x 30

@@ -1,9 +1,9 @@
 """Data: named tables (`load`) and their division among clients (`split`)."""
 
+from fedkernel.arrays import FloatArray
 from fedkernel.data.datasets import Available, Dataset, DataSpec, available, load
 from fedkernel.data.matrix import check_matrix
 from fedkernel.data.partition import Partition, PartitionSpec, split
-from fedkernel.linalg import FloatArray
 
 __all__ = [
     "Available",

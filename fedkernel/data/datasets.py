@@ -24,6 +24,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from scipy import sparse
 from sklearn import preprocessing
 
+from fedkernel.arrays import FloatArray
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import AnyArray, check_matrix, seeded
 from fedkernel.data.sources import (
@@ -41,7 +42,6 @@ from fedkernel.data.sources import (
     some,
 )
 from fedkernel.errors import InputError, value_object
-from fedkernel.linalg import FloatArray
 
 DENSE_CELLS = 100_000_000  # a sparse set is made dense up to this many numbers: 0.8 GB of float64
 

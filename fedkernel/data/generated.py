@@ -8,9 +8,9 @@ import numpy as np
 import sklearn.datasets
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from fedkernel.arrays import FloatArray
 from fedkernel.data.matrix import AnyArray
 from fedkernel.errors import value_object
-from fedkernel.linalg import FloatArray
 
 Table = tuple[FloatArray, AnyArray | None]
 

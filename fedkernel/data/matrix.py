@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.linalg import FloatArray
 
 AnyArray = npt.NDArray[Any]
 

@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from fedkernel.arrays import FloatArray
 from fedkernel.data.datasets import Dataset
 from fedkernel.data.matrix import AnyArray, check_matrix, seeded
 from fedkernel.errors import InputError, value_object
-from fedkernel.linalg import FloatArray
 
 IndexArray = npt.NDArray[np.intp]
 Kind = Literal["vertical", "horizontal"]

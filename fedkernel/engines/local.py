@@ -37,8 +37,8 @@ class LocalGrid(Grid):
     Notes
     -----
     One client's requests are carried out one after the other, different clients' side by side on as many threads as
-    the machine has cores. A client that hangs keeps its thread, but neither its round beyond the deadline nor the
-    process at its end.
+    the machine has cores: more would only multiply the memory. A client that hangs keeps its thread, but neither its
+    round beyond the deadline nor the process at its end; as many hanging clients as threads keep the others waiting.
     """
 
     def __init__(

@@ -1,0 +1,161 @@
+"""Drives one protocol over a Flower Grid: what is asked next, whether the answers are in order, what it cost."""
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+
+from fedkernel.cohort import Member, RunSettings
+from fedkernel.engines import _flower
+from fedkernel.errors import ProtocolError, and_more
+from fedkernel.ledger import Account, Entry
+from fedkernel.messages import ConfigValue, Reply, Request, decode, encode
+from fedkernel.protocol import Protocol, Round
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Conversation(Generic[T]):
+    """One protocol under way: what is asked next, whether the answers are in order, what it cost.
+
+    Parameters
+    ----------
+    protocol : Protocol
+    name, pair : str
+        Name of the strategy (for errors) and of the client class that answers.
+    cohort : sequence of Member
+    settings : RunSettings
+    account : Account
+        Rounds are numbered on from what it holds.
+    go_on : bool
+        Go on without clients that fail or keep silent, as long as one is left; else that is an error.
+
+    Attributes
+    ----------
+    done : bool
+    value : T
+        The protocol's result, once done.
+    """
+
+    def __init__(
+        self,
+        protocol: Protocol[T],
+        *,
+        name: str,
+        pair: str,
+        cohort: Sequence[Member],
+        settings: RunSettings,
+        account: Account,
+        go_on: bool = False,
+    ) -> None:
+        self._protocol = protocol
+        self._name = name
+        self._cohort = list(cohort)
+        self._go_on = go_on
+        self._settings = settings
+        self._header: dict[str, ConfigValue] = {"pair": pair, "run": settings.run, "seed": settings.seed}
+        self._account = account
+        self._round_number = account.ledger.rounds
+        self._pending: Round
+        self._asked: dict[int, tuple[Request[Any], int]]
+        self._started = 0.0
+        self.done = False
+        self.value: T
+        self._advance(None)
+
+    def _advance(self, replies: list[Reply] | None) -> None:
+        try:
+            self._pending = next(self._protocol) if replies is None else self._protocol.send(replies)
+        except StopIteration as stop:
+            self.done, self.value = True, stop.value
+        else:
+            self._round_number += 1
+
+    def messages(self) -> list[Message]:
+        """Return the messages of the pending round, one for each client that is asked."""
+        self._asked = {}
+        self._started = time.perf_counter()
+        messages = []
+        for member in self._cohort:
+            request = self._pending.of_client(member.client)
+            if request is None:
+                continue
+            arrays, scalars = encode(request)
+            config = ConfigRecord(self._header | {"round": self._round_number} | scalars)
+            content = RecordDict({"arrays": ArrayRecord(arrays), "config": config})
+            self._asked[member.client] = (request, _flower.content_bytes(content))
+            messages.append(Message(content, member.node_id, MessageType.TRAIN, group_id=str(self._round_number)))
+        if not messages:
+            raise ProtocolError(f"{self._name}, round {self._round_number}: it asks no client that is in the run")
+        return messages
+
+    def receive(self, replies: Iterable[Message]) -> bool:
+        """Check the replies of the pending round, account for them, and move the protocol on.
+
+        Returns
+        -------
+        bool
+            Whether the protocol is done.
+
+        Raises
+        ------
+        ProtocolError
+            If a client failed or kept silent (unless the run may go on without it), if a reply is not what was asked,
+            or if replies contradict each other.
+        """
+        client_of = {member.node_id: member.client for member in self._cohort}
+        came = {client_of[reply.metadata.src_node_id]: reply for reply in replies}
+        failures = {client: cause for client in self._asked if (cause := self._failure(client, came.get(client)))}
+        if failures and (not self._go_on or len(failures) == len(self._asked)):
+            raise ProtocolError(next(iter(failures.values())) + and_more(len(failures) - 1))
+        for client, cause in failures.items():
+            log.warning("going on without client %d: %s", client, cause)
+            del self._asked[client]
+        self._cohort = [member for member in self._cohort if member.client not in failures]
+        decoded = [self._decode(client, came[client].content) for client in self._asked]
+        self._check_shared_dimensions(decoded)
+        seconds = time.perf_counter() - self._started
+        self._account.close_round(self._round_number, self._pending.phase, seconds, self._pending.values)
+        self._advance(decoded)
+        return self.done
+
+    def _where(self, client: int) -> str:
+        return f"{self._name}, round {self._round_number} ({self._pending.phase}), client {client}"
+
+    def _failure(self, client: int, reply: Message | None) -> str | None:
+        if reply is None:
+            return f"{self._where(client)}: no answer within {self._settings.deadline:g} s"
+        if reply.has_error():
+            return f"{self._where(client)}: {reply.error.reason or f'error {reply.error.code}'}"
+        return None
+
+    def _decode(self, client: int, content: RecordDict) -> Reply:
+        request, bytes_down = self._asked[client]
+        try:
+            arrays = content.array_records["arrays"].to_numpy_ndarrays()
+            reply = decode(request.reply_type, arrays, content.config_records["config"])
+            request.check_reply(reply)
+        except KeyError as error:
+            raise ProtocolError(f"{self._where(client)}: the reply has no record {error}") from None
+        except (ProtocolError, ValueError) as error:
+            raise ProtocolError(f"{self._where(client)}: {error}") from None
+        bytes_up = _flower.content_bytes(content)
+        self._account.ledger.add(
+            Entry(self._round_number, self._pending.phase, client, request.floats, bytes_down, reply.floats, bytes_up)
+        )
+        return reply
+
+    def _check_shared_dimensions(self, replies: Sequence[Reply]) -> None:
+        first: dict[str, tuple[int, int]] = {}
+        for client, reply in zip(self._asked, replies, strict=True):
+            for name, size in reply.dimensions().items():
+                if name.endswith("_m"):
+                    continue
+                other, expected = first.setdefault(name, (client, size))
+                if size != expected:
+                    where = self._where(client)
+                    raise ProtocolError(f"{where}: {name} = {size}, but client {other} has {name} = {expected}")

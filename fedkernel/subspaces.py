@@ -1,0 +1,56 @@
+"""Bases of subspaces: their signs, completion and distance."""
+
+import numpy as np
+import scipy.linalg
+
+from fedkernel.arrays import FloatArray
+from fedkernel.errors import InputError
+
+
+def fix_signs(V: FloatArray) -> FloatArray:
+    """Flip columns so that the entry of largest magnitude is positive; of nearly equal ones the first decides."""
+    magnitudes = np.abs(V)
+    # The tolerance is far above rounding: another solver or thread count then picks the same entry.
+    deciding = np.argmax(magnitudes >= (1 - 1e-6) * magnitudes.max(axis=0, initial=0.0), axis=0)
+    return _flipped(V, np.take_along_axis(V, deciding[None, :], axis=0)[0] if len(V) else np.ones(V.shape[1]))
+
+
+def align_signs(V: FloatArray, reference: FloatArray) -> FloatArray:
+    """Flip columns so that none has a negative inner product with the reference's column; both of shape (n, k)."""
+    _check_same_shape(V, reference)
+    return _flipped(V, np.einsum("ij,ij->j", V, reference))
+
+
+def orthonormal_basis(V: FloatArray) -> FloatArray:
+    """Orthonormalise the columns of an array of shape (n, k), k <= n, each on the side of the column it came from."""
+    Q, R = scipy.linalg.qr(V, mode="economic", check_finite=False)
+    return _flipped(np.asarray(Q, dtype=np.float64), np.diagonal(R))
+
+
+def complement(V: FloatArray, count: int) -> FloatArray:
+    """Give `count` orthonormal columns orthogonal to the orthonormal columns of V (n, k); always the same ones."""
+    G = np.random.default_rng(0).standard_normal((len(V), count))
+    for _ in range(3):  # the first round may leave little of a column, whose rounding errors the later ones remove
+        G -= V @ (V.T @ G)
+        G = orthonormal_basis(G)
+    return G
+
+
+def sin_theta_error(V: FloatArray, W: FloatArray) -> float:
+    """Distance D - ||V^T W||_F^2 of the spans of orthonormal V and W, both of shape (n, D).
+
+    Computed as ||W - V V^T W||_F^2: the difference of two numbers near D could not resolve less than 1e-16.
+    """
+    _check_same_shape(V, W)
+    residual = W - V @ (V.T @ W)
+    return float(np.vdot(residual, residual))
+
+
+def _flipped(V: FloatArray, judges: FloatArray) -> FloatArray:
+    """Change the sign of the columns whose judge is negative."""
+    return np.asarray(V * np.where(judges < 0, -1.0, 1.0))
+
+
+def _check_same_shape(V: FloatArray, W: FloatArray) -> None:
+    if V.ndim != 2 or V.shape != W.shape:
+        raise InputError(f"shapes {V.shape} and {W.shape} are not allowed; they must be the same, with two dimensions")
