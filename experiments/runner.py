@@ -5,7 +5,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from experiments.report import write_report
 from experiments.rows import Run, append_run, in_order, read_runs
 from fedkernel.arrays import FloatArray
 from fedkernel.cohort import Member
-from fedkernel.data import check_matrix, load, split
+from fedkernel.data import check_matrix
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.job import Job, RunSpec
 from fedkernel.models import KernelPCA
 from fedkernel.result import Result
-from fedkernel.site import read_shard
+from fedkernel.site import read_shard, simulated_shards
 from fedkernel.strategy import KernelStrategy
 from fedkernel.subspaces import sin_theta_error
 from fedkernel.widths import with_width
@@ -45,7 +45,11 @@ class Planned:
     parameters: dict[str, Any]
     point: Point
     seed: int
-    shards: list[FloatArray] = field(repr=False)
+
+    @property
+    def shards(self) -> list[FloatArray]:
+        """The clients' tables: loaded when they are needed, since those of a large sweep do not fit side by side."""
+        return _shards(self.point.experiment, self.seed)
 
     def build(self) -> KernelStrategy[KernelPCA] | Baseline:
         """Return the strategy or the baseline."""
@@ -59,8 +63,8 @@ class Planned:
         common = {"id": self.id, "strategy": self.method.method, "parameters": self.parameters, "seed": self.seed}
         if isinstance(experiment.data, Shards):
             files = [str(Path(file).resolve()) for file in experiment.data.shards]
-            return RunSpec(**common, shards=files, clients=len(self.shards))
-        return RunSpec(**common, data=experiment.data, partition=experiment.partition, clients=len(self.shards))
+            return RunSpec(**common, shards=files, clients=experiment.clients)
+        return RunSpec(**common, data=experiment.data, partition=experiment.partition, clients=experiment.clients)
 
 
 def plan(table: Mapping[str, Any], source: str) -> list[Planned]:
@@ -84,7 +88,7 @@ def plan(table: Mapping[str, Any], source: str) -> list[Planned]:
                     try:
                         _check_partition(kind, method, point.experiment)
                         parameters = _resolved(method.parameters, shards, _class_of(kind, method).partition)
-                        run = Planned(run_id(method, point, seed), kind, method, parameters, point, seed, shards)
+                        run = Planned(run_id(method, point, seed), kind, method, parameters, point, seed)
                         _check(run)
                     except InputError as error:
                         raise InputError(f"{where}: {error}") from None
@@ -113,12 +117,7 @@ def _check_partition(kind: str, method: Method, experiment: Experiment) -> None:
 def _shards(experiment: Experiment, seed: int) -> list[FloatArray]:
     if isinstance(experiment.data, Shards):
         return [check_matrix(read_shard(file)[0], file) for file in experiment.data.shards]
-    where = "data"
-    try:
-        data, where = load(experiment.data), "partition"
-        return list(split(experiment.partition, data, clients=experiment.clients, seed=seed).shards)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
+    return simulated_shards(experiment.data, experiment.partition, experiment.clients or 1, seed)
 
 
 def _resolved(parameters: dict[str, Any], shards: Sequence[FloatArray], partition: str) -> dict[str, Any]:
@@ -279,7 +278,7 @@ def _common(run: Planned, experiment: Experiment) -> dict[str, Any]:
         "point": run.point.values,
         "seed": run.seed,
         "engine": experiment.engine if run.kind == "strategy" else "none",
-        "clients": len(run.shards),
+        "clients": run.point.experiment.clients,
         "group": run.method.group,
     }
 

@@ -1,8 +1,7 @@
 """A site: it answers requests about its own data and nothing else."""
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 from zlib import crc32
 
 import numpy as np
@@ -59,19 +58,19 @@ class KernelClient(NumPyClient):
         self.memory: MutableMapping[str, Array] = {} if memory is None else memory
         self.outputs: dict[str, Array] = {}
 
-    @classmethod
-    @cache
-    def handlers(cls) -> dict[str, tuple[type[Request[Any]], str]]:
-        """Return, by request name, the request's class and the method that answers it."""
-        found: dict[str, tuple[type[Request[Any]], str]] = {}
+    handlers: ClassVar[dict[str, tuple[type[Request[Any]], str]]] = {}
+    """By request name: the request's class, and the method that answers it. Filled from the methods' annotations."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Find the methods that answer requests: public ones whose only annotated argument is a `Request`."""
+        super().__init_subclass__(**kwargs)
+        cls.handlers = {}
         for name in dir(cls):
-            method = getattr(cls, name)
-            if name.startswith("_") or not callable(method) or hasattr(KernelClient, name):
+            if name.startswith("_") or hasattr(KernelClient, name) or not callable(method := getattr(cls, name)):
                 continue
             hints = [hint for argument, hint in get_type_hints(method).items() if argument != "return"]
             if len(hints) == 1 and isinstance(hints[0], type) and issubclass(hints[0], Request):
-                found[hints[0].__name__] = (hints[0], name)
-        return found
+                cls.handlers[hints[0].__name__] = (hints[0], name)
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the generator of this run, this client and one purpose: the same whenever it is asked for."""
@@ -111,9 +110,9 @@ class KernelClient(NumPyClient):
         """
         name = config.get("message")
         where = f"{type(self).__name__}, round {config.get('round', '?')!s}, client {self.client}"
-        if name not in (handlers := self.handlers()):
-            raise ProtocolError(f"{where}: {name!r} is no request of this client; it answers {sorted(handlers)}")
-        kind, method = handlers[str(name)]
+        if name not in self.handlers:
+            raise ProtocolError(f"{where}: {name!r} is no request of this client; it answers {sorted(self.handlers)}")
+        kind, method = self.handlers[str(name)]
         try:
             request = decode(kind, parameters, config)
         except ProtocolError as error:

@@ -136,7 +136,7 @@ class Conversation(Generic[T]):
     def _decode(self, client: int, content: RecordDict) -> Reply:
         request, bytes_down = self._asked[client]
         try:
-            arrays = content.array_records["arrays"].to_numpy_ndarrays()
+            arrays = _flower.read_arrays(content.array_records["arrays"])
             reply = decode(request.reply_type, arrays, content.config_records["config"])
             request.check_reply(reply)
         except KeyError as error:

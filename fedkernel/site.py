@@ -14,8 +14,10 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.data import DataSpec, PartitionSpec, load, split
+from fedkernel.engines import _flower
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.job import Job
 from fedkernel.messages import VERSION
@@ -68,7 +70,7 @@ class Memory(MutableMapping[str, NDArray]):
         self._record = state.array_records["memory"]
 
     def __getitem__(self, name: str) -> NDArray:
-        return self._record[name].numpy()
+        return _flower.read_array(self._record[name])
 
     def __setitem__(self, name: str, value: NDArray) -> None:
         self._record[name] = Array(np.asarray(value, order="C"))
@@ -134,7 +136,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
     def train(message: Message, context: Context) -> Message:
         def act(site: Site) -> RecordDict:
             config = message.content.config_records["config"]
-            arrays = message.content.array_records["arrays"].to_numpy_ndarrays()
+            arrays = _flower.read_arrays(message.content.array_records["arrays"])
             client = client_for(message, context, site)
             with blas_threads(site.threads):
                 replied, _, scalars = client.fit(arrays, dict(config))  # type: ignore[arg-type]
@@ -147,10 +149,18 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
     return app
 
 
-@lru_cache(maxsize=4)
-def _shards(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[NDArray]:
-    # Cached, since a simulated site is built anew for every message, and its process serves several sites.
-    return list(split(partition, load(data), clients=clients, seed=seed).shards)
+@lru_cache(maxsize=2)
+def simulated_shards(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[FloatArray]:
+    """Return all simulated sites' parts of a data set.
+
+    Cached, since a site is built anew for every message, and a process serves several sites.
+    """
+    where = "data"
+    try:
+        dataset, where = load(data), "partition"
+        return list(split(partition, dataset, clients=clients, seed=seed).shards)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def read_shard(path: str | os.PathLike[str]) -> tuple[NDArray, NDArray | None]:
@@ -164,9 +174,7 @@ def read_shard(path: str | os.PathLike[str]) -> tuple[NDArray, NDArray | None]:
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{path} must be a .npy table or an .npz with an array X ({type(error).__name__})"
-        ) from None
+        raise InputError(f"{path} must be a .npy table or an .npz with an array X ({type(error).__name__})") from None
 
 
 def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
@@ -187,5 +195,5 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         if run.shards is not None:
             X, new = read_shard(run.shards[number])
         elif run.data is not None and run.partition is not None:
-            X = _shards(run.data, run.partition, clients, run.seed)[number]
+            X = simulated_shards(run.data, run.partition, clients, run.seed)[number]
     return Site(number, X, new, keep, job.threads)

@@ -121,8 +121,8 @@ def test_an_unknown_request_is_refused():
 
 def test_what_belongs_to_the_base_class_is_no_request():
     """Neither NumPyClient's methods nor private ones can be reached by a message's name."""
-    assert set(VFedPCAClient.handlers()) == {"PowerIteration", "Multiply", "Finish", "MeasureVariance"}
-    assert KernelClient.handlers() == {}
+    assert set(VFedPCAClient.handlers) == {"PowerIteration", "Multiply", "Finish", "MeasureVariance"}
+    assert KernelClient.handlers == {}
     for name in ("fit", "rng", "evaluate", "__init__", "power_iteration"):
         with pytest.raises(ProtocolError, match="is no request of this client"):
             VFedPCAClient(X).fit([], {"message": name, "version": VERSION, "arrays": "", "fields": "{}"})

@@ -1,5 +1,6 @@
 """The project is a Flower app: it builds, and `flwr run .` runs the quickstart's first strategy."""
 
+import ast
 import dataclasses
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from fedkernel.engines import ray
 from fedkernel.job import Job, RunSpec
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = ("fedkernel", "clients", "strategies", "experiments")
 QUICKSTART = ROOT / "experiments" / "quickstart.toml"
 
 
@@ -42,7 +44,7 @@ def first_strategy():
 
 def bundle(folder):
     """A copy of what a checkout has, without what a developer's folder may have beside it."""
-    for name in ("fedkernel", "clients", "strategies", "experiments"):
+    for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / name)
@@ -51,6 +53,19 @@ def bundle(folder):
 
 def test_the_default_job_is_the_quickstart_s_first_strategy():
     assert Job.from_json(app_table()["config"]["job"]) == first_strategy()
+
+
+def test_only_one_module_touches_what_flower_does_not_publish():
+    public = {"flwr.app", "flwr.client", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
+    touching = {}
+    for path in [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            private = [name for name in names if name.split(".")[0] == "flwr" and name not in public]
+            if private:
+                touching.setdefault(str(path.relative_to(ROOT)), []).extend(private)
+    assert list(touching) == ["fedkernel/engines/_flower.py"]
 
 
 def test_flwr_build_packs_the_four_packages_and_no_data(tmp_path):

@@ -81,9 +81,11 @@ def test_a_crash_that_leaves_no_cause_is_reported_as_a_failed_run(tmp_path):
 def test_fit_on_arrays_gives_the_same_model_and_outputs():
     shards = np.array_split(np.random.default_rng(0).standard_normal((40, 9)), 3, axis=1)
     strategy = VFedAKPCA(2, kernel=RBF(gamma=0.1), rounds=3)
-    one, two = strategy.fit(shards, seed=5), strategy.fit(shards, seed=5, engine="ray")
+    one, two = (strategy.fit(shards, seed=5, evaluate=True, engine=engine) for engine in ("local", "ray"))
     np.testing.assert_allclose(one.model.eigenvectors_, two.model.eigenvectors_, rtol=0, atol=1e-12)
     assert one.ledger == two.ledger
+    assert one.metrics == pytest.approx(two.metrics, abs=1e-12)
+    assert "explained_variance_ratio" in one.metrics
     for client in range(3):
         for name in ("features", "eigenvectors"):
             np.testing.assert_allclose(one.outputs[client][name], two.outputs[client][name], rtol=0, atol=1e-12)

@@ -1,6 +1,7 @@
 """Strategies as Flower's: its own loop and ours, results, evaluation, reruns, and what is refused at the start."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -232,3 +233,12 @@ def test_a_result_tells_what_it_cost():
     assert [result.outputs[n]["features"].shape for n in range(3)] == [(1, 3), (1, 2), (1, 4)]
     assert result.seconds > 0
     assert sum(row["seconds"] for row in result.history) <= result.seconds
+
+
+def test_threads_may_fit_one_strategy_at_once():
+    strategy = VFedPCA(rounds=30)
+    tables = [np.random.default_rng(n).standard_normal((n, 6)) for n in (9, 20)]
+    alone = [strategy.fit(np.split(X, 2, axis=1)).model.eigenvectors_ for X in tables]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(lambda X: strategy.fit(np.split(X, 2, axis=1)).model.eigenvectors_, tables))
+    assert [one.tobytes() for one in alone] == [one.tobytes() for one in together]

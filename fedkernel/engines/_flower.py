@@ -3,16 +3,31 @@
 Tested on flwr 1.41.
 """
 
+import threading
 import uuid
-from typing import cast
+from typing import Any, cast
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto, recorddict_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
+from numpy.typing import NDArray
 
-LOCAL_SUPERLINK_VARIABLES = ("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "FLWR_LOCAL_CONTROL_API_PORT")
+__all__ = [
+    "Run",
+    "content_bytes",
+    "empty_run",
+    "ensure_task_identity",
+    "from_bytes",
+    "new_context",
+    "read_array",
+    "read_arrays",
+    "stamp",
+    "to_bytes",
+]
+
+_READING = threading.Lock()
 
 
 def ensure_task_identity() -> None:
@@ -55,6 +70,18 @@ def to_bytes(message: Message) -> bytes:
 def from_bytes(data: bytes) -> Message:
     """Rebuild a message from `to_bytes`."""
     return message_from_proto(MessageProto.FromString(data))
+
+
+def read_array(array: Array) -> NDArray[Any]:
+    """Return the array that one of Flower's arrays carries."""
+    # numpy parses the header with CPython's ast module, whose depth counter in 3.11 is shared by all threads.
+    with _READING:
+        return array.numpy()
+
+
+def read_arrays(record: ArrayRecord) -> list[NDArray[Any]]:
+    """Return the arrays of a record in their order."""
+    return [read_array(array) for array in record.values()]
 
 
 def content_bytes(content: RecordDict) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 from flwr.app import Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.run import Run
 
 from fedkernel.engines import _flower
 from fedkernel.job import Job
@@ -67,12 +66,12 @@ class LocalGrid(Grid):
         for _ in range(self._workers):
             self._tasks.put(None)
 
-    def set_run(self, run: Run) -> None:
+    def set_run(self, run: _flower.Run) -> None:
         """Set the run this grid belongs to."""
         self._run = run
 
     @property
-    def run(self) -> Run:
+    def run(self) -> _flower.Run:
         """The run this grid belongs to."""
         return self._run
 
