@@ -80,18 +80,26 @@ class Conversation(Generic[T]):
         self._asked = {}
         self._started = time.perf_counter()
         messages = []
+        # Most rounds ask everybody the same: it is encoded and measured once.
+        encoded: dict[int, tuple[RecordDict, int]] = {}
         for member in self._cohort:
             request = self._pending.of_client(member.client)
             if request is None:
                 continue
-            arrays, scalars = encode(request)
-            config = ConfigRecord(self._header | {"round": self._round_number} | scalars)
-            content = RecordDict({"arrays": ArrayRecord(arrays), "config": config})
-            self._asked[member.client] = (request, _flower.content_bytes(content))
+            if id(request) not in encoded:
+                content = self._content(request)
+                encoded[id(request)] = content, _flower.content_bytes(content)
+            content, size = encoded[id(request)]
+            self._asked[member.client] = (request, size)
             messages.append(Message(content, member.node_id, MessageType.TRAIN, group_id=str(self._round_number)))
         if not messages:
             raise ProtocolError(f"{self._name}, round {self._round_number}: it asks no client that is in the run")
         return messages
+
+    def _content(self, request: Request[Any]) -> RecordDict:
+        arrays, scalars = encode(request)
+        config = ConfigRecord(self._header | {"round": self._round_number} | scalars)
+        return RecordDict({"arrays": ArrayRecord(arrays), "config": config})
 
     def receive(self, replies: Iterable[Message]) -> bool:
         """Check the replies of the pending round, account for them, and move the protocol on.
