@@ -46,7 +46,7 @@ def main() -> None:
         for name, A in matrices(n).items():
             for k in options.ranks:
                 solvers = {
-                    "lapack": lambda A=A, k=k: linalg._lapack(A, k, overwrite=False),
+                    "lapack": lambda A=A, k=k: linalg._lapack(A, k),
                     "lanczos": lambda A=A, k=k: linalg._lanczos(A, len(A), k),
                 }
                 for solver, solve in solvers.items():

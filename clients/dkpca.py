@@ -103,7 +103,7 @@ class DKPCAClient(KernelClient):
             K = ask.kernel.part(self.X)
             if ask.epsilon is not None:
                 return eigenpairs_above(K, ask.epsilon)
-            return leading_eigenpairs(K, ask.n_components or 1, overwrite=True)
+            return leading_eigenpairs(K, ask.n_components or 1)
         if ask.epsilon is not None:
             return eigenpairs_of_factor_above(self.X, ask.epsilon)
         # The part is X X^T: pairs beyond its rank are zero and not worth sending.

@@ -32,7 +32,7 @@ class Eigenpairs(NamedTuple):
     vectors: FloatArray
 
 
-def leading_eigenpairs(A: FloatArray | LinearOperator, k: int, *, overwrite: bool = False) -> Eigenpairs:
+def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     """Compute the k algebraically largest eigenvalues of a symmetric matrix, and their eigenvectors.
 
     Lanczos (ARPACK) where n >= 2500 and k <= n / 60, else LAPACK (bisection and inverse iteration, which only
@@ -49,19 +49,19 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int, *, overwrite: boo
 
     Lanczos can miss a copy of a repeated eigenvalue. So a second run looks, in the complement of what was found, for
     anything larger than the smallest eigenvalue found; if there is something, or if Lanczos does not converge, LAPACK
-    decides. LAPACK needs a `LinearOperator` as a matrix: it is formed from its products with the unit vectors.
+    decides. LAPACK's bisection can lose copies too, or leave them rough: its pairs are checked, and where they do not
+    solve the problem to rounding, divide and conquer finds all n and the leading k are kept. LAPACK needs a
+    `LinearOperator` as a matrix: it is formed from its products with the unit vectors.
 
-    Memory besides the k vectors: LAPACK one further (n, n) array, none with `overwrite=True`; Lanczos about
-    2 k + 20 vectors.
+    Memory besides the k vectors: LAPACK one further (n, n) array, in that last case three; Lanczos about 2 k + 20
+    vectors.
 
     Parameters
     ----------
     A : ndarray of shape (n, n), or LinearOperator
-        Taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200.
+        Taken as symmetric without a test: LAPACK reads one triangle. Any scale between 1e-200 and 1e200. Not modified.
     k : int
         Between 1 and n.
-    overwrite : bool, default=False
-        Allow the contents of `A` to be destroyed. Without it `A` is never modified.
 
     Returns
     -------
@@ -81,8 +81,8 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int, *, overwrite: boo
         if pairs is not None:
             return pairs
     if isinstance(A, LinearOperator):
-        A, overwrite = _dense(A), True
-    return _lapack(A, k, overwrite)
+        A = _dense(A)
+    return _lapack(A, k)
 
 
 def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
@@ -203,7 +203,7 @@ def center_rows(K_new: FloatArray, column_means: FloatArray, mean: float) -> Non
     K_new += shifts[:, None]
 
 
-def _lapack(A: FloatArray, k: int, overwrite: bool) -> Eigenpairs:
+def _lapack(A: FloatArray, k: int) -> Eigenpairs:
     """Leading eigenpairs by LAPACK, whose drivers scale the matrix themselves."""
     n = len(A)
     if not A.any():
@@ -211,10 +211,22 @@ def _lapack(A: FloatArray, k: int, overwrite: bool) -> Eigenpairs:
     # The transpose of a symmetric matrix in C order is the same matrix in LAPACK's order, without a copy.
     work = A.T if A.flags.c_contiguous else A
     # evx: vectors orthogonal to 1e-14 also when k = n, where evr reaches 1e-12.
-    values, vectors = scipy.linalg.eigh(
-        work, subset_by_index=(n - k, n - 1), driver="evx", overwrite_a=overwrite, check_finite=False
-    )
+    values, vectors = scipy.linalg.eigh(work, subset_by_index=(n - k, n - 1), driver="evx", check_finite=False)
+    if not _solved(work, values, vectors, k):
+        values, vectors = scipy.linalg.eigh(work, driver="evd", check_finite=False)
+        values, vectors = values[n - k :], vectors[:, n - k :]
     return Eigenpairs(values[::-1].copy(), fix_signs(vectors[:, ::-1]))
+
+
+def _solved(A: FloatArray, values: FloatArray, vectors: FloatArray, k: int) -> bool:
+    """Tell whether LAPACK found k pairs to rounding: with clusters, its bisection may lose some or leave them rough."""
+    if values.size != k:
+        return False
+    allowed = 10 * len(A) * EPS
+    residual = A @ vectors - vectors * values
+    skew = vectors.T @ vectors - np.eye(k)
+    # scipy's norm, since numpy's takes a copy of absolute values.
+    return bool(np.abs(residual).max() <= allowed * scipy.linalg.norm(A, 1, check_finite=False) and np.abs(skew).max() <= allowed)
 
 
 def _lanczos(A: FloatArray | LinearOperator, n: int, k: int) -> Eigenpairs | None:

@@ -115,7 +115,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
 
     def _solve_gram(self, K: FloatArray) -> KernelPCA:
         column_means, mean = center_gram(K) if self.center else (None, 0.0)
-        pairs = leading_eigenpairs(K, self.n_components, overwrite=True)
+        pairs = leading_eigenpairs(K, self.n_components)
         return KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean)
 
     def projection(self, model: KernelPCA) -> Protocol[FloatArray]:

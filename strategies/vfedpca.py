@@ -225,7 +225,7 @@ class VFedAKPCA(VFedPCA):
         K = self.kernel.gram(X)
         if self.center == "columns":
             center_gram(K)
-        pairs = leading_eigenpairs(K, self.n_components, overwrite=True)
+        pairs = leading_eigenpairs(K, self.n_components)
         return KernelPCA(pairs.values, pairs.vectors, self.kernel)
 
 
