@@ -226,7 +226,8 @@ def _solved(A: FloatArray, values: FloatArray, vectors: FloatArray, k: int) -> b
     residual = A @ vectors - vectors * values
     skew = vectors.T @ vectors - np.eye(k)
     # scipy's norm, since numpy's takes a copy of absolute values.
-    return bool(np.abs(residual).max() <= allowed * scipy.linalg.norm(A, 1, check_finite=False) and np.abs(skew).max() <= allowed)
+    size = scipy.linalg.norm(A, 1, check_finite=False)
+    return bool(np.abs(residual).max() <= allowed * size and np.abs(skew).max() <= allowed)
 
 
 def _lanczos(A: FloatArray | LinearOperator, n: int, k: int) -> Eigenpairs | None:
