@@ -210,23 +210,21 @@ def _lapack(A: FloatArray, k: int) -> Eigenpairs:
         return Eigenpairs(np.zeros(k), np.eye(n, k))
     # The transpose of a symmetric matrix in C order is the same matrix in LAPACK's order, without a copy.
     work = A.T if A.flags.c_contiguous else A
+    # Of a cluster of eigenvalues bisection may lose some or leave vectors rough; divide and conquer does not.
     # evx: vectors orthogonal to 1e-14 also when k = n, where evr reaches 1e-12.
     values, vectors = scipy.linalg.eigh(work, subset_by_index=(n - k, n - 1), driver="evx", check_finite=False)
-    if not _solved(work, values, vectors, k):
+    size = float(scipy.linalg.norm(work, 1, check_finite=False))  # numpy's would copy the matrix
+    if values.size != k or not _solved(work @ vectors, values, vectors, size):
         values, vectors = scipy.linalg.eigh(work, driver="evd", check_finite=False)
         values, vectors = values[n - k :], vectors[:, n - k :]
     return Eigenpairs(values[::-1].copy(), fix_signs(vectors[:, ::-1]))
 
 
-def _solved(A: FloatArray, values: FloatArray, vectors: FloatArray, k: int) -> bool:
-    """Tell whether LAPACK found k pairs to rounding: with clusters, its bisection may lose some or leave them rough."""
-    if values.size != k:
-        return False
-    allowed = 10 * len(A) * EPS
-    residual = A @ vectors - vectors * values
-    skew = vectors.T @ vectors - np.eye(k)
-    # scipy's norm, since numpy's takes a copy of absolute values.
-    size = scipy.linalg.norm(A, 1, check_finite=False)
+def _solved(products: FloatArray, values: FloatArray, vectors: FloatArray, size: float) -> bool:
+    """Tell whether pairs solve a problem of a norm of about `size` to rounding, given the matrix times the vectors."""
+    allowed = 10 * len(vectors) * EPS
+    residual = products - vectors * values
+    skew = vectors.T @ vectors - np.eye(values.size)
     return bool(np.abs(residual).max() <= allowed * size and np.abs(skew).max() <= allowed)
 
 
@@ -249,7 +247,9 @@ def _lanczos(A: FloatArray | LinearOperator, n: int, k: int) -> Eigenpairs | Non
         values, vectors = _arpack(scaled, start, k, tol=0.0)
         order = np.argsort(-values, kind="stable")
         values, V = values[order], orthonormal_basis(vectors[:, order])
-        size = float(np.abs(values).max())
+        size = max(float(np.abs(values).max()), float(np.linalg.norm(first / scale) / np.linalg.norm(start)))
+        if not _solved(np.column_stack([scaled(v) for v in V.T]), values, V, size):
+            return None
 
         def rest(x: FloatArray) -> FloatArray:
             inside = V @ (V.T @ x)

@@ -194,8 +194,8 @@ def test_memory_is_one_more_matrix_for_lapack_and_none_for_lanczos(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("copies", [2, 30, N])
-def test_repeated_eigenvalues_in_any_rotation(seed, copies):
-    """Whether LAPACK's bisection loses a copy depends on the last bits, so many rotations are tried."""
+def test_repeated_eigenvalues_in_any_rotation(solver, seed, copies):
+    """Whether a solver loses a copy depends on the last bits, so many rotations are tried."""
     values = np.where(np.arange(N) < copies, 1.0, 0.5)
     Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((N, N)))[0]
     A = (Q * values) @ Q.T
