@@ -1,5 +1,8 @@
 """What runs at a site: one file per paper, each the whole of what can leave the site."""
 
+# Flower's simulation imports both apps at once, in two threads. A package before its modules: a thread that holds a
+# module's import lock while it waits for the package's would be a deadlock, which Python breaks by a half-made module.
+import fedkernel  # noqa: F401
 from clients.dkpca import DKPCAClient
 from clients.vfedpca import VFedPCAClient
 from fedkernel.client import KernelClient

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import clients  # noqa: F401 - before its modules and fedkernel's: see clients/__init__.py
 from fedkernel.strategy import KernelStrategy
 from strategies.dkpca import DKPCA
 from strategies.vfedpca import VFedAKPCA, VFedPCA

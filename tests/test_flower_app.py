@@ -68,6 +68,22 @@ def test_only_one_module_touches_what_flower_does_not_publish():
     assert list(touching) == ["fedkernel/engines/_flower.py"]
 
 
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.4])
+def test_both_apps_can_be_imported_at_once(delay):
+    """As Flower's simulation does, whose main thread looks for the client's module while another loads the server's."""
+    script = f"""
+import importlib.util, threading, time
+client = threading.Thread(target=importlib.util.find_spec, args=["clients.client_app"])
+client.start()
+time.sleep({delay})
+import strategies.server_app
+client.join()
+import clients.client_app
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_flwr_build_packs_the_four_packages_and_no_data(tmp_path):
     app = bundle(tmp_path / "app")
     flwr = Path(sys.executable).parent / "flwr"
