@@ -2,6 +2,7 @@
 
 import json
 import logging
+import signal
 import sys
 import traceback
 from enum import StrEnum
@@ -169,7 +170,7 @@ class _errors:  # noqa: N801 - reads as a statement
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         logging.getLogger("fedkernel.site").removeHandler(self._quiet)
-        if error is None or isinstance(error, typer.Exit):
+        if error is None or isinstance(error, typer.Exit | SystemExit):
             return
         if self._debug and not isinstance(error, KeyboardInterrupt):
             traceback.print_exception(error)
@@ -205,6 +206,8 @@ def _say(text: str) -> None:
 
 def main() -> None:
     """Run the command line."""
+    # An engine ends the processes it started on its way out, which the default action would not give it.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(app())
 
 

@@ -15,7 +15,8 @@ from fedkernel.job import Job
 from fedkernel.models import write_whole
 from fedkernel.strategy import KernelStrategy
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("flwr")
+"""Flower's own log: what `flwr run --stream` shows."""
 
 
 def server_app(strategies: Mapping[str, type[KernelStrategy[Any]]]) -> ServerApp:
@@ -36,8 +37,9 @@ def server_app(strategies: Mapping[str, type[KernelStrategy[Any]]]) -> ServerApp
                 strategy = strategies[run.strategy](**run.parameters)
                 settings = RunSettings(run=run.id, seed=run.seed, clients=run.clients, deadline=job.deadline)
                 result = strategy.run(grid, settings, evaluate=run.evaluate)
-                log.info("%s: %s", run.id, result)
-                if job.out is not None:
+                if job.out is None:
+                    log.info("%s: %s", run.id, result)
+                else:
                     result.save(Path(job.out) / run.id)
         except FedkernelError as error:
             if job.out is not None:

@@ -1,12 +1,19 @@
 """Flower's simulation gives the local engine's numbers, fails with the cause, and leaves nothing behind."""
 
+import contextlib
 import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments.config import read_config
+from experiments.rows import read_runs
 from experiments.runner import run_experiment
 from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec
@@ -96,3 +103,29 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
     with pytest.raises(EngineError, match=r"pip install 'fedkernel\[simulation\]'"):
         next(ray.run_job(Job(runs=[RunSpec(id="run", strategy="DKPCA", **WINE)], out="unused")))
+
+
+def test_a_terminated_command_ends_what_it_started(tmp_path):
+    def started_here():
+        marker = f"FEDKERNEL_TEST={tmp_path}".encode()
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                found += [path] if marker in path.read_bytes() else []
+        return found
+
+    fedkernel = Path(sys.executable).parent / "fedkernel"
+    command = [fedkernel, "run", QUICKSTART, "--engine", "ray", "--out", tmp_path / "out"]
+    # A long folder for temporary files, too: Ray's sockets would not fit in.
+    (tmp_path / ("long" * 10)).mkdir()
+    environment = {**os.environ, "FEDKERNEL_TEST": str(tmp_path), "TMPDIR": str(tmp_path / ("long" * 10))}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    give_up = time.monotonic() + 90
+    while not list(tmp_path.glob("out/results/*/result.json")) and time.monotonic() < give_up:
+        time.sleep(0.1)
+    assert len(started_here()) > 3  # the command, the SuperLink, the simulation, Ray's
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not started_here()
+    assert len(read_runs(tmp_path / "out" / "runs.jsonl")) >= 1  # what was finished is kept

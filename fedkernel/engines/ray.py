@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -36,6 +37,7 @@ STATUS_SECONDS = 3.0
 """How often the run's status is asked for: asking starts a process and costs about a second."""
 
 CONNECTION = "simulation"
+LOG = "superlink.log"
 
 
 def run_job(job: Job) -> Iterator[str]:
@@ -53,13 +55,25 @@ def run_job(job: Job) -> Iterator[str]:
     if job.out is None:
         raise InputError("the job needs a folder for its results (out) to run in the simulation")
     clients = max(run.clients or 1 for run in job.runs)
-    with TemporaryDirectory(prefix="fedkernel-ray-") as folder, superlink(Path(folder)) as flwr:
+    with TemporaryDirectory(prefix="fedkernel-ray-", dir=_short_folder()) as folder, superlink(Path(folder)) as flwr:
         app = _write_app(Path(folder) / "app", job)
         size = f"num-supernodes={clients} client-resources-num-cpus=1"
         told = flwr("run", str(app), CONNECTION, "--federation-config", size, "--format", "json")
         if not told.get("success"):
             raise EngineError(f"flwr run was refused: {told.get('error-message', told)}")
-        yield from _results(job, Path(job.out), lambda: status_of(flwr, str(told["run-id"])))
+        try:
+            yield from _results(job, Path(job.out), lambda: status_of(flwr, str(told["run-id"])))
+        except EngineError as error:
+            kept = Path(job.out) / LOG
+            with suppress(OSError):
+                shutil.copy(Path(folder) / LOG, kept)
+                raise EngineError(f"{error}; Flower's log is {kept}") from None
+            raise
+
+
+def _short_folder() -> str | None:
+    """Return where the engine's folder goes: Ray keeps sockets in it, whose paths may have 107 characters."""
+    return "/tmp" if len(tempfile.gettempdir()) > 30 and os.access("/tmp", os.W_OK) else None  # noqa: S108 - its parent
 
 
 def _results(job: Job, out: Path, status: Any) -> Iterator[str]:
@@ -143,10 +157,8 @@ def superlink(folder: Path) -> Iterator[Any]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "RAY_TMPDIR": str(folder),
     }
-    if len(str(folder)) < 50:
-        # Ray keeps sockets there, whose paths may have 107 characters; a longer folder leaves Ray its own place.
-        environment["RAY_TMPDIR"] = str(folder)
 
     def flwr(*arguments: str) -> dict[str, Any]:
         done = subprocess.run(  # noqa: S603 - our own executable and arguments
@@ -162,7 +174,7 @@ def superlink(folder: Path) -> Iterator[Any]:
         except ValueError:
             raise EngineError(f"flwr {arguments[0]} failed: {(done.stderr or done.stdout).strip()[-500:]}") from None
 
-    log = folder / "superlink.log"
+    log = folder / LOG
     with log.open("wb") as sink:
         command = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
         process = subprocess.Popen(  # noqa: S603 - our own executable and arguments
