@@ -121,7 +121,7 @@ def test_a_terminated_command_ends_what_it_started(tmp_path):
     environment = {**os.environ, "FEDKERNEL_TEST": str(tmp_path), "TMPDIR": str(tmp_path / ("long" * 10))}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
     give_up = time.monotonic() + 90
-    while not list(tmp_path.glob("out/results/*/result.json")) and time.monotonic() < give_up:
+    while not (tmp_path / "out" / "runs.jsonl").exists() and time.monotonic() < give_up:
         time.sleep(0.1)
     assert len(started_here()) > 3  # the command, the SuperLink, the simulation, Ray's
     process.terminate()
