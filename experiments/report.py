@@ -109,7 +109,7 @@ def write_report(
         config=config_text,
         count=len(runs),
         methods=len({s.name for s in summaries}),
-        engines=", ".join(dict.fromkeys(run.engine for run in runs)),
+        engines=", ".join(dict.fromkeys(run.engine for run in runs if run.kind == "strategy")) or "none",
         seeds=_seeds(summaries),
         spread=_repeated(summaries),
         columns=[*swept, *(_title(name) for name in metrics), *TRAFFIC],
