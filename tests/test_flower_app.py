@@ -100,8 +100,7 @@ def test_flwr_build_packs_the_four_packages_and_no_data(tmp_path):
 @pytest.mark.ray
 def test_flwr_run_without_overrides_completes(tmp_path):
     app = bundle(tmp_path / "app")
-    (tmp_path / "link").mkdir()
-    with ray.superlink(tmp_path / "link") as flwr:
+    with ray.superlink() as (flwr, _):
         told = flwr("run", str(app), ray.CONNECTION, "--format", "json")
         assert told["success"], told
         give_up = time.monotonic() + 120

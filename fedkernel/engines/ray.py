@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +26,8 @@ from typing import Any
 from fedkernel.engines.local import CLIENT_APP, SERVER_APP
 from fedkernel.errors import EngineError, InputError, ProtocolError
 from fedkernel.job import Job
+
+Flwr = Callable[..., dict[str, Any]]
 
 START_SECONDS = 60.0
 """How long the SuperLink may take until it answers."""
@@ -55,8 +57,8 @@ def run_job(job: Job) -> Iterator[str]:
     if job.out is None:
         raise InputError("the job needs a folder for its results (out) to run in the simulation")
     clients = max(run.clients or 1 for run in job.runs)
-    with TemporaryDirectory(prefix="fedkernel-ray-", dir=_short_folder()) as folder, superlink(Path(folder)) as flwr:
-        app = _write_app(Path(folder) / "app", job)
+    with superlink() as (flwr, folder):
+        app = _write_app(folder / "app", job)
         size = f"num-supernodes={clients} client-resources-num-cpus=1"
         told = flwr("run", str(app), CONNECTION, "--federation-config", size, "--format", "json")
         if not told.get("success"):
@@ -66,7 +68,7 @@ def run_job(job: Job) -> Iterator[str]:
         except EngineError as error:
             kept = Path(job.out) / LOG
             with suppress(OSError):
-                shutil.copy(Path(folder) / LOG, kept)
+                shutil.copy(folder / LOG, kept)
                 raise EngineError(f"{error}; Flower's log is {kept}") from None
             raise
 
@@ -76,7 +78,7 @@ def _short_folder() -> str | None:
     return "/tmp" if len(tempfile.gettempdir()) > 30 and os.access("/tmp", os.W_OK) else None  # noqa: S108 - its parent
 
 
-def _results(job: Job, out: Path, status: Any) -> Iterator[str]:
+def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iterator[str]:
     """Yield the runs in order as their results appear, until all are there or the simulation has ended without."""
     waiting, checked = [run.id for run in job.runs], time.monotonic()
     ended = False
@@ -100,7 +102,7 @@ def _results(job: Job, out: Path, status: Any) -> Iterator[str]:
             time.sleep(0.05)
 
 
-def status_of(flwr: Any, run_id: str) -> tuple[str, str]:
+def status_of(flwr: Flwr, run_id: str) -> tuple[str, str]:
     """Return a run's status, such as ``finished:completed``, and what there is to say about it."""
     runs = flwr("list", CONNECTION, "--run-id", run_id, "--format", "json").get("runs") or [{}]
     return str(runs[0].get("status", "unknown")), str(runs[0].get("status-details", ""))
@@ -141,8 +143,24 @@ job = {quoted(job.model_dump_json())}
 
 
 @contextmanager
-def superlink(folder: Path) -> Iterator[Any]:
-    """Run a SuperLink for simulations with its own home and port; gives a function that calls ``flwr`` against it."""
+def superlink() -> Iterator[tuple[Flwr, Path]]:
+    """Run a SuperLink for simulations with a home and a port of its own.
+
+    Yields
+    ------
+    flwr : callable
+        Calls the command ``flwr`` against it and returns what it prints, read as JSON.
+    folder : Path
+        The SuperLink's own, gone afterwards.
+    """
+    with TemporaryDirectory(prefix="fedkernel-ray-", dir=_short_folder(), ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        with _superlink_in(folder) as flwr:
+            yield flwr, folder
+
+
+@contextmanager
+def _superlink_in(folder: Path) -> Iterator[Flwr]:
     home, port = folder / "home", _free_port()
     home.mkdir()
     (home / "config.toml").write_text(
