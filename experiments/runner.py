@@ -51,11 +51,15 @@ class Planned:
         """The clients' tables: loaded when they are needed, since those of a large sweep do not fit side by side."""
         return _shards(self.point.experiment, self.seed)
 
-    def build(self) -> KernelStrategy[KernelPCA] | Baseline:
-        """Return the strategy or the baseline."""
+    def strategy(self) -> KernelStrategy[KernelPCA]:
+        """Build the strategy; a baseline has the one whose central counterpart it is."""
         if self.kind == "baseline":
-            return Baseline(self.method.method, self.parameters)
+            return self.baseline().strategy
         return REGISTRY[self.method.method](**self.parameters)
+
+    def baseline(self) -> Baseline:
+        """Build the baseline."""
+        return Baseline(self.method.method, self.parameters)
 
     def spec(self) -> RunSpec:
         """Return what the coordinator is told."""
@@ -136,10 +140,8 @@ def _resolved(parameters: dict[str, Any], shards: Sequence[FloatArray], partitio
 
 
 def _check(run: Planned) -> None:
-    built = run.build()
-    strategy = built.strategy if isinstance(built, Baseline) else built
     members = [Member(number, number, len(shard), shard.shape[1], 0) for number, shard in enumerate(run.shards)]
-    strategy.check_cohort(members)
+    run.strategy().check_cohort(members)
 
 
 def run_experiment(
@@ -222,9 +224,7 @@ class References:
 
 
 def _strategy_row(run: Planned, experiment: Experiment, references: References, out: Path) -> Run:
-    strategy = run.build()
-    if isinstance(strategy, Baseline):
-        raise TypeError("a baseline is no strategy")
+    strategy = run.strategy()
     result = Result.load(out / "results" / run.id)
     reference = references.of(strategy, run)
     metrics = result.metrics | strategy.compare(result.model, reference, run.shards)
@@ -254,9 +254,7 @@ def _history(result: Result[KernelPCA], reference: KernelPCA) -> list[Any]:
 
 
 def _baseline_row(run: Planned, experiment: Experiment, references: References, out: Path) -> Run:
-    baseline = run.build()
-    if not isinstance(baseline, Baseline):
-        raise TypeError("a strategy is no baseline")
+    baseline = run.baseline()
     reference = references.of(baseline.strategy, run)
     began = time.perf_counter()
     model, metrics = baseline.run(run.shards, reference)

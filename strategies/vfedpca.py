@@ -108,17 +108,15 @@ class VFedPCA(KernelStrategy[KernelPCA]):
 
     def _merging(self) -> Protocol[KernelPCA]:
         merged: list[FloatArray] = []
-        eigenvalues: FloatArray | None = None
+        eigenvalues = np.zeros(self.n_components)
         for _ in range(self.rounds or DEFAULT_ROUNDS):
             # Local training: update by the last merged vectors, then power iteration
             uploads = yield from to_all(self._power_iteration(merged[-1] if merged else None))
             # Model integration: weights from the eigenvalues, aligned signs, weighted mean
             weights = self._weights(np.array([upload.values for upload in uploads]))
-            if eigenvalues is None:
+            if not merged:
                 eigenvalues = sum_in_order([w * up.values for w, up in zip(weights, uploads, strict=True)])
             merged.append(self._merge(uploads, weights))
-        if eigenvalues is None:
-            raise AssertionError("there is at least one round")
         return KernelPCA(eigenvalues, merged[-1], self._local_kernel() or Linear(), iterates_=np.array(merged))
 
     def _power_iteration(self, directions: FloatArray | None) -> PowerIteration:

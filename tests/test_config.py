@@ -194,7 +194,7 @@ def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(tmp_path: Path, 
     if sigma is not None:
         gamma = 1 / (2 * sigma**2) if kind == "rbf" else 1 / sigma
     run = plan(table(tmp_path, f'strategy.a.kernel={{type = "{kind}", width = "{rule}"}}'), "tiny.toml")[0]
-    np.testing.assert_allclose(run.build().kernel.gamma, gamma, rtol=1e-12)  # type: ignore[union-attr]
+    np.testing.assert_allclose(run.strategy().kernel.gamma, gamma, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
