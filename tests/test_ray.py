@@ -38,7 +38,7 @@ def nothing_left(monkeypatch):
     yield
     assert homes, "no SuperLink was started"
     for home in homes:
-        assert ray._descendants(home) == []
+        assert ray._descendants(home, {}) == {}
         assert not home.exists()
 
 

@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -223,25 +223,42 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) 
 
 def _stop(process: subprocess.Popen[bytes], home: Path) -> None:
     """End the SuperLink and everything it started, politely first, and wait until all of it is gone."""
+    family: dict[int, str] = {}
     for how in (signal.SIGTERM, signal.SIGKILL):
-        for pid in {process.pid, *_descendants(home)}:
+        family = _descendants(home, family)
+        for pid in {process.pid, *family}:
             with suppress(ProcessLookupError):
                 os.kill(pid, how)
         give_up = time.monotonic() + STOP_SECONDS
         while time.monotonic() < give_up:
-            if process.poll() is not None and not _descendants(home):
+            family = _descendants(home, family)
+            if process.poll() is not None and not family:
                 return
             time.sleep(0.1)
 
 
-def _descendants(home: Path) -> list[int]:
-    """Return the processes that carry our private home in their environment: Ray's outlive their parents."""
-    marker, found = f"FLWR_HOME={home}".encode(), []
+def _descendants(home: Path, known: Mapping[int, str]) -> dict[int, str]:
+    """Return the living processes that a SuperLink has started, with the times of their starts.
+
+    Ray's outlive their parents, and some write their title over their environment. So a process belongs to the family
+    if its environment names our private home, if its parent belongs, or if it was known before.
+    """
+    marker = f"FLWR_HOME={home}".encode()
+    parents: dict[int, int] = {}
+    starts: dict[int, str] = {}
+    family: set[int] = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if marker in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+            state, parent, *fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if state == "Z":
+                continue
+            pid, start = int(entry.name), fields[17]
+            parents[pid], starts[pid] = int(parent), start
+            if known.get(pid) == start or marker in (entry / "environ").read_bytes().split(b"\0"):
+                family.add(pid)
+    while children := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= children
+    return {pid: starts[pid] for pid in family}
 
 
 def _free_port() -> int:
