@@ -1,4 +1,4 @@
-"""Symmetric eigenproblems, subspaces and centring: plain arrays in, plain arrays out.
+"""Symmetric eigenproblems and centring: plain arrays in, plain arrays out.
 
 Everywhere eigenvalues are ordered from the algebraically largest down, eigenvectors are columns.
 """

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum, NewKernelRows, ProjectNewRows
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.cohort import Member, RunSettings
 from fedkernel.errors import InputError, value_object
 from fedkernel.kernels import Kernel, Linear
@@ -126,7 +126,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
         """
         if self.kernel.vertical == "sum":
             answers = yield from to_all(ProjectNewRows(vectors=model.eigenvectors_))
-            products: FloatArray = sum((answer.products for answer in answers[1:]), start=answers[0].products)
+            products = sum_in_order([answer.products for answer in answers])
             if model.column_means_ is not None:
                 # V is orthogonal to the ones, so of the centring only the column means remain.
                 products = products - model.column_means_ @ model.eigenvectors_

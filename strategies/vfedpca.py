@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field
 
 from clients.vfedpca import Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, VFedPCAClient
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
 from fedkernel.kernels import RBF, Kernel, Linear
@@ -225,11 +225,3 @@ class VFedAKPCA(VFedPCA):
             center_gram(K)
         pairs = leading_eigenpairs(K, self.n_components)
         return KernelPCA(pairs.values, pairs.vectors, self.kernel)
-
-
-def sum_in_order(terms: Sequence[FloatArray]) -> FloatArray:
-    """Add arrays up in their order, so that the last bits are always the same."""
-    total = terms[0].copy()
-    for term in terms[1:]:
-        total += term
-    return total

@@ -1,0 +1,63 @@
+"""Signs, bases and distances of subspaces."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from spectra import RANDOM
+
+from fedkernel.errors import InputError
+from fedkernel.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
+
+
+@given(hnp.arrays(float, (5, 3), elements=st.floats(-10, 10)), hnp.arrays(bool, 3))
+def test_fixed_signs_do_not_depend_on_the_signs_given(V, flips):
+    fixed = fix_signs(V)
+    assert np.array_equal(np.abs(fixed), np.abs(V))
+    assert (fixed.max(axis=0) >= np.abs(fixed).max(axis=0) * (1 - 1e-6)).all()
+    assert np.array_equal(fix_signs(V * np.where(flips, -1, 1)), fixed)
+
+
+def test_rounding_does_not_decide_a_sign():
+    v = np.array([[-0.5], [0.5], [0.5], [-0.5]])
+    for noise in ([1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, -1], [0, 0, 0, 0]):
+        assert fix_signs(v + 1e-14 * np.array(noise)[:, None])[0, 0] > 0
+
+
+def test_aligned_signs():
+    reference = RANDOM.standard_normal((6, 4))
+    flips = np.array([1, -1, 1, -1])
+    V = reference + 0.1 * RANDOM.standard_normal((6, 4))
+    assert np.array_equal(align_signs(V * flips, reference), V)
+    with pytest.raises(InputError, match=r"\(6, 4\) and \(6, 3\)"):
+        align_signs(V, reference[:, :3])
+
+
+def test_orthonormal_basis_is_gram_schmidt():
+    V = RANDOM.standard_normal((9, 3))
+    expected = []
+    for v in V.T:
+        rest = v - sum((v @ q) * q for q in expected)
+        expected.append(rest / np.linalg.norm(rest))
+    np.testing.assert_allclose(orthonormal_basis(V), np.array(expected).T, atol=1e-14)
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 0), (5, 2), (30, 29)])
+def test_complement_completes_a_basis(n, k):
+    V = orthonormal_basis(RANDOM.standard_normal((n, k))) if k else np.zeros((n, 0))
+    whole = np.hstack([V, complement(V, n - k)])
+    np.testing.assert_allclose(whole.T @ whole, np.eye(n), atol=1e-14)
+    assert np.array_equal(complement(V, n - k), whole[:, k:])
+
+
+@pytest.mark.parametrize("angle", [0.5, 1e-3, 1e-10, 1e-14, 0.0])
+def test_sin_theta_error_resolves_tiny_angles(angle):
+    Q = np.linalg.qr(RANDOM.standard_normal((10, 4)))[0] if angle else np.eye(10)[:, :4]
+    V, W = Q[:, :2], np.column_stack([Q[:, 0], np.cos(angle) * Q[:, 1] + np.sin(angle) * Q[:, 2]])
+    mixed = W @ np.array([[0.6, -0.8], [0.8, 0.6]]) if angle > 1e-3 else W
+    assert sin_theta_error(V, mixed) == pytest.approx(np.sin(angle) ** 2, rel=0.2, abs=0.0)
+    if angle == 0.5:
+        assert sin_theta_error(V, mixed) == pytest.approx(2 - np.linalg.norm(V.T @ mixed) ** 2, rel=1e-12)
+    with pytest.raises(InputError):
+        sin_theta_error(V, W[:, :1])
