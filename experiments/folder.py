@@ -4,16 +4,20 @@ import json
 import shutil
 from pathlib import Path
 
+from experiments.config import of_runs
 from experiments.rows import read_runs
 from fedkernel.errors import InputError
-from fedkernel.models import write_whole
+from fedkernel.storage import write_whole
 
 OURS = ("config.json", "config.toml", "runs.jsonl", "results", "plots", "report.html")
 """What an output folder holds of an experiment."""
 
 
 def open_folder(out: Path, config: str, text: str, restart: bool) -> set[str]:
-    """Make or recognise the output folder, and return the ids of the runs that it holds."""
+    """Make or recognise the output folder, and return the ids of the runs that it holds.
+
+    Of a configuration that differs only in what its report says, the runs are kept.
+    """
     recorded = out / "config.json"
     if (blocking := next((path for path in (out, *out.parents) if path.exists()), out)).is_file():
         raise InputError(f"{out} cannot be a folder, since {blocking} is a file; choose another folder (--out)")
@@ -23,11 +27,15 @@ def open_folder(out: Path, config: str, text: str, restart: bool) -> set[str]:
     elif restart:
         for name in OURS:
             _remove(out / name)
-    elif recorded.read_text(encoding="utf-8") != config:
-        raise InputError(
-            f"{out} holds an experiment with another configuration; choose another folder (--out), "
-            "or --restart to throw it away"
-        )
+    elif (before := recorded.read_text(encoding="utf-8")) != config:
+        if of_runs(json.loads(before)) != of_runs(json.loads(config)):
+            raise InputError(
+                f"{out} holds an experiment with another configuration; choose another folder (--out), "
+                "or --restart to throw it away"
+            )
+        # what they show is the configuration's before; they are made again at the end
+        for path in (out / "report.html", *(out / "plots").glob("*.png"), *(out / "plots").glob("*.svg")):
+            path.unlink(missing_ok=True)
     write_whole(recorded, lambda file: file.write(config.encode()))
     write_whole(out / "config.toml", lambda file: file.write(text.encode()))
     (out / "error.json").unlink(missing_ok=True)

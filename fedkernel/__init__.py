@@ -5,7 +5,7 @@ from fedkernel.client import KernelClient
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, value_object
 from fedkernel.kernels import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.messages import Reply, Request, Shape
-from fedkernel.models import KernelPCA
+from fedkernel.models import KernelKMeans, KernelPCA, load_model
 from fedkernel.protocol import Protocol, to_all, to_each
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
@@ -17,6 +17,7 @@ __all__ = [
     "FloatArray",
     "InputError",
     "KernelClient",
+    "KernelKMeans",
     "KernelPCA",
     "KernelStrategy",
     "Laplacian",
@@ -29,6 +30,7 @@ __all__ = [
     "Result",
     "Shape",
     "Sigmoid",
+    "load_model",
     "to_all",
     "to_each",
     "value_object",

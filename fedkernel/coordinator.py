@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedkernel.cohort import RunSettings
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.job import Job
-from fedkernel.models import write_whole
+from fedkernel.storage import write_whole
 from fedkernel.strategy import KernelStrategy
 
 log = logging.getLogger("flwr")

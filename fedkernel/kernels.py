@@ -11,7 +11,7 @@ makes the Gram matrix on all columns of the clients' parts.
 import abc
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 import pydantic
@@ -87,6 +87,11 @@ class _Kernel(abc.ABC):
                 f"{name}: gamma is required where columns are split over clients, since the number of all columns is "
                 f"not known there; give it, for example {name}(gamma=0.1)"
             )
+
+    def settled(self, columns: int) -> Self:
+        """Return the kernel with gamma = 1 / columns where it was left to the number of columns."""
+        unknown = getattr(self, "gamma", 1.0) is None
+        return dataclasses.replace(self, gamma=1.0 / columns) if unknown else self  # type: ignore[type-var]
 
     def _gamma_for(self, X: Rows) -> float:
         gamma = getattr(self, "gamma", 1.0)

@@ -4,6 +4,7 @@ Everywhere eigenvalues are ordered from the algebraically largest down, eigenvec
 """
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -177,6 +178,21 @@ def power_iteration(apply: Callable[[FloatArray], FloatArray], start: FloatArray
     T = Q.T @ apply(Q)
     pairs = leading_eigenpairs((T + T.T) / 2, Q.shape[1])
     return Eigenpairs(pairs.values, Q @ pairs.vectors)
+
+
+def pack_symmetric(A: FloatArray) -> FloatArray:
+    """Return the upper triangle of a symmetric matrix, row after row: (n, n) to (n (n + 1) / 2,)."""
+    return A[np.triu_indices(len(A))]
+
+
+def unpack_symmetric(upper: FloatArray) -> FloatArray:
+    """Rebuild the symmetric matrix that `pack_symmetric` packed."""
+    n = (math.isqrt(8 * upper.size + 1) - 1) // 2
+    if upper.ndim != 1 or n * (n + 1) // 2 != upper.size:
+        raise InputError(f"upper of shape {upper.shape} is not allowed; it must have n (n + 1) / 2 entries for some n")
+    A = np.zeros((n, n))
+    A[np.triu_indices(n)] = upper
+    return np.asarray(A + np.triu(A, 1).T)
 
 
 def center_gram(K: FloatArray) -> tuple[FloatArray, float]:

@@ -1,33 +1,69 @@
 """What a run yields: models that are saved as npz without pickle and loaded with every check."""
 
-import json
 import os
-import zipfile
-import zlib
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pydantic
 
 from fedkernel.arrays import FloatArray
+from fedkernel.clustering import assign
+from fedkernel.embeddings import EMBEDDINGS, Embedding
 from fedkernel.errors import InputError
 from fedkernel.kernels import Kernel
 from fedkernel.linalg import center_rows
+from fedkernel.storage import Parts, load_parts, save_parts, under
 
-FORMAT = "fedkernel-model"
-FORMAT_VERSION = 1
-_UNREADABLE = (
-    *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also a .npy file, an encrypted zip
-    *(zipfile.BadZipFile, zlib.error),
-)
 _KERNEL: pydantic.TypeAdapter[Kernel] = pydantic.TypeAdapter(Kernel)
 
 
+class Model(ABC):
+    """Base of all models: how one becomes a file, and a file one of them."""
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model as npz; the file appears whole or not at all."""
+        fields, arrays = self._parts()
+        return save_parts(path, Parts(type(self).__name__, fields, arrays))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model that `save` wrote.
+
+        Raises
+        ------
+        InputError
+            If the file is missing, damaged, or something else than such a model.
+        """
+        return cls._from_file(path, load_parts(path))
+
+    @classmethod
+    def _from_file(cls, path: str | os.PathLike[str], parts: Parts) -> Self:
+        if parts.model != cls.__name__:
+            raise InputError(f"{path} holds a {parts.model} model, not a {cls.__name__} model")
+        try:
+            return cls._from_parts(parts.fields, parts.arrays)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{path} is a damaged fedkernel model: its parts do not fit together ({type(error).__name__})"
+            ) from None
+
+    @abstractmethod
+    def _parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return the model as plain fields and arrays."""
+
+    @classmethod
+    @abstractmethod
+    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
+        """Rebuild the model, raising ValueError, KeyError or TypeError for parts that do not fit together."""
+
+
 @dataclass(frozen=True)
-class KernelPCA:
+class KernelPCA(Model):
     """Leading eigenpairs of a kernel matrix that no party ever saw whole.
 
     Attributes
@@ -96,77 +132,86 @@ class KernelPCA:
         scaled: FloatArray = np.where(positive, products / roots, 0.0)
         return scaled
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the model as npz; the file appears whole or not at all."""
+    def _parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         names = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_")
         arrays = {name: array for name in names if (array := getattr(self, name)) is not None}
-        header = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
-            "model": "KernelPCA",
-            "kernel": _KERNEL.dump_python(self.kernel, mode="json"),
-            "mean": self.mean_,
-            # A damaged zip directory can lose an array, and a model without its means looks like one never centred.
-            "arrays": list(arrays),
-        }
-        told = np.array(json.dumps(header))
-        return write_whole(
-            Path(path), lambda file: np.savez_compressed(file, allow_pickle=False, header=told, **arrays)
-        )
+        return {"kernel": _KERNEL.dump_python(self.kernel, mode="json"), "mean": self.mean_}, arrays
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "KernelPCA":
-        """Read a model that `save` wrote.
-
-        Raises
-        ------
-        InputError
-            If the file is missing, damaged, or something else than such a model.
-        """
-        try:
-            # Opened here, since numpy leaves a file open that it cannot read.
-            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            header = json.loads(str(arrays.pop("header")))
-        except FileNotFoundError:
-            raise InputError(f"there is no model file {path}") from None
-        except _UNREADABLE as error:
-            raise InputError(f"{path} is damaged or is no fedkernel model ({type(error).__name__})") from None
-        return cls._from_parts(path, header, arrays)
-
-    @classmethod
-    def _from_parts(cls, path: str | os.PathLike[str], header: Any, arrays: dict[str, Any]) -> "KernelPCA":
-        known = isinstance(header, dict) and header.get("format") == FORMAT and header.get("model") == "KernelPCA"
-        if not known:
-            raise InputError(f"{path} holds no fedkernel KernelPCA model")
-        if header.get("version") != FORMAT_VERSION:
-            raise InputError(
-                f"{path} has model format version {header.get('version')}, but this version reads {FORMAT_VERSION}"
-            )
-        try:
-            model = cls(kernel=_KERNEL.validate_python(header["kernel"]), mean_=float(header["mean"]), **arrays)
-            rows, components = model.eigenvectors_.shape
-            consistent = model.eigenvalues_.shape == (components,) and all(
-                array.dtype == np.float64 and np.isfinite(array).all() for array in arrays.values()
-            )
-            consistent &= np.isfinite(model.mean_) and set(header["arrays"]) == set(arrays)
-            consistent &= model.column_means_ is None or model.column_means_.shape == (rows,)
-            consistent &= model.iterates_ is None or model.iterates_.shape[1:] == (rows, components)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{path} is a damaged fedkernel model ({type(error).__name__})") from None
+    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
+        model = cls(kernel=_KERNEL.validate_python(fields["kernel"]), mean_=float(fields["mean"]), **arrays)
+        rows, components = model.eigenvectors_.shape
+        consistent = model.eigenvalues_.shape == (components,) and np.isfinite(model.mean_)
+        consistent &= model.column_means_ is None or model.column_means_.shape == (rows,)
+        consistent &= model.iterates_ is None or model.iterates_.shape[1:] == (rows, components)
         if not consistent:
-            raise InputError(f"{path} is a damaged fedkernel model: its arrays do not fit together")
+            raise ValueError("shapes")
         return model
 
 
-def write_whole(path: Path, write: Callable[[Any], object]) -> Path:
-    """Write a file beside its place and move it there, so that a reader never meets half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            write(file)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
+@dataclass(frozen=True)
+class KernelKMeans(Model):
+    """Clusters in the feature space of a kernel: an embedding of rows, and the centres of k-means in it.
+
+    Attributes
+    ----------
+    centers_ : ndarray of shape (k, s)
+        Fewer than asked for where there are fewer distinct points.
+    embedding : Embedding
+        Rows to coordinates, (n, d) to (n, s): all that labelling new rows needs.
+    eigenvalues_ : ndarray of shape (s,) or None
+        Of the kernel matrix that the embedding approximates, in non-increasing order, where the method finds them.
+    training_ : ndarray of shape (N, s) or None
+        The training rows' coordinates, where one party had all rows; else they stay with the sites.
+    """
+
+    centers_: FloatArray
+    embedding: Embedding
+    eigenvalues_: FloatArray | None = None
+    training_: FloatArray | None = None
+
+    def transform(self, X: npt.ArrayLike) -> FloatArray:
+        """Embed rows X, (n, d): coordinates of shape (n, s)."""
+        return self.embedding(X)
+
+    def predict(self, X: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Label rows X, (n, d), by the nearest centre: integers of shape (n,) from 0 to k - 1."""
+        return assign(self.transform(X), self.centers_)[0]
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        fields, arrays = self.embedding.parts()
+        own = {"centers_": self.centers_, "eigenvalues_": self.eigenvalues_, "training_": self.training_}
+        told = {f"embedding.{name}": array for name, array in arrays.items()}
+        told |= {name: array for name, array in own.items() if array is not None}
+        return {"embedding": {"kind": self.embedding.kind, **fields}}, told
+
+    @classmethod
+    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
+        told, inner = fields["embedding"], under("embedding.", arrays)
+        own = {name: array for name, array in arrays.items() if not name.startswith("embedding.")}
+        model = cls(embedding=EMBEDDINGS[told["kind"]].from_parts(told, inner), **own)
+        width = model.embedding.width
+        consistent = model.centers_.ndim == 2 and model.centers_.shape[1] == width and len(model.centers_) > 0
+        consistent &= model.eigenvalues_ is None or model.eigenvalues_.shape == (width,)
+        consistent &= model.training_ is None or model.training_.shape[1:] == (width,)
+        if not consistent:
+            raise ValueError("shapes")
+        return model
+
+
+MODELS: dict[str, type[Model]] = {made.__name__: made for made in (KernelPCA, KernelKMeans)}
+"""By the name that a file gives."""
+
+
+def load_model(path: str | os.PathLike[str]) -> Model:
+    """Read a model of whatever kind.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, or no model.
+    """
+    parts = load_parts(path)
+    if parts.model not in MODELS:
+        raise InputError(f"{path} holds a {parts.model} model, but this version knows {', '.join(MODELS)}")
+    return MODELS[parts.model]._from_file(path, parts)

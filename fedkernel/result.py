@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.ledger import Ledger
-from fedkernel.models import KernelPCA, write_whole
+from fedkernel.models import Model, load_model
+from fedkernel.storage import write_whole
 
 M = TypeVar("M")
 
@@ -52,7 +53,7 @@ class Result(Generic[M]):
         The sites' outputs are not written: each site stores its own.
         """
         folder = Path(folder)
-        if isinstance(self.model, KernelPCA):
+        if isinstance(self.model, Model):
             self.model.save(folder / "model.npz")
         account = {
             "ledger": self.ledger.to_table(),
@@ -64,7 +65,7 @@ class Result(Generic[M]):
         write_whole(folder / "result.json", lambda file: file.write(text))
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> "Result[KernelPCA]":
+    def load(cls, folder: str | os.PathLike[str]) -> "Result[Any]":
         """Read what `save` and the sites wrote into the run's folder."""
         folder = Path(folder)
         account = json.loads((folder / "result.json").read_text())
@@ -73,7 +74,7 @@ class Result(Generic[M]):
             with np.load(path, allow_pickle=False) as file:
                 outputs[int(path.stem.removeprefix("client-"))] = {name: file[name] for name in file.files}
         return Result(
-            model=KernelPCA.load(folder / "model.npz"),
+            model=load_model(folder / "model.npz"),
             ledger=Ledger.from_table(account["ledger"]),
             history=account["history"],
             outputs=dict(sorted(outputs.items())),

@@ -14,14 +14,13 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
-from fedkernel.data import DataSpec, PartitionSpec, load, split
+from fedkernel.data import DataSpec, Partition, PartitionSpec, load, split
 from fedkernel.engines import _flower
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.job import Job
 from fedkernel.messages import VERSION
-from fedkernel.models import write_whole
+from fedkernel.storage import write_whole
 from fedkernel.threads import blas_threads
 
 log = logging.getLogger(__name__)
@@ -150,7 +149,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
 
 
 @lru_cache(maxsize=2)
-def simulated_shards(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[FloatArray]:
+def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> Partition:
     """Return all simulated sites' parts of a data set.
 
     Cached, since a site is built anew for every message, and a process serves several sites.
@@ -158,7 +157,7 @@ def simulated_shards(data: DataSpec, partition: PartitionSpec, clients: int, see
     where = "data"
     try:
         dataset, where = load(data), "partition"
-        return list(split(partition, dataset, clients=clients, seed=seed).shards)
+        return split(partition, dataset, clients=clients, seed=seed)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -195,5 +194,5 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         if run.shards is not None:
             X, new = read_shard(run.shards[number])
         elif run.data is not None and run.partition is not None:
-            X = simulated_shards(run.data, run.partition, clients, run.seed)[number]
+            X = simulated_partition(run.data, run.partition, clients, run.seed).shards[number]
     return Site(number, X, new, keep, job.threads)

@@ -19,12 +19,13 @@ from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.cohort import Member, RunSettings, join
 from fedkernel.conversation import Conversation
+from fedkernel.data.matrix import seeded
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.ledger import Account
 from fedkernel.protocol import Protocol
 from fedkernel.result import Result
-from fedkernel.simulate import check_tables, in_process, through_files
+from fedkernel.simulate import Outputs, check_tables, in_process, through_files
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     partition: ClassVar[Literal["vertical", "horizontal"]]
     on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
 
-    _settings: RunSettings
+    _settings: RunSettings = RunSettings()
     _account: Account
     _cohort: list[Member]
     _conversation: Conversation[M]
@@ -67,6 +68,10 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     def evaluation(self, model: M) -> Protocol[dict[str, float]] | None:
         """Return a protocol that measures the model on the clients' data, where the method has such a measure."""
         return None
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return the coordinator's generator for one purpose in the run under way, the same whenever asked for."""
+        return seeded(self._settings.seed, purpose)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Raise InputError if the clients' tables cannot be used together; a subclass adds what its fields demand."""
@@ -302,14 +307,26 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         """Return how far a model is from the reference, and the paper's bound on that where there is one."""
         raise NotImplementedError(f"{type(self).__name__} has no comparison with a reference")
 
+    def errors_by_step(self, model: M, reference: M, shards: Sequence[FloatArray]) -> dict[str, list[float]]:
+        """Return named errors of the estimates after each step, where the method's model keeps them."""
+        return {}
+
     def converse_in_process(
         self,
         protocol: Protocol[T],
         shards: Sequence[npt.ArrayLike],
         new_shards: Sequence[npt.ArrayLike] | None,
         settings: RunSettings,
-    ) -> T:
-        """Run one more protocol of this strategy on simulated sites, which may hold new rows, and return its result."""
+    ) -> tuple[T, Outputs]:
+        """Run one more protocol of this strategy on simulated sites, which may hold new rows.
+
+        Returns
+        -------
+        value
+            The protocol's result.
+        outputs : dict of int to dict of str to ndarray
+            What each site kept.
+        """
         tables = check_tables(shards, "shards")
         new = None if new_shards is None else check_tables(new_shards, "new_shards")
         if new is not None and [table.shape[1] for table in new] != [table.shape[1] for table in tables]:
@@ -328,7 +345,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
                 conversation.receive(grid.send_and_receive(conversation.messages(), timeout=settings.deadline))
             return conversation.value
 
-        return in_process(self.client, tables, new, act)[0]
+        return in_process(self.client, tables, new, act)
 
 
 def _parameters_of(strategy: object) -> dict[str, Any]:

@@ -19,3 +19,9 @@ def blas_threads(count: int) -> AbstractContextManager[object]:
     """
     limit: AbstractContextManager[object] = _controller().limit(limits=count)
     return limit
+
+
+def one_openmp_thread() -> AbstractContextManager[object]:
+    """Keep scikit-learn's own loops, in the calling thread, from adding up in an order that differs from run to run."""
+    limit: AbstractContextManager[object] = _controller().limit(limits=1, user_api="openmp")
+    return limit

@@ -1,12 +1,12 @@
 """Kernel widths by rule: the table of a kernel may say ``width = "median"`` in place of a number."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from fedkernel.arrays import EPS, FloatArray
+from fedkernel.arrays import EPS, FloatArray, row_blocks, sum_in_order
 from fedkernel.data import check_matrix
 from fedkernel.errors import InputError
 
@@ -41,31 +41,42 @@ def median_sigma(X: FloatArray, max_rows: int = 1000, seed: int = 0) -> float:
     return sigma
 
 
-def fk_gamma(n: int, sum_x: FloatArray, sum_squared_norms: float) -> float:
-    """Compute gamma = n^2 / (2 sum_ij ||x_i - x_j||^2) from sums that clients can send.
+class Moments(NamedTuple):
+    """What a client's rows come to: their mean (d,) and scatter, the sum of squared distances to the mean."""
 
-    The width of the federated kernel k-means paper (2021); sum_ij ||x_i - x_j||^2 = 2 n sum ||x||^2 - 2 ||sum x||^2.
+    rows: int
+    mean: FloatArray
+    scatter: float
 
-    Parameters
-    ----------
-    n : int
-        Number of rows of all clients.
-    sum_x : ndarray of shape (d,)
-        Sum of the rows.
-    sum_squared_norms : float
-        Sum of the rows' squared norms.
+
+def moments(X: FloatArray) -> Moments:
+    """Compute the moments of rows X (n, d), a block of rows at a time."""
+    mean: FloatArray = X.mean(axis=0)
+    # Adding many rows up rounds; what is left of them beside that mean is small, and so is its own rounding.
+    mean += sum(((X[rows] - mean).sum(axis=0) for rows in row_blocks(len(X))), np.zeros_like(mean)) / len(X)
+    scatter = sum(float(np.square(X[rows] - mean).sum()) for rows in row_blocks(len(X)))
+    return Moments(len(X), mean, scatter)
+
+
+def fk_gamma(clients: Sequence[Moments]) -> float:
+    """Compute gamma = N^2 / (2 sum_ij ||x_i - x_j||^2) from moments that clients can send.
+
+    The width of the federated kernel k-means paper (2021). With n_m rows, mean c_m and scatter S_m of client m, and c
+    the mean of all rows, sum_ij ||x_i - x_j||^2 = 2 N sum_m (S_m + n_m ||c_m - c||^2): no difference of large numbers,
+    as sums and sums of squares would give for rows far from the origin.
 
     Raises
     ------
     InputError
-        If the rows are the same up to the rounding of the sums.
+        If the rows are the same up to rounding.
     """
-    total = n * float(sum_squared_norms)
-    spread = 2 * (total - float(np.dot(sum_x, sum_x)))
-    # n additions may each have rounded by eps: a smaller difference says nothing.
-    if not spread > n * EPS * total:
-        raise InputError(f"the {n} rows do not differ from each other, which gives no width; give gamma")
-    return n * n / (2 * spread)
+    N = sum(one.rows for one in clients)
+    mean = sum_in_order([one.rows * one.mean for one in clients]) / N
+    spread = sum(one.scatter + one.rows * float(np.square(one.mean - mean).sum()) for one in clients)
+    # The means are rounded: constant columns of size a leave squares of about eps a.
+    if not spread > N * (100 * EPS) ** 2 * float(np.square(mean).sum()):
+        raise InputError(f"the {N} rows do not differ from each other, which gives no width; give gamma")
+    return N / (4 * spread)
 
 
 def dimension_sigma(d: int) -> float:
@@ -77,7 +88,7 @@ def dimension_sigma(d: int) -> float:
 
 WIDTHS: dict[str, Callable[[FloatArray], dict[str, float]]] = {
     "median": lambda X: {"sigma": median_sigma(X)},
-    "mean": lambda X: {"gamma": fk_gamma(len(X), X.sum(axis=0), float((X * X).sum()))},
+    "mean": lambda X: {"gamma": fk_gamma([moments(X)])},
     "dimension": lambda X: {"sigma": dimension_sigma(X.shape[1])},
 }
 """Rules by name: the median pairwise distance, the mean one (federated kernel k-means), sqrt(d)/3 (DKPCA)."""

@@ -159,7 +159,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
             centred, with the means of the kernel matrix the coordinator rebuilt.
         """
         settings = RunSettings(seed=seed, clients=len(shards), deadline=deadline)
-        return self.converse_in_process(self.projection(model), shards, new_shards, settings)
+        return self.converse_in_process(self.projection(model), shards, new_shards, settings)[0]
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
         """Return kernel PCA of all columns in one place."""

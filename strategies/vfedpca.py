@@ -25,13 +25,13 @@ from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
 from fedkernel.kernels import RBF, Kernel, Linear
-from fedkernel.krylov import block_krylov
+from fedkernel.krylov import block_krylov, distributed
 from fedkernel.linalg import center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
 from fedkernel.protocol import Protocol, to_all
 from fedkernel.strategy import KernelStrategy
-from fedkernel.subspaces import align_signs, fix_signs, orthonormal_basis
+from fedkernel.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
 
 DEFAULT_ROUNDS = 10
 MOST_ROUNDS = 1000
@@ -157,16 +157,13 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         uploads = yield from to_all(self._power_iteration(None))
         start = self._merge(uploads, self._weights(np.array([upload.values for upload in uploads])))
         # Block Lanczos on the sum of the clients' matrices: one product per round
-        iteration = block_krylov(start, self.n_components, tol=self.tol, max_steps=self.rounds or MOST_ROUNDS)
-        block = next(iteration)
-        while True:
-            ask = Multiply(kernel=self._local_kernel(), center=self.center, block=block)
-            replies = yield from to_all(ask)
-            try:
-                block = iteration.send(sum_in_order([reply.product for reply in replies]))
-            except StopIteration as stop:
-                values, vectors = stop.value
-                return KernelPCA(values, vectors, self._local_kernel() or Linear())
+        search = block_krylov(start, self.n_components, tol=self.tol, max_steps=self.rounds or MOST_ROUNDS)
+        values, vectors = yield from distributed(search, self._multiply)
+        return KernelPCA(values, vectors, self._local_kernel() or Linear())
+
+    def _multiply(self, block: FloatArray, _: int) -> Protocol[FloatArray]:
+        replies = yield from to_all(Multiply(kernel=self._local_kernel(), center=self.center, block=block))
+        return sum_in_order([reply.product for reply in replies])
 
     def evaluation(self, model: KernelPCA) -> Protocol[dict[str, float]]:
         """Return the share of the clients' total variance that the components keep: k + 1 floats from each client."""
@@ -194,6 +191,14 @@ class VFedPCA(KernelStrategy[KernelPCA]):
     def compare(self, model: KernelPCA, reference: KernelPCA, shards: Sequence[FloatArray]) -> dict[str, float]:
         """Return the errors of the eigenvectors against a reference."""
         return compare_kernel_pca(model, reference)
+
+    def errors_by_step(
+        self, model: KernelPCA, reference: KernelPCA, shards: Sequence[FloatArray]
+    ) -> dict[str, list[float]]:
+        """Return the sin-theta error after each round of the paper's merges."""
+        if model.iterates_ is None:
+            return {}
+        return {"error": [sin_theta_error(reference.eigenvectors_, V) for V in model.iterates_]}
 
 
 @value_object()

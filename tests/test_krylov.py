@@ -6,16 +6,14 @@ import scipy.linalg
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
 from fedkernel.errors import InputError
-from fedkernel.krylov import block_krylov
-from fedkernel.linalg import (
-    leading_eigenpairs,
-)
+from fedkernel.krylov import block_krylov, block_krylov_above
+from fedkernel.linalg import leading_eigenpairs
 from fedkernel.subspaces import fix_signs, sin_theta_error
 
 
-def drive(A, start, k, tol=1e-8, max_steps=200):
+def answer(A, search):
     """Answer the coroutine with products; return its result and the blocks it asked for."""
-    search, blocks = block_krylov(start, k, tol=tol, max_steps=max_steps), []
+    blocks = []
     try:
         Q = next(search)
         while True:
@@ -23,6 +21,14 @@ def drive(A, start, k, tol=1e-8, max_steps=200):
             Q = search.send(A @ Q)
     except StopIteration as end:
         return end.value, blocks
+
+
+def drive(A, start, k, tol=1e-8, max_steps=200):
+    return answer(A, block_krylov(start, k, tol=tol, max_steps=max_steps))
+
+
+def drive_above(A, start, threshold, tol=1e-10, max_steps=200):
+    return answer(A, block_krylov_above(start, threshold, tol=tol, max_steps=max_steps))
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
@@ -140,7 +146,166 @@ def test_bad_searches_are_refused(options, text):
 
 @pytest.mark.parametrize("product", [np.ones((6, 1)), np.full((6, 2), np.inf)])
 def test_bad_products_are_refused(product):
-    search = block_krylov(np.eye(6, 2), 2, tol=0.0, max_steps=5)
-    next(search)
-    with pytest.raises(InputError, match="product of step 1"):
-        search.send(product)
+    for search in (
+        block_krylov(np.eye(6, 2), 2, tol=0.0, max_steps=5),
+        block_krylov_above(np.eye(6, 2), 0.5, tol=0.0, max_steps=5),
+    ):
+        next(search)
+        with pytest.raises(InputError, match="product of step 1"):
+            search.send(product)
+
+
+# All above a threshold
+
+
+def near(threshold, exponents, rng):
+    """Eigenvalues on both sides of a threshold, at distances of so many powers of ten."""
+    return threshold + rng.choice([-1, 1], len(exponents)) * 10.0**exponents
+
+
+# Spectra of N single eigenvalues, and a threshold that lies among them.
+THRESHOLDS = {
+    "decaying": lambda rng: (rng.uniform(0.5, 0.95) ** np.arange(N), rng.uniform(1e-3, 0.8)),
+    "indefinite": lambda rng: (rng.uniform(-1, 1, N), rng.uniform(-0.5, 0.9)),
+    "low rank": lambda rng: (np.r_[rng.uniform(0.1, 2, 6), np.zeros(N - 6)], 0.3),
+    "a cluster at the threshold": lambda rng: (
+        np.r_[rng.uniform(0.5, 2, 5), near(0.3, rng.uniform(-6, -1, 8), rng), rng.uniform(0, 0.2, N - 13)],
+        0.3,
+    ),
+    "three a millionth above": lambda rng: (
+        np.r_[rng.uniform(1, 2, 4), 0.3 + 1e-6 * np.r_[3, 2, 1, -1, -2, -3], rng.uniform(0, 0.25, N - 10)],
+        0.3,
+    ),
+    "the top of a bulk below a large one": lambda rng: (
+        np.r_[50.0, bulk := np.sort(rng.uniform(0, 1, N - 1))[::-1]],
+        bulk[(last := rng.integers(0, 8)) : last + 2].mean(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", THRESHOLDS)
+def test_none_above_the_threshold_is_missed(name):
+    # With a test of only the pairs above, 56 of these 360 searches end before they have all.
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        spectrum, threshold = THRESHOLDS[name](rng)
+        A = symmetric(spectrum, seed)
+        true = np.linalg.eigvalsh(A)[::-1]
+        pairs, blocks = drive_above(A, rng.standard_normal((N, 1)), threshold)
+        assert_leading(pairs, A, int((true > threshold).sum()), tol=2e-10 * max(1, true[0]))
+        assert np.array_equal(pairs.vectors, fix_signs(pairs.vectors))
+        assert len(blocks) <= N
+
+
+@pytest.mark.parametrize("b", [1, 3])
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_none_all_and_some_are_above(b, scale):
+    A, start = symmetric(SPECTRA["indefinite"]) * scale, RANDOM.standard_normal((N, b))
+    for threshold, count in [(1.1, 0), (1e9, 0), (np.inf, 0), (0.9, 2), (-3.1, N), (-np.inf, N)]:
+        pairs, blocks = drive_above(A, start, threshold * scale)
+        assert_leading(pairs, A, count, tol=1e-9)
+        assert sum(Q.shape[1] for Q in blocks) <= N
+
+
+def test_that_none_is_above_is_not_believed_at_first_sight():
+    # The start is almost the eigenvector of 0.1: the first Ritz pairs are there, with small residuals.
+    values = np.r_[1.0, 0.5, np.linspace(0.01, 0.1, N - 2)]
+    A = np.diag(values)
+    for share in (1e-1, 1e-3, 1e-5):
+        start = np.full((N, 1), share)
+        start[-1] = 1.0
+        assert_leading(drive_above(A, start, 0.3)[0], A, 2, tol=1e-9)
+
+
+def test_that_there_are_no_more_is_not_believed_at_first_sight():
+    # The start is almost an eigenvector above the threshold, and the first Ritz pair good enough.
+    A = np.diag(np.r_[1.0, 0.5, np.linspace(0.01, 0.1, N - 2)])
+    start = np.full((N, 1), 1e-5)
+    start[0] = 1.0
+    pairs, _ = drive_above(A, start, 0.3, tol=1e-3)
+    np.testing.assert_allclose(pairs.values, [1.0, 0.5], atol=1e-3)
+
+
+def test_a_matrix_of_low_rank_takes_as_many_steps_as_it_has_dimensions():
+    n, rank = 500, 5
+    Q = np.linalg.qr(RANDOM.standard_normal((n, rank)))[0]
+    A = (Q * [5.0, 4.0, 3.0, 2.0, 1.0]) @ Q.T
+    for b, threshold, count in [(1, 1e-8, 5), (1, 2.5, 3), (1, 9.0, 0), (2, 1e-8, 5), (8, 0.5, 5)]:
+        pairs, blocks = drive_above(A, RANDOM.standard_normal((n, b)), threshold, tol=0.0, max_steps=n)
+        assert_leading(pairs, A, count, tol=1e-13)
+        # The Krylov space holds the start too, and what rounding leaves of it may take one step more.
+        assert len(blocks) <= -(-rank // b) + 2
+    inside = Q @ RANDOM.standard_normal((rank, 1))
+    assert len(drive_above(A, inside, 1e-8, tol=0.0, max_steps=n)[1]) <= rank + 1
+
+
+@pytest.mark.parametrize("b", [1, 2, 4, 6])
+def test_as_many_columns_as_copies_find_repeated_eigenvalues(b):
+    A = symmetric(SPECTRA["repeated"])  # four of 2, four of 1, and the next is 0.5
+    pairs, _ = drive_above(A, np.random.default_rng(b).standard_normal((N, b)), 0.7)
+    np.testing.assert_allclose(A @ pairs.vectors, pairs.vectors * pairs.values, atol=1e-9)
+    np.testing.assert_allclose(pairs.vectors.T @ pairs.vectors, np.eye(len(pairs.values)), atol=1e-12)
+    for value in (2.0, 1.0):
+        copies = np.isclose(pairs.values, value, atol=1e-9).sum()
+        assert min(b, 4) <= copies <= 4  # rounding may show more than the start block does
+    assert (pairs.values > 0.7).all()
+
+
+def test_steps_are_far_fewer_than_rows_where_the_spectrum_decays():
+    n = 600
+    A = symmetric(0.8 ** np.arange(n))
+    start = np.random.default_rng(0).standard_normal((n, 1))
+    steps = []
+    for count in (1, 5, 20):
+        threshold = 0.8 ** (count - 0.5)  # between two of them
+        pairs, blocks = drive_above(A, start, threshold, max_steps=n)
+        assert_leading(pairs, A, count, tol=1e-9)
+        steps.append(len(blocks))
+    assert steps == sorted(steps)
+    assert steps[-1] < n / 8
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-4, 1e-8, 1e-12])
+def test_the_pairs_above_are_as_good_as_asked(tol):
+    A = symmetric(SPECTRA["flat"])
+    start = np.random.default_rng(5).standard_normal((N, 1))
+    pairs, blocks = drive_above(A, start, 1.945, tol=tol)
+    residual = np.linalg.norm(A @ pairs.vectors - pairs.vectors * pairs.values, axis=0)
+    assert residual.max() <= 2 * tol + 1e-14  # the size of A is 2
+    assert len(blocks) <= len(drive_above(A, start, 1.945, tol=tol / 100)[1])
+    assert len(pairs.values) == 4  # 2, 1.983, 1.966, 1.949
+
+
+def test_max_steps_is_kept_by_a_search_above_a_threshold_too():
+    A, start = symmetric(SPECTRA["flat"]), RANDOM.standard_normal((N, 2))
+    pairs, blocks = drive_above(A, start, 1.6, tol=0.0, max_steps=4)
+    basis = np.hstack(blocks)
+    assert len(blocks) == 4
+    ritz = scipy.linalg.eigh(basis.T @ A @ basis, eigvals_only=True)[::-1]
+    np.testing.assert_allclose(pairs.values, ritz[ritz > 1.6], rtol=1e-12)
+    assert 0 < len(pairs.values) < 8
+    assert drive_above(A, start, 5.0, tol=0.0, max_steps=1)[0].vectors.shape == (N, 0)
+
+
+def test_a_search_above_a_threshold_is_deterministic():
+    A, start = symmetric(SPECTRA["decaying"]), RANDOM.standard_normal((N, 1))
+    first, second = (drive_above(A, start, 0.05)[0] for _ in range(2))
+    assert np.array_equal(first.values, second.values)
+    assert np.array_equal(first.vectors, second.vectors)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"start": np.zeros((6, 2))}, "not zero"),
+        ({"start": np.ones(6)}, "matrix"),
+        ({"start": np.full((6, 1), np.nan)}, "finite"),
+        ({"tol": -1.0}, "tol = -1.0"),
+        ({"tol": np.nan}, "tol = nan"),
+        ({"max_steps": 0}, "max_steps = 0"),
+    ],
+)
+def test_bad_searches_above_a_threshold_are_refused(options, text):
+    given = {"start": RANDOM.standard_normal((6, 2)), "tol": 1e-6, "max_steps": 9} | options
+    with pytest.raises(InputError, match=text):
+        next(block_krylov_above(given.pop("start"), 0.5, **given))

@@ -20,7 +20,9 @@ from fedkernel.linalg import (
     eigenpairs_of_factor_above,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
+    pack_symmetric,
     power_iteration,
+    unpack_symmetric,
 )
 from fedkernel.subspaces import fix_signs, orthonormal_basis, sin_theta_error
 
@@ -378,3 +380,28 @@ def test_centring_allocates_no_matrix():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < K.nbytes / 2
+
+
+def test_a_packed_matrix_is_its_upper_triangle_row_after_row():
+    A = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]])
+    assert pack_symmetric(A).tolist() == [1, 2, 3, 4, 5, 6]
+    assert np.array_equal(unpack_symmetric(np.arange(1.0, 7)), A)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 60])
+def test_a_packed_matrix_comes_back_bit_for_bit(n):
+    A = symmetric(RANDOM.standard_normal(n)) if n else np.zeros((0, 0))
+    upper = pack_symmetric(A)
+    assert upper.shape == (n * (n + 1) // 2,)
+    again = unpack_symmetric(upper)
+    assert (again.shape, again.dtype) == ((n, n), np.float64)
+    assert again.tobytes() == A.tobytes()
+
+
+def test_what_is_no_triangle_is_refused():
+    triangles = {n * (n + 1) // 2 for n in range(8)}
+    for size in set(range(30)) - triangles:
+        with pytest.raises(InputError, match=rf"upper of shape \({size},\) .*n \(n \+ 1\) / 2 entries"):
+            unpack_symmetric(np.ones(size))
+    with pytest.raises(InputError, match=r"upper of shape \(2, 3\)"):
+        unpack_symmetric(np.ones((2, 3)))

@@ -1,0 +1,239 @@
+"""Embeddings: functions from rows to coordinates, learned where no party saw all rows, and good for new rows too."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pydantic
+
+from fedkernel.arrays import FloatArray, row_blocks
+from fedkernel.data import check_matrix
+from fedkernel.errors import InputError
+from fedkernel.kernels import AnyKernel, Kernel
+from fedkernel.sketch import RandomFeatures
+
+Features = Callable[[FloatArray], FloatArray]
+
+_KERNEL: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(Kernel)
+_FEATURES: pydantic.TypeAdapter[RandomFeatures] = pydantic.TypeAdapter(RandomFeatures)
+
+
+def advance(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> FloatArray:
+    """Compute [A, B] M, of shape (n, r'), for the features A of the rows X, a block of rows at a time.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    B : ndarray of shape (n, r)
+    features : callable
+        Gives A, (n, D), for rows.
+    M : ndarray of shape (D + r, r')
+    """
+    D = len(M) - B.shape[1]
+    result = np.empty((len(X), M.shape[1]))
+    for rows in row_blocks(len(X)):
+        np.matmul(features(X[rows]), M[:D], out=result[rows])
+        result[rows] += B[rows] @ M[D:]
+    return result
+
+
+def combine_draws(X: FloatArray, features: RandomFeatures, coefficients: FloatArray | None) -> FloatArray:
+    """Compute sum_t A_t C_t, of shape (n, s), where A_t are the features of draw t = 1, ..., T.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    features : RandomFeatures
+    coefficients : ndarray of shape (T, D, s) or None
+        None stands for the features themselves, A_1 / sqrt(D), whose inner products approximate the kernel.
+    """
+    columns = X.shape[1]
+    if coefficients is None:
+        first = features.map(columns)
+        whole = np.vstack([first(X[rows]) for rows in row_blocks(len(X))])
+        whole /= np.sqrt(features.n_features)
+        return whole
+    total = np.zeros((len(X), coefficients.shape[2]))
+    for draw, C in enumerate(coefficients, start=1):
+        A = features.map(columns, draw)
+        for rows in row_blocks(len(X)):
+            total[rows] += A(X[rows]) @ C
+    return total
+
+
+class Embedding(ABC):
+    """A function from rows, (n, d), to coordinates, (n, s), that can be saved with a model."""
+
+    kind: ClassVar[str]
+    columns: int
+    """d, of the rows it takes."""
+    width: int
+    """s, of the coordinates it gives."""
+
+    def __call__(self, X: Any) -> FloatArray:
+        """Embed rows X (n, d); their inner products approximate the kernel's best of rank s."""
+        X = check_matrix(X, "X")
+        if X.shape[1] != self.columns:
+            raise InputError(f"X has {X.shape[1]} columns, but the model was made for {self.columns}")
+        return self._embed(X)
+
+    @abstractmethod
+    def _embed(self, X: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return plain fields and arrays for a file."""
+
+    @classmethod
+    @abstractmethod
+    def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> "Embedding":
+        """Rebuild from `parts`, raising ValueError, KeyError or TypeError for what does not fit together."""
+
+
+@dataclass(frozen=True)
+class FeatureChain(Embedding):
+    """What an iteration with new random features in every step amounts to, as a function of a row.
+
+    With A_t the row's features of draw t, and B_1 empty: B_{t+1} = [A_t, B_t] M_t, and the estimate after step t is
+    H_t = B_{t+1} diag(f_t), of the first columns only. All of it is linear in the features, so that the last estimate
+    is sum_t A_t C_t. Without any step it is A_1 / sqrt(D).
+
+    Attributes
+    ----------
+    features : RandomFeatures
+    columns : int
+    maps : tuple of T ndarrays, M_t of shape (D + r_t, r_{t+1}), r_1 = 0
+    finish : tuple of T ndarrays, f_t of shape (s_t,), s_t <= r_{t+1}
+    """
+
+    features: RandomFeatures
+    columns: int
+    maps: tuple[FloatArray, ...] = ()
+    finish: tuple[FloatArray, ...] = ()
+
+    kind: ClassVar[str] = "features"
+
+    def __post_init__(self) -> None:
+        """Check that each step takes up what the one before left."""
+        rank = 0
+        if len(self.maps) != len(self.finish):
+            raise InputError(
+                f"maps has {len(self.maps)} entries and finish {len(self.finish)}; they must have the same"
+            )
+        for step, (M, f) in enumerate(zip(self.maps, self.finish, strict=True), start=1):
+            if M.ndim != 2 or len(M) != self.features.n_features + rank or f.ndim != 1 or f.size > M.shape[1]:
+                raise InputError(f"the map of step {step}, of shape {M.shape}, does not follow on {rank} columns")
+            rank = M.shape[1]
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """s, of the coordinates it gives."""
+        return int(self.finish[-1].size) if self.finish else self.features.n_features
+
+    @property
+    def coefficients(self) -> FloatArray | None:
+        """C_t of the last estimate, of shape (T, D, s); None without any step."""
+        if not self.maps:
+            return None
+        D = self.features.n_features
+        rest = np.zeros((self.maps[-1].shape[1], self.finish[-1].size))
+        np.fill_diagonal(rest, self.finish[-1])
+        found = []
+        for M in reversed(self.maps):
+            found.append(M[:D] @ rest)
+            rest = M[D:] @ rest
+        return np.array(found[::-1])
+
+    def _embed(self, X: FloatArray) -> FloatArray:
+        return combine_draws(X, self.features, self.coefficients)
+
+    def estimates(self, X: FloatArray) -> Iterator[FloatArray]:
+        """Yield H_1, ..., H_T for rows X, each of shape (n, s_t)."""
+        B = np.empty((len(X), 0))
+        for draw, (M, f) in enumerate(zip(self.maps, self.finish, strict=True), start=1):
+            B = advance(X, B, self.features.map(self.columns, draw), M)
+            yield B[:, : f.size] * f
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return plain fields and arrays for a file."""
+        arrays = {f"map_{step}": M for step, M in enumerate(self.maps, start=1)}
+        arrays |= {f"finish_{step}": f for step, f in enumerate(self.finish, start=1)}
+        told = _FEATURES.dump_python(self.features, mode="json")
+        return {"features": told, "columns": self.columns, "steps": len(self.maps)}, arrays
+
+    @classmethod
+    def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> "FeatureChain":
+        """Rebuild from `parts`."""
+        steps = range(1, _whole(fields["steps"], 0) + 1)
+        if len(arrays) != 2 * len(steps):
+            raise ValueError("a step is missing")
+        return cls(
+            features=_FEATURES.validate_python(fields["features"]),
+            columns=_whole(fields["columns"], 1),
+            maps=tuple(arrays[f"map_{step}"] for step in steps),
+            finish=tuple(arrays[f"finish_{step}"] for step in steps),
+        )
+
+
+@dataclass(frozen=True)
+class Landmarks(Embedding):
+    """Coordinates from kernel values against some rows: k(X, Y) C.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    landmarks : ndarray of shape (n, d)
+        Y: all training rows, or a sample of them.
+    coefficients : ndarray of shape (n, s)
+        C.
+    """
+
+    kernel: AnyKernel
+    landmarks: FloatArray
+    coefficients: FloatArray
+
+    kind: ClassVar[str] = "landmarks"
+
+    def __post_init__(self) -> None:
+        """Check the shapes against each other."""
+        if self.landmarks.ndim != 2 or self.coefficients.ndim != 2 or len(self.landmarks) != len(self.coefficients):
+            raise InputError(
+                f"landmarks of shape {self.landmarks.shape} and coefficients of shape {self.coefficients.shape} "
+                "are not allowed; they must be matrices with the same number of rows"
+            )
+
+    @property
+    def columns(self) -> int:  # type: ignore[override]
+        """d, of the rows it takes."""
+        return int(self.landmarks.shape[1])
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """s, of the coordinates it gives."""
+        return int(self.coefficients.shape[1])
+
+    def _embed(self, X: FloatArray) -> FloatArray:
+        blocks = [self.kernel.gram(X[rows], self.landmarks) @ self.coefficients for rows in row_blocks(len(X))]
+        return np.vstack(blocks)
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return plain fields and arrays for a file."""
+        told = _KERNEL.dump_python(self.kernel, mode="json")
+        return {"kernel": told}, {"landmarks": self.landmarks, "coefficients": self.coefficients}
+
+    @classmethod
+    def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> "Landmarks":
+        """Rebuild from `parts`."""
+        return cls(kernel=_KERNEL.validate_python(fields["kernel"]), **arrays)
+
+
+def _whole(value: Any, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError("not such a number")
+    return value
+
+
+EMBEDDINGS: dict[str, type[Embedding]] = {made.kind: made for made in (FeatureChain, Landmarks)}
+"""By the kind that a file names."""

@@ -1,0 +1,88 @@
+"""Kernel k-means with all rows in one place: exact, and with Nyström's approximation of the kernel matrix."""
+
+import numpy as np
+
+from fedkernel.arrays import EPS, FloatArray
+from fedkernel.clustering import k_means
+from fedkernel.embeddings import Landmarks
+from fedkernel.errors import InputError
+from fedkernel.kernels import AnyKernel
+from fedkernel.linalg import leading_eigenpairs
+from fedkernel.models import KernelKMeans
+
+RESTARTS = 10
+"""Starts of k-means, of which the best counts."""
+
+
+def kernel_kmeans(X: FloatArray, kernel: AnyKernel, n_clusters: int, n_components: int, seed: int = 0) -> KernelKMeans:
+    """Cluster rows by their coordinates on the leading eigenvectors of the kernel matrix, which is not centred.
+
+    Source: Zha et al., Spectral Relaxation for K-means Clustering, NIPS 2001; the federated kernel k-means paper's CK.
+    Memory: two (N, N) arrays.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, d)
+    kernel : Kernel
+    n_clusters : int
+        k, at most N.
+    n_components : int
+        s, at most N.
+    seed : int
+        Of k-means' starts.
+    """
+    _check_counts(X, n_clusters, n_components)
+    pairs = leading_eigenpairs(kernel.gram(X), n_components)
+    roots, inverses = _roots(pairs.values, len(X))
+    training = pairs.vectors * roots
+    centers = k_means(training, n_clusters, np.random.default_rng(seed), restarts=RESTARTS)
+    return KernelKMeans(centers, Landmarks(kernel, X, pairs.vectors * inverses), pairs.values, training)
+
+
+def nystroem_kernel_kmeans(
+    X: FloatArray, kernel: AnyKernel, n_clusters: int, n_components: int, *, n_landmarks: int, seed: int = 0
+) -> KernelKMeans:
+    """Cluster rows by their coordinates on the leading eigenvectors of Nyström's approximation K_XY K_YY^+ K_YX.
+
+    Source: Wang, Gittens, Mahoney: Scalable Kernel K-Means Clustering with Nyström Approximation, JMLR 20 (2019),
+    algorithm 1, with landmarks Y drawn uniformly; the federated kernel k-means paper's SK. Memory: two (N, m) arrays.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, d)
+    kernel : Kernel
+    n_clusters, n_components : int
+        k and s.
+    n_landmarks : int
+        m, from s to N.
+    seed : int
+        Of the draw of landmarks and of k-means' starts.
+    """
+    _check_counts(X, n_clusters, n_components)
+    if not n_components <= n_landmarks <= len(X):
+        raise InputError(
+            f"n_landmarks = {n_landmarks}, but must be from n_components = {n_components} to the rows' number, {len(X)}"
+        )
+    rng = np.random.default_rng(seed)
+    Y = X[np.sort(rng.choice(len(X), n_landmarks, replace=False))]
+    small = leading_eigenpairs(kernel.gram(Y), n_landmarks)
+    whiten = small.vectors * _roots(small.values, n_landmarks)[1]
+    F = kernel.gram(X, Y) @ whiten
+    # F F^T is the approximation; its leading eigenvectors span the same as F times those of F^T F.
+    pairs = leading_eigenpairs(F.T @ F, n_components)
+    training = F @ pairs.vectors
+    centers = k_means(training, n_clusters, rng, restarts=RESTARTS)
+    return KernelKMeans(centers, Landmarks(kernel, Y, whiten @ pairs.vectors), pairs.values, training)
+
+
+def _roots(values: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
+    """Return the roots of eigenvalues and their inverses; both are 0 for what is rounding beside the largest."""
+    kept = values > n * EPS * max(float(values[0]), 0.0)
+    roots = np.sqrt(np.where(kept, values, 0.0))
+    return roots, np.where(kept, 1 / np.where(kept, roots, 1.0), 0.0)
+
+
+def _check_counts(X: FloatArray, n_clusters: int, n_components: int) -> None:
+    for name, value in (("n_clusters", n_clusters), ("n_components", n_components)):
+        if not 1 <= value <= len(X):
+            raise InputError(f"{name} = {value}, but must be from 1 to the number of rows, {len(X)}")

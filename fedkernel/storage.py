@@ -1,0 +1,91 @@
+"""Models as files: npz without pickle, written whole or not at all, and read with every check."""
+
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.errors import InputError
+
+FORMAT = "fedkernel-model"
+FORMAT_VERSION = 1
+_UNREADABLE = (
+    *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also a .npy file, an encrypted zip
+    *(zipfile.BadZipFile, zlib.error),
+)
+
+
+class Parts(NamedTuple):
+    """What a model file holds: the model's name, its plain fields, its arrays."""
+
+    model: str
+    fields: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]
+
+
+def save_parts(path: str | os.PathLike[str], parts: Parts) -> Path:
+    """Write a model's parts as npz; the file appears whole or not at all."""
+    header = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "model": parts.model,
+        **parts.fields,
+        # A damaged zip directory can lose an array, and a model without its means looks like one never centred.
+        "arrays": list(parts.arrays),
+    }
+    told = np.array(json.dumps(header))
+    return write_whole(
+        Path(path), lambda file: np.savez_compressed(file, allow_pickle=False, header=told, **parts.arrays)
+    )
+
+
+def load_parts(path: str | os.PathLike[str]) -> Parts:
+    """Read what `save_parts` wrote.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, no model, or holds an array that is not of finite floats.
+    """
+    try:
+        # Opened here, since numpy leaves a file open that it cannot read.
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(str(arrays.pop("header")))
+    except FileNotFoundError:
+        raise InputError(f"there is no model file {path}") from None
+    except _UNREADABLE as error:
+        raise InputError(f"{path} is damaged or is no fedkernel model ({type(error).__name__})") from None
+    if not isinstance(header, dict) or header.pop("format", None) != FORMAT or not isinstance(header.get("model"), str):
+        raise InputError(f"{path} holds no fedkernel model")
+    if (found := header.pop("version", None)) != FORMAT_VERSION:
+        raise InputError(f"{path} has model format version {found}, but this version reads {FORMAT_VERSION}")
+    named = header.pop("arrays", None)
+    whole = isinstance(named, list) and set(named) == set(arrays)
+    if not whole or not all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays.values()):
+        raise InputError(f"{path} is a damaged fedkernel model: its arrays do not fit together")
+    return Parts(header.pop("model"), header, arrays)
+
+
+def write_whole(path: Path, write: Callable[[Any], object]) -> Path:
+    """Write a file beside its place and move it there, so that a reader never meets half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            write(file)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def under(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays whose name starts with a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,344 @@
+"""k-means and its distributed form: against all partitions of few points, and against sums over all points."""
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_blobs
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from fedkernel.arrays import EPS
+from fedkernel.clustering import WeightedPoints, allot, assign, coreset, k_means
+from fedkernel.errors import InputError
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def cost(points, centers, weights=None):
+    """Weighted sum of squared distances to the nearest centre."""
+    return np.average(cdist(points, centers, "sqeuclidean").min(axis=1), weights=weights) * (
+        len(points) if weights is None else weights.sum()
+    )
+
+
+def best_cost(points, k, weights):
+    """Cost of the best of all divisions into k groups, each around its weighted mean."""
+    costs = []
+    for labels in itertools.product(range(k), repeat=len(points)):
+        groups = [np.array(labels) == group for group in set(labels)]
+        means = [np.average(points[group], axis=0, weights=weights[group]) for group in groups]
+        costs.append(
+            sum(weights[g] @ ((points[g] - mean) ** 2).sum(axis=1) for g, mean in zip(groups, means, strict=True))
+        )
+    return min(costs)
+
+
+def blobs(n=600, k=5, s=3, seed=0):
+    return make_blobs(n, s, centers=k, cluster_std=1.5, random_state=seed)[0]
+
+
+# k-means
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_best_of_many_starts_is_the_best_of_all_divisions(seed, weighted):
+    rng = generator(seed)
+    points, weights = rng.standard_normal((7, 2)), rng.uniform(0.1, 5, 7) if weighted else None
+    centers = k_means(points, 3, rng, weights=weights, restarts=60)
+    expected = best_cost(points, 3, np.ones(7) if weights is None else weights)
+    assert cost(points, centers, weights) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_cost_is_that_of_scikit_learn(k):
+    points = blobs()
+    theirs = KMeans(k, n_init=30, random_state=99).fit(points)
+    centers = k_means(points, k, generator(), restarts=30)
+    assert centers.shape == (k, 3)
+    assert cost(points, centers) == pytest.approx(theirs.inertia_, rel=1e-9)
+
+
+def test_whole_weights_are_repetitions():
+    points, weights = blobs(80, 3), generator(1).integers(0, 6, 80)
+    repeated = np.repeat(points, weights, axis=0)
+    weighted = k_means(points, 3, generator(), weights=weights.astype(float), restarts=20)
+    plain = k_means(repeated, 3, generator(), restarts=20)
+    assert cost(repeated, weighted) == pytest.approx(cost(repeated, plain), rel=1e-12)
+    order = [np.lexsort(centers.T) for centers in (weighted, plain)]
+    np.testing.assert_allclose(weighted[order[0]], plain[order[1]], rtol=1e-10)
+    assert cost(points, weighted) > cost(points, k_means(points, 3, generator(), restarts=20)) * (1 + 1e-6)
+
+
+def test_points_of_no_weight_do_not_count():
+    points = blobs(60, 3)
+    far = np.vstack([points, np.full((9, 3), 1e3), -np.full((9, 3), 1e3)])
+    weights = np.r_[generator(1).uniform(1, 2, 60), np.zeros(18)]
+    expected = k_means(points, 3, generator(), weights=weights[:60])
+    assert np.array_equal(k_means(far, 3, generator(), weights=weights), expected)
+    few = k_means(np.arange(6.0)[:, None], 4, generator(), weights=np.array([0, 2.0, 0, 0, 1.0, 0]))
+    assert sorted(few.ravel()) == [1.0, 4.0]
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+@pytest.mark.parametrize("distinct", [1, 2, 3, 4])
+def test_fewer_distinct_points_than_clusters_are_the_centres(distinct, scale):
+    points = generator(3).standard_normal((distinct, 2)) * scale
+    for repetitions in (1, 50):
+        centers = k_means(np.repeat(points, repetitions, axis=0), 4, generator())
+        assert centers.shape == (distinct, 2)
+        assert cdist(points, centers).min(axis=1).max() <= 1e-14 * scale
+
+
+def test_distinct_points_are_found_wherever_they_are():
+    points = np.r_[np.zeros(1000), 3.0, np.zeros(1000), 7.0][:, None]
+    np.testing.assert_allclose(np.sort(k_means(points, 3, generator()).ravel()), [0, 3, 7], atol=1e-12)
+    np.testing.assert_allclose(np.sort(k_means(points, 9, generator()).ravel()), [0, 3, 7], atol=1e-12)
+    assert k_means(np.zeros((5, 2)), 3, generator()).tolist() == [[0.0, 0.0]]
+
+
+def test_copies_that_differ_in_the_last_bits_are_one_point():
+    rng = generator(4)
+    points = np.repeat(rng.standard_normal((3, 5)), 40, axis=0) * (1 + 4 * EPS * rng.uniform(-1, 1, (120, 5)))
+    assert len(np.unique(points, axis=0)) > 100
+    assert k_means(points, 6, rng).shape == (3, 5)
+
+
+@pytest.mark.parametrize("gap", 10.0 ** np.arange(-14, -4))
+def test_points_of_any_distance_are_one_or_two_without_a_warning(gap):
+    """Warnings are errors here."""
+    rng = generator(5)
+    for _ in range(20):
+        step = rng.standard_normal(3)
+        points = rng.standard_normal((3, 3))
+        points = np.vstack([points, points[0] + step * gap / np.linalg.norm(step)])
+        centers = k_means(np.repeat(points, 5, axis=0), 4, rng)
+        assert len(centers) in {3, 4}
+        assert cdist(points, centers).min(axis=1).max() <= 1.1 * gap
+
+
+def test_the_same_generator_gives_the_same_bits_in_every_thread():
+    points = blobs(3000, 8)  # more than one chunk of scikit-learn's own loops
+    weights = generator(1).uniform(0, 2, 3000)
+    expected = [k_means(points, 8, generator(seed), weights=weights) for seed in range(4)]
+    assert not np.array_equal(expected[0], expected[1])
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda seed: k_means(points, 8, generator(seed), weights=weights), [0, 1, 2, 3] * 3))
+    for seed, centers in enumerate(found):
+        assert np.array_equal(centers, expected[seed % 4])
+
+
+def test_more_openmp_threads_change_no_bit_and_stay_allowed():
+    points = blobs(20000, 8)
+    with threadpool_limits(1, user_api="openmp"):
+        expected = k_means(points, 8, generator())
+    with threadpool_limits(4, user_api="openmp"):
+        for _ in range(5):
+            assert np.array_equal(k_means(points, 8, generator()), expected)
+        allowed = {library["num_threads"] for library in threadpool_info() if library["user_api"] == "openmp"}
+    assert allowed == {4}
+
+
+def test_what_is_given_is_kept():
+    points, weights = blobs(50), generator().integers(0, 2, 50).astype(float)
+    before = points.copy(), weights.copy()
+    centers = k_means(points, 4, generator(), weights=weights)
+    coreset(points, centers, 10, generator())
+    assert np.array_equal(points, before[0])
+    assert np.array_equal(weights, before[1])
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_no_clusters_are_refused(k):
+    with pytest.raises(InputError, match=f"n_clusters = {k}, .*at least 1"):
+        k_means(blobs(), k, generator())
+
+
+@pytest.mark.parametrize(("n", "k", "s"), [(1, 1, 1), (40, 1, 3), (500, 7, 4), (2000, 3, 1)])
+def test_every_point_goes_to_its_nearest_centre(n, k, s):
+    points, centers = generator(1).standard_normal((n, s)), generator(2).standard_normal((k, s))
+    every = np.array([[sum((p - c) ** 2) for c in centers] for p in points])
+    labels, distances = assign(points, centers)
+    assert labels.dtype == np.int64
+    assert np.array_equal(labels, every.argmin(axis=1))
+    np.testing.assert_allclose(distances, every.min(axis=1), rtol=1e-11, atol=1e-14)
+    assert (distances >= 0).all()
+
+
+def test_of_equally_near_centres_the_first_counts():
+    labels, distances = assign(np.array([[0.0], [2.0]]), np.array([[1.0], [-1.0], [3.0], [1.0]]))
+    assert (labels.tolist(), distances.tolist()) == ([0, 0], [1.0, 1.0])
+
+
+# How many samples each client draws
+
+
+@settings(max_examples=300, deadline=None)
+@given(hnp.arrays(float, st.integers(1, 8), elements=st.floats(0, 1e12)), st.integers(0, 2000))
+def test_samples_are_divided_by_cost_and_none_is_lost(costs, samples):
+    counts = allot(costs, samples)
+    assert counts.shape == costs.shape
+    assert counts.dtype == np.int64
+    if costs.sum() == 0:
+        assert not counts.any()
+        return
+    assert counts.sum() == samples
+    shares = samples * (costs / costs.sum())
+    assert (counts >= np.floor(shares * (1 - 1e-12))).all()
+    assert (np.abs(counts - shares) < 1 + 1e-9).all()
+    assert not counts[costs == 0].any()
+
+
+@pytest.mark.parametrize(
+    ("costs", "samples", "expected"),
+    [
+        ([3.0], 7, [7]),
+        ([0.0], 7, [0]),
+        ([0.0, 0.0, 0.0], 7, [0, 0, 0]),
+        ([1.0, 1.0], 0, [0, 0]),
+        ([1.0, 3.0], 8, [2, 6]),
+        ([1.0, 1.0, 1.0], 7, [3, 2, 2]),  # of equal remainders the first
+        ([1.0, 2.0, 4.0], 5, [1, 1, 3]),  # 0.71, 1.43, 2.86: the two largest remainders are .86 and .71
+        ([0.0, 1e-300, 0.0, 1e-300], 3, [0, 2, 0, 1]),
+        ([1.0] * 40, 60, [2] * 20 + [1] * 20),
+    ],
+)
+def test_remainders_by_hand(costs, samples, expected):
+    assert allot(np.array(costs), samples).tolist() == expected
+
+
+# Coresets
+
+
+def rings(seed=0, n=90):
+    """Points on rings around three centres, so that no point's cost is near zero, and these centres."""
+    rng = generator(seed)
+    centers = np.array([[0.0, 0.0], [6.0, 1.0], [-2.0, 7.0]])
+    labels = np.repeat([0, 1, 2], [n // 2, n // 3, n // 6])
+    angles, radii = rng.uniform(0, 2 * np.pi, n), rng.uniform(0.5, 1.5, n)
+    return centers[labels] + radii[:, None] * np.column_stack([np.cos(angles), np.sin(angles)]), centers, labels
+
+
+@pytest.mark.parametrize("samples", [1, 7, 30, 89])
+def test_samples_are_points_and_weigh_by_their_cost(samples):
+    points, centers, _ = rings()
+    costs = cdist(points, centers, "sqeuclidean").min(axis=1)
+    for seed in range(20):
+        found = coreset(points, centers, samples, generator(seed))
+        assert isinstance(found, WeightedPoints)
+        assert found.points.shape == (samples + 3, 2)
+        assert np.array_equal(found.points[samples:], centers)
+        place = cdist(found.points[:samples], points).argmin(axis=1)
+        assert np.array_equal(found.points[:samples], points[place])
+        np.testing.assert_allclose(found.weights[:samples], costs.sum() / (samples * costs[place]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("samples", [1, 7, 30, 89])
+def test_all_weights_are_as_many_as_the_points_but_for_what_is_cut_at_zero(samples):
+    points, centers, labels = rings()
+    cut = 0
+    for seed in range(40):
+        found = coreset(points, centers, samples, generator(seed))
+        assert (found.weights >= 0).all()
+        # A centre stands for its points less what the samples near it stand for, so that the sum is the number of
+        # points, whatever was drawn.
+        place = cdist(found.points[:samples], points).argmin(axis=1)
+        left = [(labels == label).sum() - found.weights[:samples][labels[place] == label].sum() for label in range(3)]
+        assert found.weights[:samples].sum() + sum(left) == pytest.approx(90, rel=1e-12)
+        np.testing.assert_allclose(found.weights[samples:], np.maximum(left, 0), atol=1e-10)
+        assert found.weights.sum() == pytest.approx(90 - sum(min(one, 0) for one in left), rel=1e-12)
+        cut += min(left) < 0
+    assert 0 < cut <= 40
+
+
+@pytest.mark.parametrize("samples", [10, 40])
+def test_costs_are_estimated_without_bias_but_for_what_is_cut_at_zero(samples):
+    points, centers, labels = rings()
+    others = np.array([[1.0, -3.0], [3.0, 4.0]])
+    runs = 4000
+    from_samples, from_all = np.empty(runs), np.empty(runs)
+    for seed in range(runs):
+        found = coreset(points, centers, samples, generator(seed))
+        distances = cdist(found.points, others, "sqeuclidean").min(axis=1)
+        from_samples[seed] = found.weights[:samples] @ distances[:samples]
+        from_all[seed] = found.weights @ distances
+    exact = cost(points, others)
+    m, d = cdist(points, centers, "sqeuclidean").min(axis=1), cdist(points, others, "sqeuclidean").min(axis=1)
+    # One draw of probability m / sum(m) adds sum(m) d / (samples m).
+    variance = (m.sum() * (d**2 / m).sum() - exact**2) / samples
+    assert abs(from_samples.mean() - exact) <= 5 * np.sqrt(variance / runs)
+    assert from_samples.var() == pytest.approx(variance, rel=0.2)
+    # What is left for a centre has mean 0, and the positive part of such a number a mean of half its deviation at most.
+    most = 0.0
+    for label, center in enumerate(centers):
+        counted = labels == label
+        deviation = np.sqrt((m.sum() * (1 / m[counted]).sum() - counted.sum() ** 2) / samples)
+        most += deviation / 2 * cdist(center[None], others, "sqeuclidean").min()
+    slack = 5 * from_all.std() / np.sqrt(runs)
+    assert exact - slack <= from_all.mean() <= exact + most + slack
+
+
+def test_with_samples_for_all_points_the_points_come_back():
+    points, centers, _ = rings()
+    for samples in (90, 91, 10**6):
+        found = coreset(points, centers, samples, generator())
+        assert np.array_equal(found.points, points)
+        assert np.array_equal(found.weights, np.ones(90))
+
+
+def test_without_samples_or_cost_the_centres_stand_for_their_points():
+    points, centers, _ = rings()
+    integers = np.array([[0.0, 0.0], [5.0, 1.0], [2.0, 2.0]])
+    for found, expected in [
+        (coreset(points, centers, 0, generator()), centers),
+        (coreset(np.repeat(integers, [45, 30, 15], axis=0), integers, 5, generator()), integers),
+    ]:
+        assert np.array_equal(found.points, expected)
+        assert found.weights.tolist() == [45, 30, 15]
+
+
+def test_points_that_are_their_centres_up_to_rounding_keep_their_number():
+    rng = generator(2)
+    centers = rng.standard_normal((4, 6))
+    points = np.repeat(centers, 25, axis=0)
+    for seed in range(20):
+        found = coreset(points, centers + 1e-16, 10, generator(seed))
+        assert np.isfinite(found.weights).all()
+        assert (found.weights >= 0).all()
+        near = cdist(found.points, centers).argmin(axis=1)
+        assert (np.bincount(near, weights=found.weights) >= 25 * (1 - 1e-9)).all()
+
+
+def test_the_generator_decides_what_is_drawn():
+    points, centers, _ = rings()
+    first, second, other = (coreset(points, centers, 20, generator(seed)) for seed in (0, 0, 1))
+    assert np.array_equal(first.points, second.points)
+    assert np.array_equal(first.weights, second.weights)
+    assert not np.array_equal(first.points, other.points)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clients_that_send_coresets_reach_the_quality_of_one_that_has_all_points(seed):
+    points, of_blob = make_blobs(3000, 4, centers=6, cluster_std=2.0, random_state=seed)
+    by_blob = [points[np.isin(of_blob, kinds)] for kinds in ([0, 1], [2, 3], [4, 5])]  # no client sees all clusters
+    for shards in (np.array_split(points, 3), by_blob):
+        solutions = [k_means(shard, 6, generator(client)) for client, shard in enumerate(shards)]
+        counts = allot(np.array([cost(*both) for both in zip(shards, solutions, strict=True)]), 300)
+        parts = [
+            coreset(shard, centers, int(count), generator(100 + client))
+            for client, (shard, centers, count) in enumerate(zip(shards, solutions, counts, strict=True))
+        ]
+        assert sum(len(part.points) for part in parts) == 300 + 3 * 6
+        merged = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+        together = k_means(merged[0], 6, generator(), weights=merged[1], restarts=10)
+        central = k_means(points, 6, generator(), restarts=10)
+        assert cost(points, central) <= cost(points, together) * (1 + 1e-9)
+        assert cost(points, together) <= 1.1 * cost(points, central)

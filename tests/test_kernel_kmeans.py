@@ -1,0 +1,318 @@
+"""Kernel k-means in one place against full decompositions, and the measures of how far a result is from it."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from sklearn.datasets import make_blobs, make_circles
+
+from fedkernel.embeddings import Landmarks
+from fedkernel.errors import InputError
+from fedkernel.kernel_kmeans import kernel_kmeans, nystroem_kernel_kmeans
+from fedkernel.kernels import RBF, Laplacian, Linear, Polynomial
+from fedkernel.metrics import compare_classes, compare_kernel_kmeans, recover_error, training_of
+from fedkernel.models import KernelKMeans
+
+KERNELS = [RBF(gamma=0.2), RBF(), Laplacian(gamma=0.3), Polynomial(degree=2, gamma=0.5)]
+every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+
+
+def rows(n, d=3, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def best_of_rank(K, s):
+    """The best approximation of rank s of a symmetric positive semidefinite matrix."""
+    values, vectors = np.linalg.eigh((K + K.T) / 2)
+    return (vectors[:, -s:] * values[-s:]) @ vectors[:, -s:].T
+
+
+# Exact
+
+
+@every_kernel
+@pytest.mark.parametrize("s", [1, 4, 60])
+def test_the_embedding_is_the_leading_eigenvectors_times_their_roots(kernel, s):
+    X = rows(60)
+    K = kernel.gram(X)
+    model = kernel_kmeans(X, kernel, 3, s)
+    values = np.linalg.eigvalsh(K)[::-1][:s]
+    scale = values[0]
+    np.testing.assert_allclose(model.eigenvalues_, values, atol=1e-13 * scale)
+    assert model.training_.shape == (60, s)
+    np.testing.assert_allclose(model.training_.T @ model.training_, np.diag(values), atol=1e-12 * scale)
+    np.testing.assert_allclose(model.training_ @ model.training_.T, best_of_rank(K, s), atol=1e-12 * scale)
+
+
+@every_kernel
+@pytest.mark.parametrize("method", ["exact", "landmarks"])
+def test_training_rows_are_embedded_and_labelled_as_in_training(kernel, method):
+    X, s = rows(60), 5
+    if method == "exact":
+        model = kernel_kmeans(X, kernel, 3, s)
+    else:
+        model = nystroem_kernel_kmeans(X, kernel, 3, s, n_landmarks=20)
+    np.testing.assert_allclose(model.transform(X), model.training_, atol=1e-10 * np.abs(model.training_).max())
+    nearest = cdist(model.training_, model.centers_).argmin(axis=1)
+    assert np.array_equal(model.predict(X), nearest)
+    assert set(nearest) == {0, 1, 2}
+
+
+def test_the_kernel_finds_rings_that_no_straight_line_divides():
+    X, ring = make_circles(200, factor=0.2, noise=0.02, random_state=0)
+    for model in (
+        kernel_kmeans(X, RBF(gamma=4.0), 2, 3),
+        nystroem_kernel_kmeans(X, RBF(gamma=4.0), 2, 3, n_landmarks=60),
+    ):
+        assert compare_classes(model.predict(X), ring) == pytest.approx({"nmi": 1.0, "ari": 1.0})
+    linear = kernel_kmeans(X, Linear(), 2, 2)
+    assert compare_classes(linear.predict(X), ring)["ari"] < 0.05
+
+
+def test_the_linear_kernel_with_all_components_is_k_means():
+    X, blob = make_blobs(150, 3, centers=4, cluster_std=0.5, random_state=1)
+    model = kernel_kmeans(X, Linear(), 4, 3)
+    assert compare_classes(model.predict(X), blob) == pytest.approx({"nmi": 1.0, "ari": 1.0})
+    # The embedding turns the rows, and keeps every distance.
+    np.testing.assert_allclose(cdist(model.training_, model.training_), cdist(X, X), atol=1e-10)
+    means = np.array([X[model.predict(X) == label].mean(axis=0) for label in range(4)])
+    np.testing.assert_allclose(cdist(model.training_, model.centers_), cdist(X, means), atol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["exact", "landmarks"])
+def test_the_same_seed_gives_the_same_bits(method):
+    X = rows(80)
+
+    def fitted(seed):
+        if method == "exact":
+            return kernel_kmeans(X, RBF(gamma=0.2), 5, 4, seed)
+        return nystroem_kernel_kmeans(X, RBF(gamma=0.2), 5, 4, n_landmarks=30, seed=seed)
+
+    first, second, other = fitted(0), fitted(0), fitted(1)
+    for name in ("centers_", "eigenvalues_", "training_"):
+        assert np.array_equal(getattr(first, name), getattr(second, name))
+    assert np.array_equal(first.embedding.coefficients, second.embedding.coefficients)
+    assert np.array_equal(first.training_, other.training_) == (method == "exact")
+    assert not np.array_equal(first.centers_, other.centers_)
+
+
+# Nyström
+
+
+@every_kernel
+@pytest.mark.parametrize("s", [1, 5])
+def test_all_rows_as_landmarks_are_exact(kernel, s):
+    X = rows(40)
+    exact, model = kernel_kmeans(X, kernel, 3, s), nystroem_kernel_kmeans(X, kernel, 3, s, n_landmarks=40)
+    scale = exact.eigenvalues_[0]
+    np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, atol=1e-10 * scale)
+    np.testing.assert_allclose(
+        model.training_ @ model.training_.T, exact.training_ @ exact.training_.T, atol=1e-9 * scale
+    )
+    assert np.array_equal(np.unique(model.embedding.landmarks, axis=0), np.unique(X, axis=0))
+
+
+@every_kernel
+@pytest.mark.parametrize(("m", "s"), [(1, 1), (8, 3), (20, 20)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_landmarks_give_the_best_of_their_rank_of_the_approximation(kernel, m, s, seed):
+    X = rows(50)
+    model = nystroem_kernel_kmeans(X, kernel, 1, s, n_landmarks=m, seed=seed)
+    Y = model.embedding.landmarks
+    assert Y.shape == (m, 3)
+    assert len(np.unique(Y, axis=0)) == m
+    assert (cdist(Y, X).min(axis=1) == 0).all()
+    C, W = kernel.gram(X, Y), kernel.gram(Y)
+    approximation = C @ np.linalg.pinv(W, rcond=m * np.finfo(float).eps, hermitian=True) @ C.T
+    scale = np.linalg.eigvalsh(approximation)[-1]
+    np.testing.assert_allclose(model.training_ @ model.training_.T, best_of_rank(approximation, s), atol=1e-9 * scale)
+    np.testing.assert_allclose(model.eigenvalues_, np.linalg.eigvalsh(approximation)[::-1][:s], atol=1e-9 * scale)
+
+
+@pytest.mark.parametrize("kernel", [RBF(gamma=0.2), Laplacian(gamma=0.3)], ids=repr)
+def test_more_landmarks_are_better(kernel):
+    X, s = rows(150, 4), 5
+    E = kernel_kmeans(X, kernel, 1, s).training_
+    errors = [
+        np.mean(
+            [
+                recover_error(nystroem_kernel_kmeans(X, kernel, 1, s, n_landmarks=m, seed=seed).training_, E)
+                for seed in range(10)
+            ]
+        )
+        for m in (5, 15, 45, 135, 150)
+    ]
+    assert (np.diff(errors) < 0).all()
+    assert errors[0] < np.linalg.norm(E @ E.T) ** 2 / 150**2, "better than nothing"
+    assert errors[-1] < 1e-20
+
+
+# Kernel matrices of low rank
+
+DEGENERATE = {
+    "rows twice": (np.repeat(rows(10), 4, axis=0), RBF(gamma=0.2), 10),
+    "one row": (np.ones((20, 2)), RBF(gamma=0.2), 1),
+    "one row, linear": (np.full((20, 2), 3.0), Linear(), 1),
+    "two columns": (rows(40, 2), Linear(), 2),
+    "nearly the same": (1 + 1e-9 * rows(30, 2), RBF(gamma=1.0), 1),
+    "zero": (np.zeros((12, 2)), Linear(), 0),
+}
+
+
+@pytest.mark.parametrize(("X", "kernel", "rank"), DEGENERATE.values(), ids=DEGENERATE)
+@pytest.mark.parametrize("m", [None, 12])
+@pytest.mark.parametrize("s", [1, 12])
+def test_low_rank_leaves_numbers_and_labels(X, kernel, rank, m, s):
+    if m is None:
+        model = kernel_kmeans(X, kernel, 3, s)
+    else:
+        model = nystroem_kernel_kmeans(X, kernel, 3, s, n_landmarks=m)
+    K = kernel.gram(X)
+    scale = max(np.linalg.norm(K, 2), 1e-300)
+    for array in (model.centers_, model.eigenvalues_, model.training_, model.embedding.coefficients):
+        assert np.isfinite(array).all()
+    assert (np.abs(model.eigenvalues_[rank:]) <= 1e-12 * scale).all()
+    np.testing.assert_allclose(model.transform(X), model.training_, atol=1e-6 * np.sqrt(scale))
+    if m is None or rank in {0, 1, 2}:
+        np.testing.assert_allclose(model.training_ @ model.training_.T, best_of_rank(K, s), atol=1e-7 * scale)
+    assert len(model.centers_) == (1 if rank < 2 else 3)
+    labels = model.predict(X)
+    assert labels.shape == (len(X),)
+    assert set(labels) == set(range(len(model.centers_)))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"n_clusters": 0}, "n_clusters = 0, but must be from 1 to the number of rows, 8"),
+        ({"n_clusters": 9}, "n_clusters = 9"),
+        ({"n_components": 0}, "n_components = 0, but must be from 1 to the number of rows, 8"),
+        ({"n_components": 9}, "n_components = 9"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(options, text):
+    given = {"n_clusters": 2, "n_components": 3} | options
+    with pytest.raises(InputError, match=text):
+        kernel_kmeans(rows(8), RBF(), **given)
+    with pytest.raises(InputError, match=text):
+        nystroem_kernel_kmeans(rows(8), RBF(), n_landmarks=5, **given)
+
+
+@pytest.mark.parametrize("m", [0, 2, 9])
+def test_landmarks_out_of_range_are_refused(m):
+    with pytest.raises(InputError, match=f"n_landmarks = {m}, .*from n_components = 3 to the rows' number, 8"):
+        nystroem_kernel_kmeans(rows(8), RBF(), 2, 3, n_landmarks=m)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_rows_that_are_not_finite_are_refused(bad):
+    X = rows(8)
+    X[3, 1] = bad
+    with pytest.raises(InputError, match="not finite"):
+        kernel_kmeans(X, RBF(), 2, 3)
+    with pytest.raises(InputError, match="not finite"):
+        nystroem_kernel_kmeans(X, RBF(), 2, 3, n_landmarks=8)
+
+
+# How far a result is
+
+
+@pytest.mark.parametrize(("r", "s"), [(3, 3), (1, 4), (6, 2), (0, 2), (2, 0), (15, 12)])
+@pytest.mark.parametrize("n", [1, 20])
+def test_the_recover_error_is_that_of_the_matrices(n, r, s):
+    H, E = rows(n, r), rows(n, s, seed=1)
+    explicit = sum((H[i] @ H[j] - E[i] @ E[j]) ** 2 for i in range(n) for j in range(n)) / n**2
+    assert recover_error(H, E) == pytest.approx(explicit, rel=1e-11, abs=1e-28)
+    assert recover_error(E, H) == pytest.approx(explicit, rel=1e-11, abs=1e-28)
+
+
+def test_the_recover_error_does_not_see_rotations():
+    H, E = rows(30, 4), rows(30, 3, seed=1)
+    Q = np.linalg.qr(rows(4, 4, seed=2))[0]
+    assert recover_error(H @ Q, E) == pytest.approx(recover_error(H, E), rel=1e-12)
+    assert recover_error(H @ Q, H) <= 1e-28
+    assert recover_error(np.hstack([H, np.zeros((30, 2))]), H) <= 1e-28
+
+
+@pytest.mark.parametrize("share", [1e-3, 1e-6, 1e-9, 1e-12])
+def test_the_recover_error_keeps_the_digits_of_small_errors(share):
+    # H = (1 + share) E differs by (2 share + share^2) E E^T; squares of norms would cancel below 1e-16.
+    E = rows(25, 3)
+    expected = ((2 * share + share**2) * np.linalg.norm(E @ E.T) / 25) ** 2
+    assert recover_error((1 + share) * E, E) == pytest.approx(expected, rel=1e-3)
+
+
+def test_other_numbers_of_rows_are_refused():
+    with pytest.raises(InputError, match="H has 5 rows, but the reference was made from 6"):
+        recover_error(np.ones((5, 2)), np.ones((6, 2)))
+
+
+def entropy(counts):
+    shares = counts[counts > 0] / counts.sum()
+    return -(shares * np.log(shares)).sum()
+
+
+def test_classes_are_compared_by_counts_of_pairs_and_by_information():
+    rng = np.random.default_rng(0)
+    labels, classes = rng.integers(0, 3, 40), rng.integers(0, 4, 40)
+    labels[:20] = classes[:20] % 3
+    found = compare_classes(labels, classes)
+    pairs = list(itertools.combinations(range(40), 2))
+    together = np.array([labels[i] == labels[j] for i, j in pairs])
+    same = np.array([classes[i] == classes[j] for i, j in pairs])
+    chance = together.sum() * same.sum() / len(pairs)
+    ari = ((together & same).sum() - chance) / ((together.sum() + same.sum()) / 2 - chance)
+    assert found["ari"] == pytest.approx(ari, rel=1e-12)
+    joint = np.array([[((labels == a) & (classes == b)).sum() for b in range(4)] for a in range(3)])
+    both = [entropy(joint.sum(axis=1)), entropy(joint.sum(axis=0))]
+    assert found["nmi"] == pytest.approx((sum(both) - entropy(joint.ravel())) / np.mean(both), rel=1e-12)
+
+
+def test_the_same_division_is_1_whatever_the_names_and_chance_is_near_0():
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 4, 3000)
+    names = np.array(["d", "a", "c", "b"])[classes]
+    for labels in (classes, 3 - classes, names):
+        assert compare_classes(labels, classes) == {"nmi": pytest.approx(1.0), "ari": pytest.approx(1.0)}
+    by_chance = compare_classes(rng.permutation(classes), classes)
+    assert abs(by_chance["ari"]) < 0.01
+    assert 0 <= by_chance["nmi"] < 0.01
+    for seed in range(30):
+        few = np.random.default_rng(seed).integers(0, 3, (2, 12))
+        found = compare_classes(*few)
+        assert 0 <= found["nmi"] <= 1
+        assert -0.5 <= found["ari"] <= 1
+    assert compare_classes(np.zeros(5), np.arange(5)) == {"nmi": 0.0, "ari": 0.0}
+
+
+def test_a_model_is_compared_with_the_reference_on_its_training_rows():
+    X, _ = make_blobs(90, 3, centers=3, cluster_std=1.5, random_state=0)
+    reference = kernel_kmeans(X, RBF(gamma=0.05), 3, 4)
+    model = nystroem_kernel_kmeans(X, RBF(gamma=0.05), 3, 4, n_landmarks=6)
+    H, E = model.training_, reference.training_
+    expected = {
+        "recover_error": np.linalg.norm(H @ H.T - E @ E.T) ** 2 / 90**2,
+        "nmi_central": compare_classes(model.predict(X), reference.predict(X))["nmi"],
+    }
+    shards = [X[:20], X[20:21], X[21:]]
+    elsewhere = dataclasses.replace(model, training_=None)  # the rows' coordinates stayed with the sites
+    for one in (model, elsewhere):
+        assert compare_kernel_kmeans(one, reference, shards) == pytest.approx(expected, rel=1e-9)
+    assert expected["recover_error"] > 1e-6
+    itself = compare_kernel_kmeans(reference, reference, shards)
+    assert itself == {"recover_error": pytest.approx(0.0, abs=1e-28), "nmi_central": pytest.approx(1.0)}
+
+
+def test_a_reference_without_its_training_rows_is_refused():
+    X = rows(10)
+    model = kernel_kmeans(X, RBF(), 2, 2)
+    assert training_of(model) is model.training_
+    bare = KernelKMeans(model.centers_, Landmarks(RBF(), X, np.ones((10, 2))))
+    for call in (lambda: training_of(bare), lambda: compare_kernel_kmeans(model, bare, [X])):
+        with pytest.raises(InputError, match=r"holds no coordinates .* central\(shards\)"):
+            call()

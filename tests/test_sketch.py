@@ -1,0 +1,200 @@
+"""Random features: their mean is the kernel, with the spread that theory says, and a seed is all that is shared."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pydantic
+import pytest
+
+from fedkernel.errors import InputError
+from fedkernel.kernels import RBF, Laplacian, Linear, Polynomial
+from fedkernel.sketch import RandomFeatures
+
+ADAPTER = pydantic.TypeAdapter(RandomFeatures)
+FORMS = ["pairs", "cosine"]
+KERNELS = [RBF(gamma=0.4), RBF(sigma=2.0), Laplacian(gamma=0.3)]
+every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+every_form = pytest.mark.parametrize("form", FORMS)
+
+
+def rows(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def draws(features, X, count):
+    """A A^T / D of so many draws: (count, n, n)."""
+    made = (features.map(X.shape[1], draw)(X) for draw in range(1, count + 1))
+    return np.array([A @ A.T / features.n_features for A in made])
+
+
+def variance(kernel, X, features):
+    """Variance of the entries of A A^T / D, derived from cos a cos b = (cos(a - b) + cos(a + b)) / 2.
+
+    With z the difference of two rows, a pair adds cos(w z), of mean k(z) and mean square (1 + k(2 z)) / 2. A cosine
+    with its offset adds cos(w z) + cos(w (x + y) + 2 b), whose second term has the mean square 1 / 2 and is
+    uncorrelated with the first.
+    """
+    K, K_twice = kernel.gram(X), kernel.gram(2 * X)
+    of_one = (1 + K_twice) / 2 - K**2
+    return of_one / (features.n_features / 2) if features.form == "pairs" else (of_one + 0.5) / features.n_features
+
+
+# Approximation of the kernel
+
+
+@every_kernel
+@every_form
+def test_the_mean_over_draws_is_the_kernel_and_the_spread_as_derived(kernel, form):
+    X, count = rows(6, 3), 3000
+    features = RandomFeatures(kernel, 20, form)
+    made, spread = draws(features, X, count), variance(kernel, X, features)
+    error = np.abs(made.mean(axis=0) - kernel.gram(X))
+    # Means of 3000 draws are normal: one of 36 entries beyond five standard errors has a probability of 2e-5.
+    assert (error <= 5 * np.sqrt(np.maximum(spread, 0) / count) + 1e-14).all()
+    # A draw repeated would leave the mean, but not this.
+    np.testing.assert_allclose(made.var(axis=0), spread, rtol=0.2, atol=1e-14)
+
+
+@every_kernel
+def test_pairs_have_a_smaller_error_than_cosines_at_the_same_number(kernel):
+    X, errors = rows(8, 4), {}
+    for form in FORMS:
+        made = draws(RandomFeatures(kernel, 30, form), X, 400)
+        errors[form] = np.square(made - kernel.gram(X)).mean()
+    expected = {form: variance(kernel, X, RandomFeatures(kernel, 30, form)).mean() for form in FORMS}
+    assert expected["pairs"] < expected["cosine"]
+    assert errors["pairs"] < errors["cosine"]
+
+
+@every_kernel
+@every_form
+def test_the_error_falls_as_one_over_the_number(kernel, form):
+    X = rows(8, 3)
+    few, many = (np.square(draws(RandomFeatures(kernel, D, form), X, 200) - kernel.gram(X)).mean() for D in (10, 160))
+    assert many == pytest.approx(few / 16, rel=0.35)
+
+
+@every_kernel
+def test_pairs_give_every_row_the_length_of_its_feature_vector(kernel):
+    for D, d in [(2, 1), (50, 7)]:
+        A = RandomFeatures(kernel, D, "pairs").map(d)(rows(40, d) * 3)
+        np.testing.assert_allclose((A * A).sum(axis=1) / D, kernel.diag(rows(40, d)), rtol=1e-14)
+
+
+@every_kernel
+@every_form
+def test_a_shift_of_all_rows_matters_to_no_mean(kernel, form):
+    X = rows(5, 2) + 100.0
+    features = RandomFeatures(kernel, 20, form)
+    error = np.abs(draws(features, X, 2000).mean(axis=0) - kernel.gram(X))
+    assert (error <= 5 * np.sqrt(np.maximum(variance(kernel, X, features), 0) / 2000) + 1e-12).all()
+
+
+# The same features for all who know the seed
+
+
+@every_kernel
+@every_form
+def test_seed_draw_and_columns_fix_every_bit(kernel, form):
+    X = rows(30, 4)
+    first = RandomFeatures(kernel, 12, form, seed=5).map(4, 3)(X)
+    again = RandomFeatures(kernel, 12, form, seed=5).map(4, 3)
+    assert np.array_equal(again(X), first)
+    assert np.array_equal(again(X), first)
+    assert first.shape == (30, 12)
+    assert first.dtype == np.float64
+
+
+@every_form
+def test_another_seed_or_draw_gives_other_features(form):
+    X = rows(30, 4)
+    places = [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2**40, 1)]
+    made = [RandomFeatures(RBF(gamma=0.1), 12, form, seed=seed).map(4, draw)(X) for seed, draw in places]
+    for i, A in enumerate(made):
+        for B in made[:i]:
+            assert not np.isclose(A, B).all(axis=0).any(), "no feature is the same"
+    default = RandomFeatures(RBF(gamma=0.1), 12, form)
+    assert np.array_equal(default.map(4)(X), made[0])
+
+
+@every_form
+def test_another_number_of_columns_gives_features_of_its_own(form):
+    features = RandomFeatures(RBF(gamma=0.1), 12, form)
+    X = rows(30, 3)
+    assert not np.isclose(features.map(4)(np.hstack([X, np.zeros((30, 1))])), features.map(3)(X)).all(axis=0).any()
+
+
+@every_kernel
+@every_form
+def test_each_row_has_its_features_whatever_rows_are_with_it(kernel, form):
+    X = rows(200, 5)
+    features = RandomFeatures(kernel, 16, form).map(5)
+    whole, order = features(X), np.random.default_rng(1).permutation(200)
+    np.testing.assert_allclose(np.vstack([features(X[:77]), features(X[77:78]), features(X[78:])]), whole, atol=1e-13)
+    np.testing.assert_allclose(features(X[order]), whole[order], atol=1e-13)
+
+
+@every_form
+def test_rows_stay_as_they_were(form):
+    X = rows(10, 3)
+    before = X.copy()
+    RandomFeatures(RBF(gamma=1.0), 8, form).map(3)(X)
+    assert np.array_equal(X, before)
+
+
+@every_form
+def test_threads_share_a_map_and_get_the_same_bits(form):
+    X = rows(300, 6)
+    features = RandomFeatures(Laplacian(gamma=0.2), 40, form, seed=9)
+    shared = features.map(6, 2)
+    expected = shared(X)
+    with ThreadPoolExecutor(8) as pool:
+        of_one_map = list(pool.map(lambda _: shared(X), range(40)))
+        of_own_maps = list(pool.map(lambda draw: features.map(6, draw)(X), [1, 2] * 20))
+    assert all(np.array_equal(A, expected) for A in of_one_map + of_own_maps[1::2])
+    assert not any(np.array_equal(A, expected) for A in of_own_maps[::2])
+
+
+# As values
+
+
+@every_kernel
+@every_form
+def test_round_trips_through_json(kernel, form):
+    features = RandomFeatures(kernel, 10, form, seed=2**53 + 1)
+    text = ADAPTER.dump_json(features)
+    again = ADAPTER.validate_json(text)
+    assert again == features
+    assert hash(again) == hash(features)
+    assert json.loads(text)["kernel"]["type"] == kernel.type
+    assert ADAPTER.validate_python(ADAPTER.dump_python(features, mode="json")) == features
+    assert np.array_equal(again.map(2)(rows(3, 2)), features.map(2)(rows(3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"n_features": 7}, 'n_features = 7, .*even with features = "pairs"'),
+        ({"n_features": 1}, "n_features = 1, .*even"),
+        ({"n_features": 0}, "n_features = 0: .*greater than or equal to 1"),
+        ({"n_features": 0, "form": "cosine"}, "n_features = 0: .*greater than or equal to 1"),
+        ({"n_features": 2.5}, "n_features = 2.5: "),
+        ({"kernel": RBF()}, "kernel.gamma must be a number"),
+        ({"kernel": Laplacian()}, "kernel.gamma must be a number"),
+        ({"kernel": Linear()}, "kernel.*(rbf|RBF)"),
+        ({"kernel": Polynomial(gamma=1.0)}, "kernel.*(rbf|RBF)"),
+        ({"kernel": {"type": "sigmoid"}}, "kernel.*rbf"),
+        ({"form": "sines"}, "form = 'sines': .*'pairs' or 'cosine'"),
+        ({"seed": -1}, "seed = -1: "),
+        ({"draws": 1}, "draws is not a known name"),
+    ],
+)
+def test_what_has_no_features_is_refused_in_one_line(options, text):
+    with pytest.raises(InputError, match=text) as caught:
+        RandomFeatures(**{"kernel": RBF(gamma=1.0), "n_features": 8} | options)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_odd_number_of_cosines_is_allowed():
+    assert RandomFeatures(RBF(gamma=1.0), 7, "cosine").map(2)(rows(3, 2)).shape == (3, 7)
