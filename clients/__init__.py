@@ -4,10 +4,11 @@
 # module's import lock while it waits for the package's would be a deadlock, which Python breaks by a half-made module.
 import fedkernel  # noqa: F401
 from clients.dkpca import DKPCAClient
+from clients.fk_kmeans import FKKMeansClient
 from clients.vfedpca import VFedPCAClient
 from fedkernel.client import KernelClient
 
-__all__ = ["DKPCAClient", "VFedPCAClient"]
+__all__ = ["DKPCAClient", "FKKMeansClient", "VFedPCAClient"]
 
 REGISTRY: dict[str, type[KernelClient]] = {name: globals()[name] for name in __all__}
 """The clients a site is willing to run, by class name."""

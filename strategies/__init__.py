@@ -5,9 +5,11 @@ from typing import Any
 import clients  # noqa: F401 - before its modules and fedkernel's: see clients/__init__.py
 from fedkernel.strategy import KernelStrategy
 from strategies.dkpca import DKPCA
+from strategies.fk_kmeans import FKKMeans
+from strategies.rfk_kmeans import RFKKMeans
 from strategies.vfedpca import VFedAKPCA, VFedPCA
 
-__all__ = ["DKPCA", "VFedAKPCA", "VFedPCA"]
+__all__ = ["DKPCA", "FKKMeans", "RFKKMeans", "VFedAKPCA", "VFedPCA"]
 
 REGISTRY: dict[str, type[KernelStrategy[Any]]] = {name: globals()[name] for name in __all__}
 """All strategies by name."""

@@ -1,5 +1,6 @@
 """One table of pairs, each with what must hold for it; tests/test_pairs.py runs every property for every case."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +10,16 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.metrics import recover_error
 from fedkernel.strategy import KernelStrategy
-from strategies import DKPCA, VFedAKPCA, VFedPCA
+from fedkernel.subspaces import orthonormal_basis, sin_theta_error
+from strategies import DKPCA, FKKMeans, RFKKMeans, VFedAKPCA, VFedPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::2]  # 89 x 13
 N, CLIENTS = len(WINE), 4
-SHARDS = np.array_split(WINE, CLIENTS, axis=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """A pair, and what its paper or its numerics promise.
 
@@ -41,6 +43,43 @@ class Case:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def axis(self) -> int:
+        """Of the table, the one that clients share out."""
+        return 1 if self.strategy.partition == "vertical" else 0
+
+    def shards(self, X: Any = WINE) -> list[Any]:
+        """Divide a table among the clients."""
+        return np.array_split(X, CLIENTS, axis=self.axis)
+
+    def vectors(self, result: Any, order: Any = range(CLIENTS)) -> Any:
+        """Return orthonormal columns, (N, k), that stand for what was found; ``order``: who held which shard."""
+        return result.model.eigenvectors_
+
+    def errors(self, result: Any) -> tuple[float, list[float]]:
+        """Return how far the result is from the central one, and how far each client is on its own."""
+        reference = self.strategy.central(self.shards()).eigenvectors_
+        alone = [self.strategy.central([shard]).eigenvectors_ for shard in self.shards()]
+        error = sin_theta_error(reference, result.model.eigenvectors_)
+        return error, [sin_theta_error(reference, V) for V in alone]
+
+
+class ClusterCase(Case):
+    """A pair that embeds horizontally divided rows and clusters them; the coordinates are with the sites."""
+
+    def vectors(self, result: Any, order: Any = range(CLIENTS)) -> Any:
+        holder = {shard: client for client, shard in enumerate(order)}
+        H = np.vstack([result.outputs[holder[shard]]["embedding"] for shard in range(CLIENTS)])
+        values = result.model.eigenvalues_
+        # FK k-means: u = h / sqrt(l); random features alone are not eigenvectors of anything
+        return orthonormal_basis(H) if values is None else H / np.sqrt(values)
+
+    def errors(self, result: Any) -> tuple[float, list[float]]:
+        reference = self.strategy.central(self.shards()).training_
+        alone = [self.strategy.central([shard]).transform(WINE) for shard in self.shards()]
+        H = np.vstack([result.outputs[client]["embedding"] for client in range(CLIENTS)])
+        return recover_error(H, reference), [recover_error(other, reference) for other in alone]
+
 
 def dkpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, rotations: bool = True, **fields: Any) -> Case:
     """D_m (N + 1) floats from each client; with inner products, D_m is the rank of its part at most."""
@@ -49,7 +88,8 @@ def dkpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, rotations: 
         asked = fields["local_components"]
         inner = kernel.vertical != "product"
         if asked != "adaptive":
-            return sum((min(asked, shard.shape[1]) if inner else asked) * (N + 1) for shard in SHARDS)
+            columns = [len(part) for part in np.array_split(np.arange(WINE.shape[1]), CLIENTS)]
+            return sum((min(asked, d_m) if inner else asked) * (N + 1) for d_m in columns)
         return sum(whole_multiple(result.ledger.of_client(client).floats_up, N + 1) for client in range(CLIENTS))
 
     return Case(
@@ -99,6 +139,64 @@ def exact(name: str, strategy: Any, scaled: Any = None) -> Case:
     )
 
 
+K, D, T, CORESET = 3, 10, 3, 30
+
+
+def fk_kmeans(name: str, **fields: Any) -> Case:
+    """Theorem 2 for the rounds of the iterations; besides the moments, the k-means, and the maps that go down.
+
+    Every client has more rows than it is asked to sample, so that it sends its samples and k centres.
+    """
+    strategy = FKKMeans(K, n_features=D, iterations=T, coreset_size=CORESET, **fields)
+
+    def iterations(result: Any) -> list[tuple[int, int]]:
+        """Return r_t and Q_t."""
+        told = [row["values"] for row in result.history if "values" in row]
+        return [
+            (
+                next(int(row["rank"]) for row in told if row["t"] == t),
+                len({row.get("lanczos_step") for row in told if row["t"] == t}),
+            )
+            for t in range(1, T + 1)
+        ]
+
+    def up(result: Any) -> int:
+        if strategy.solver == "gram":
+            products = sum(CLIENTS * (D + r) * (D + r + 1) // 2 for r, _ in iterations(result))
+        elif strategy.cem:
+            products = sum(CLIENTS * (D + r) * Q for r, Q in iterations(result))
+        else:
+            products = sum((N + CLIENTS * D) * Q for _, Q in iterations(result))
+        s = result.model.eigenvalues_.size
+        return CLIENTS * (WINE.shape[1] + 1) + products + CLIENTS + (CORESET + CLIENTS * K) * (s + 1)
+
+    def down(result: Any) -> int:
+        s = result.model.eigenvalues_.size
+        ranks = [r for r, _ in iterations(result)]
+        if strategy.cem:
+            maps = sum((D + before) * r for before, r in itertools.pairwise(ranks)) + (D + ranks[-1]) * s
+            vectors = 0 if strategy.solver == "gram" else sum((D + r) * Q for r, Q in iterations(result))
+            iterating = CLIENTS * (maps + vectors)
+        else:
+            iterating = sum((N + CLIENTS * D) * Q for _, Q in iterations(result)) + N * s
+        return iterating + CLIENTS * K * s
+
+    return ClusterCase(name, strategy, up, down, False, lambda factor: strategy)
+
+
+def rfk_kmeans(name: str, **fields: Any) -> Case:
+    """Moments, and the k-means of D dimensions."""
+    strategy = RFKKMeans(K, n_features=D, coreset_size=CORESET, **fields)
+    return ClusterCase(
+        name,
+        strategy,
+        lambda result: CLIENTS * (WINE.shape[1] + 1) + CLIENTS + (CORESET + CLIENTS * K) * (D + 1),
+        lambda result: CLIENTS * K * D,
+        False,
+        lambda factor: strategy,
+    )
+
+
 LONG = {"local_iterations": 400, "rounds": 3}  # long enough that the random start no longer shows
 
 CASES = [
@@ -135,4 +233,9 @@ CASES = [
         VFedAKPCA(2, kernel=RBF(gamma=0.2), merge="exact"),
         scaled=lambda c: VFedAKPCA(2, kernel=RBF(gamma=0.2 / c**2), merge="exact"),
     ),
+    fk_kmeans("FK k-means"),
+    fk_kmeans("FK k-means, gram", solver="gram"),
+    fk_kmeans("FK k-means, gram, cosine", solver="gram", features="cosine", n_components=2),
+    fk_kmeans("FK k-means without CEM", cem=False),
+    rfk_kmeans("RFK k-means"),
 ]

@@ -109,3 +109,24 @@ def vfedpca(
 def up_to_sign(u, v):
     """Distance of two unit vectors whose signs mean nothing."""
     return min(np.linalg.norm(u - v), np.linalg.norm(u + v))
+
+
+def dspgd(features, T, k, s, penalty=None):
+    """Algorithm 1 of the federated kernel k-means paper on (N, N) matrices: Z_t itself, no factor W_t, no clients.
+
+    ``features(t)``: A_t. Returns the estimates K_1, ..., K_T, and the last one's eigenvalues.
+    """
+    Z, estimates = None, []
+    for t in range(1, T + 1):
+        A, eta = features(t), 1 / t
+        xi = A @ A.T / A.shape[1]
+        R = xi if Z is None else (1 - eta) * Z + eta * xi
+        values, vectors = top(R, len(R))
+        if penalty is None:
+            penalty = values[k + 1]
+        above = values > eta * penalty
+        Z = sum((x - eta * penalty) * np.outer(u, u) for x, u in zip(values[above], vectors[:, above].T, strict=True))
+        count = min(s, above.sum())
+        restored = values[:count] + (1 - eta) * penalty
+        estimates.append(sum(x * np.outer(u, u) for x, u in zip(restored, vectors.T, strict=False)))
+    return estimates, restored

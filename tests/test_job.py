@@ -10,6 +10,7 @@ from fedkernel.engines import ENGINES
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.job import Job, RunSpec
 from fedkernel.result import Result
+from strategies import REGISTRY
 
 IRIS: dict[str, Any] = {"data": {"name": "iris"}, "partition": {"clients": 2}}
 DKPCA: dict[str, Any] = {"id": "one", "strategy": "DKPCA", "parameters": {"n_components": 2}, "clients": 2}
@@ -61,7 +62,7 @@ def test_the_coordinator_saves_each_result_and_leaves_no_error(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changed", "kind", "says"),
     [
-        ({"strategy": "PCA"}, "InputError", "strategy = 'PCA', but there are only DKPCA, VFedAKPCA, VFedPCA"),
+        ({"strategy": "PCA"}, "InputError", f"strategy = 'PCA', but there are only {', '.join(REGISTRY)}"),
         ({"parameters": {}}, "InputError", "n_components is required"),
         ({"parameters": {"n_components": 151}}, "InputError", "at most the number of rows, 150"),
         ({"clients": 3}, "ProtocolError", "clients = 2 but clients (the caller's) = 3"),

@@ -18,10 +18,33 @@ from hypothesis.extra.numpy import arrays
 
 import clients
 from clients.dkpca import KernelRows, LocalEigenpairs, LocalSpectrum, NewKernelRows, Projections, ProjectNewRows
+from clients.fk_kmeans import (
+    CombineFeatures,
+    EmbedRows,
+    FeatureSums,
+    FeatureValues,
+    GramOfColumns,
+    GramProduct,
+    MultiplyGram,
+    PackedGram,
+    SumFeatures,
+    TakeEmbedding,
+)
+from clients.kmeans import (
+    LabelNewRows,
+    LabelRows,
+    LocalCoreset,
+    LocalCost,
+    MeasureSpread,
+    SampleCoreset,
+    SiteMoments,
+    SolveLocally,
+)
 from clients.vfedpca import CapturedVariance, Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
 from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.errors import ProtocolError
 from fedkernel.messages import Done, Reply, Request, Shape, decode, encode
+from fedkernel.sketch import RandomFeatures
 
 positive = st.floats(1e-6, 1e6)
 kernels = st.one_of(
@@ -34,6 +57,14 @@ kernels = st.one_of(
 )
 counts = st.integers(1, 2**62)
 table = {"kernel": st.none() | kernels, "center": st.sampled_from(["columns", "rows", "none"])}
+features = st.builds(
+    RandomFeatures,
+    kernel=st.builds(RBF, gamma=positive) | st.builds(Laplacian, gamma=positive),
+    n_features=st.integers(1, 2**61).map(lambda half: 2 * half),
+    form=st.sampled_from(["pairs", "cosine"]),
+    seed=st.integers(0, 2**63 - 1),
+)
+iteration = {"features": features, "t": counts}
 # What the fields of each class may hold, but for its arrays, which its declared shapes say.
 SCALARS = {
     LocalEigenpairs: st.one_of(
@@ -61,6 +92,24 @@ SCALARS = {
     Done: st.just({}),
     MeasureVariance: st.fixed_dictionaries(table),
     CapturedVariance: st.just({}),
+    MeasureSpread: st.just({}),
+    SiteMoments: st.just({}),
+    SolveLocally: st.fixed_dictionaries({"n_clusters": counts}),
+    LocalCost: st.just({}),
+    SampleCoreset: st.fixed_dictionaries({"samples": st.integers(0, 2**62)}),
+    LocalCoreset: st.just({}),
+    LabelRows: st.just({}),
+    LabelNewRows: st.fixed_dictionaries({"features": features}),
+    GramOfColumns: st.fixed_dictionaries({**iteration, "columns": counts}),
+    PackedGram: st.just({}),
+    MultiplyGram: st.fixed_dictionaries(iteration),
+    GramProduct: st.just({}),
+    SumFeatures: st.fixed_dictionaries(iteration),
+    FeatureSums: st.just({}),
+    CombineFeatures: st.fixed_dictionaries(iteration),
+    FeatureValues: st.just({}),
+    EmbedRows: st.fixed_dictionaries(iteration),
+    TakeEmbedding: st.just({}),
 }
 
 
@@ -207,7 +256,11 @@ def test_an_array_too_many_is_refused(named):
     assert "twice" in text or "extra is not a known name" in text
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SCALARS if kind.shapes() and kind is not PowerIteration])
+def required(kind):
+    return {name for name, field in kind.model_fields.items() if field.is_required()}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SCALARS if kind.shapes() and required(kind) == set(kind.shapes())])
 def test_a_required_array_cannot_be_missing_or_null(kind):
     first, *_ = kind.shapes()
     nulls = dict.fromkeys(kind.shapes())

@@ -1,0 +1,202 @@
+"""What a site does, and all that can leave it, in federated kernel k-means; the clustering's part is in kmeans.py.
+
+Source: A Communication Efficient Federated Kernel k-Means (2021): section 4, algorithm 1, theorem 4.
+
+In iteration t the site has W_t[m] = [A_t[m], B_t[m]] diag(w_t): D random features of its rows, which everyone draws
+from the same seed, and r_t columns that the iterations so far have left. The weights w_t, from the step size, are the
+coordinator's business: what is asked of a site is about [A_t[m], B_t[m]], and the coordinator scales.
+"""
+
+from typing import Annotated, Generic
+
+import numpy as np
+from pydantic import Field
+
+from clients.kmeans import KMeansClient
+from fedkernel.arrays import FloatArray, row_blocks
+from fedkernel.embeddings import advance, combine_draws
+from fedkernel.errors import ProtocolError
+from fedkernel.linalg import pack_symmetric
+from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
+from fedkernel.sketch import RandomFeatures
+
+
+class Iteration(Request[ReplyT], Generic[ReplyT]):
+    """What the requests of iteration t say: the features, and how the columns B_t follow from those of t - 1.
+
+    The first request of an iteration carries the map M with B_t = [A_{t-1}, B_{t-1}] M; those after it, and the first
+    iteration's, which starts without columns B, do not.
+    """
+
+    features: RandomFeatures
+    t: Annotated[int, Field(ge=1)]
+    map: Annotated[FloatArray | None, Shape("p_before", "r")] = None
+
+
+class PackedGram(Reply):
+    """Upper triangle of the products of the site's columns, row after row: (D + r)(D + r + 1) / 2 floats.
+
+    Reveals sums over the site's rows of products of random features, of new ones in every iteration. No linear algebra
+    gives the rows back (the paper's theorem 4), but for a site with few rows these are equations enough to find them by
+    a non-linear search, up to their order; and from one row, which has nothing to hide among, it is easy.
+    """
+
+    upper: Annotated[FloatArray, Shape("packed_m")]
+
+
+class GramOfColumns(Iteration[PackedGram]):
+    """Asks for [A_t, B_t]^T [A_t, B_t], once per iteration."""
+
+    columns: Annotated[int, Field(ge=1)]
+
+    def check_reply(self, reply: PackedGram) -> None:
+        """Check also that the triangle is as large as asked."""
+        super().check_reply(reply)
+        wanted = self.columns * (self.columns + 1) // 2
+        if reply.upper.size != wanted:
+            raise ValueError(f"upper has {reply.upper.size} entries, but {wanted} were asked")
+
+
+class GramProduct(Reply):
+    """The products of the site's columns times a vector: D + r floats.
+
+    Reveals, after D + r independent vectors, what a `PackedGram` reveals.
+    """
+
+    product: Annotated[FloatArray, Shape("p")]
+
+
+class MultiplyGram(Iteration[GramProduct]):
+    """Asks for [A_t, B_t]^T [A_t, B_t] c: one iteration of the distributed Lanczos algorithm with CEM."""
+
+    vector: Annotated[FloatArray, Shape("p")]
+
+
+class FeatureSums(Reply):
+    """The features' sums over the site's rows with given weights, A_t[m]^T c[m]: D floats.
+
+    Reveals smooth functions of the site's rows; after n_m independent vectors, the features themselves.
+    """
+
+    sums: Annotated[FloatArray, Shape("D")]
+
+
+class SumFeatures(Request[FeatureSums]):
+    """Asks for A_t[m]^T c[m]: the first upload of a Lanczos iteration without CEM."""
+
+    features: RandomFeatures
+    t: Annotated[int, Field(ge=1)]
+    vector: Annotated[FloatArray, Shape("n_m")]
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle the number of features."""
+        return {"D": self.features.n_features}
+
+
+class FeatureValues(Reply):
+    """A combination of the features of each of the site's rows, A_t[m] g: n_m floats.
+
+    Reveals one number per row; after D independent vectors, the features themselves.
+    """
+
+    values: Annotated[FloatArray, Shape("n_m")]
+
+
+class CombineFeatures(Request[FeatureValues]):
+    """Asks for A_t[m] g: the second upload of a Lanczos iteration without CEM."""
+
+    features: RandomFeatures
+    t: Annotated[int, Field(ge=1)]
+    vector: Annotated[FloatArray, Shape("D")]
+
+
+class EmbedRows(Iteration[Done]):
+    """Hands over the map to the rows' coordinates, H[m] = [A_T[m], B_T[m]] M; they stay on the site.
+
+    ``t`` is the number of the iteration that would come next. Without a map: H[m] = A_1[m] / sqrt(D).
+    """
+
+
+class TakeEmbedding(Request[Done]):
+    """Hands the site the coordinates of its own rows, which without CEM the coordinator has computed."""
+
+    embedding: Annotated[FloatArray, Shape("n_m", "s")]
+
+
+class FKKMeansClient(KMeansClient):
+    """Answers with products of its columns.
+
+    Memory between rounds: B_t, n_m r_t floats, and with the Lanczos solver the (D + r_t)^2 products of the columns,
+    computed once per iteration. Random features are computed anew from their seed, a block of rows at a time, and
+    never kept: twice per iteration with CEM, once per product without.
+    """
+
+    def gram_of_columns(self, ask: GramOfColumns) -> PackedGram:
+        """Compute the products of the columns."""
+        return PackedGram(upper=pack_symmetric(self._gram(ask)))
+
+    def multiply_gram(self, ask: MultiplyGram) -> GramProduct:
+        """Multiply with the products of the columns, which the iteration's first request computes."""
+        if ask.map is not None or (ask.t == 1 and "gram" not in self.memory):
+            self.memory["gram"] = self._gram(ask)
+        G = self._remembered("gram")
+        if len(G) != len(ask.vector):
+            raise ProtocolError(f"a vector of {len(ask.vector)} entries does not fit the {len(G)} columns of the site")
+        return GramProduct(product=G @ ask.vector)
+
+    def sum_features(self, ask: SumFeatures) -> FeatureSums:
+        """Sum the features of the rows with the given weights."""
+        if len(ask.vector) != len(self.X):
+            raise ProtocolError(f"a vector of {len(ask.vector)} entries does not fit the site's {len(self.X)} rows")
+        features = ask.features.map(self.X.shape[1], ask.t)
+        sums = np.zeros(ask.features.n_features)
+        for rows in row_blocks(len(self.X)):
+            sums += ask.vector[rows] @ features(self.X[rows])
+        return FeatureSums(sums=sums)
+
+    def combine_features(self, ask: CombineFeatures) -> FeatureValues:
+        """Combine the features of each row."""
+        features = ask.features.map(self.X.shape[1], ask.t)
+        values = np.empty(len(self.X))
+        for rows in row_blocks(len(self.X)):
+            values[rows] = features(self.X[rows]) @ ask.vector
+        return FeatureValues(values=values)
+
+    def embed_rows(self, ask: EmbedRows) -> Done:
+        """Compute the coordinates of the site's rows."""
+        if ask.map is None:
+            self.memory["embedding"] = combine_draws(self.X, ask.features, None)
+        else:
+            self.memory["embedding"] = self._advanced(ask, ask.map)
+        return Done()
+
+    def take_embedding(self, ask: TakeEmbedding) -> Done:
+        """Remember the coordinates of the site's rows."""
+        if len(ask.embedding) != len(self.X):
+            raise ProtocolError(f"{len(ask.embedding)} coordinates do not fit the site's {len(self.X)} rows")
+        self.memory["embedding"] = ask.embedding
+        return Done()
+
+    def _gram(self, ask: Iteration[ReplyT]) -> FloatArray:
+        """Move on to iteration t, if the request says how, and compute the products of its columns."""
+        if ask.map is not None:
+            self.memory["columns"] = self._advanced(ask, ask.map)
+        elif ask.t == 1:
+            self.memory["columns"] = np.empty((len(self.X), 0))
+        B = self._remembered("columns")
+        features = ask.features.map(self.X.shape[1], ask.t)
+        p = ask.features.n_features + B.shape[1]
+        G = np.zeros((p, p))
+        for rows in row_blocks(len(self.X)):
+            W = np.hstack([features(self.X[rows]), B[rows]])
+            G += W.T @ W
+        return G
+
+    def _advanced(self, ask: Iteration[ReplyT], M: FloatArray) -> FloatArray:
+        """Return [A_{t-1}, B_{t-1}] M."""
+        B = self._remembered("columns")
+        if len(M) != ask.features.n_features + B.shape[1]:
+            raise ProtocolError(
+                f"a map of {len(M)} rows does not fit the site's {ask.features.n_features + B.shape[1]} columns"
+            )
+        return advance(self.X, B, ask.features.map(self.X.shape[1], ask.t - 1), M)

@@ -1,0 +1,149 @@
+"""Distributed k-means as a sub-protocol, and what the strategies share that cluster by it.
+
+Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on General Topologies, NIPS 2013,
+algorithm 1; the local solutions and the last one are scikit-learn's k-means.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureSpread, SampleCoreset, SolveLocally
+from fedkernel.arrays import FloatArray
+from fedkernel.clustering import allot, k_means
+from fedkernel.cohort import Member, RunSettings
+from fedkernel.embeddings import FeatureChain
+from fedkernel.errors import InputError
+from fedkernel.kernel_kmeans import RESTARTS, kernel_kmeans
+from fedkernel.kernels import RBF, AnyKernel
+from fedkernel.metrics import compare_kernel_kmeans
+from fedkernel.models import KernelKMeans
+from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.strategy import KernelStrategy
+from fedkernel.widths import Moments, fk_gamma, moments
+
+
+def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Generator) -> Protocol[FloatArray]:
+    """Cluster the rows that the clients have embedded; a sub-protocol.
+
+    Three rounds. Up: M floats, then (C + M k)(s + 1), where a client with no more rows than samples sends just these;
+    down k s to each client. Memory: the coordinator the coreset, a client its embedded rows.
+
+    Parameters
+    ----------
+    n_clusters : int
+        k.
+    coreset_size : int
+        C, the points sampled by all clients together; their centres come on top.
+    rng : Generator
+        Of the coordinator's k-means.
+
+    Returns
+    -------
+    ndarray of shape (k, s)
+        The centres; the labels stay with the clients.
+    """
+    # Round 1: every client clusters its own rows and tells how well that went
+    solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
+    # Round 2: clients whose rows are far from their centres sample more of them
+    counts = allot(np.array([reply.cost[0] for reply in solved]), coreset_size)
+    asked = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
+    coresets = yield from to_each(asked)
+    # Round 3: the centres of the weighted union, by which the clients label their rows
+    points = np.vstack([reply.points for reply in coresets])
+    weights = np.concatenate([reply.weights for reply in coresets])
+    centers = k_means(points, n_clusters, rng, weights=weights, restarts=RESTARTS)
+    yield from to_all(LabelRows(centers=centers))
+    return centers
+
+
+class KMeansStrategy(KernelStrategy[KernelKMeans]):
+    """Base of the strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
+
+    client: ClassVar[type[KMeansClient]]
+    partition: ClassVar[Literal["horizontal"]] = "horizontal"
+
+    n_clusters: int
+    kernel: AnyKernel | None
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Dimensions of the central counterpart's embedding."""
+
+    def check_cohort(self, cohort: Sequence[Member]) -> None:
+        """Check also that there are enough rows, together and at each client."""
+        super().check_cohort(cohort)
+        total = sum(member.rows for member in cohort)
+        for name, value in (("n_clusters", self.n_clusters), ("n_components", self.rank)):
+            if value > total:
+                raise InputError(f"{name} = {value}, but must be at most the number of rows, {total}")
+        for member in cohort:
+            if member.rows < self.n_clusters:
+                raise InputError(
+                    f"client {member.client} has {member.rows} rows, but must have at least n_clusters = "
+                    f"{self.n_clusters}, since it finds as many centres of its own"
+                )
+
+    def federated_kernel(self) -> Protocol[AnyKernel]:
+        """Return the kernel: as given, or RBF with the paper's width from moments that the clients send."""
+        if self.kernel is not None:
+            return self.kernel.settled(self._cohort[0].columns)
+        replies = yield from to_all(MeasureSpread())
+        told = zip(self._cohort, replies, strict=True)
+        return RBF(
+            gamma=fk_gamma([Moments(member.rows, reply.mean, float(reply.scatter[0])) for member, reply in told])
+        )
+
+    def prediction(self, model: KernelKMeans) -> Protocol[None]:
+        """Have the clients label the rows that are new there: one round, T D s + k s floats down, none up."""
+        if not isinstance(model.embedding, FeatureChain):
+            raise InputError(f"{type(self).__name__} labels new rows by a model of its own, not by one with landmarks")
+        chain = model.embedding
+        yield from to_all(
+            LabelNewRows(features=chain.features, coefficients=chain.coefficients, centers=model.centers_)
+        )
+
+    def predict(
+        self,
+        model: KernelKMeans,
+        shards: Sequence[npt.ArrayLike],
+        new_shards: Sequence[npt.ArrayLike],
+        *,
+        deadline: float = 3600.0,
+    ) -> list[npt.NDArray[np.int64]]:
+        """Label new rows at the simulated sites that hold them, without their leaving the site.
+
+        Who has the model and the rows in one place needs no protocol: ``model.predict(X)``.
+
+        Parameters
+        ----------
+        model : KernelKMeans
+            From `fit`.
+        shards : sequence of array-like, each (n_m, d)
+        new_shards : sequence of array-like, each (n_new_m, d)
+
+        Returns
+        -------
+        list of ndarray, each of shape (n_new_m,)
+            What the sites keep as ``new_labels``.
+        """
+        settings = RunSettings(clients=len(shards), deadline=deadline)
+        _, outputs = self.converse_in_process(self.prediction(model), shards, new_shards, settings)
+        return [outputs[client]["new_labels"] for client in range(len(shards))]
+
+    def central(self, shards: Sequence[FloatArray]) -> KernelKMeans:
+        """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""
+        X = np.vstack(list(shards))
+        return kernel_kmeans(X, self.central_kernel(X), self.n_clusters, self.rank)
+
+    def central_kernel(self, X: FloatArray) -> AnyKernel:
+        """Return what `federated_kernel` finds, from all rows X (N, d) in one place."""
+        return RBF(gamma=fk_gamma([moments(X)])) if self.kernel is None else self.kernel.settled(X.shape[1])
+
+    def compare(self, model: KernelKMeans, reference: KernelKMeans, shards: Sequence[FloatArray]) -> dict[str, float]:
+        """Return recover error and agreement of the clusters, against what `central` returns."""
+        return compare_kernel_kmeans(model, reference, shards)

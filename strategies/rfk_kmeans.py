@@ -1,0 +1,66 @@
+"""RFK k-means: distributed k-means of random features, drawn once; the federated kernel k-means paper's rival.
+
+Source: Chitta, Jin, Jain: Efficient Kernel Clustering Using Random Fourier Features, ICDM 2012, with the distributed
+k-means of Balcan, Ehrlich, Liang, NIPS 2013.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from clients.fk_kmeans import EmbedRows, FKKMeansClient
+from fedkernel.embeddings import FeatureChain
+from fedkernel.errors import value_object
+from fedkernel.kernels import RBF, AnyKernel
+from fedkernel.models import KernelKMeans
+from fedkernel.protocol import Protocol, to_all
+from fedkernel.sketch import RandomFeatures, ShiftInvariant
+from strategies.kmeans import KMeansStrategy, distributed_kmeans
+
+
+@value_object()
+class RFKKMeans(KMeansStrategy):
+    """Clients compute random features of their rows, and distributed k-means clusters these.
+
+    Parameters
+    ----------
+    n_clusters : int
+        k.
+    n_features : int
+        D, also the dimensions of what is clustered.
+    kernel, coreset_size, features
+        As for `FKKMeans`.
+
+    Notes
+    -----
+    Costs: 1 round for the width, 1 for the features, 3 for the k-means, whose floats are those of D dimensions. Memory:
+    a client needs n_m D floats.
+    """
+
+    n_clusters: Annotated[int, Field(ge=1)]
+    n_features: Annotated[int, Field(ge=1)] = 200
+    kernel: ShiftInvariant | None = None
+    coreset_size: Annotated[int, Field(ge=1)] = 1000
+    features: Literal["pairs", "cosine"] = "pairs"
+
+    client: ClassVar = FKKMeansClient
+
+    def __post_init__(self) -> None:
+        """Check what one field demands of another."""
+        self._features(RBF(gamma=1.0))
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of the central counterpart's embedding: k."""
+        return self.n_clusters
+
+    def _features(self, kernel: AnyKernel) -> RandomFeatures:
+        return RandomFeatures(kernel, self.n_features, self.features, self._settings.seed)  # type: ignore[arg-type]
+
+    def protocol(self) -> Protocol[KernelKMeans]:
+        """One draw of features, then distributed k-means."""
+        kernel = yield from self.federated_kernel()
+        features = self._features(kernel)
+        yield from to_all(EmbedRows(features=features, t=1))
+        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, self.rng("k-means"))
+        return KernelKMeans(centers, FeatureChain(features, self._cohort[0].columns))
