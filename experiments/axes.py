@@ -1,8 +1,9 @@
 """How the figures look: each method's colour, marker and line, the axes' scales, and what stands on and beside them."""
 
+import itertools
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,10 +14,13 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
-from experiments.rows import Spread, Summary
+from experiments.rows import Spread, Summary, is_error
 
 FLOOR = 1e-16
+MOST_PANELS = 6
 Line = Literal["-", "--", "-.", ":"]
+Drawn = tuple[str, str, Canvas]
+"""A figure before it is saved: its title, how to read it, the canvas."""
 INK, FAINT, BAND = "#333333", "#d9d9d9", "#f2f2f2"
 # Okabe and Ito's palette without its yellow, too light on white, and three of Tol's muted colours
 HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#332288", "#999933")
@@ -139,11 +143,11 @@ def looks(summaries: Sequence[Summary]) -> dict[str, Look]:
     return {name: given[name] for name in kinds}
 
 
-def value_scale(spreads: Sequence[Spread], label: str) -> Scale:
-    """Scale an axis of errors logarithmically, of another metric only if it spans two decades."""
+def value_scale(spreads: Sequence[Spread], metric: str, also: Sequence[float] = ()) -> Scale:
+    """Scale an axis of errors logarithmically, of another metric only if it spans two decades; `also` is covered."""
     means = [m.mean for m in spreads]
-    log = label.startswith("error") or (min(means) > 0 and max(means) >= 100 * min(means))
-    return Scale.of(means, [end for m in spreads for end in _ends(m, log)], log)
+    log = is_error(metric) or (min(means) > 0 and max(means) >= 100 * min(means))
+    return Scale.of(means, [*(end for m in spreads for end in _ends(m, log)), *also], log)
 
 
 def _ends(spread: Spread, log: bool) -> tuple[float, float]:
@@ -154,6 +158,27 @@ def _ends(spread: Spread, log: bool) -> tuple[float, float]:
     return spread.low if log and low < spread.mean / 10 else low, spread.mean + spread.std
 
 
+def panels(settings: Sequence[str]) -> tuple[Canvas, list[Axes], str]:
+    """Lay out one axes per setting of the other parameters, with the caption's word about it."""
+    shown = settings[:MOST_PANELS]
+    columns = min(3, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    size = (7.2, 4.0) if len(shown) == 1 else (3.2 + 2.4 * columns, 0.9 + 2.4 * rows)
+    figure = Canvas(figsize=size, layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for axes, setting in itertools.zip_longest(grid, shown):
+        axes.set_visible(setting is not None)
+        axes.tick_params(labelbottom=True)
+        axes.set_title(plain(setting or ""), fontsize=8.5)
+    left_out = f" ({len(settings) - len(shown)} more are only in the table)" if len(settings) > len(shown) else ""
+    return figure, list(grid[: len(shown)]), f" One panel per setting{left_out}." if len(shown) > 1 else ""
+
+
+def titled(metric: str) -> str:
+    """Write a metric as a heading or an axis has it."""
+    return "error against central" if metric == "error" else metric
+
+
 def dot(axes: Axes, at: tuple[float, float], look: Look, bar: tuple[float, float], *, across: bool = False) -> None:
     """Draw a mean and the bar between two ends."""
     along = (bar, (at[1], at[1])) if across else ((at[0], at[0]), bar)
@@ -162,11 +187,17 @@ def dot(axes: Axes, at: tuple[float, float], look: Look, bar: tuple[float, float
     axes.plot(*at, look.marker, color=look.colour, mfc=look.face, mec=edge, ms=7.5, mew=0.5, zorder=3)
 
 
-def legend(figure: Canvas, look: dict[str, Look], names: Iterable[str], line: bool = True) -> None:
-    """List the methods beside the axes, in the order they have everywhere."""
+def legend(
+    figure: Canvas,
+    look: dict[str, Look],
+    names: Iterable[str],
+    line: bool = True,
+    others: Mapping[str, Artist] | None = None,
+) -> None:
+    """List the methods beside the axes, in the order they have everywhere, and below them what else is drawn."""
     named = set(names)
     shown = [name for name in look if name in named]
-    handles = [
+    handles: list[Artist] = [
         Line2D(
             [],
             [],
@@ -179,7 +210,8 @@ def legend(figure: Canvas, look: dict[str, Look], names: Iterable[str], line: bo
         )
         for name in shown
     ]
-    beside(figure, handles, shown)
+    others = others or {}
+    beside(figure, [*handles, *others.values()], [*shown, *others])
 
 
 def beside(figure: Canvas, handles: Sequence[Artist], names: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -17,9 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.baselines import BASELINES
+from experiments.claims import check_claims
 from experiments.config import Experiment, read_config
 from experiments.report import console_table, summarise, write_report
-from experiments.rows import in_order, read_runs
+from experiments.rows import Run, in_order, read_runs
 from experiments.runner import environment, run_experiment
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
@@ -33,7 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Federated kernel PCA on Flower: run and compare the methods of the papers on the same partition.",
+    help="Federated kernel PCA and kernel k-means on Flower: run the papers' methods, compared on the same data.",
 )
 output = Console()
 messages = Console(stderr=True)
@@ -94,7 +96,7 @@ def run(  # noqa: PLR0917 - one option each
                 bar.update(task, description=name, completed=done, total=total)
 
             rows = run_experiment(table, text, folder, source=str(config), restart=restart, progress=tell)
-        _show(console_table(summarise(rows)))
+        _show_results(experiment, rows)
         _tell_report(folder)
 
 
@@ -114,9 +116,10 @@ def report(
         except (OSError, ValueError) as error:
             raise InputError(f"{folder} lacks the experiment's configuration: {error}") from None
         told = Experiment.from_table(table, str(folder / "config.json"))
-        title, plots = told.title or told.name, told.report.plots
-        write_report(folder, title, text, rows, environment=environment(), plots=plots)
-        _show(console_table(summarise(rows)))
+        claims = check_claims(told.claim, rows, told.due)
+        title, options = told.title or told.name, told.report
+        write_report(folder, title, text, rows, claims=claims, environment=environment(), options=options)
+        _show_results(told, rows)
         _tell_report(folder)
 
 
@@ -142,8 +145,7 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
     if kind is Kind.metrics:
         return list(METRICS.items())
     if kind is Kind.baselines:
-        places = {"central": "all columns in one place", "isolated": "each client with its own columns only"}
-        return [(name, places[name.split()[0]]) for name in BASELINES]
+        return list(BASELINES.items())
     if kind is Kind.engines:
         return [(name, (sys.modules[made.__module__].__doc__ or "").splitlines()[0]) for name, made in ENGINES.items()]
     if kind is Kind.kernels:
@@ -193,6 +195,13 @@ def _show(table: Table) -> None:
     if not output.is_terminal:
         output.width = PIPE_WIDTH
     output.print(table)
+
+
+def _show_results(experiment: Experiment, rows: Sequence[Run]) -> None:
+    _show(console_table(summarise(rows), experiment.report.metric))
+    for claim in check_claims(experiment.claim, rows, experiment.due):
+        line = f"{claim.verdict:15}{claim.text.rstrip('.')}: {claim.numbers}"
+        output.print(" ".join(line.splitlines()), highlight=False, markup=False, soft_wrap=True)
 
 
 def _tell_report(folder: Path) -> None:

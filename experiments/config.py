@@ -1,24 +1,22 @@
-"""What a configuration file may say, and the runs that follow from it."""
+"""What a configuration file may say."""
 
-import copy
 import dataclasses
-import hashlib
 import itertools
 import json
-import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
 
 from experiments.baselines import BASELINES
-from experiments.overrides import with_override, with_value
+from experiments.checks import AnyCheck
+from experiments.overrides import with_override
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, explain
+from fedkernel.metrics import METRICS
 from strategies import REGISTRY
 
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -64,11 +62,36 @@ class ReportOptions(pydantic.BaseModel):
     ----------
     plots : bool
         Whether figures are drawn, into ``plots/`` and the page.
+    metric : str, optional
+        What the console's table and the figures show; by default, and where no run has it, the error, or else the
+        first metric that any run has.
+    by_iteration : list of str
+        Values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is what all clients
+        upload in the rounds of an iteration.
+    reference : bool
+        Whether runs are compared with the central answer; false where that would need too much memory.
     """
 
     model_config = STRICT
 
     plots: bool = True
+    metric: str | None = None
+    by_iteration: list[Annotated[str, pydantic.Field(min_length=1)]] = []
+    reference: bool = True
+
+    @pydantic.field_validator("metric")
+    @classmethod
+    def _is_metric(cls, metric: str | None) -> str | None:
+        if metric is not None and metric not in METRICS:
+            raise ValueError(f"{metric!r} is not known (allowed: {', '.join(METRICS)})")
+        return metric
+
+    @pydantic.field_validator("by_iteration")
+    @classmethod
+    def _differ(cls, values: list[str]) -> list[str]:
+        if again := [value for place, value in enumerate(values) if value in values[:place]]:
+            raise ValueError(f"{again[0]!r} stands twice, but the values must differ")
+        return values
 
 
 def _which_data(value: Any) -> str:
@@ -82,9 +105,6 @@ Data = Annotated[
 
 SWEPT = ("data", "partition", "strategy", "baseline")
 """What a sweep may change; anything else is the same for all runs of an experiment."""
-
-LONGEST_ID = 150
-"""Bytes of a run's id, which names a folder."""
 
 
 class Experiment(pydantic.BaseModel):
@@ -109,7 +129,12 @@ class Experiment(pydantic.BaseModel):
     sweep : dict of str to list
         By dotted path (``partition.clients``, ``strategy.NAME.n_components``, ``strategy.*.rounds``), the values to
         run through; several sweeps are combined.
+    case : list of dict
+        Values that go together, by dotted path: a data set and what suits it, say. Each is combined with the sweeps;
+        tables and figures name a case by its first value.
     report : ReportOptions
+    claim : list of Check
+        Sentences of a paper to hold the runs against.
     """
 
     model_config = STRICT
@@ -125,30 +150,41 @@ class Experiment(pydantic.BaseModel):
     strategy: list[Method] = []
     baseline: list[Method] = []
     sweep: dict[str, Annotated[list[Any], pydantic.Field(min_length=1)]] = {}
+    case: list[Annotated[dict[str, Any], pydantic.Field(min_length=1)]] = []
     report: ReportOptions = ReportOptions()
+    claim: list[AnyCheck] = []
 
-    @pydantic.field_validator("strategy", "baseline", mode="before")
+    @pydantic.field_validator("strategy", "baseline", "case", "claim", mode="before")
     @classmethod
     def _is_list(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
         if isinstance(value, Mapping):
             raise ValueError(f"its table must be written with double brackets, [[{info.field_name}]]")
         return value
 
-    @pydantic.field_validator("sweep", mode="before")
+    @pydantic.field_validator("sweep", "case", mode="before")
     @classmethod
     def _is_flat(cls, value: Any) -> Any:
-        for key, values in value.items() if isinstance(value, Mapping) else ():
+        tables = value if isinstance(value, list) else [value]
+        for key, values in (item for table in tables if isinstance(table, Mapping) for item in table.items()):
             if key.partition(".")[0] not in SWEPT:
                 raise ValueError(f"{key!r} cannot be swept, only what is inside {', '.join(SWEPT)}")
             if isinstance(values, Mapping):
                 raise ValueError(f'a dotted path must stand in quotes, such as "partition.clients" (found {key} = ...)')
         return value
 
+    @pydantic.field_validator("case")
+    @classmethod
+    def _is_alike(cls, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for number, case in enumerate(cases):
+            if list(case) != list(cases[0]):
+                raise ValueError(f"case.{number} has {_listed(case)}, but all must have the keys {_listed(cases[0])}")
+        return cases
+
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Experiment":
         if self.engine not in ENGINES:
             raise ValueError(f"engine = {self.engine!r}, but must be one of {', '.join(ENGINES)}")
-        for what, values in (("seeds", self.seeds), *((f"sweep.{key}", values) for key, values in self.sweep.items())):
+        for what, values in (("seeds", self.seeds), *self._lists()):
             if again := [value for place, value in enumerate(values) if value in values[:place]]:
                 raise ValueError(f"{what}: {again[0]!r} stands twice, but the values must differ")
         methods = [*self.strategy, *self.baseline]
@@ -171,7 +207,30 @@ class Experiment(pydantic.BaseModel):
                 raise ValueError("partition has no meaning with data.shards, whose files are the clients' parts")
         elif self.clients is None:
             raise ValueError("partition.clients is required (or sizes, or columns)")
+        self._check_claims(names)
         return self
+
+    def _lists(self) -> list[tuple[str, list[Any]]]:
+        """Return what is run through, by how errors call it; a case's first value stands for it."""
+        if self.case and (both := [key for key in self.case[0] if key in self.sweep]):
+            raise ValueError(f"sweep.{both[0]}: the cases say it already; it can be in one of the two only")
+        return [
+            (f"case: {key}" if key not in self.sweep else f"sweep.{key}", list_) for key, list_ in self.swept.items()
+        ]
+
+    def _check_claims(self, names: list[str]) -> None:
+        """Refuse claims about methods or settings that no run will have."""
+        for number, claim in enumerate(self.claim):
+            for name in claim.methods:
+                if name not in names:
+                    raise ValueError(f"claim.{number}: there is no method named {name!r}, only {_listed(names)}")
+            for key, value in (item for where in claim.conditions for item in where.items()):
+                if key not in self.swept:
+                    raise ValueError(
+                        f"claim.{number}: {key!r} is not swept (swept: {_listed(self.swept) or 'nothing'})"
+                    )
+                if value not in (values := self.swept[key]):
+                    raise ValueError(f"claim.{number}: {key} = {value!r}, but must be one of {_listed(values)}")
 
     @property
     def clients(self) -> int | None:
@@ -180,6 +239,27 @@ class Experiment(pydantic.BaseModel):
             return len(self.data.shards)
         lists = (self.partition.sizes, self.partition.columns)
         return self.partition.clients or next((len(given) for given in lists if given is not None), None)
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """Every combination of cases, by their first values, and swept values; one without any if nothing is swept."""
+        return [dict(zip(self.swept, values, strict=True)) for values in itertools.product(*self.swept.values())]
+
+    @property
+    def swept(self) -> dict[str, list[Any]]:
+        """What tells the settings apart: the first value of each case, and the sweeps."""
+        first = next(iter(self.case[0]), "") if self.case else ""
+        return ({first: [case[first] for case in self.case]} if self.case else {}) | self.sweep
+
+    def changes(self, setting: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all that one of the `settings` changes, by dotted path."""
+        chosen = [case for case in self.case if setting[next(iter(case))] == next(iter(case.values()))]
+        return (chosen[0] if chosen else {}) | dict(setting)
+
+    @property
+    def due(self) -> list[tuple[dict[str, Any], int]]:
+        """Every setting and seed: each method has a run of it once the experiment is finished."""
+        return [(setting, seed) for setting in self.settings for seed in self.seeds]
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], source: str) -> "Experiment":
@@ -194,24 +274,6 @@ class Experiment(pydantic.BaseModel):
             }
             told = explain(error, list(cls.model_fields), given=table, inner=inner)
             raise InputError(f"{source}: {told}") from None
-
-
-@dataclass(frozen=True)
-class Point:
-    """One combination of the swept values, and the experiment it makes."""
-
-    values: dict[str, Any]
-    experiment: Experiment
-
-    @property
-    def where(self) -> str:
-        """Say for errors which point it is."""
-        return "".join(f": sweep {key} = {value!r}" for key, value in self.values.items())
-
-    @property
-    def suffix(self) -> str:
-        """Part of a run's id."""
-        return "".join(f"__{_slug(key)}={_slug(str(value))}" for key, value in self.values.items())
 
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, Any], str]:
@@ -242,30 +304,21 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, An
     return table, text
 
 
-def points(table: Mapping[str, Any], source: str) -> Iterator[Point]:
-    """Yield the experiment at every combination of swept values; one without any if nothing is swept."""
-    base = Experiment.from_table(table, source)
-    for values in itertools.product(*base.sweep.values()):
-        point = dict(zip(base.sweep, values, strict=True))
-        swept = copy.deepcopy(dict(table))
-        for key, value in point.items():
-            swept = with_value(swept, key, value, f"{source}: sweep")
-        yield Point(point, Experiment.from_table(swept, f"{source}: sweep" if point else source))
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^\w.+=,]+", "-", text).strip("-")
-
-
-def run_id(method: Method, point: Point, seed: int) -> str:
-    """Return the id of one run: readable, and fit for a folder's name."""
-    whole = f"{_slug(method.name)}{point.suffix}__seed={seed}"
-    if len(whole.encode()) <= LONGEST_ID:
-        return whole
-    kept = whole.encode()[: LONGEST_ID - 13].decode(errors="ignore")
-    return f"{kept}...{hashlib.sha256(whole.encode()).hexdigest()[:10]}"
-
-
 def as_json(table: Mapping[str, Any]) -> str:
-    """Return the canonical text of a configuration, by which a stopped experiment recognises its own folder."""
+    """Return the canonical text of a configuration."""
     return json.dumps(table, indent=1, sort_keys=True, default=str) + "\n"
+
+
+def of_runs(table: Mapping[str, Any]) -> str:
+    """Return the canonical text of what decides the runs: an experiment recognises its own folder by it.
+
+    Title, claims and how the report looks may change; whether runs are compared with the central answer may not.
+    """
+    report = table.get("report")
+    compared = report.get("reference", True) if isinstance(report, Mapping) else True
+    kept = {key: value for key, value in table.items() if key not in ("title", "claim", "report")}
+    return as_json({**kept, "report": {"reference": compared}})
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(map(repr, values))

@@ -4,7 +4,6 @@ import base64
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from experiments.axes import titled
+from experiments.claims import Claim
+from experiments.config import ReportOptions
 from experiments.plots import draw
-from experiments.rows import Run, Spread, Summary, leading_metric, summarise
+from experiments.rows import HIGHER_IS_BETTER, Run, Spread, Summary, by_iteration, leading_metric, summarise
 from fedkernel.errors import InputError
 
 __all__ = ["Claim", "Spread", "Summary", "console_table", "summarise", "write_report"]
@@ -23,36 +25,29 @@ NOTHING = "–"  # the figure does not apply
 TRAFFIC = ("floats up", "floats down", "bytes up", "bytes down", "rounds", "seconds", "seeds")
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of a paper that this experiment checked, whether it held, and the numbers that say so."""
-
-    text: str
-    passed: bool
-    numbers: str
-
-
-def console_table(summaries: Sequence[Summary]) -> Table:
+def console_table(summaries: Sequence[Summary], metric: str | None = None) -> Table:
     """Lay out the summaries for a terminal of about 100 columns.
 
     Parameters
     ----------
     summaries : sequence of Summary
         As `summarise` returns them.
+    metric : str, optional
+        What to show, as `leading_metric` takes it.
 
     Returns
     -------
     rich.table.Table
-        A row per summary: method, swept parameters, error (or the first metric), floats up and down, rounds, seconds.
+        A row per summary: method, swept parameters, the metric, floats up and down, rounds, seconds.
     """
-    metric, swept = leading_metric(summaries), _swept(summaries)
+    metric, swept = leading_metric(summaries, metric), _swept(summaries)
     caption = f"mean{' ± standard deviation' if _repeated(summaries) else ''} over {_seeds(summaries)}"
     table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left", pad_edge=False, collapse_padding=True)
     table.add_column("Method", overflow="fold", min_width=12)
     short = [name.rsplit(".", 1)[-1] for name in swept]
     for name, last in zip(swept, short, strict=True):
         table.add_column(Text(last if short.count(last) == 1 else name), justify="right")
-    headings = [_title(metric).replace(" central", "\ncentral" if swept else " central")] if metric else []
+    headings = [titled(metric).replace(" central", "\ncentral" if swept else " central")] if metric else []
     for heading in [*headings, "floats up", "floats down", "rounds", "seconds"]:
         table.add_column(Text(heading), justify="right", no_wrap=True)
     for s in summaries:
@@ -71,7 +66,7 @@ def write_report(
     *,
     claims: Sequence[Claim] = (),
     environment: Mapping[str, str] | None = None,
-    plots: bool = True,
+    options: ReportOptions | None = None,
 ) -> Path:
     """Draw the figures into `out/plots` and write `out/report.html`, which embeds them.
 
@@ -86,8 +81,8 @@ def write_report(
     claims : sequence of Claim, optional
     environment : mapping of str to str, optional
         Versions and machine, shown at the end.
-    plots : bool
-        Whether there are figures.
+    options : ReportOptions, optional
+        Whether there are figures, and of what.
 
     Returns
     -------
@@ -102,7 +97,11 @@ def write_report(
     if not runs:
         raise InputError(f"{out}: no finished runs to report")
     summaries = summarise(runs)
-    swept = _swept(summaries)
+    swept, options = _swept(summaries), options or ReportOptions()
+    figures = (
+        draw(runs, out / "plots", metric=options.metric, by_iteration=options.by_iteration) if options.plots else []
+    )
+    untold = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     metrics = list(dict.fromkeys(name for s in summaries for name, spread in s.metrics.items() if spread))
     page = _template().render(
         title=title,
@@ -112,12 +111,13 @@ def write_report(
         engines=", ".join(dict.fromkeys(run.engine for run in runs if run.kind == "strategy")) or "none",
         seeds=_seeds(summaries),
         spread=_repeated(summaries),
-        columns=[*swept, *(_title(name) for name in metrics), *TRAFFIC],
+        columns=[*swept, *(titled(name) for name in metrics), *TRAFFIC],
         rows=[
             (s.name, s.kind, [*_settings(s, swept), *(_metric(s, name) for name in metrics), *_traffic(s)])
             for s in summaries
         ],
-        figures=[(figure, _embedded(figure.svg)) for figure in (draw(runs, out / "plots") if plots else ())],
+        figures=[(figure, _embedded(figure.svg)) for figure in figures],
+        untold=untold if options.plots else [],
         swept=swept,
         phases=[(s.name, _settings(s, swept), _phases(s)) for s in summaries if s.phases],
         claims=claims,
@@ -158,10 +158,6 @@ def _embedded(svg: Path) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()
 
 
-def _title(metric: str) -> str:
-    return "error against central" if metric == "error" else metric
-
-
 def _swept(summaries: Iterable[Summary]) -> list[str]:
     return list(dict.fromkeys(name for s in summaries for name in s.point))
 
@@ -197,8 +193,9 @@ def _metric(s: Summary, name: str) -> str:
         return "0 (reference)" if reference else "0"
     if not math.isfinite(spread.mean):
         return "not finite"
-    text = f"{spread.mean:.2e}"
-    return text if spread.std is None else f"{text} ± {spread.std:.1e}"
+    whole, part = (".4f", ".4f") if name in HIGHER_IS_BETTER else (".2e", ".1e")
+    text = f"{spread.mean:{whole}}"
+    return text if spread.std is None else f"{text} ± {spread.std:{part}}"
 
 
 def _with_spread(spread: Spread, write: Callable[[float], str]) -> str:

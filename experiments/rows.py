@@ -6,7 +6,7 @@ Rows are written so that an interruption costs at most the line being written.
 import json
 import os
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,11 +21,15 @@ Seconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 # A figure that does not apply is null; one that was computed and is not finite stays visible as "NaN" or "Infinity".
 ROW = pydantic.ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
+HIGHER_IS_BETTER = ("nmi", "nmi_central", "ari", "explained_variance_ratio")
+"""The metrics that are 1 at best; of any other less is better, or it is neither good nor bad."""
+
 
 class Round(pydantic.BaseModel):
     """One communication round of a run.
 
-    `clients` is how many answered; `floats_*` and `bytes_*` are sums over them, up is towards the coordinator.
+    `clients` is how many answered; `floats_*` and `bytes_*` are sums over them, up is towards the coordinator. An
+    iterative method's rounds tell the outer iteration that they belong to as the value `t`.
     """
 
     model_config = ROW
@@ -214,10 +218,36 @@ def point_key(point: dict[str, Any]) -> str:
     return json.dumps(point, sort_keys=True, default=str)
 
 
-def leading_metric(summaries: Iterable[Summary]) -> str | None:
-    """Name the metric that tables and figures show: `error` where any run has one, else the first that applies."""
+def setting(point: Mapping[str, Any]) -> str:
+    """Write the values of swept parameters for a reader."""
+    return ", ".join(f"{name} = {value}" for name, value in point.items())
+
+
+def leading_metric(summaries: Iterable[Summary], wanted: str | None = None) -> str | None:
+    """Name the metric that tables and figures show: the one wanted, else `error`, else the first that any run has."""
     names = [name for summary in summaries for name, spread in summary.metrics.items() if spread]
-    return "error" if "error" in names else next(iter(names), None)
+    return next((name for name in (wanted, "error") if name in names), next(iter(names), None))
+
+
+def is_error(metric: str) -> bool:
+    """Tell a metric that is 0 at best and may be small by orders of magnitude."""
+    return metric == "error" or metric.endswith("_error")
+
+
+def by_iteration(run: Run, value: str) -> dict[int, float]:
+    """Give a value of a run's rounds by the outer iteration t that they belong to.
+
+    Of the rounds of an iteration the last that has the value gives it; `floats_up` is the sum over the rounds.
+    """
+    found: dict[int, float] = {}
+    for row in run.history:
+        if (t := row.values.get("t")) is None:
+            continue
+        if value == "floats_up":
+            found[int(t)] = found.get(int(t), 0.0) + row.floats_up
+        elif (it := row.values.get(value)) is not None:
+            found[int(t)] = it
+    return dict(sorted(found.items()))
 
 
 def _summary(runs: list[Run]) -> Summary:

@@ -1,147 +1,32 @@
-"""Carries an experiment out: plans its runs, leaves out those that are done, measures and records each."""
+"""Carries an experiment out: leaves out the runs that are done, measures and records each, writes the report."""
 
 import json
 import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.baselines import METHODS, Baseline
-from experiments.config import Experiment, Method, Point, Shards, as_json, points, run_id
+from experiments.claims import check_claims
+from experiments.config import Experiment, as_json
 from experiments.folder import open_folder
+from experiments.plan import Planned, plan
 from experiments.report import write_report
 from experiments.rows import Run, append_run, in_order, read_runs
-from fedkernel.arrays import FloatArray
-from fedkernel.cohort import Member
-from fedkernel.data import check_matrix
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.job import Job, RunSpec
-from fedkernel.models import KernelPCA
+from fedkernel.job import Job
+from fedkernel.metrics import compare_classes
+from fedkernel.models import Model
 from fedkernel.result import Result
-from fedkernel.site import read_shard, simulated_shards
 from fedkernel.strategy import KernelStrategy
-from fedkernel.subspaces import sin_theta_error
-from fedkernel.widths import with_width
-from strategies import REGISTRY
 
 Progress = Callable[[str, int, int], None]
 """Told the name of the run that has just finished, how many are done, and how many there are."""
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One run to carry out, everything about it settled and checked."""
-
-    id: str
-    kind: str
-    method: Method
-    parameters: dict[str, Any]
-    point: Point
-    seed: int
-
-    @property
-    def shards(self) -> list[FloatArray]:
-        """The clients' tables: loaded when they are needed, since those of a large sweep do not fit side by side."""
-        return _shards(self.point.experiment, self.seed)
-
-    def strategy(self) -> KernelStrategy[KernelPCA]:
-        """Build the strategy; a baseline has the one whose central counterpart it is."""
-        if self.kind == "baseline":
-            return self.baseline().strategy
-        return REGISTRY[self.method.method](**self.parameters)
-
-    def baseline(self) -> Baseline:
-        """Build the baseline."""
-        return Baseline(self.method.method, self.parameters)
-
-    def spec(self) -> RunSpec:
-        """Return what the coordinator is told."""
-        experiment = self.point.experiment
-        common = {"id": self.id, "strategy": self.method.method, "parameters": self.parameters, "seed": self.seed}
-        if isinstance(experiment.data, Shards):
-            files = [str(Path(file).resolve()) for file in experiment.data.shards]
-            return RunSpec(**common, shards=files, clients=experiment.clients)
-        return RunSpec(**common, data=experiment.data, partition=experiment.partition, clients=experiment.clients)
-
-
-def plan(table: Mapping[str, Any], source: str) -> list[Planned]:
-    """Return all runs of an experiment, checked as far as can be without running them.
-
-    Raises
-    ------
-    InputError
-        For anything wrong with the configuration or the data; nothing has been written then.
-    """
-    planned: list[Planned] = []
-    for point in points(table, source):
-        for seed in point.experiment.seeds:
-            try:
-                shards = _shards(point.experiment, seed)
-            except InputError as error:
-                raise InputError(f"{source}{point.where}: {error}") from None
-            for kind in ("strategy", "baseline"):
-                for method in getattr(point.experiment, kind):
-                    where = f"{source}{point.where}: {kind} {method.name!r}"
-                    try:
-                        _check_partition(kind, method, point.experiment)
-                        parameters = _resolved(method.parameters, shards, _class_of(kind, method).partition)
-                        run = Planned(run_id(method, point, seed), kind, method, parameters, point, seed)
-                        _check(run)
-                    except InputError as error:
-                        raise InputError(f"{where}: {error}") from None
-                    planned.append(run)
-    first: dict[str, Planned] = {}
-    for run in planned:
-        if (other := first.setdefault(run.id, run)) is not run:
-            raise InputError(
-                f"{source}: {other.method.name!r} and {run.method.name!r} would both have runs with the id {run.id!r}; "
-                "choose names and swept values that differ in letters or digits"
-            )
-    return planned
-
-
-def _class_of(kind: str, method: Method) -> type[KernelStrategy[KernelPCA]]:
-    return REGISTRY[method.method] if kind == "strategy" else METHODS[method.method.split(" ")[1]]
-
-
-def _check_partition(kind: str, method: Method, experiment: Experiment) -> None:
-    """Refuse data divided the other way: with as many rows everywhere no client could notice."""
-    needed = _class_of(kind, method).partition
-    if not isinstance(experiment.data, Shards) and experiment.partition.kind != needed:
-        raise InputError(f"partition.kind = {experiment.partition.kind!r}, but {method.method} needs {needed!r}")
-
-
-def _shards(experiment: Experiment, seed: int) -> list[FloatArray]:
-    if isinstance(experiment.data, Shards):
-        return [check_matrix(read_shard(file)[0], file) for file in experiment.data.shards]
-    return simulated_shards(experiment.data, experiment.partition, experiment.clients or 1, seed)
-
-
-def _resolved(parameters: dict[str, Any], shards: Sequence[FloatArray], partition: str) -> dict[str, Any]:
-    """Replace a kernel's ``width = "rule"`` by the number that the rule gives on the pooled data."""
-    kernel = parameters.get("kernel")
-    if not isinstance(kernel, dict) or "width" not in kernel:
-        return parameters
-    axis, shared = (1, "rows") if partition == "vertical" else (0, "columns")
-    sizes = [shard.shape[1 - axis] for shard in shards]
-    if len(set(sizes)) > 1:
-        raise InputError(
-            f"the clients have {', '.join(map(str, sizes))} {shared}: "
-            f"with a {partition} partition all must have the same {shared}"
-        )
-    return parameters | {"kernel": with_width(kernel, np.concatenate(shards, axis=axis))}
-
-
-def _check(run: Planned) -> None:
-    members = [Member(number, number, len(shard), shard.shape[1], 0) for number, shard in enumerate(run.shards)]
-    run.strategy().check_cohort(members)
 
 
 def run_experiment(
@@ -178,8 +63,9 @@ def run_experiment(
         if progress is not None:
             progress(row.id, count, len(planned))
     rows = in_order(read_runs(out / "runs.jsonl"))
-    title, plots = experiment.title or experiment.name, experiment.report.plots
-    write_report(out, title, text, rows, environment=environment(), plots=plots)
+    claims = check_claims(experiment.claim, rows, experiment.due)
+    title, options = experiment.title or experiment.name, experiment.report
+    write_report(out, title, text, rows, claims=claims, environment=environment(), options=options)
     return rows
 
 
@@ -211,12 +97,14 @@ class References:
     """Exact answers by data and method, computed once for all runs that are compared with them."""
 
     def __init__(self) -> None:
-        self._known: dict[str, KernelPCA] = {}
+        self._known: dict[str, Model] = {}
 
-    def of(self, strategy: KernelStrategy[KernelPCA], run: Planned) -> KernelPCA:
-        """Return what the strategy's method finds with all data in one place."""
+    def of(self, strategy: KernelStrategy[Any], run: Planned) -> Model | None:
+        """Return what the strategy's method finds with all data in one place; None where that is not asked for."""
         experiment = run.point.experiment
-        asked = [getattr(strategy, name, None) for name in ("n_components", "kernel", "center")]
+        if not experiment.report.reference:
+            return None
+        asked = [getattr(strategy, name, None) for name in ("n_components", "kernel", "center", "n_clusters")]
         key = repr((experiment.data, experiment.partition, run.seed, type(strategy).central.__qualname__, asked))
         if key not in self._known:
             self._known[key] = strategy.central(run.shards)
@@ -226,38 +114,53 @@ class References:
 def _strategy_row(run: Planned, experiment: Experiment, references: References, out: Path) -> Run:
     strategy = run.strategy()
     result = Result.load(out / "results" / run.id)
-    reference = references.of(strategy, run)
-    metrics = result.metrics | strategy.compare(result.model, reference, run.shards)
+    metrics, history = result.metrics, [dict(row) for row in result.history]
+    reference, shards = references.of(strategy, run), run.shards
+    if reference is not None:
+        metrics |= strategy.compare(result.model, reference, shards)
+        _add_errors(history, strategy.errors_by_step(result.model, reference, shards))
+    labels = [outputs["labels"] for outputs in result.outputs.values() if "labels" in outputs]
+    if labels and run.classes is not None:
+        metrics |= compare_classes(np.concatenate(labels), np.concatenate(run.classes))
     phases: dict[str, float] = {}
     for row in result.history:
         phases[row["phase"]] = phases.get(row["phase"], 0.0) + row["seconds"]
     return Run(
         **_common(run, experiment),
-        metrics=dict(metrics),
+        metrics=dict(metrics | _per_iteration(history)),
         **result.ledger.totals(),
         seconds=result.seconds,
         phases=phases,
-        history=_history(result, reference),
+        history=history,
         model=f"results/{run.id}/model.npz",
     )
 
 
-def _history(result: Result[KernelPCA], reference: KernelPCA) -> list[Any]:
-    """Return the rows of the rounds, with the error of each round's estimate where the method keeps them."""
-    history = [dict(row) for row in result.history]
-    if result.model.iterates_ is not None:
-        rounds = [row for row in history if row["round"] > 0]
-        for row, estimate in zip(rounds, result.model.iterates_, strict=False):
-            error = sin_theta_error(reference.eigenvectors_, estimate)
-            row["values"] = {**row.get("values", {}), "error": error}
-    return history
+def _add_errors(history: list[dict[str, Any]], errors: Mapping[str, Sequence[float]]) -> None:
+    """Write the errors of the estimates into the last row of each iteration t, or of each round where there is no t."""
+    rows = {row["values"]["t"]: row for row in history if "t" in row.get("values", {})}
+    steps = list(rows.values()) or [row for row in history if row["round"] > 0]
+    for name, values in errors.items():
+        for row, value in zip(steps, values, strict=False):
+            row["values"] = {**row.get("values", {}), name: value}
+
+
+def _per_iteration(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the means over outer iterations, where the method has such, of floats and of Lanczos iterations."""
+    rows = [row for row in history if "t" in row.get("values", {})]
+    if not rows:
+        return {}
+    iterations = len({row["values"]["t"] for row in rows})
+    means = {"floats_up_per_iteration": sum(row["floats_up"] for row in rows) / iterations}
+    steps = {(row["values"]["t"], row["values"]["lanczos_step"]) for row in rows if "lanczos_step" in row["values"]}
+    return means | ({"lanczos_iterations": len(steps) / iterations} if steps else {})
 
 
 def _baseline_row(run: Planned, experiment: Experiment, references: References, out: Path) -> Run:
     baseline = run.baseline()
     reference = references.of(baseline.strategy, run)
     began = time.perf_counter()
-    model, metrics = baseline.run(run.shards, reference)
+    model, metrics = baseline.run(run.shards, reference, run.classes, run.seed)
     seconds = time.perf_counter() - began
     path = f"results/{run.id}/model.npz"
     model.save(out / path)

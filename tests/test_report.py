@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from experiments.axes import value_scale
+from experiments.config import ReportOptions
 from experiments.plots import draw
 from experiments.report import Claim, console_table, summarise, write_report
-from experiments.rows import Run, append_run, read_runs
+from experiments.rows import HIGHER_IS_BETTER, Run, Spread, append_run, is_error, read_runs
 from fedkernel.errors import InputError
+from fedkernel.metrics import METRICS
 
 
-def a_round(number: int, error: float | None) -> dict[str, Any]:
+def a_round(number: int, error: float | None, **values: float) -> dict[str, Any]:
     traffic = {"floats_up": 10, "floats_down": 2, "bytes_up": 80, "bytes_down": 16}
-    return {"round": number, "phase": "Power", "seconds": 0.01, "clients": 5, **traffic, "values": {"error": error}}
+    told = {"error": error, **values}
+    return {"round": number, "phase": "Power", "seconds": 0.01, "clients": 5, **traffic, "values": told}
 
 
 def a_run(name: str = "DKPCA-5", seed: int = 0, error: float | None = 1e-3, **changed: Any) -> Run:
@@ -58,9 +62,9 @@ def an_experiment(sweep: bool = False) -> list[Run]:
     return runs
 
 
-def printed(runs: list[Run], width: int = 100) -> list[str]:
+def printed(runs: list[Run], width: int = 100, metric: str | None = None) -> list[str]:
     console = Console(width=width, file=io.StringIO(), record=True)
-    console.print(console_table(summarise(runs)))
+    console.print(console_table(summarise(runs), metric))
     return console.export_text().splitlines()
 
 
@@ -185,6 +189,28 @@ def test_without_an_error_the_first_metric_that_applies_is_shown() -> None:
     assert "nmi" in "\n".join(printed([a_run(metrics={"error": None, "nmi": 0.9})]))
 
 
+@pytest.mark.parametrize(
+    ("wanted", "heading", "cell"),
+    [
+        ("nmi", "nmi", "0.6000 ± 0.2828"),  # of 0.4 and 0.8
+        ("recover_error", "recover_error", "2.00e-03 ± 0.0e+00"),
+        ("ari", "error against central", "1.00e-03 ± 0.0e+00"),  # no run has it
+        (None, "error against central", "1.00e-03 ± 0.0e+00"),
+    ],
+)
+def test_the_table_leads_with_the_metric_wanted_if_any_run_has_it(wanted: str | None, heading: str, cell: str) -> None:
+    metrics = {"error": 1e-3, "ari": None, "recover_error": 2e-3}
+    runs = [a_run(seed=seed, metrics={**metrics, "nmi": nmi}) for seed, nmi in enumerate((0.4, 0.8))]
+    text = "\n".join(printed(runs, metric=wanted))
+    assert heading in text
+    assert cell in text
+
+
+def test_metrics_of_which_more_is_better_are_known() -> None:
+    assert set(HIGHER_IS_BETTER) <= set(METRICS)
+    assert [metric for metric in METRICS if is_error(metric)] == ["error", "worst_error", "recover_error"]
+
+
 # figures
 
 
@@ -224,6 +250,25 @@ def test_names_are_never_read_as_mathematics_or_hidden(tmp_path: Path) -> None:
     assert len(draw(runs, tmp_path)) == 4
 
 
+def test_the_metric_wanted_is_the_one_drawn_and_the_captions_say_which_way_is_better(tmp_path: Path) -> None:
+    runs = [a_run(name, error=1.0, metrics={"error": 1.0, "recover_error": 0.1, "nmi": 0.5}) for name in ("a", "b")]
+    for wanted, drawn, order, side in (
+        ("nmi", "nmi", "highest first", "Upper left is better: less sent, higher nmi."),
+        ("recover_error", "recover_error", "lowest first", "Lower left is better: less sent, smaller error."),
+        ("ari", "error", "lowest first", "Lower left is better: less sent, smaller error."),
+    ):
+        by_method, by_floats = draw(runs, tmp_path, metric=wanted)[:2]
+        assert (by_method.name, by_floats.name) == (f"{drawn}_by_method", f"{drawn}_by_floats_up")
+        assert order in by_method.caption
+        assert side in by_floats.caption
+
+
+@pytest.mark.parametrize(("metric", "log"), [("error", True), ("recover_error", True), ("nmi", False)])
+def test_errors_have_a_logarithmic_axis_and_other_metrics_only_where_they_span_decades(metric: str, log: bool) -> None:
+    assert value_scale([Spread.of([0.4]), Spread.of([0.8])], metric).log is log
+    assert value_scale([Spread.of([0.004]), Spread.of([0.8])], metric).log is True
+
+
 # the page
 
 
@@ -249,6 +294,25 @@ def test_whatever_is_named_is_escaped(tmp_path: Path) -> None:
     page = path.read_text(encoding="utf-8")
     assert "<b>" not in page
     assert "&lt;b&gt;&amp;&#34;&#39;" in page
+
+
+def test_a_claim_that_was_not_checked_neither_holds_nor_fails(tmp_path: Path) -> None:
+    claims = [Claim("it is fast", None, "2 of 3 runs are missing")]
+    page = write_report(tmp_path, "A title", "", [a_run()], claims=claims).read_text(encoding="utf-8")
+    assert re.search(r"it is fast</td><td[^>]*>not checked</td>\s*<td[^>]*>2 of 3 runs are missing", page)
+    assert "✓" not in page
+    assert "✗" not in page
+
+
+def test_the_options_decide_what_is_drawn_and_what_could_not_be_is_said(tmp_path: Path) -> None:
+    runs = [a_run(metrics={"error": 0.1, "nmi": 0.5}, history=[a_round(1, None, t=1, rank=3)])]
+    options = ReportOptions(metric="nmi", by_iteration=["rank", "rnak"])
+    page = write_report(tmp_path, "A title", "", runs, options=options).read_text(encoding="utf-8")
+    drawn = re.findall(r'<figure id="(\w+)">', page)
+    assert drawn == ["nmi_by_method", "nmi_by_floats_up", "seconds_by_phase", "rank_by_iteration"]
+    assert "No figure by iteration of rnak:" in page
+    bare = ReportOptions(plots=False, by_iteration=["rnak"])
+    assert "by iteration" not in write_report(tmp_path, "", "", runs, options=bare).read_text(encoding="utf-8")
 
 
 def test_nothing_to_report_is_an_error(tmp_path: Path) -> None:

@@ -256,6 +256,84 @@ def test_another_configuration_is_refused_and_changes_nothing(tmp_path: Path) ->
     assert snapshot(folder) == before
 
 
+CLAIM = 'claim=[{text="It is exact.", check="value", metric="error", of="central", at_most=0}]'
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["title=Another title"],
+        [CLAIM],
+        ["report.metric=distance"],
+        ["report={}", "report.plots=false", "report.reference=true"],
+        ["title=Another title", CLAIM, 'report={plots = false, by_iteration = ["error"]}'],
+    ],
+    ids=lambda changes: " ".join(change.partition("=")[0] for change in changes),
+)
+def test_what_changes_no_run_keeps_the_runs(tmp_path: Path, started: list[str], changes: list[str]) -> None:
+    folder = tmp_path / "out"
+    first = carry_out(folder, "seeds=[0]")
+    before = snapshot(folder)
+    assert carry_out(folder, "seeds=[0]", *changes) == first
+    assert started == IDS[:2]
+    after = snapshot(folder)
+    assert {name for name in before if after[name] != before[name]} == {"config.json", "config.toml", "report.html"}
+    kept = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert kept == read_config(tmp_path / "tiny.toml", ["seeds=[0]", *changes])[0]
+    assert all(change in (folder / "config.toml").read_text(encoding="utf-8") for change in changes)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert ("<h1>Another title</h1>" in page) == ("title=Another title" in changes)
+    assert ("It is exact." in page.partition("<h2>Claims")[2]) == (CLAIM in changes)
+    assert carry_out(folder, "seeds=[0]") == first  # and back again
+    assert started == IDS[:2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "seeds=[0, 1]",
+        "report.reference=false",
+        "threads=2",
+        "deadline=60",
+        "name=other",
+        "strategy.DKPCA.local_components=2",
+        "data.scale=center",
+        "sweep.partition.clients=[2]",
+        'baseline=[{name="central", method="central KPCA", n_components=2}]',
+    ],
+)
+def test_what_may_change_a_run_is_refused(tmp_path: Path, change: str) -> None:
+    folder = tmp_path / "out"
+    carry_out(folder, "seeds=[0]", "strategy.*.n_components=1")
+    before = snapshot(folder)
+    with pytest.raises(InputError, match="holds an experiment with another configuration"):
+        carry_out(folder, "seeds=[0]", "strategy.*.n_components=1", CLAIM, change)
+    assert snapshot(folder) == before
+
+
+def test_an_unfinished_experiment_goes_on_under_its_new_claims(tmp_path: Path, started: list[str]) -> None:
+    folder = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(folder, progress=interrupt_after(3))
+    rows = carry_out(folder, CLAIM)
+    assert [row.id for row in rows] == IDS
+    assert sorted(started) == sorted(one for one in IDS if one.startswith(("DKPCA", "VFedPCA")))
+    assert "It is exact." in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_figures_of_the_report_before_go_and_other_files_stay(tmp_path: Path) -> None:
+    folder, one = tmp_path / "out", ("seeds=[0]", "strategy=[]")
+    carry_out(folder, *one, "report={metric = 'distance'}")
+    assert (folder / "plots" / "distance_by_method.png").exists()
+    (folder / "plots" / "notes.txt").write_text("mine", encoding="utf-8")
+    carry_out(folder, *one, "report={metric = 'error'}")
+    names = {path.stem for path in (folder / "plots").iterdir()}
+    assert {"notes", "error_by_method"} <= names
+    assert not any(name.startswith("distance") for name in names)
+    carry_out(folder, *one, "report={plots = false}")
+    assert [path.name for path in (folder / "plots").iterdir()] == ["notes.txt"]
+
+
 def test_restart_throws_the_experiment_away_but_nobody_elses_files(tmp_path: Path, started: list[str]) -> None:
     folder = tmp_path / "out"
     carry_out(folder, "seeds=[0]")

@@ -1,0 +1,232 @@
+"""What a ``[[claim]]`` may check: figures of whole runs, and curves along them.
+
+Two methods are compared seed by seed, since they share the partition of a seed. What is checked at several settings of
+the sweep must hold at each of them; the numbers are those of the worst.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+import pydantic
+
+from experiments.claims import Check, Findings, Found
+from experiments.evidence import COUNTED, Evidence, Setting, Uncheckable, Where, best_of, measure, place
+from experiments.rows import Spread, point_key
+from fedkernel.metrics import METRICS
+
+
+def _metric(name: str) -> str:
+    if name not in (allowed := (*METRICS, *COUNTED)):
+        raise ValueError(f"{name!r} is not known (allowed: {', '.join(allowed)})")
+    return name
+
+
+Metric = Annotated[str, pydantic.AfterValidator(_metric)]
+"""A metric or one of `COUNTED`."""
+
+
+class Value(Check):
+    """A figure of a method's runs, mean over seeds.
+
+    Attributes
+    ----------
+    metric, of : str
+    best : bool
+        Only the setting counts where the metric is best on average.
+    """
+
+    check: Literal["value"]
+    metric: Metric
+    of: str
+    best: bool = False
+
+    @property
+    def methods(self) -> list[str]:
+        """The one method."""
+        return [self.of]
+
+    def find(self, evidence: Evidence) -> Findings:
+        """Return the figure at every setting."""
+        settings = evidence.of(self.of, self.where)
+        chosen = [best_of(settings, self.metric)] if self.best else settings
+        numbers = [_mean([measure(run, self.metric) for run in one.runs.values()], place(one.point)) for one in chosen]
+        return Findings(numbers, note=f"; best {place(chosen[0].point)}" if len(settings) > len(chosen) else "")
+
+
+class Comparison(Check):
+    """A figure of one method's runs divided by, or minus, that of another's with the same seed, mean over seeds.
+
+    Attributes
+    ----------
+    metric, of, to : str
+    where_of, where_to : dict
+        As `where`, for one side only. Settings are compared that have the values of all other parameters in common.
+    best : bool
+        On each side only the setting counts where its metric is best on average.
+    """
+
+    check: Literal["ratio", "difference"]
+    metric: Metric
+    of: str
+    to: str
+    where_of: Where = pydantic.Field(default_factory=dict)
+    where_to: Where = pydantic.Field(default_factory=dict)
+    best: bool = False
+
+    @property
+    def methods(self) -> list[str]:
+        """Both sides."""
+        return [self.of, self.to]
+
+    @property
+    def conditions(self) -> list[Where]:
+        """Those of both sides and of each."""
+        return [self.where, self.where_of, self.where_to]
+
+    def find(self, evidence: Evidence) -> Findings:
+        """Return the ratio or difference at every pair of settings."""
+        given = [self.where | self.where_of, self.where | self.where_to]
+        sides = [evidence.of(name, where) for name, where in zip(self.methods, given, strict=True)]
+        fixed, note = given[0].keys() | given[1].keys(), ""
+        if self.best:
+            chosen = [best_of(side, self.metric) for side in sides]
+            note = f"; best {' and '.join(place(one.point) for one in chosen)}" if max(map(len, sides)) > 1 else ""
+            pairs = [(chosen[0], chosen[1])]
+        else:
+            pairs = [(a, b) for a in sides[0] for b in sides[1] if _rest(a, fixed) == _rest(b, fixed)]
+        return Findings([self._compared(a, b) for a, b in pairs], note=note)
+
+    def _compared(self, a: Setting, b: Setting) -> Found:
+        found = []
+        for seed in (seed for seed in a.runs if seed in b.runs):
+            x, y = measure(a.runs[seed], self.metric), measure(b.runs[seed], self.metric)
+            found.append(x - y if self.check == "difference" else x / y if y else math.nan)
+        return _mean(found, place(a.point) if a.point == b.point else f"{place(a.point)} and {place(b.point)}")
+
+
+class Rate(Check):
+    """The least-squares slope of log(mean value over seeds) against log t: -1 where the value falls as 1 / t.
+
+    Attributes
+    ----------
+    value : str
+        Of the rounds, as `by_iteration` reads it. Iterations where its mean is 0 do not count.
+    of : list of str
+    from : int
+        The first t that counts.
+    """
+
+    check: Literal["rate"]
+    value: str
+    of: list[str] = pydantic.Field(min_length=1)
+    first: int = pydantic.Field(default=1, ge=1, alias="from")
+
+    @property
+    def methods(self) -> list[str]:
+        """All methods whose slope is within the limits."""
+        return self.of
+
+    def find(self, evidence: Evidence) -> Findings:
+        """Return the slope of every method at every setting."""
+        numbers, highest = [], 0.0
+        for name, one, curves in evidence.curves(self.of, self.where, self.value):
+            steps = sorted({t for curve in curves.values() for t in curve if t >= self.first})
+            means = [Spread.of([curve[t] for curve in curves.values() if t in curve]).mean for t in steps]
+            points = [(t, mean) for t, mean in zip(steps, means, strict=True) if not mean <= 0]
+            if len(points) < 2:
+                raise Uncheckable(f"{name!r} has fewer than two iterations with a {self.value} above 0")
+            highest = max(highest, *(t * mean for t, mean in points))
+            numbers.append(Found(_slope(points), place(one.point, name), len(one.runs)))
+        return Findings(numbers, "slope ", f"; t · {self.value} is at most {highest:.3g}")
+
+
+class Overlap(Check):
+    """How far apart two curves are: |a - b| / max(|a|, |b|) at every iteration that both have, for every seed.
+
+    Attributes
+    ----------
+    value : str
+        As for `Rate`.
+    of : list of two str
+    within : float
+        The limit.
+    """
+
+    check: Literal["overlap"]
+    value: str
+    of: list[str] = pydantic.Field(min_length=2, max_length=2)
+    at_most: float = pydantic.Field(alias="within", ge=0)
+
+    @property
+    def methods(self) -> list[str]:
+        """The two curves'."""
+        return self.of
+
+    def find(self, evidence: Evidence) -> Findings:
+        """Return the distance at every setting, seed and iteration."""
+        ours, theirs = (list(evidence.curves([name], self.where, self.value)) for name in self.of)
+        numbers = [
+            Found(_apart(x, other[seed][t]), place(one.point, t=t, seed=seed), len(one.runs))
+            for (_, one, curves), (_, _, other) in zip(ours, theirs, strict=True)
+            for seed, curve in curves.items()
+            for t, x in curve.items()
+            if t in other[seed]
+        ]
+        if not numbers:
+            raise Uncheckable(f"{self.of[0]!r} and {self.of[1]!r} have no iteration in common")
+        return Findings(numbers, "apart by ")
+
+
+class Bounded(Check):
+    """A value of the rounds at every iteration, for every seed.
+
+    Attributes
+    ----------
+    value : str
+        As for `Rate`.
+    of : list of str
+    """
+
+    check: Literal["bounded"]
+    value: str
+    of: list[str] = pydantic.Field(min_length=1)
+
+    @property
+    def methods(self) -> list[str]:
+        """All methods whose value is within the limits."""
+        return self.of
+
+    def find(self, evidence: Evidence) -> Findings:
+        """Return the value of every method at every setting, seed and iteration."""
+        return Findings(
+            [
+                Found(x, place(one.point, name, t=t, seed=seed), len(one.runs))
+                for name, one, curves in evidence.curves(self.of, self.where, self.value)
+                for seed, curve in curves.items()
+                for t, x in curve.items()
+            ]
+        )
+
+
+AnyCheck = Annotated[Value | Comparison | Rate | Overlap | Bounded, pydantic.Field(discriminator="check")]
+
+
+def _mean(values: Sequence[float], where: str) -> Found:
+    spread = Spread.of(values)
+    return Found(spread.mean, where, spread.n, spread.std)
+
+
+def _rest(one: Setting, fixed: Iterable[str]) -> str:
+    return point_key({name: value for name, value in one.point.items() if name not in fixed})
+
+
+def _slope(points: Sequence[tuple[int, float]]) -> float:
+    x, y = np.log(np.array(points)).T
+    x -= x.mean()
+    return float(x @ (y - y.mean()) / (x @ x))
+
+
+def _apart(x: float, y: float) -> float:
+    return abs(x - y) / largest if (largest := max(abs(x), abs(y))) else 0.0

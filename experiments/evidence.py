@@ -1,0 +1,88 @@
+"""What the runs of an experiment say, as checks ask for it: by method and setting, seed by seed."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from experiments.rows import HIGHER_IS_BETTER, Run, Spread, by_iteration, point_key, setting
+
+COUNTED = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "seconds")
+"""What a claim may be about beside the metrics: the figures of a whole run."""
+
+Where = dict[str, Any]
+"""Values of swept parameters by dotted path."""
+
+
+class Uncheckable(Exception):  # noqa: N818 - no error: a claim that waits for its runs
+    """A check lacks what it needs; the text says what."""
+
+
+class Setting(NamedTuple):
+    """One method's runs at one point of the sweep, by seed."""
+
+    point: dict[str, Any]
+    runs: dict[int, Run]
+
+
+class Evidence:
+    """The runs of an experiment, as checks ask for them.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+    due : iterable of (dict, int), optional
+        Every point and seed at which each method has a run once the experiment is finished; by default those at which
+        any method has one.
+    """
+
+    def __init__(self, runs: Iterable[Run], due: Iterable[tuple[dict[str, Any], int]] | None = None) -> None:
+        self._runs = {(run.name, point_key(run.point), run.seed): run for run in runs}
+        points = [(run.point, run.seed) for run in self._runs.values()] if due is None else due
+        self._due = {(point_key(point), seed): point for point, seed in points}
+
+    def of(self, name: str, where: Where) -> list[Setting]:
+        """Return a method's runs at every setting with these values, if all are there."""
+        asked = [at for at, point in self._due.items() if all(point.get(key) == where[key] for key in where)]
+        there = [at for at in asked if (name, *at) in self._runs]
+        if len(there) < len(asked) or not asked:
+            of = f"of {name!r}{f' at {setting(where)}' if where else ''}"
+            raise Uncheckable(f"{len(asked) - len(there)} of {len(asked)} runs {of} are missing")
+        settings: dict[str, Setting] = {}
+        for key, seed in there:
+            settings.setdefault(key, Setting(self._due[key, seed], {})).runs[seed] = self._runs[name, key, seed]
+        return list(settings.values())
+
+    def curves(
+        self, names: Iterable[str], where: Where, value: str
+    ) -> Iterator[tuple[str, Setting, dict[int, dict[int, float]]]]:
+        """Yield each method at each setting with its curve for each seed, as `by_iteration` reads it."""
+        for name in names:
+            for one in self.of(name, where):
+                curves = {seed: by_iteration(run, value) for seed, run in one.runs.items()}
+                if not all(curves.values()):
+                    raise Uncheckable(f"no round of {name!r} tells {value} and its iteration t")
+                yield name, one, curves
+
+
+def measure(run: Run, metric: str) -> float:
+    """Return a metric of a run, or one of `COUNTED`."""
+    value: float | None = getattr(run, metric) if metric in COUNTED else run.metrics.get(metric)
+    if value is None:
+        raise Uncheckable(f"{run.name!r} has no {metric} with seed {run.seed}")
+    return value
+
+
+def best_of(settings: Sequence[Setting], metric: str) -> Setting:
+    """Return the setting where the metric is best on average."""
+
+    def merit(one: Setting) -> float:
+        mean = Spread.of([measure(run, metric) for run in one.runs.values()]).mean
+        return -math.inf if math.isnan(mean) else mean if metric in HIGHER_IS_BETTER else -mean
+
+    return max(settings, key=merit)
+
+
+def place(point: Where, name: str = "", **more: int) -> str:
+    """Say which setting, and of which method."""
+    at = setting({**point, **more})
+    return " ".join([*([repr(name)] if name else []), *([f"at {at}"] if at else [])])

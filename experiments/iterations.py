@@ -1,0 +1,121 @@
+"""Curves along a run, mean and spread over its seeds: by communication round and by outer iteration."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
+
+from experiments.axes import Drawn, Look, Scale, legend, panels, titled, value_scale
+from experiments.rows import Run, Spread, by_iteration, by_setting, is_error, setting
+
+Curves = dict[str, dict[str, dict[int, Spread]]]
+"""By setting of the sweep, by name of the method, by round or iteration."""
+
+GUIDED = "recover_error"
+"""The value that theory says falls as O(1/t): it is held against a line c / t."""
+
+
+def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
+    """Draw the error of each round's estimate, if any run tells it."""
+    curves = _curves(runs, _error_of_rounds)
+    if not curves:
+        return None
+    scale = value_scale(_points(curves), "error")
+    figure, _, note = _drawn(curves, scale, look, ("communication round", titled("error")))
+    legend(figure, look, _names(curves))
+    caption = f"The error after each round, mean over the seeds that reached it.{_band(curves)}{note}{scale.note()}"
+    return "Error by round", caption, figure
+
+
+def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -> Drawn | None:
+    """Draw a value of the rounds against the outer iteration t, if any run tells it.
+
+    The recover error has two logarithmic axes and the line c / t with the least c such that no mean lies above it.
+    """
+    curves = _curves(runs, lambda run: by_iteration(run, value))
+    if not curves:
+        return None
+    along = [at for panel in curves.values() for curve in panel.values() for at in curve.items()]
+    all_t, c = sorted({t for t, _ in along}), max(t * m.mean for t, m in along)
+    guide = [c / t for t in all_t] if value == GUIDED and all_t[0] > 0 and c > 0 else []
+    scale = value_scale(_points(curves), value, also=guide)
+    what, label, title = f"the last {value} of", titled(value), value
+    if value == "floats_up":
+        what, label, title = "what all clients upload in", "floats uploaded by all clients", "floats uploaded"
+    figure, grid, note = _drawn(curves, scale, look, ("outer iteration t", label))
+    read, others = "", {}
+    if guide:
+        for axes in grid:
+            (line,) = axes.plot(all_t, [scale.place(at) for at in guide], color="#8c8c8c", linestyle="--", lw=0.8)
+            others = {f"c / t, c = {c:.2g}": line}
+            _logarithmic(axes, all_t[0], all_t[-1])
+        read = (
+            " Both axes are logarithmic, so c / t is a straight line: c is the largest mean of t times the error, and "
+            "a curve that stays along the line or falls away from it decreases at least as fast as 1 / t."
+        )
+    legend(figure, look, _names(curves), others=others)
+    better = " Lower is better." if is_error(value) else ""
+    caption = f"Each point is {what} an outer iteration, mean over the seeds that reached it.{better}"
+    caption = f"{caption}{_band(curves)}{read}{note}{scale.note()}"
+    return f"{title[:1].upper()}{title[1:]} by iteration", caption, figure
+
+
+def _error_of_rounds(run: Run) -> dict[int, float]:
+    return {row.round: error for row in run.history if (error := row.values.get("error")) is not None}
+
+
+def _curves(runs: Sequence[Run], read: Callable[[Run], dict[int, float]]) -> Curves:
+    """Take mean and spread over seeds of what is read from each run; what is not finite does not count."""
+    curves: Curves = {}
+    for same in by_setting(runs).values():
+        found: dict[int, list[float]] = {}
+        for x, value in (at for run in same for at in read(run).items()):
+            if math.isfinite(value):
+                found.setdefault(x, []).append(value)
+        if found:
+            curve = {x: Spread.of(found[x]) for x in sorted(found)}
+            curves.setdefault(setting(same[0].point), {})[same[0].name] = curve
+    return curves
+
+
+def _drawn(
+    curves: Curves, scale: Scale, look: dict[str, Look], labels: tuple[str, str]
+) -> tuple[Canvas, list[Axes], str]:
+    """Draw the curves, a panel per setting, and return the caption's word about the panels too."""
+    every = 1 + max(x for panel in curves.values() for curve in panel.values() for x in curve) // 13
+    figure, grid, note = panels(list(curves))
+    for axes, panel in zip(grid, curves.values(), strict=False):
+        for name, curve in panel.items():
+            x, ends = list(curve), [scale.bar(m) for m in curve.values()]
+            y, its = [scale.place(m.mean) for m in curve.values()], look[name]
+            axes.plot(x, y, its.line, c=its.colour, marker=its.marker, mfc=its.face, ms=5, lw=1.3, markevery=every)
+            axes.fill_between(x, [e[0] for e in ends], [e[1] for e in ends], color=its.colour, alpha=0.15, lw=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        scale.apply(axes, axes.yaxis)
+    figure.supxlabel(labels[0], fontsize=9.5)
+    figure.supylabel(labels[1], fontsize=9.5)
+    return figure, grid, note
+
+
+def _logarithmic(axes: Axes, first: int, last: int) -> None:
+    """Make the axis of iterations logarithmic, with ticks at 1, 2 and 5 times powers of ten."""
+    axes.set_xscale("log")
+    axes.set_xlim(first / 1.1, last * 1.1)
+    ticks = [m * 10**k for k in range(len(str(last))) for m in (1, 2, 5)]
+    axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if first <= tick <= last]))
+    axes.xaxis.set_major_formatter(FormatStrFormatter("%d"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _points(curves: Curves) -> list[Spread]:
+    return [m for panel in curves.values() for curve in panel.values() for m in curve.values()]
+
+
+def _names(curves: Curves) -> list[str]:
+    return [name for panel in curves.values() for name in panel]
+
+
+def _band(curves: Curves) -> str:
+    return " The band is one standard deviation over seeds." if any(m.n > 1 for m in _points(curves)) else ""

@@ -1,0 +1,189 @@
+"""The runs that follow from a configuration, each settled and checked before any of them begins."""
+
+import copy
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.baselines import METHODS, Baseline, Classes
+from experiments.config import Experiment, Method, Shards
+from experiments.overrides import with_value
+from fedkernel.arrays import FloatArray
+from fedkernel.cohort import Member
+from fedkernel.data import check_matrix
+from fedkernel.errors import InputError
+from fedkernel.job import RunSpec
+from fedkernel.site import read_shard, simulated_partition
+from fedkernel.strategy import KernelStrategy
+from fedkernel.widths import with_width
+from strategies import REGISTRY
+
+LONGEST_ID = 150
+"""Bytes of a run's id, which names a folder."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of the swept values, and the experiment it makes."""
+
+    values: dict[str, Any]
+    experiment: Experiment
+
+    @property
+    def where(self) -> str:
+        """Say for errors which point it is."""
+        return "".join(f": sweep {key} = {value!r}" for key, value in self.values.items())
+
+    @property
+    def suffix(self) -> str:
+        """Part of a run's id."""
+        return "".join(f"__{_slug(key)}={_slug(str(value))}" for key, value in self.values.items())
+
+
+def points(table: Mapping[str, Any], source: str) -> Iterator[Point]:
+    """Yield the experiment at every combination of swept values; one without any if nothing is swept."""
+    base = Experiment.from_table(table, source)
+    for point in base.settings:
+        swept = copy.deepcopy(dict(table))
+        for key, value in base.changes(point).items():
+            swept = with_value(swept, key, value, f"{source}: sweep")
+        yield Point(point, Experiment.from_table(swept, f"{source}: sweep" if point else source))
+
+
+def run_id(method: Method, point: Point, seed: int) -> str:
+    """Return the id of one run: readable, and fit for a folder's name."""
+    whole = f"{_slug(method.name)}{point.suffix}__seed={seed}"
+    if len(whole.encode()) <= LONGEST_ID:
+        return whole
+    kept = whole.encode()[: LONGEST_ID - 13].decode(errors="ignore")
+    return f"{kept}...{hashlib.sha256(whole.encode()).hexdigest()[:10]}"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run to carry out, everything about it settled and checked."""
+
+    id: str
+    kind: str
+    method: Method
+    parameters: dict[str, Any]
+    point: Point
+    seed: int
+
+    @property
+    def shards(self) -> list[FloatArray]:
+        """The clients' tables: loaded when they are needed, since those of a large sweep do not fit side by side."""
+        return _shards(self.point.experiment, self.seed)
+
+    @property
+    def classes(self) -> Classes:
+        """The labels of each client's rows, where rows are divided and have labels: floats are measurements."""
+        experiment = self.point.experiment
+        if isinstance(experiment.data, Shards):
+            return None
+        partition = experiment.partition
+        labels = simulated_partition(experiment.data, partition, experiment.clients or 1, self.seed).labels
+        return None if labels is None or labels[0].dtype.kind == "f" else labels
+
+    def strategy(self) -> KernelStrategy[Any]:
+        """Build the strategy; a baseline has the one whose central counterpart it is."""
+        if self.kind == "baseline":
+            return self.baseline().strategy
+        return REGISTRY[self.method.method](**self.parameters)
+
+    def baseline(self) -> Baseline:
+        """Build the baseline."""
+        return Baseline(self.method.method, self.parameters)
+
+    def spec(self) -> RunSpec:
+        """Return what the coordinator is told."""
+        experiment = self.point.experiment
+        common = {"id": self.id, "strategy": self.method.method, "parameters": self.parameters, "seed": self.seed}
+        if isinstance(experiment.data, Shards):
+            files = [str(Path(file).resolve()) for file in experiment.data.shards]
+            return RunSpec(**common, shards=files, clients=experiment.clients)
+        return RunSpec(**common, data=experiment.data, partition=experiment.partition, clients=experiment.clients)
+
+
+def plan(table: Mapping[str, Any], source: str) -> list[Planned]:
+    """Return all runs of an experiment, checked as far as can be without running them.
+
+    Raises
+    ------
+    InputError
+        For anything wrong with the configuration or the data; nothing has been written then.
+    """
+    planned: list[Planned] = []
+    for point in points(table, source):
+        for seed in point.experiment.seeds:
+            try:
+                shards = _shards(point.experiment, seed)
+            except InputError as error:
+                raise InputError(f"{source}{point.where}: {error}") from None
+            for kind in ("strategy", "baseline"):
+                for method in getattr(point.experiment, kind):
+                    where = f"{source}{point.where}: {kind} {method.name!r}"
+                    try:
+                        _check_partition(kind, method, point.experiment)
+                        parameters = _resolved(method.parameters, shards, _class_of(kind, method).partition)
+                        run = Planned(run_id(method, point, seed), kind, method, parameters, point, seed)
+                        _check(run)
+                    except InputError as error:
+                        raise InputError(f"{where}: {error}") from None
+                    planned.append(run)
+    first: dict[str, Planned] = {}
+    for run in planned:
+        if (other := first.setdefault(run.id, run)) is not run:
+            raise InputError(
+                f"{source}: {other.method.name!r} and {run.method.name!r} would both have runs with the id {run.id!r}; "
+                "choose names and swept values that differ in letters or digits"
+            )
+    return planned
+
+
+def _class_of(kind: str, method: Method) -> type[KernelStrategy[Any]]:
+    return REGISTRY[method.method] if kind == "strategy" else METHODS[method.method.split(" ", 1)[1]]
+
+
+def _check_partition(kind: str, method: Method, experiment: Experiment) -> None:
+    """Refuse data divided the other way: with as many rows everywhere no client could notice."""
+    needed = _class_of(kind, method).partition
+    if not isinstance(experiment.data, Shards) and experiment.partition.kind != needed:
+        raise InputError(f"partition.kind = {experiment.partition.kind!r}, but {method.method} needs {needed!r}")
+
+
+def _shards(experiment: Experiment, seed: int) -> list[FloatArray]:
+    if isinstance(experiment.data, Shards):
+        return [check_matrix(read_shard(file)[0], file) for file in experiment.data.shards]
+    return list(simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, seed).shards)
+
+
+def _resolved(parameters: dict[str, Any], shards: Sequence[FloatArray], partition: str) -> dict[str, Any]:
+    """Replace a kernel's ``width = "rule"`` by the number that the rule gives on the pooled data."""
+    kernel = parameters.get("kernel")
+    if not isinstance(kernel, dict) or "width" not in kernel:
+        return parameters
+    axis, shared = (1, "rows") if partition == "vertical" else (0, "columns")
+    sizes = [shard.shape[1 - axis] for shard in shards]
+    if len(set(sizes)) > 1:
+        raise InputError(
+            f"the clients have {', '.join(map(str, sizes))} {shared}: "
+            f"with a {partition} partition all must have the same {shared}"
+        )
+    return parameters | {"kernel": with_width(kernel, np.concatenate(shards, axis=axis))}
+
+
+def _check(run: Planned) -> None:
+    members = [Member(number, number, len(shard), shard.shape[1], 0) for number, shard in enumerate(run.shards)]
+    run.strategy().check_cohort(members)
+    if run.kind == "baseline":
+        run.baseline().check(run.shards)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w.+=,]+", "-", text).strip("-")

@@ -1,0 +1,399 @@
+"""A clustering experiment's figures are those of what its folder holds, for strategies and what they are held against.
+
+The oracles are scikit-learn's indices of the labels that the sites stored, dense kernel matrices, and the history.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.preprocessing import scale
+
+from experiments.baselines import BASELINES, Baseline
+from experiments.config import read_config
+from experiments.plan import plan
+from experiments.rows import Run, read_runs
+from experiments.runner import run_experiment
+from fedkernel.data import PartitionSpec, split
+from fedkernel.errors import InputError
+from fedkernel.kernel_kmeans import kernel_kmeans, nystroem_kernel_kmeans
+from fedkernel.kernels import RBF
+from fedkernel.models import KernelKMeans
+
+N, d, K, GAMMA = 150, 4, 3, 0.2
+SIZES = (70, 50, 30)
+D, T = {"gram": 12, "lanczos": 6}, {"gram": 5, "lanczos": 3}
+TINY = f"""
+name = "tiny"
+seeds = [0, 1]
+[report]
+plots = false
+[data]
+name = "iris"
+scale = "standard"
+[partition]
+kind = "horizontal"
+method = "sizes"
+sizes = {list(SIZES)}
+shuffle = true
+[[strategy]]
+name = "gram"
+method = "FKKMeans"
+n_clusters = {K}
+n_features = {D["gram"]}
+iterations = {T["gram"]}
+solver = "gram"
+[[strategy]]
+name = "lanczos"
+method = "FKKMeans"
+n_clusters = {K}
+n_features = {D["lanczos"]}
+iterations = {T["lanczos"]}
+[[strategy]]
+name = "once"
+method = "RFKKMeans"
+n_clusters = {K}
+n_features = 8
+[[baseline]]
+name = "central"
+method = "central kernel k-means"
+n_clusters = {K}
+[[baseline]]
+name = "sampled"
+method = "Nystroem kernel k-means"
+n_clusters = {K}
+n_landmarks = 20
+[[baseline]]
+name = "isolated"
+method = "isolated kernel k-means"
+n_clusters = {K}
+"""
+KERNEL = [f'{kind}.*.kernel={{type="rbf", gamma={GAMMA}}}' for kind in ("strategy", "baseline")]
+STRATEGIES, OTHERS = ("gram", "lanczos", "once"), ("central", "sampled", "isolated")
+IDS = [f"{name}__seed={seed}" for seed in (0, 1) for name in (*STRATEGIES, *OTHERS)]
+
+Carried = tuple[Path, list[Run]]
+Array = npt.NDArray[Any]
+
+
+def table(folder: Path, *overrides: str) -> tuple[dict[str, Any], str]:
+    path = folder / "tiny.toml"
+    path.write_text(TINY, encoding="utf-8")
+    return read_config(path, [*KERNEL, *overrides])
+
+
+def carry_out(folder: Path, *overrides: str, **options: Any) -> list[Run]:
+    return run_experiment(*table(folder.parent, *overrides), folder, source="tiny.toml", **options)
+
+
+def refusal(tmp_path: Path, *overrides: str) -> str:
+    """Return the one sentence with which an experiment ends that must not begin."""
+    with pytest.raises(InputError) as caught:
+        carry_out(tmp_path / "out", *overrides)
+    assert not (tmp_path / "out").exists()
+    return str(caught.value)
+
+
+def numbers(rows: list[Run]) -> list[dict[str, Any]]:
+    """Return all that must be the same whenever the same is run."""
+    timed = {"seconds": True, "phases": True, "history": {"__all__": {"seconds"}}}
+    return [row.model_dump(exclude=timed) for row in rows]  # type: ignore[arg-type]
+
+
+def parts(seed: int) -> tuple[list[Array], list[Array]]:
+    """Return the clients' rows and their classes."""
+    X, y = load_iris(return_X_y=True)
+    spec = PartitionSpec(kind="horizontal", method="sizes", sizes=SIZES, shuffle=True)
+    indices = split(spec, scale(X), seed=seed).indices
+    return [scale(X)[index] for index in indices], [y[index] for index in indices]
+
+
+def indices_of(labels: Array, classes: Array) -> dict[str, float]:
+    return {
+        "nmi": normalized_mutual_info_score(classes, labels),
+        "ari": adjusted_rand_score(classes, labels),
+    }
+
+
+def told(row: Run, names: tuple[str, ...] = ("nmi", "ari")) -> dict[str, float | None]:
+    return {name: row.metrics[name] for name in names}
+
+
+def best_approximation(X: Array) -> Array:
+    values, vectors = np.linalg.eigh(rbf_kernel(X, gamma=GAMMA))
+    leading: Array = (vectors[:, -K:] * values[-K:]) @ vectors[:, -K:].T
+    return leading
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Carried:
+    """Carry the experiment out once for all tests that only look."""
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    return folder, carry_out(folder)
+
+
+# agreement with the data set's classes
+
+
+def test_a_strategys_indices_are_those_of_the_labels_that_its_sites_stored(whole: Carried) -> None:
+    folder, rows = whole
+    assert [row.id for row in rows] == IDS
+    for row in (row for row in rows if row.kind == "strategy"):
+        _, classes = parts(row.seed)
+        stored = [np.load(folder / "results" / row.id / f"client-{m}.npz")["labels"] for m in range(len(SIZES))]
+        assert tuple(map(len, stored)) == SIZES
+        labels = np.concatenate(stored)
+        assert told(row) == pytest.approx(indices_of(labels, np.concatenate(classes)), rel=1e-12), row.id
+        assert row.metrics["nmi"] != pytest.approx(indices_of(labels, load_iris().target)["nmi"], rel=1e-3)
+
+
+def test_saved_models_label_rows_as_their_sites_did(whole: Carried) -> None:
+    folder, rows = whole
+    for row in rows:
+        model = KernelKMeans.load(folder / str(row.model))
+        assert model.centers_.shape[0] == K
+        if row.kind == "strategy":
+            for m, X in enumerate(parts(row.seed)[0]):
+                stored = np.load(folder / "results" / row.id / f"client-{m}.npz")["labels"]
+                np.testing.assert_array_equal(model.predict(X), stored, err_msg=row.id)
+
+
+def test_a_baselines_indices_are_those_of_what_its_model_says(whole: Carried) -> None:
+    folder, rows = whole
+    for row in (row for row in rows if row.kind == "baseline"):
+        shards, classes = parts(row.seed)
+        if row.name == "isolated":
+            # means over the clients, each with its own rows and classes; the model is client 0's
+            models = [kernel_kmeans(X, RBF(gamma=GAMMA), K, K) for X in shards]
+            found = [indices_of(model.predict(X), y) for model, X, y in zip(models, shards, classes, strict=True)]
+            expected = {name: np.mean([one[name] for one in found]) for name in ("nmi", "ari")}
+            first = KernelKMeans.load(folder / str(row.model)).predict(shards[0])
+            assert indices_of(first, models[0].predict(shards[0]))["ari"] == 1
+            assert set(row.metrics) == {"nmi", "ari"}
+        else:
+            model = KernelKMeans.load(folder / str(row.model))
+            expected = indices_of(model.predict(np.vstack(shards)), np.concatenate(classes))
+        assert told(row) == pytest.approx(expected, rel=1e-12), row.id
+
+
+def test_landmarks_are_drawn_anew_for_every_seed(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    rows = carry_out(folder, "strategy=[]", "partition.seed=0")
+    drawn = {row.seed: KernelKMeans.load(folder / str(row.model)) for row in rows if row.name == "sampled"}
+    X = np.vstack(parts(0)[0])
+    for seed, model in drawn.items():
+        expected = nystroem_kernel_kmeans(X, RBF(gamma=GAMMA), K, K, n_landmarks=20, seed=seed)
+        np.testing.assert_array_equal(model.embedding.landmarks, expected.embedding.landmarks)  # type: ignore[attr-defined]
+    first, second = (model.embedding.landmarks for model in drawn.values())  # type: ignore[attr-defined]
+    assert not np.array_equal(first, second)
+
+
+# errors against the central answer
+
+
+def test_the_recover_error_of_each_iteration_stands_in_its_last_round(whole: Carried) -> None:
+    folder, rows = whole
+    for row in (row for row in rows if row.kind == "strategy"):
+        X = np.vstack(parts(row.seed)[0])
+        last = {one.values["t"]: one for one in row.history if "t" in one.values}
+        assert list(last) == list(range(1, T.get(row.name, 0) + 1))
+        telling = [one for one in row.history if "recover_error" in one.values]
+        assert telling == list(last.values())
+        if telling:
+            estimates = KernelKMeans.load(folder / str(row.model)).embedding.estimates(X)  # type: ignore[attr-defined]
+            expected = [np.sum((H @ H.T - best_approximation(X)) ** 2) / N**2 for H in estimates]
+            np.testing.assert_allclose([one.values["recover_error"] for one in telling], expected, rtol=1e-9)
+            assert telling[-1].values["recover_error"] == pytest.approx(row.metrics["recover_error"], rel=1e-9)
+            assert len(set(expected)) == T[row.name]
+
+
+def test_the_recover_error_is_that_of_the_model_against_the_dense_kernel_matrix(whole: Carried) -> None:
+    folder, rows = whole
+    for row in (row for row in rows if row.name != "isolated"):
+        X = np.vstack(parts(row.seed)[0])
+        model = KernelKMeans.load(folder / str(row.model))
+        central = KernelKMeans.load(folder / "results" / f"central__seed={row.seed}" / "model.npz")
+        H = model.transform(X)
+        expected = {
+            "recover_error": np.sum((H @ H.T - best_approximation(X)) ** 2) / N**2,
+            "nmi_central": indices_of(model.predict(X), central.predict(X))["nmi"],
+        }
+        assert told(row, ("recover_error", "nmi_central")) == pytest.approx(expected, rel=1e-9, abs=1e-20), row.id
+        assert (row.metrics["recover_error"] > 1e-9) == (row.name != "central")  # type: ignore[operator]
+
+
+def test_without_a_reference_only_what_needs_one_is_missing(whole: Carried, tmp_path: Path) -> None:
+    rows = carry_out(tmp_path / "out", "report.reference=false", "seeds=[0]")
+    for row, other in zip(rows, whole[1], strict=False):
+        kept = {name: x for name, x in other.metrics.items() if name not in ("recover_error", "nmi_central")}
+        assert row.id == other.id
+        assert row.metrics == kept
+        assert {"nmi", "ari"} <= set(kept)
+        assert not any("recover_error" in one.values for one in row.history)
+
+
+# costs
+
+
+def test_figures_per_iteration_follow_from_the_history(whole: Carried) -> None:
+    for row in whole[1]:
+        rounds = [one for one in row.history if "t" in one.values]
+        names = {"floats_up_per_iteration", "lanczos_iterations"}
+        if row.name not in T:
+            assert not names & set(row.metrics)
+            continue
+        sizes = [D[row.name] + int(one.values["rank"] or 0) for one in rounds]  # p = D + r_t
+        up = [p if row.name == "lanczos" else p * (p + 1) // 2 for p in sizes]
+        assert [one.floats_up for one in rounds] == [len(SIZES) * floats for floats in up]
+        assert row.metrics["floats_up_per_iteration"] == pytest.approx(len(SIZES) * sum(up) / T[row.name], rel=1e-12)
+        if row.name == "gram":
+            assert len(rounds) == T["gram"]
+            assert "lanczos_iterations" not in row.metrics
+        else:
+            assert [one.values["lanczos_step"] for one in rounds][:2] == [1, 2]
+            assert row.metrics["lanczos_iterations"] == pytest.approx(len(rounds) / T["lanczos"], rel=1e-12)
+
+
+def test_without_cem_a_lanczos_iteration_takes_two_rounds(tmp_path: Path) -> None:
+    some = ("seeds=[0]", "baseline=[]", "data.rows=40", "partition.sizes=[25, 15]", "strategy.lanczos.cem=false")
+    (row,) = [row for row in carry_out(tmp_path / "out", *some) if row.name == "lanczos"]
+    rounds = [one for one in row.history if "t" in one.values]
+    assert row.metrics["lanczos_iterations"] == pytest.approx(len(rounds) / 2 / T["lanczos"], rel=1e-12)
+    per_pair = 40 + 2 * D["lanczos"]  # N + M D
+    assert row.metrics["floats_up_per_iteration"] == pytest.approx(len(rounds) / 2 * per_pair / T["lanczos"], rel=1e-12)
+
+
+def test_a_baseline_moves_all_rows_or_none(whole: Carried) -> None:
+    for row in (row for row in whole[1] if row.kind == "baseline"):
+        assert (row.floats_up, row.floats_down, row.rounds) == (0 if row.name == "isolated" else N * d, 0, 0)
+        assert (row.engine, row.clients) == ("none", len(SIZES))
+
+
+# data without classes
+
+
+RNG = np.random.default_rng(0)
+TABLE, THREE = RNG.standard_normal((60, 4)), np.repeat([0, 1, 2], 20)
+
+
+@pytest.mark.parametrize(
+    ("y", "there"), [(None, False), (THREE, True), (np.array(["a", "b", "c"])[THREE], True), (TABLE[:, 0], False)]
+)
+def test_only_a_file_with_labels_has_indices(tmp_path: Path, y: Array | None, there: bool) -> None:
+    np.savez(tmp_path / "mine.npz", X=TABLE, **({} if y is None else {"y": y}))
+    assert_indices(tmp_path, there, f"data.name=npz:{tmp_path}/mine.npz")
+
+
+def test_a_generated_set_without_labels_and_one_with_measurements_have_no_indices(tmp_path: Path) -> None:
+    assert_indices(tmp_path, False, "data.name=geometric", "data.options={n = 60, d = 5}")
+    assert_indices(tmp_path, False, "data.name=diabetes", "data.rows=60")  # its targets are whole numbers
+    assert_indices(tmp_path, True, "data.name=blobs", "data.options={n = 60}")
+
+
+def test_files_of_the_clients_own_have_no_indices(tmp_path: Path) -> None:
+    files = [str(tmp_path / f"{m}.npy") for m in range(2)]
+    for file, part in zip(files, np.split(TABLE, [35]), strict=True):
+        np.save(file, part)
+    assert_indices(tmp_path, False, f"data={{shards = {files}}}", "partition={}")
+
+
+def assert_indices(folder: Path, there: bool, *overrides: str) -> None:
+    """Run an experiment on 60 rows and see whether its rows have indices; other metrics they have in any case."""
+    divided = "partition={kind = 'horizontal', clients = 2}"
+    rows = carry_out(folder / "out", "seeds=[0]", "strategy.gram.iterations=1", divided, *overrides, restart=True)
+    for row in rows:
+        assert {"nmi", "ari"} & set(row.metrics) == ({"nmi", "ari"} if there else set()), row.id
+        assert ("recover_error" in row.metrics) == (row.name != "isolated")
+
+
+# once, whatever interrupts it
+
+
+def test_the_same_seeds_give_the_same_rows(whole: Carried, tmp_path: Path) -> None:
+    again = numbers(carry_out(tmp_path / "again"))
+    assert again == numbers(whole[1])
+    for one, other in zip(again[:6], again[6:], strict=True):  # of another seed
+        assert one["metrics"] != other["metrics"]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_an_interrupted_experiment_goes_on_where_it_stopped(whole: Carried, tmp_path: Path, count: int) -> None:
+    folder = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(folder, "seeds=[0]", progress=interrupt_after(count))
+    done = read_runs(folder / "runs.jsonl")
+    assert len(done) == count
+    seen: list[str] = []
+    rows = carry_out(folder, "seeds=[0]", progress=lambda name, *_: seen.append(name))
+    assert seen == IDS[count:6]
+    assert rows[:count] == done
+    assert numbers(rows) == numbers(whole[1][:6])
+
+
+def interrupt_after(count: int) -> Callable[[str, int, int], None]:
+    def progress(name: str, done: int, total: int) -> None:
+        if done == count:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+# what is refused before anything runs
+
+
+@pytest.mark.parametrize("name", [*STRATEGIES, *OTHERS])
+def test_rows_must_be_what_is_divided(tmp_path: Path, name: str) -> None:
+    kind = "strategy" if name in STRATEGIES else "baseline"
+    only = [entry for entry in table(tmp_path)[0][kind] if entry["name"] == name]
+    method, given = only[0]["method"], f"{{name = 'x', method = '{only[0]['method']}', n_clusters = 3}}"
+    alone = [f"{kind}=[{given}]", *(f"{other}=[]" for other in ("strategy", "baseline") if other != kind)]
+    message = refusal(tmp_path, *alone, "partition={clients = 2}")
+    assert message == f"tiny.toml: {kind} 'x': partition.kind = 'vertical', but {method} needs 'horizontal'"
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("baseline.sampled.n_landmarks=many", "n_landmarks = 'many', but must be a whole number"),
+        ("baseline.sampled.n_landmarks=true", "n_landmarks = True, but must be a whole number"),
+        ("baseline.sampled.n_landmarks=20.0", "n_landmarks = 20.0, but must be a whole number"),
+        ("baseline.sampled.n_landmarks=2", "n_landmarks = 2, but must be from n_components = 3 to the rows' number"),
+        ("baseline.sampled.n_landmarks=151", "n_landmarks = 151, but must be from n_components = 3 to the rows'"),
+        ("baseline.sampled.n_components=21", "n_landmarks = 20, but must be from n_components = 21 to the rows'"),
+        ("baseline.sampled.landmarks=20", "landmarks is not a known name here"),
+        ("baseline.central.n_landmarks=20", "n_landmarks is not a known name here"),
+        ("baseline.central.n_components=151", "n_components = 151, but must be at most the number of rows, 150"),
+        (
+            "baseline.isolated.n_components=31",
+            "n_components = 31, but must be at most the number of rows, 30, since each client clusters its own",
+        ),
+        ("baseline.isolated.n_clusters=31", "client 2 has 30 rows, but must have at least n_clusters = 31"),
+        ("baseline.central.n_clusters=0", "n_clusters = 0: input should be greater than or equal to 1"),
+        ("baseline.central.method=Nystroem KPCA", "method = 'Nystroem KPCA', but must be one of central PCA, "),
+        ('baseline.central.kernel={type="linear"}', "baseline 'central': "),
+    ],
+)
+def test_a_baseline_that_cannot_be_is_refused(tmp_path: Path, override: str, says: str) -> None:
+    message = refusal(tmp_path, override)
+    assert message.startswith(f"tiny.toml: baseline '{override.split('.')[1]}': ")
+    assert says in message
+
+
+def test_limits_of_the_baselines_are_themselves_allowed(tmp_path: Path) -> None:
+    landmarks = ("sampled.n_landmarks=150", "sampled.n_landmarks=3")
+    for most in (*landmarks, "isolated.n_components=30", "central.n_clusters=30"):
+        assert plan(table(tmp_path, f"baseline.{most}")[0], "tiny.toml")
+    large = ["strategy=[]", "partition={kind = 'horizontal', clients = 1}", "baseline.central.n_clusters=60"]
+    assert plan(table(tmp_path, *large)[0], "tiny.toml")  # more clusters than FKKMeans has features, by default
+
+
+def test_a_method_must_be_a_baseline() -> None:
+    with pytest.raises(InputError, match=r"^method = 'CK', but must be one of central PCA, .*Nystroem kernel k-means"):
+        Baseline("CK", {})
+    assert [name for name in BASELINES if name.startswith("Nystroem")] == ["Nystroem kernel k-means"]

@@ -1,0 +1,170 @@
+"""Figures by iteration show, at each outer iteration, what its rounds told: the curves are the runs' own numbers."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure as Canvas
+
+from experiments.axes import looks
+from experiments.iterations import value_by_iteration
+from experiments.plots import draw
+from experiments.rows import Run, by_iteration, summarise
+
+CLIENTS = "partition.clients"
+
+
+def a_run(name: str, seed: int, rounds: list[dict[str, float | None]], **changed: Any) -> Run:
+    """Make a run whose rounds have these values; `floats` is what a round uploads."""
+    history = [
+        {
+            "round": number,
+            "phase": "Step",
+            "seconds": 0.1,
+            "clients": 2,
+            "floats_up": int(values.get("floats") or 0),
+            "floats_down": 0,
+            "bytes_up": 0,
+            "bytes_down": 0,
+            "values": {key: value for key, value in values.items() if key != "floats"},
+        }
+        for number, values in enumerate(rounds)
+    ]
+    row = {
+        "id": f"{name}__{changed.get('point', {})}__seed={seed}",
+        "name": name,
+        "kind": "strategy",
+        "method": "DKPCA",
+        "parameters": {},
+        "seed": seed,
+        "engine": "local",
+        "clients": 2,
+        "metrics": {"nmi": 0.5},
+        "rounds": len(history),
+        **dict.fromkeys(("floats_up", "floats_down", "bytes_up", "bytes_down"), 1),
+        "seconds": 1.0,
+        "history": history,
+    }
+    return Run.model_validate({**row, **changed})
+
+
+def curved(name: str, *curves: list[float], value: str = "recover_error", **changed: Any) -> list[Run]:
+    """Make a run for each seed, with a value at each of t = 1, 2, ..."""
+    return [
+        a_run(name, seed, [{"t": t, value: x} for t, x in enumerate(curve, start=1)], **changed)
+        for seed, curve in enumerate(curves)
+    ]
+
+
+def drawn(runs: list[Run], value: str) -> tuple[str, Canvas]:
+    figure = value_by_iteration(runs, value, looks(summarise(runs)))
+    assert figure is not None
+    return figure[1], figure[2]
+
+
+def lines(canvas: Canvas, panel: int = 0) -> list[tuple[list[float], list[float]]]:
+    """Return the curves of a panel as they are drawn."""
+    return [(list(line.get_xdata()), list(line.get_ydata())) for line in canvas.axes[panel].lines]
+
+
+def labels(canvas: Canvas) -> list[str]:
+    return [text.get_text() for text in canvas.legends[0].get_texts()]
+
+
+# what is read
+
+
+def test_an_iteration_has_the_last_value_of_its_rounds_and_the_sum_of_their_floats() -> None:
+    run = a_run(
+        "A",
+        0,
+        [
+            {"floats": 1000},  # before the iterations
+            {"t": 1, "rank": 2, "floats": 10},
+            {"t": 1, "rank": 3, "floats": 20},
+            {"t": 1, "rank": None, "floats": 30},
+            {"t": 2, "floats": 5},
+            {"t": 3, "rank": 7, "floats": 0},
+        ],
+    )
+    assert by_iteration(run, "rank") == {1: 3, 3: 7}
+    assert by_iteration(run, "floats_up") == {1: 60, 2: 5, 3: 0}
+    assert by_iteration(run, "colour") == {}
+
+
+# what is drawn
+
+
+def test_curves_are_means_over_the_seeds_that_reached_the_iteration_with_a_band() -> None:
+    runs = [*curved("A", [2.0, 4.0, 9.0], [4.0, 8.0], value="rank"), *curved("B", [1.0], value="rank")]
+    caption, canvas = drawn(runs, "rank")
+    assert lines(canvas) == [([1, 2, 3], [3.0, 6.0, 9.0]), ([1], [1.0])]
+    band = canvas.axes[0].collections[0].get_paths()[0].vertices
+    ends = {(x, round(float(y), 9)) for x, y in np.asarray(band)}
+    for t, mean, std in ((1, 3, math.sqrt(2)), (2, 6, math.sqrt(8)), (3, 9, 0)):
+        assert {(t, round(mean - std, 9)), (t, round(mean + std, 9))} <= ends
+    assert "The band is one standard deviation over seeds." in caption
+    assert (canvas.axes[0].get_xscale(), canvas.axes[0].get_yscale()) == ("linear", "linear")
+    assert labels(canvas) == ["A", "B"]
+
+
+def test_a_value_over_two_decades_has_a_logarithmic_axis() -> None:
+    for highest, scale in ((99.0, "linear"), (101.0, "log")):
+        _, canvas = drawn(curved("A", [1.0, highest], value="rank"), "rank")
+        assert canvas.axes[0].get_yscale() == scale
+
+
+def test_the_recover_error_is_held_against_the_least_c_over_t_that_no_mean_exceeds() -> None:
+    runs = [*curved("A", [0.4, 0.3, 0.2, 0.1], [0.6, 0.5, 0.2, 0.1]), *curved("B", [0.1, 0.1, 0.1])]
+    # t times the mean: of A 0.5, 0.8, 0.6, 0.4, of B 0.1, 0.2, 0.3
+    caption, canvas = drawn(runs, "recover_error")
+    (a, b, guide), axes = lines(canvas), canvas.axes[0]
+    np.testing.assert_allclose(a[1], [0.5, 0.4, 0.2, 0.1])
+    np.testing.assert_allclose(b[1], [0.1, 0.1, 0.1])
+    np.testing.assert_allclose(guide, ([1, 2, 3, 4], [0.8, 0.4, 0.8 / 3, 0.2]))
+    assert axes.lines[2].get_linestyle() == "--"
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    flat = drawn(curved("A", [0.5] * 4), "recover_error")[1].axes[0]
+    assert flat.get_ylim()[1] > 2 == flat.lines[1].get_ydata()[0]  # 4 times 0.5, at t = 1
+    assert labels(canvas) == ["A", "B", "c / t, c = 0.8"]
+    assert "Lower is better." in caption
+    assert "Both axes are logarithmic" in caption
+
+
+@pytest.mark.parametrize("errors", [[0.0, 0.0], [1.0], [math.nan, 0.1], [1e-300, 0.0], [0.5] * 130])
+def test_any_recover_error_can_be_drawn(errors: list[float], tmp_path: Path) -> None:
+    (*_, figure) = draw(curved("A", errors), tmp_path, by_iteration=["recover_error"])
+    assert figure.name == "recover_error_by_iteration"
+    assert figure.png.stat().st_size > 5_000
+    assert ("c / t is a straight line" in figure.caption) == any(error > 0 for error in errors)
+
+
+def test_each_setting_of_a_sweep_has_a_panel_and_all_the_same_guide() -> None:
+    runs = [
+        run
+        for clients, factor in ((2, 1.0), (5, 3.0))
+        for run in curved("A", [factor, factor / 2], point={CLIENTS: clients})
+    ]
+    caption, canvas = drawn(runs, "recover_error")
+    assert [axes.get_title() for axes in canvas.axes] == [f"{CLIENTS} = 2", f"{CLIENTS} = 5"]
+    for panel, factor in enumerate((1.0, 3.0)):
+        (curve, guide) = lines(canvas, panel)
+        assert curve == ([1, 2], [factor, factor / 2])
+        assert guide == ([1, 2], [3.0, 1.5])
+    assert "One panel per setting." in caption
+
+
+def test_figures_by_iteration_come_last_in_the_order_asked_for_without_those_that_no_run_tells(tmp_path: Path) -> None:
+    rounds: list[dict[str, float | None]] = [{"t": t, "rank": t, "recover_error": 1 / t, "floats": 10} for t in (1, 2)]
+    runs = [a_run("A", seed, rounds) for seed in (0, 1)]
+    rest = [figure.name for figure in draw(runs, tmp_path)]
+    asked = ["floats_up", "colour", "recover_error", "rank"]
+    once, again = (draw(runs, tmp_path / folder, by_iteration=asked) for folder in ("once", "again"))
+    by_t = [f"{value}_by_iteration" for value in asked if value != "colour"]
+    assert [figure.name for figure in once] == [*rest, *by_t]
+    assert once[-3].title == "Floats uploaded by iteration"
+    for a, b in zip(once, again, strict=True):
+        assert a.png.read_bytes() == b.png.read_bytes()
+        assert a.svg.read_bytes() == b.svg.read_bytes()
