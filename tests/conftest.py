@@ -9,4 +9,4 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-pytest.register_assert_rewrite("cases", "spectra")  # shared by several files, and they assert
+pytest.register_assert_rewrite("cases", "model_files", "spectra")  # shared by several files, and they assert

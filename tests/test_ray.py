@@ -18,6 +18,7 @@ from experiments.runner import run_experiment
 from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import ray
+from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
 from fedkernel.job import Job, RunSpec
 from fedkernel.result import Result
@@ -27,6 +28,9 @@ pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
 
 QUICKSTART = Path(__file__).parent.parent / "experiments" / "quickstart.toml"
 WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(clients=3), "clients": 3}
+
+ROWS = PartitionSpec(kind="horizontal", clients=3)
+CLUSTERING = {"n_clusters": 3, "n_features": 10, "iterations": 2}
 
 
 @pytest.fixture
@@ -63,16 +67,25 @@ def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path):
     runs = [
         RunSpec(id="first", strategy="VFedPCA", parameters={"rounds": 2}, **WINE),
         RunSpec(id="second", strategy="DKPCA", parameters={"n_components": 3}, seed=1, **WINE),
+        RunSpec(id="clusters", strategy="FKKMeans", parameters=CLUSTERING, **WINE | {"partition": ROWS}),
         RunSpec(id="third", strategy="DKPCA", parameters={"n_components": 1000}, **WINE),
         RunSpec(id="fourth", strategy="DKPCA", parameters={"n_components": 3}, **WINE),
     ]
     finished = ray.run_job(Job(runs=runs, out=str(tmp_path)))
     assert next(finished) == "first"
     assert next(finished) == "second"
+    assert next(finished) == "clusters"
     with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
         next(finished)
     assert Result.load(tmp_path / "second").ledger.floats_up == 3 * 3 * 179
     assert sorted(Result.load(tmp_path / "first").outputs) == [0, 1, 2]
+    # Memory survives the rounds of an iterative method on other processes too.
+    list(run_local(Job(runs=[runs[2]], out=str(tmp_path / "local"))))
+    one, two = Result.load(tmp_path / "local" / "clusters"), Result.load(tmp_path / "clusters")
+    np.testing.assert_allclose(one.model.centers_, two.model.centers_, rtol=0, atol=1e-10)
+    assert one.ledger == two.ledger
+    for client in range(3):
+        np.testing.assert_array_equal(one.outputs[client]["labels"], two.outputs[client]["labels"])
 
 
 @pytest.mark.usefixtures("nothing_left")

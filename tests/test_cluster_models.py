@@ -1,0 +1,262 @@
+"""Models of clusters: what is saved is what is loaded, anything else is refused by name, whatever the embedding."""
+
+import json
+
+import numpy as np
+import pytest
+from model_files import contents, refused
+
+from fedkernel import RBF, KernelPCA, Laplacian, Linear, Polynomial
+from fedkernel.embeddings import FeatureChain, Landmarks
+from fedkernel.errors import InputError
+from fedkernel.models import MODELS, KernelKMeans, load_model
+from fedkernel.sketch import RandomFeatures
+
+NARROW = RBF(gamma=0.1)
+PCA = KernelPCA(np.array([2.0, 1.0]), np.eye(4, 2), Linear())
+
+
+@pytest.fixture
+def saved(tmp_path):
+    return PCA.save(tmp_path / "model.npz")
+
+
+def rows(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def chain_of(steps, form="pairs", kernel=NARROW):
+    features, before = RandomFeatures(kernel, 8, form, seed=3), [0, *[5] * steps]
+    # Arrays of all layouts: what an iteration leaves is often a part of a larger one.
+    maps = [
+        rows(8 + before[t], 7, seed=t)[:, :5] if t % 2 else np.asfortranarray(rows(8 + before[t], 5, seed=t))
+        for t in range(steps)
+    ]
+    return FeatureChain(features, 3, tuple(maps), tuple(rows(9, 1, seed=t)[:4, 0] for t in range(steps)))
+
+
+EMBEDDINGS = {
+    "features": chain_of(3),
+    "cosines": chain_of(1, "cosine", Laplacian(gamma=1 / 3)),
+    "no steps": chain_of(0),
+    "landmarks": Landmarks(RBF(gamma=0.3), rows(11, 3), np.asfortranarray(rows(11, 4, seed=1))),
+    "landmarks, no gamma": Landmarks(Laplacian(), rows(5, 6)[:, ::2], rows(5, 1, seed=1)),
+    "landmarks, polynomial": Landmarks(Polynomial(degree=2, gamma=0.7, coef0=0.1), rows(5, 3), rows(5, 2, seed=1)),
+}
+every_embedding = pytest.mark.parametrize("embedding", EMBEDDINGS.values(), ids=EMBEDDINGS)
+
+
+def clusters_of(embedding, *, values=True, training=True):
+    s = embedding.width
+    return KernelKMeans(
+        rows(4, s, seed=2),
+        embedding,
+        -np.sort(-np.abs(rows(s, 1, seed=3)[:, 0])) if values else None,
+        rows(20, s, seed=4) if training else None,
+    )
+
+
+@pytest.fixture(params=["features", "landmarks"])
+def clusters(request, tmp_path):
+    """A saved model and its path."""
+    model = clusters_of(EMBEDDINGS[request.param])
+    return model, model.save(tmp_path / "clusters.npz")
+
+
+def bits(array):
+    return None if array is None else (array.dtype, array.shape, array.tobytes())
+
+
+@every_embedding
+@pytest.mark.parametrize(("values", "training"), [(False, False), (True, False), (True, True)])
+def test_saved_clusters_are_loaded_bit_for_bit(tmp_path, embedding, values, training):
+    model = clusters_of(embedding, values=values, training=training)
+    path = model.save(tmp_path / "model.npz")
+    X = rows(30, 3, seed=5)
+    for again in (KernelKMeans.load(path), KernelKMeans.load(str(path)), load_model(path)):
+        assert type(again) is KernelKMeans
+        assert type(again.embedding) is type(embedding)
+        for name in ("centers_", "eigenvalues_", "training_"):
+            assert bits(getattr(again, name)) == bits(getattr(model, name))
+        (fields, arrays), (sent, sent_arrays) = again.embedding.parts(), embedding.parts()
+        assert fields == sent
+        assert {name: bits(array) for name, array in arrays.items()} == {
+            name: bits(array) for name, array in sent_arrays.items()
+        }
+        assert bits(again.transform(X)) == bits(model.transform(X))
+        assert bits(again.predict(X)) == bits(model.predict(X))
+
+
+@every_embedding
+def test_labels_are_the_nearest_centres(embedding):
+    model, X = clusters_of(embedding), rows(50, 3, seed=5)
+    H = model.transform(X)
+    distances = np.array([[sum((h - c) ** 2) for c in model.centers_] for h in H])
+    assert np.array_equal(model.predict(X), distances.argmin(axis=1))
+    assert model.predict(X).dtype == np.int64
+    with pytest.raises(InputError, match="X has 2 columns, but the model was made for 3"):
+        model.predict(X[:, :2])
+
+
+def test_a_file_becomes_the_model_that_it_names(tmp_path, saved):
+    assert list(MODELS) == ["KernelPCA", "KernelKMeans"]
+    assert type(load_model(saved)) is KernelPCA
+    assert bits(load_model(str(saved)).eigenvectors_) == bits(PCA.eigenvectors_)
+    clusters = clusters_of(EMBEDDINGS["features"]).save(tmp_path / "clusters.npz")
+    assert type(load_model(clusters)) is KernelKMeans
+    assert refused(clusters) == f"{clusters} holds a KernelKMeans model, not a KernelPCA model"
+    told = refused(saved, KernelKMeans.load)
+    assert told == f"{saved} holds a KernelPCA model, not a KernelKMeans model"
+
+
+def test_a_model_of_another_name_is_refused(saved):
+    arrays = contents(saved)
+    arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | {"model": "KernelSVM"}))
+    np.savez(saved, **arrays)
+    told = refused(saved, load_model)
+    assert told == f"{saved} holds a KernelSVM model, but this version knows KernelPCA, KernelKMeans"
+    arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | {"model": ["KernelPCA"]}))
+    np.savez(saved, **arrays)
+    assert "holds no fedkernel model" in refused(saved, load_model)
+
+
+def test_no_file_is_no_model_of_any_kind(tmp_path):
+    path = tmp_path / "nowhere.npz"
+    for load in (load_model, KernelKMeans.load):
+        assert refused(path, load) == f"there is no model file {path}"
+    path.write_bytes(b"PK\x03\x04" + np.random.default_rng(0).bytes(200))
+    for load in (load_model, KernelKMeans.load):
+        assert "damaged" in refused(path, load)
+
+
+def test_clusters_of_which_an_array_is_missing_or_not_finite_are_refused(clusters):
+    _, path = clusters
+    whole = contents(path)
+    assert len(whole) >= 6
+    for name in whole:
+        np.savez(path, **{key: array for key, array in whole.items() if key != name})
+        assert "damaged" in refused(path, KernelKMeans.load)
+        assert "damaged" in refused(path, load_model)
+        if name != "header":
+            for bad in (np.nan, np.inf):
+                broken = whole[name].copy()
+                broken.flat[-1] = bad
+                np.savez(path, **{**whole, name: broken})
+                assert "damaged" in refused(path, KernelKMeans.load)
+            np.savez(path, **{**whole, name: whole[name].astype(np.float32)})
+            assert "damaged" in refused(path, KernelKMeans.load)
+    np.savez(path, **whole)
+    KernelKMeans.load(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"centers_": np.ones((4, 3))},
+        {"centers_": np.ones(4)},
+        {"centers_": np.ones((0, 4))},
+        {"eigenvalues_": np.ones(3)},
+        {"eigenvalues_": np.ones((4, 1))},
+        {"training_": np.ones((20, 5))},
+        {"training_": np.ones(4)},
+        {"training_": np.ones((20, 4, 1))},
+        {"embedding.map_1": np.ones((8, 6)), "embedding.landmarks": np.ones((10, 3))},
+        {"embedding.map_1": np.ones((8, 3)), "embedding.landmarks": np.ones(11)},
+        {"embedding.map_3": np.ones((12, 5)), "embedding.coefficients": np.ones((10, 4))},
+        {"embedding.map_3": np.ones(13), "embedding.coefficients": np.ones(11)},
+        {"embedding.finish_3": np.ones(3), "embedding.coefficients": np.ones((11, 5))},
+        {"embedding.finish_3": np.ones((4, 1)), "embedding.coefficients": np.ones((11, 4, 1))},
+    ],
+    ids=lambda change: "-".join(f"{name} {array.shape}" for name, array in change.items()),
+)
+def test_arrays_of_clusters_that_do_not_fit_are_refused(clusters, change):
+    _, path = clusters
+    whole = contents(path)
+    np.savez(path, **whole | {name: array for name, array in change.items() if name in whole})
+    assert "damaged" in refused(path, KernelKMeans.load)
+    assert "damaged" in refused(path, load_model)
+
+
+def test_clusters_with_an_array_too_many_are_refused(clusters):
+    _, path = clusters
+    whole = contents(path)
+    for name in ("surplus", "embedding.surplus", "embedding.map_4", "iterates_"):
+        np.savez(path, **whole, **{name: np.ones(3)})
+        assert "damaged" in refused(path, KernelKMeans.load)
+
+
+GOOD_FEATURES = {"kernel": {"type": "rbf", "gamma": 0.1}, "n_features": 8, "form": "pairs", "seed": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("features", None),
+        ("features", "features"),
+        ("features", ["features"]),
+        ("features", {"kind": "nystroem"}),
+        ("features", {"kind": ["features"]}),
+        ("features", {"kind": None}),
+        ("features", {"kind": "landmarks"}),
+        ("features", {"features": None}),
+        ("features", {"features": GOOD_FEATURES | {"n_features": 6}}),
+        ("features", {"features": GOOD_FEATURES | {"n_features": "eight"}}),
+        ("features", {"features": GOOD_FEATURES | {"form": "sines"}}),
+        ("features", {"features": GOOD_FEATURES | {"kernel": {"type": "linear"}}}),
+        ("features", {"features": GOOD_FEATURES | {"kernel": {"type": "rbf", "gamma": None}}}),
+        ("features", {"features": GOOD_FEATURES | {"draws": 2}}),
+        ("features", {"columns": "three"}),
+        ("features", {"columns": None}),
+        ("features", {"columns": [3]}),
+        ("features", {"columns": 2.5}),
+        ("features", {"columns": 0}),
+        ("features", {"columns": -3}),
+        ("features", {"steps": None}),
+        ("features", {"steps": "all"}),
+        ("features", {"steps": 4}),
+        ("features", {"steps": 2}),  # the third map would be forgotten
+        ("features", {"steps": 3.5}),
+        ("features", {"steps": 0}),
+        ("features", {"steps": -1}),
+        ("landmarks", {"kind": "features"}),
+        ("landmarks", {"kernel": None}),
+        ("landmarks", {"kernel": "rbf"}),
+        ("landmarks", {"kernel": {"type": "wave"}}),
+        ("landmarks", {"kernel": {"type": "rbf", "gamma": -1.0}}),
+        ("landmarks", {"kernel": {"type": "rbf", "gamma": "wide"}}),
+    ],
+    ids=str,
+)
+def test_a_header_of_clusters_that_is_wrong_is_refused(tmp_path, kind, change):
+    path = clusters_of(EMBEDDINGS[kind]).save(tmp_path / "model.npz")
+    arrays = contents(path)
+    header = json.loads(str(arrays["header"]))
+    assert header["embedding"]["kind"] == kind
+    for name in header["embedding"]:
+        less = {key: value for key, value in header["embedding"].items() if key != name}
+        np.savez(path, **{**arrays, "header": np.array(json.dumps(header | {"embedding": less}))})
+        assert "damaged" in refused(path, KernelKMeans.load)
+    told = header["embedding"] | change if isinstance(change, dict) else change
+    np.savez(path, **{**arrays, "header": np.array(json.dumps(header | {"embedding": told}))})
+    assert "damaged" in refused(path, KernelKMeans.load)
+    assert "damaged" in refused(path, load_model)
+
+
+def test_a_changed_byte_of_clusters_is_refused_or_changes_nothing(clusters):
+    model, path = clusters
+    whole, X = path.read_bytes(), rows(10, 3, seed=5)
+    expected, rng, caught, tried = bits(model.transform(X)), np.random.default_rng(0), 0, 0
+    for place in range(0, len(whole), 7):
+        broken = bytearray(whole)
+        broken[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(bytes(broken))
+        tried += 1
+        try:
+            again = load_model(path)
+        except InputError:
+            caught += 1
+            continue
+        for name in ("centers_", "eigenvalues_", "training_"):
+            assert bits(getattr(again, name)) == bits(getattr(model, name))
+        assert bits(again.transform(X)) == expected
+    assert caught > tried / 2
