@@ -1,6 +1,7 @@
 """Federated kernel k-means: what its paper promises, and what another implementation of it finds."""
 
 import os
+import tracemalloc
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.metrics import normalized_mutual_info_score
 
+from clients.fk_kmeans import FKKMeansClient, GramOfColumns
 from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
+from fedkernel.arrays import ROWS
 from fedkernel.embeddings import FeatureChain
 from fedkernel.metrics import recover_error
 from fedkernel.result import Result
@@ -184,6 +187,20 @@ def test_rounds_are_one_per_iteration_with_gram():
     expected = ["join", "MeasureSpread", *["GramOfColumns"] * 4, "EmbedRows", "SolveLocally", "SampleCoreset"]
     assert phases == [*expected, "LabelRows"]
     assert small("Lanczos").ledger.rounds > 15 * 4
+
+
+def test_a_client_never_holds_its_features():
+    """Beside the rows: blocks of features, and n r columns; the features of all rows would take 32 MB."""
+    client = FKKMeansClient(np.random.default_rng(0).standard_normal((20000, 5)))
+    ask = {"features": RandomFeatures(RBF(gamma=0.1), 200), "columns": 200}
+    client.gram_of_columns(GramOfColumns(**ask, t=1))
+    tracemalloc.start()
+    M = np.random.default_rng(1).standard_normal((200, 4))
+    client.gram_of_columns(GramOfColumns(**ask | {"columns": 204}, t=2, map=M))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    columns, block, matrix = 20000 * 4 * 8, ROWS * 204 * 8, 204 * 204 * 8
+    assert peak < columns + 3 * block + 3 * matrix < 20000 * 200 * 8 / 2
 
 
 # The model
