@@ -1,5 +1,6 @@
 """What crossed the wire: floats and bytes, up and down, for every round and client."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,8 +100,8 @@ class Account:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     def close_round(self, number: int, phase: str, seconds: float, values: Mapping[str, float]) -> None:
-        """Add the row of a finished round."""
-        costs = self.ledger.of_round(number)
+        """Add the row of a finished round, whose entries are the ledger's last."""
+        costs = Ledger(list(itertools.takewhile(lambda entry: entry.round == number, reversed(self.ledger.entries))))
         row = {"round": number, "phase": phase, "seconds": seconds, "clients": len(costs.entries)}
         totals = {name: total for name, total in costs.totals().items() if name != "rounds"}
         self.history.append(row | totals | ({"values": dict(values)} if values else {}))

@@ -151,6 +151,7 @@ class Done(Reply):
 
 
 MessageT = TypeVar("MessageT", bound=Message)
+_FIELDS = pydantic.TypeAdapter(dict[str, Any])
 
 
 def encode(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Scalar]]:
@@ -184,7 +185,7 @@ def decode(kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Ma
     if len(set(names)) != len(names):
         raise ProtocolError(f"{kind.__name__} names an array twice: {', '.join(names)}")
     try:
-        fields = pydantic.TypeAdapter(dict[str, Any]).validate_json(str(scalars.get("fields", "")))
+        fields = _FIELDS.validate_json(str(scalars.get("fields", "")))
         return kind.model_validate({**fields, **dict(zip(names, arrays, strict=True))})
     except pydantic.ValidationError as error:
         raise ProtocolError(f"{kind.__name__}: {explain(error)}") from None

@@ -133,9 +133,11 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         if self._conversation.done:
             return None, None
         finished = self._conversation.receive(replies)
-        costs = self._account.ledger.of_round(self._account.ledger.rounds).totals()
+        costs = self._account.history[-1]
         arrays = _arrays_of(self._conversation.value) if finished else None
-        return arrays, MetricRecord({name: total for name, total in costs.items() if name != "rounds"})
+        return arrays, MetricRecord(
+            {name: costs[name] for name in ("floats_up", "floats_down", "bytes_up", "bytes_down")}
+        )
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
