@@ -5,7 +5,7 @@ import logging
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
@@ -95,7 +95,8 @@ def run(  # noqa: PLR0917 - one option each
             def tell(name: str, done: int, total: int) -> None:
                 bar.update(task, description=name, completed=done, total=total)
 
-            rows = run_experiment(table, text, folder, source=str(config), restart=restart, progress=tell)
+            with _Follow(lambda told: bar.update(task, description=told)):
+                rows = run_experiment(table, text, folder, source=str(config), restart=restart, progress=tell)
         _show_results(experiment, rows)
         _tell_report(folder)
 
@@ -157,6 +158,27 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
 
 def _first_line(cls: type) -> str:
     return (cls.__doc__ or "").strip().splitlines()[0].removesuffix(".").replace("``", "")
+
+
+class _Follow(logging.Handler):
+    """Tell each finished round of a run in this process: a long one would look like one that hangs."""
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        super().__init__(logging.INFO)
+        self._tell = tell
+        self._logger = logging.getLogger("fedkernel.conversation")
+        self._level = self._logger.level
+
+    def __enter__(self) -> None:
+        self._logger.setLevel(logging.INFO)
+        self._logger.addHandler(self)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(record.getMessage())
 
 
 class _errors:  # noqa: N801 - reads as a statement

@@ -128,6 +128,8 @@ class Conversation(Generic[T]):
         self._check_shared_dimensions(decoded)
         seconds = time.perf_counter() - self._started
         self._account.close_round(self._round_number, self._pending.phase, seconds, self._pending.values)
+        figures = "".join(f", {name} = {value:g}" for name, value in self._pending.values.items())
+        log.info("%s: round %d, %s%s", self._settings.run, self._round_number, self._pending.phase, figures)
         self._advance(decoded)
         return self.done
 

@@ -1,5 +1,6 @@
 """The command: tables on standard output, one line on standard error for what went wrong, exit codes by whose fault."""
 
+import logging
 import os
 import re
 import subprocess
@@ -24,7 +25,7 @@ from fedkernel.job import Job
 from fedkernel.kernels import KERNELS
 from fedkernel.metrics import METRICS
 from fedkernel.widths import WIDTHS
-from strategies import REGISTRY
+from strategies import REGISTRY, VFedPCA
 
 TINY = """
 name = "tiny"
@@ -314,3 +315,13 @@ def test_the_installed_command_runs_and_fails_as_in_process(workplace: Path) -> 
     assert "DKPCA of [red] iris" in told[1].stdout
     assert (workplace / "runs" / "tiny" / "report.html").exists()
     assert re.fullmatch(r"error: run DKPCA-of-red-iris__seed=0: .* AttributeError on the site.*\n", told[2].stderr)
+
+
+def test_rounds_are_told_while_a_run_lasts() -> None:
+    seen: list[str] = []
+    logger = logging.getLogger("fedkernel.conversation")
+    before = (logger.level, list(logger.handlers))
+    with cli._Follow(seen.append):
+        VFedPCA(rounds=2).fit([load_iris().data[:, :2], load_iris().data[:, 2:]])
+    assert seen == ["run: round 1, PowerIteration", "run: round 2, PowerIteration", "run: round 3, Finish"]
+    assert (logger.level, logger.handlers) == before
