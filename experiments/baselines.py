@@ -69,15 +69,15 @@ class Baseline:
         """Refuse more dimensions or landmarks than there are rows; `run` would do so only when its turn comes."""
         if not isinstance(self.strategy, FKKMeans):
             return
-        rows, rank = [len(shard) for shard in shards], self.strategy.rank
-        if self.place == "Nystroem" and not rank <= self.n_landmarks <= sum(rows):
+        rows, s = [len(shard) for shard in shards], self.strategy.dimensions
+        if self.place == "Nystroem" and not s <= self.n_landmarks <= sum(rows):
             raise InputError(
-                f"n_landmarks = {self.n_landmarks}, but must be from n_components = {rank} to the rows' number, "
+                f"n_landmarks = {self.n_landmarks}, but must be from n_components = {s} to the rows' number, "
                 f"{sum(rows)}"
             )
-        if rank > (most := min(rows) if self.place == "isolated" else sum(rows)):
+        if s > (most := min(rows) if self.place == "isolated" else sum(rows)):
             whose = ", since each client clusters its own" if self.place == "isolated" else ""
-            raise InputError(f"n_components = {rank}, but must be at most the number of rows, {most}{whose}")
+            raise InputError(f"n_components = {s}, but must be at most the number of rows, {most}{whose}")
 
     def run(
         self, shards: Sequence[FloatArray], reference: Model | None, classes: Classes = None, seed: int = 0
@@ -114,7 +114,7 @@ class Baseline:
             X = np.vstack(list(shards))
             kernel = strategy.central_kernel(X)
             model = nystroem_kernel_kmeans(
-                X, kernel, strategy.n_clusters, strategy.rank, n_landmarks=self.n_landmarks, seed=seed
+                X, kernel, strategy.n_clusters, strategy.dimensions, n_landmarks=self.n_landmarks, seed=seed
             )
         else:
             model = reference if isinstance(reference, KernelKMeans) else strategy.central(shards)

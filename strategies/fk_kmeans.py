@@ -140,7 +140,7 @@ class FKKMeans(KMeansStrategy):
             raise InputError('solver = "gram" is for cem = true only; without it the matrix is of size N')
 
     @property
-    def rank(self) -> int:
+    def dimensions(self) -> int:
         """Dimensions of the embedding: s."""
         return self.n_components or self.n_clusters
 
@@ -185,11 +185,11 @@ class FKKMeans(KMeansStrategy):
             if not self.cem:
                 B = U[:, :kept] * np.sqrt(shrunk)
             # Line 17: H as the leading columns of B_{t+1}, scaled back
-            restored = (values + (1 - eta) * penalty)[: self.rank]
-            finish.append(np.sqrt(restored / shrunk[: self.rank]))
+            restored = (values + (1 - eta) * penalty)[: self.dimensions]
+            finish.append(np.sqrt(restored / shrunk[: self.dimensions]))
         s = restored.size
-        if s < self.rank:
-            log.warning("only %d of n_components = %d eigenvalues are above the penalty", s, self.rank)
+        if s < self.dimensions:
+            log.warning("only %d of n_components = %d eigenvalues are above the penalty", s, self.dimensions)
         if self.cem:
             yield from to_all(EmbedRows(features=features, t=self.iterations + 1, map=maps[-1][:, :s] * finish[-1]))
         else:

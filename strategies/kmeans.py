@@ -71,14 +71,14 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     @property
     @abstractmethod
-    def rank(self) -> int:
+    def dimensions(self) -> int:
         """Dimensions of the central counterpart's embedding."""
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows, together and at each client."""
         super().check_cohort(cohort)
         total = sum(member.rows for member in cohort)
-        for name, value in (("n_clusters", self.n_clusters), ("n_components", self.rank)):
+        for name, value in (("n_clusters", self.n_clusters), ("n_components", self.dimensions)):
             if value > total:
                 raise InputError(f"{name} = {value}, but must be at most the number of rows, {total}")
         for member in cohort:
@@ -138,7 +138,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
     def central(self, shards: Sequence[FloatArray]) -> KernelKMeans:
         """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""
         X = np.vstack(list(shards))
-        return kernel_kmeans(X, self.central_kernel(X), self.n_clusters, self.rank)
+        return kernel_kmeans(X, self.central_kernel(X), self.n_clusters, self.dimensions)
 
     def central_kernel(self, X: FloatArray) -> AnyKernel:
         """Return what `federated_kernel` finds, from all rows X (N, d) in one place."""

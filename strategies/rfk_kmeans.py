@@ -50,7 +50,7 @@ class RFKKMeans(KMeansStrategy):
         self._features(RBF(gamma=1.0))
 
     @property
-    def rank(self) -> int:
+    def dimensions(self) -> int:
         """Dimensions of the central counterpart's embedding: k."""
         return self.n_clusters
 
