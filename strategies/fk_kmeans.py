@@ -173,7 +173,8 @@ class FKKMeans(KMeansStrategy):
             else:
                 values, V = yield from self._by_lanczos(step) if self.solver == "lanczos" else self._by_gram(step)
             if penalty is None:
-                penalty = max(float(values[-1]), 0.0)
+                # With fewer rows than that, R_1 has fewer eigenvalues; those of W_1^T W_1 in their place are 0.
+                penalty = max(float(values[-1]), 0.0) if values.size == self.n_clusters + 2 else 0.0
             rounding = len(weights) * EPS * float(values.max(initial=0.0))
             kept = int(np.count_nonzero(values > max(eta * penalty, rounding)))
             if kept == 0:

@@ -147,6 +147,17 @@ def test_all_versions_agree(version):
     assert per_iteration(one, "rank") == per_iteration(two, "rank")
 
 
+@pytest.mark.parametrize("rows", [[1], [2], [2, 3]], ids=str)
+def test_all_versions_agree_on_fewer_rows_than_the_penalty_s_number(rows):
+    shards = np.split(DIGITS.data[: sum(rows)], np.cumsum(rows)[:-1])
+    found = [
+        rows_of(FKKMeans(min(rows), n_features=20, iterations=3, kernel=RBF(gamma=0.001), **version).fit(shards))
+        for version in VERSIONS.values()
+    ]
+    for H in found:
+        np.testing.assert_allclose(H @ H.T, found[0] @ found[0].T, atol=1e-9)
+
+
 def test_theorem_2():
     """Floats per iteration, and their ratio, are the theorem's for the Lanczos iterations done."""
     with_cem, without = small("Lanczos"), small("without CEM")
