@@ -14,6 +14,7 @@ from fedkernel.protocol import Protocol
 from fedkernel.subspaces import complement, fix_signs
 
 _SLACK = 0.01
+_WIDTH = 16
 
 Search: TypeAlias = Generator[FloatArray, FloatArray, Eigenpairs]
 """Yields blocks, is sent their products, returns eigenpairs."""
@@ -39,7 +40,7 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int) -> Se
     Linearly dependent directions are dropped, so that b shrinks. With none left the basis is an invariant subspace and
     the search ends, unless it has fewer than k columns: then it goes on in the complement.
 
-    Keeps the basis and its products: 2 n b steps floats. Every new block is orthogonalised against the whole basis,
+    Keeps the basis and its products: 2 n b steps floats, and at most 32 n more. Every new block is orthogonalised against the whole basis,
     twice, which costs 8 n b^2 steps flops.
 
     Parameters
@@ -174,12 +175,55 @@ class _Above:
         return bool(errors[wanted] <= max(allowed, distance))
 
 
+class _Columns:
+    """Columns of length n that come block by block, kept side by side in arrays of some blocks each.
+
+    One array for all would be copied whenever it grows; one for each block would make every product a loop.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._arrays: list[FloatArray] = []
+        self._last = 0  # columns of the last array that are in use
+        self.count = 0
+
+    def append(self, block: FloatArray) -> None:
+        for first in range(0, block.shape[1], _WIDTH):
+            part = block[:, first : first + _WIDTH]
+            if not self._arrays or self._last + part.shape[1] > _WIDTH:
+                if self._arrays:
+                    self._arrays[-1] = self._arrays[-1][:, : self._last]
+                self._arrays.append(np.empty((self._n, _WIDTH), order="F"))
+                self._last = 0
+            self._arrays[-1][:, self._last : self._last + part.shape[1]] = part
+            self._last += part.shape[1]
+        self.count += block.shape[1]
+
+    def _parts(self) -> list[FloatArray]:
+        return [*self._arrays[:-1], self._arrays[-1][:, : self._last]] if self._arrays else []
+
+    def dot(self, X: FloatArray) -> FloatArray:
+        """Return the products of all columns with X, (n, b): shape (count, b)."""
+        return np.vstack([part.T @ X for part in self._parts()])
+
+    def combine(self, S: FloatArray) -> FloatArray:
+        """Return the columns times S, (count, c): shape (n, c)."""
+        total, first = np.zeros((self._n, S.shape[1])), 0
+        for part in self._parts():
+            total += part @ S[first : first + part.shape[1]]
+            first += part.shape[1]
+        return total
+
+    def whole(self) -> FloatArray:
+        """Return a copy of all columns."""
+        return np.hstack(self._parts())
+
+
 def _search(start: FloatArray, rule: _Leading | _Above, max_steps: int) -> Search:
     """Widen a Krylov basis, a block per product, until the rule is content, and return the pairs it wants."""
     n = _checked_start(start, rule.tol, max_steps)
-    Q = _independent(start, [], _norm(start))
-    basis: list[FloatArray] = []
-    products: list[FloatArray] = []
+    basis, products = _Columns(n), _Columns(n)
+    Q = _independent(start, basis, _norm(start))
     T = np.zeros((0, 0))
     scale = 0.0  # of A, as far as seen: what is small beside it is rounding
     for step in range(1, n + 1):
@@ -188,7 +232,7 @@ def _search(start: FloatArray, rule: _Leading | _Above, max_steps: int) -> Searc
             raise InputError(f"the product of step {step}, of shape {AQ.shape}, must be finite, of shape {Q.shape}")
         basis.append(Q)
         products.append(AQ)
-        T = _bordered(T, basis, AQ)
+        T = _bordered(T, basis.dot(AQ))
         scale = max(scale, _norm(AQ))
         m = len(T)
         Q = _independent(AQ, basis, scale) if m < n else AQ[:, :0]
@@ -197,43 +241,31 @@ def _search(start: FloatArray, rule: _Leading | _Above, max_steps: int) -> Searc
             wanted = rule.wanted(values)
             # One pair more than asked for tells where the rest begins.
             values, S = values[: wanted + 1], S[:, : wanted + 1]
-            V = _combination(basis, S)
-            residual = _combination(products, S) - V * values
+            V = basis.combine(S)
+            residual = products.combine(S) - V * values
             if step >= max_steps or Q.shape[1] == 0 or rule.good(values, residual, wanted, scale):
                 return Eigenpairs(values[:wanted].copy(), fix_signs(V[:, :wanted]))
         elif Q.shape[1] == 0:
-            Q = complement(np.hstack(basis), min(start.shape[1], n - m))
+            Q = complement(basis.whole(), min(start.shape[1], n - m))
     raise AssertionError("a basis of n columns ends the search")  # pragma: no cover
 
 
-def _bordered(T: FloatArray, basis: list[FloatArray], AQ: FloatArray) -> FloatArray:
-    """Border T = B^T A B with the columns of a new block, of product AQ, that is last in the basis B."""
+def _bordered(T: FloatArray, border: FloatArray) -> FloatArray:
+    """Border T = B^T A B with the products, (m, b), of the whole basis and A times its last block."""
     old = len(T)
-    border = np.vstack([B.T @ AQ for B in basis])
     T = np.block([[T, border[:old]], [border[:old].T, border[old:]]])
     return (T + T.T) / 2
 
 
-def _combination(blocks: list[FloatArray], S: FloatArray) -> FloatArray:
-    """Multiply the blocks, side by side, with S, without a copy of them."""
-    total = np.zeros((len(blocks[0]), S.shape[1]))
-    first = 0
-    for block in blocks:
-        total += block @ S[first : first + block.shape[1]]
-        first += block.shape[1]
-    return total
-
-
-def _independent(X: FloatArray, basis: list[FloatArray], scale: float) -> FloatArray:
+def _independent(X: FloatArray, basis: _Columns, scale: float) -> FloatArray:
     """Orthonormalise the columns of X against the basis and each other; drop what is rounding beside `scale`."""
-    room = len(X) - sum(block.shape[1] for block in basis)
     for floor in (4 * EPS * np.sqrt(len(X)) * scale, 0.5):
-        for block in basis:
-            X = X - block @ (block.T @ X)
+        if basis.count:
+            X = X - basis.combine(basis.dot(X))
         Q, R, _ = scipy.linalg.qr(X, mode="economic", pivoting=True, check_finite=False)
         # The second time the columns are orthonormal but for the rounding of short ones: a column that loses half
         # its length then was nothing but rounding.
-        independent = min(room, int(np.count_nonzero(np.abs(np.diagonal(R)) > floor)))
+        independent = min(len(X) - basis.count, int(np.count_nonzero(np.abs(np.diagonal(R)) > floor)))
         X = np.array(Q[:, :independent], dtype=np.float64)
         if X.shape[1] == 0:
             break

@@ -109,7 +109,7 @@ class FKKMeans(KMeansStrategy):
 
     Besides these 1 round for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM
-    N (Q + r_t). Features are computed from their seed, some thousand rows at a time, and never kept.
+    N (3 Q + r_t). Features are computed from their seed, some thousand rows at a time, and never kept.
 
     The history's figures are t, rank (r_t) and lanczos_step.
     """
