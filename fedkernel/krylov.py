@@ -40,8 +40,8 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int) -> Se
     Linearly dependent directions are dropped, so that b shrinks. With none left the basis is an invariant subspace and
     the search ends, unless it has fewer than k columns: then it goes on in the complement.
 
-    Keeps the basis and its products: 2 n b steps floats, and at most 32 n more. Every new block is orthogonalised against the whole basis,
-    twice, which costs 8 n b^2 steps flops.
+    Keeps the basis and its products: 2 n b steps floats, and at most 32 n more. Every new block is orthogonalised
+    against the whole basis, twice, which costs 8 n b^2 steps flops.
 
     Parameters
     ----------
