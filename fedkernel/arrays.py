@@ -1,11 +1,16 @@
 """Names that everything numerical shares."""
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 FloatArray = npt.NDArray[np.float64]
+Rows: TypeAlias = FloatArray | sparse.csr_array
+"""Rows of a table, dense or sparse: shape (n, d)."""
+
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -15,6 +20,19 @@ def sum_in_order(terms: Sequence[FloatArray]) -> FloatArray:
     for term in terms[1:]:
         total += term
     return total
+
+
+def stack_rows(parts: Sequence[Rows]) -> Rows:
+    """Put the rows of tables with the same columns under each other; CSR as soon as one of them is.
+
+    A single table is returned as it is.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    dense = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(dense) == len(parts):
+        return np.vstack(dense)
+    return sparse.csr_array(sparse.vstack([sparse.csr_array(part) for part in parts], format="csr"))
 
 
 ROWS = 2048

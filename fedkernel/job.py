@@ -23,7 +23,8 @@ class RunSpec(pydantic.BaseModel):
     data, partition : DataSpec, PartitionSpec, optional
         Where simulated sites take their part from; ``partition.clients`` None means as many as there are nodes.
     shards : list of str, optional
-        Instead of these: one .npy or .npz file (arrays ``X`` and maybe ``new``) per site.
+        Instead of these: one file per site: .npy, .npz (arrays ``X`` and maybe ``new``; or written by
+        scipy.sparse.save_npz) or .parquet.
     clients : int, optional
         How many clients take part; None: all nodes there are.
     evaluate : bool

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 from flwr.serverapp import Grid
+from scipy import sparse
 
-from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.cohort import RunSettings
-from fedkernel.data import check_matrix
+from fedkernel.data import ArrayTable, SparseTable, Table, TableLike, check_matrix
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
@@ -25,9 +25,9 @@ T = TypeVar("T")
 Outputs = dict[int, dict[str, npt.NDArray[Any]]]
 
 
-def check_tables(tables: Sequence[npt.ArrayLike], what: str) -> list[FloatArray]:
-    """Return the clients' tables as finite matrices, or raise an InputError that names the first that is none."""
-    checked = [check_matrix(table, f"{what}[{number}]") for number, table in enumerate(tables)]
+def check_tables(tables: Sequence[TableLike], what: str, table: Callable[[Any, str], Any] = check_matrix) -> list[Any]:
+    """Return the clients' tables as `table` (see `KernelClient.table`) makes them, or an InputError that names one."""
+    checked = [table(one, f"{what}[{number}]") for number, one in enumerate(tables)]
     if not checked:
         raise InputError(f"{what} is empty, but at least one client is needed")
     return checked
@@ -35,8 +35,8 @@ def check_tables(tables: Sequence[npt.ArrayLike], what: str) -> list[FloatArray]
 
 def in_process(
     pair: type[KernelClient],
-    tables: Sequence[FloatArray],
-    new_tables: Sequence[FloatArray] | None,
+    tables: Sequence[TableLike],
+    new_tables: Sequence[TableLike] | None,
     act: Callable[[Grid], T],
 ) -> tuple[T, Outputs]:
     """Act on a grid whose nodes hold the tables, and return the outcome with what each site kept."""
@@ -55,7 +55,7 @@ def in_process(
 def through_files(
     strategy: str,
     parameters: Mapping[str, Any],
-    tables: Sequence[FloatArray],
+    tables: Sequence[TableLike],
     engine: str,
     settings: RunSettings,
     *,
@@ -63,9 +63,7 @@ def through_files(
 ) -> Result[Any]:
     """Run a registered strategy on an engine by name, its tables and its result going through a temporary folder."""
     with TemporaryDirectory(prefix="fedkernel-") as folder:
-        files = [str(Path(folder) / f"client-{number}.npy") for number in range(len(tables))]
-        for file, table in zip(files, tables, strict=True):
-            np.save(file, table, allow_pickle=False)
+        files = [as_file(table, Path(folder) / f"client-{number}") for number, table in enumerate(tables)]
         run = RunSpec(
             id="run",
             strategy=strategy,
@@ -79,3 +77,18 @@ def through_files(
         for _ in ENGINES[engine](job):
             pass
         return Result.load(Path(folder) / "out" / "run")
+
+
+def as_file(table: Any, stem: Path) -> str:
+    """Return the path of a file that holds the table: the one it was opened from, or one that is written here."""
+    if isinstance(table, Table) and table.path is not None:
+        return str(table.path.resolve())
+    if isinstance(table, SparseTable):
+        path = stem.with_suffix(".npz")
+        sparse.save_npz(path, table.X)
+    elif isinstance(table, ArrayTable | np.ndarray):
+        path = stem.with_suffix(".npy")
+        np.save(path, table.X if isinstance(table, ArrayTable) else table, allow_pickle=False)
+    else:
+        raise InputError(f"{table.what}: only this process can read it; allowed on other engines: arrays and files")
+    return str(path)

@@ -1,17 +1,23 @@
-"""Kernel widths by rule: the table of a kernel may say ``width = "median"`` in place of a number."""
+"""Kernel widths by rule: the table of a kernel may say ``width = "median"`` in place of a number.
 
+``factor`` is by what the width sigma that the rule gives is multiplied: disKPCA's experiments take 0.2 medians.
+"""
+
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 from scipy.spatial.distance import pdist
+from sklearn.utils.extmath import row_norms
 
-from fedkernel.arrays import EPS, FloatArray, row_blocks, sum_in_order
-from fedkernel.data import check_matrix
+from fedkernel.arrays import EPS, FloatArray, Rows, row_blocks, sum_in_order
+from fedkernel.data import check_rows
 from fedkernel.errors import InputError
 
 
-def median_sigma(X: FloatArray, max_rows: int = 1000, seed: int = 0) -> float:
+def median_sigma(X: Rows, max_rows: int = 1000, seed: int = 0) -> float:
     """Median Euclidean distance between rows: the median heuristic for `RBF(sigma=...)`.
 
     Source: Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), section 8; disKPCA's experiments (Balcan et al.,
@@ -19,7 +25,7 @@ def median_sigma(X: FloatArray, max_rows: int = 1000, seed: int = 0) -> float:
 
     Parameters
     ----------
-    X : ndarray of shape (n, d)
+    X : ndarray or csr_array of shape (n, d)
     max_rows : int, default=1000
         At least 2. With more rows than this, the median over that many, drawn without replacement.
     seed : int, default=0
@@ -30,15 +36,26 @@ def median_sigma(X: FloatArray, max_rows: int = 1000, seed: int = 0) -> float:
     InputError
         If there are fewer than two rows, or at least half of the distances are zero.
     """
-    X = check_matrix(X, "X")
-    if max_rows < 2 or len(X) < 2:
-        raise InputError(f"a median distance needs two rows; there are {len(X)}, of which max_rows = {max_rows} count")
-    if len(X) > max_rows:
-        X = X[np.random.default_rng(seed).choice(len(X), max_rows, replace=False)]
-    sigma = float(np.median(pdist(X)))
+    X = check_rows(X, "X")
+    n = X.shape[0]
+    if max_rows < 2 or n < 2:
+        raise InputError(f"a median distance needs two rows; there are {n}, of which max_rows = {max_rows} count")
+    if n > max_rows:
+        X = X[np.random.default_rng(seed).choice(n, max_rows, replace=False)]
+    sigma = float(np.median(pdist(X) if isinstance(X, np.ndarray) else _sparse_distances(X)))
     if sigma == 0.0:
         raise InputError("the median distance between rows is 0, which is no width; most rows are the same")
     return sigma
+
+
+def _sparse_distances(X: sparse.csr_array) -> FloatArray:
+    """Compute the distances between the rows of X (n, d) from inner products: shape (n (n - 1) / 2,)."""
+    squares = row_norms(X, squared=True)
+    pairs = np.triu_indices(X.shape[0], 1)
+    sums = squares[pairs[0]] + squares[pairs[1]]
+    distances = sums - 2 * (X @ X.T).toarray()[pairs]
+    # what rounding leaves of equal rows is no distance
+    return np.sqrt(np.where(distances > 16 * EPS * sums, distances, 0.0))
 
 
 class Moments(NamedTuple):
@@ -49,8 +66,14 @@ class Moments(NamedTuple):
     scatter: float
 
 
-def moments(X: FloatArray) -> Moments:
+def moments(X: Rows) -> Moments:
     """Compute the moments of rows X (n, d), a block of rows at a time."""
+    if not isinstance(X, np.ndarray):
+        n = X.shape[0]
+        center = np.bincount(X.indices, weights=X.data, minlength=X.shape[1]) / n
+        zeros = n - np.bincount(X.indices, minlength=X.shape[1])  # entries that are not stored, by column
+        stored = float(np.square(X.data - center[X.indices]).sum())
+        return Moments(n, center, stored + float(zeros @ np.square(center)))
     mean: FloatArray = X.mean(axis=0)
     # Adding many rows up rounds; what is left of them beside that mean is small, and so is its own rounding.
     mean += sum(((X[rows] - mean).sum(axis=0) for rows in row_blocks(len(X))), np.zeros_like(mean)) / len(X)
@@ -86,7 +109,7 @@ def dimension_sigma(d: int) -> float:
     return float(np.sqrt(d) / 3)
 
 
-WIDTHS: dict[str, Callable[[FloatArray], dict[str, float]]] = {
+WIDTHS: dict[str, Callable[[Rows], dict[str, float]]] = {
     "median": lambda X: {"sigma": median_sigma(X)},
     "mean": lambda X: {"gamma": fk_gamma([moments(X)])},
     "dimension": lambda X: {"sigma": dimension_sigma(X.shape[1])},
@@ -94,11 +117,14 @@ WIDTHS: dict[str, Callable[[FloatArray], dict[str, float]]] = {
 """Rules by name: the median pairwise distance, the mean one (federated kernel k-means), sqrt(d)/3 (DKPCA)."""
 
 
-def with_width(kernel: Mapping[str, Any], X: FloatArray) -> dict[str, Any]:
-    """Return a kernel's table with its rule replaced by the number that the rule gives on the rows X (n, d)."""
+def with_width(kernel: Mapping[str, Any], X: Rows) -> dict[str, Any]:
+    """Return a kernel's table with its rule, and factor, replaced by the number that they give on the rows X (n, d)."""
     table = dict(kernel)
     if (rule := table.pop("width", None)) is None:
+        if "factor" in table:
+            raise InputError("kernel.factor is for a kernel.width by rule; without it, give sigma or gamma itself")
         return table
+    factor = table.pop("factor", 1.0)
     if "type" not in table:
         raise InputError("kernel.type is required: kernel.width is for rbf and laplacian kernels")
     if table["type"] not in ("rbf", "laplacian"):
@@ -107,7 +133,9 @@ def with_width(kernel: Mapping[str, Any], X: FloatArray) -> dict[str, Any]:
         raise InputError(f"kernel.width = {rule!r}, but must be one of {', '.join(WIDTHS)}")
     if given := {"gamma", "sigma"} & set(table):
         raise InputError(f"kernel.width and kernel.{min(given)} are the same thing; give only one of them")
-    width = WIDTHS[rule](X)
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
+        raise InputError(f"kernel.factor = {factor!r}, but must be a number above 0")
+    width = {name: value * factor if name == "sigma" else value / factor**2 for name, value in WIDTHS[rule](X).items()}
     if table["type"] == "laplacian" and "sigma" in width:
         # exp(-||x - y||_1 / sigma): the Laplacian's own reading of a width.
         width = {"gamma": 1.0 / width["sigma"]}

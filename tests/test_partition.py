@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -14,7 +14,7 @@ from fedkernel.errors import InputError
 
 SPECS = TypeAdapter(PartitionSpec)
 PAIRS = [(kind, method) for kind, methods in METHODS.items() for method in methods]
-DRAWN = [("vertical", "random", {}), ("horizontal", "iid", {}), ("horizontal", "dirichlet", {})]
+DRAWN = [("vertical", "random", {}), *(("horizontal", method, {}) for method in ("iid", "stratified", "dirichlet"))]
 SHUFFLED = [(kind, "even", {"shuffle": True}) for kind in METHODS] + [("horizontal", "power", {"shuffle": True})]
 
 
@@ -131,6 +131,20 @@ def test_iid_and_shuffle_mix_what_even_keeps_together():
     for options in ({"method": "iid"}, {"method": "even", "shuffle": True}):
         first = split(PartitionSpec(kind="horizontal", clients=2, **options), X).indices[0]
         assert 10 < np.sum(first < 50) < 40
+
+
+@settings(deadline=None)
+@given(y=st.lists(st.sampled_from("abc"), min_size=1, max_size=60), data=st.data())
+def test_stratified_parts_have_as_many_of_every_label(y, data):
+    y = np.array(y)
+    clients = data.draw(st.integers(1, len(y)))
+    X = np.arange(len(y), dtype=float)[:, None]
+    parts = split(PartitionSpec(kind="horizontal", method="stratified"), X, y, clients=clients)
+    for label in np.unique(y):
+        counts = [np.sum(own == label) for own in parts.labels]
+        assert max(counts) - min(counts) <= 1
+    sizes = [len(own) for own in parts.labels]
+    assert max(sizes) - min(sizes) <= 1
 
 
 def test_sizes_are_kept_and_say_how_many_clients_there_are():

@@ -1,19 +1,39 @@
-"""Data: named tables (`load`) and their division among clients (`split`)."""
+"""Data: named tables (`load`), their division among clients (`split`), and a site's own (`as_table`, `open_table`)."""
 
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.datasets import Available, Dataset, DataSpec, available, load
-from fedkernel.data.matrix import check_matrix
+from fedkernel.data.matrix import check_matrix, check_rows
 from fedkernel.data.partition import Partition, PartitionSpec, split
+from fedkernel.data.tables import (
+    ArrayTable,
+    GeneratedTable,
+    ParquetTable,
+    SparseTable,
+    Table,
+    TableLike,
+    as_table,
+    open_table,
+)
 
 __all__ = [
+    "ArrayTable",
     "Available",
     "DataSpec",
     "Dataset",
     "FloatArray",
+    "GeneratedTable",
+    "ParquetTable",
     "Partition",
     "PartitionSpec",
+    "Rows",
+    "SparseTable",
+    "Table",
+    "TableLike",
+    "as_table",
     "available",
     "check_matrix",
+    "check_rows",
     "load",
+    "open_table",
     "split",
 ]

@@ -9,6 +9,9 @@
 | `NAME`, `npz:NAME` | the file NAME.npz of the folder that the environment variable FEDKERNEL_DATA names |
 | `npz:PATH.npz` | any npz file |
 
+An npz file holds an array X, or is one that scipy.sparse.save_npz wrote. Sparse are `documents`, such files, and some
+sets that are downloaded (rcv1, 20newsgroups_vectorized, some of OpenML): they are made dense unless `sparse` is set.
+
 A bare name that is bundled or generated means that set even if FEDKERNEL_DATA holds a file of that name; `npz:`
 always means the file.
 """
@@ -24,9 +27,9 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from scipy import sparse
 from sklearn import preprocessing
 
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.generated import GENERATED
-from fedkernel.data.matrix import AnyArray, check_matrix, seeded
+from fedkernel.data.matrix import AnyArray, check_rows, seeded
 from fedkernel.data.sources import (
     BUNDLED,
     FETCHED,
@@ -43,6 +46,7 @@ from fedkernel.data.sources import (
 )
 from fedkernel.errors import InputError, value_object
 
+SPARSE_SCALES = ("none", "unit-norm")  # those that leave zeros zero
 DENSE_CELLS = 100_000_000  # a sparse set is made dense up to this many numbers: 0.8 GB of float64
 
 
@@ -54,6 +58,7 @@ class Dataset:
     ----------
     name : str
     X : ndarray of shape (N, d)
+        CSR (csr_array) where the specification says sparse.
     y : ndarray of shape (N,) or None
         Labels (integers or text) or targets (floats), as the source has them.
     columns : tuple of d str
@@ -63,7 +68,7 @@ class Dataset:
     """
 
     name: str
-    X: FloatArray
+    X: Rows
     y: AnyArray | None
     columns: tuple[str, ...]
     source: str
@@ -90,6 +95,9 @@ class DataSpec:
         Of the subset, and of a generated set unless its options have a seed of their own.
     options : dict
         Fields of a generated set (`GENERATED`), such as `n`, `d` and `seed`; no other set has any.
+    sparse : bool
+        Keep a sparse set as CSR: for pairs that take such rows. Scales other than "none" and "unit-norm" would fill
+        the zeros and are refused.
     """
 
     name: str
@@ -98,12 +106,17 @@ class DataSpec:
     classes: Annotated[tuple[int | str, ...], Field(min_length=1)] | None = None
     seed: NonNegativeInt = 0
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sparse: bool = False
 
     def __post_init__(self) -> None:
         if self.name in GENERATED:
             GENERATED[self.name](**self.options)  # raises, early, for unknown or invalid options
         elif self.options:
             raise InputError(f"options = {self.options!r}: only generated sets have any ({', '.join(GENERATED)})")
+        if self.sparse and self.scale not in SPARSE_SCALES:
+            raise InputError(
+                f"scale = {self.scale!r} with sparse = true would fill the zeros; allowed: {', '.join(SPARSE_SCALES)}"
+            )
 
     def __hash__(self) -> int:
         # the options' values may be unhashable or equal across types (1 and 1.0); equality compares them
@@ -113,33 +126,35 @@ class DataSpec:
 def load(spec: DataSpec | str) -> Dataset:
     """Load the data that `spec` (or a bare name) says.
 
-    Sparse sets (rcv1, 20newsgroups_vectorized, some of OpenML) are made dense after the rows have been chosen, and
-    refused where more than `DENSE_CELLS` numbers are left: set `rows`.
+    Sparse sets are made dense, unless they are to be kept, after the rows have been chosen, and refused where more than
+    `DENSE_CELLS` numbers are left: set `rows`, or `sparse`.
 
     Raises
     ------
     InputError
         Unknown name, no network for a set that must be downloaded, a file that is missing or not a table of finite
-        numbers, more rows or other classes than the set has.
+        numbers, more rows or other classes than the set has, a dense set where a sparse one is asked for.
     """
     spec = DataSpec(spec) if isinstance(spec, str) else spec
     raw = _find(spec)
     what = f"data set {spec.name!r} ({raw.source})"
-    # dense tables are checked before rows are left out, so that an error's position is the file's
     is_sparse: bool = sparse.issparse(raw.X)
-    X: Any = raw.X.tocsr() if is_sparse else check_matrix(raw.X, what)
+    if spec.sparse and not is_sparse:
+        raise InputError(f"sparse = true: {what} is dense; allowed with it: sparse = false")
+    # checked before rows are left out, so that an error's position is the file's
+    X: Any = check_rows(raw.X, what)
     y = raw.y
     kept = _rows_kept(spec, X.shape[0], y)
     if kept is not None:
         X, y = X[kept], None if y is None else y[kept]
-    if is_sparse:
+    if is_sparse and not spec.sparse:
         if X.shape[0] * X.shape[1] > DENSE_CELLS:
             raise InputError(
                 f"{what} is sparse and {X.shape[0]} x {X.shape[1]} is too large to be made dense; "
                 f"allowed: rows <= {DENSE_CELLS // X.shape[1]}"
             )
-        X = check_matrix(X.toarray(), what)
-    X = check_matrix(_scaled(X, spec.scale), f"{what}, scaled,")
+        X = X.toarray()
+    X = check_rows(_scaled(X, spec.scale), f"{what}, scaled,")
     return Dataset(spec.name, X, y, raw.columns or tuple(f"x{j}" for j in range(X.shape[1])), raw.source)
 
 
@@ -195,13 +210,13 @@ def _label_text(label: Any) -> str:
     return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
-def _scaled(X: FloatArray, scale: str) -> FloatArray:
+def _scaled(X: Any, scale: str) -> Any:
     if scale == "none":
         return X
     if scale == "unit-norm":
-        return np.asarray(preprocessing.normalize(X))
+        return preprocessing.normalize(X)
     if scale == "minmax":
-        return np.asarray(preprocessing.minmax_scale(X))
+        return preprocessing.minmax_scale(X)
     Z: FloatArray = preprocessing.StandardScaler(with_std=scale == "standard").fit_transform(X)
     Z[:, np.ptp(X, axis=0) == 0] = 0.0  # the rounding error of the mean would be left
     return Z
@@ -232,6 +247,6 @@ def available() -> list[Available]:
     for name, (shape, megabytes) in FETCHED.items():
         lines.append(Available(f"fetch:{name}", "fetch", shape, f"downloaded once, about {megabytes:g} MB"))
     lines.append(Available("openml:NAME or openml:ID", "openml", None, "downloaded once from openml.org"))
-    lines.append(Available("npz:PATH.npz", "npz", None, "a table X, perhaps labels y"))
+    lines.append(Available("npz:PATH.npz", "npz", None, "a table X, perhaps labels y; or from scipy.sparse.save_npz"))
     lines += [Available(f"npz:{stem}", "npz", *npz_header(path)) for stem, path in npz_files().items()]
     return lines

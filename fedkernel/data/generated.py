@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import sklearn.datasets
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from fedkernel.arrays import FloatArray
-from fedkernel.data.matrix import AnyArray
+from fedkernel.arrays import FloatArray, Rows
+from fedkernel.data.matrix import AnyArray, csr
 from fedkernel.errors import value_object
 
-Table = tuple[FloatArray, AnyArray | None]
+Drawn = tuple[Rows, AnyArray | None]
 
 
 def _with_spectrum(values: FloatArray, n: int, d: int, rng: np.random.Generator) -> FloatArray:
@@ -31,7 +31,7 @@ class Geometric:
     d: PositiveInt = 1000
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Table:
+    def __call__(self, rng: np.random.Generator) -> Drawn:
         """Draw X of shape (n, d); no labels."""
         return _with_spectrum(5000 * np.power(0.75, np.arange(50.0)), self.n, self.d, rng), None
 
@@ -44,7 +44,7 @@ class Plateau:
     d: PositiveInt = 1000
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Table:
+    def __call__(self, rng: np.random.Generator) -> Drawn:
         """Draw X of shape (n, d); no labels."""
         return _with_spectrum(np.repeat([5000.0, 2500.0, 50.0], [10, 1, 39]), self.n, self.d, rng), None
 
@@ -59,7 +59,7 @@ class Blobs:
     spread: PositiveFloat = 1.0
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Table:
+    def __call__(self, rng: np.random.Generator) -> Drawn:
         """Draw X of shape (n, d) and the number of each row's cluster."""
         X, y, *_ = sklearn.datasets.make_blobs(
             self.n, self.d, centers=self.centers, cluster_std=self.spread, random_state=_state(rng)
@@ -76,7 +76,7 @@ class Circles:
     factor: Annotated[float, Field(ge=0, lt=1)] = 0.5
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Table:
+    def __call__(self, rng: np.random.Generator) -> Drawn:
         """Draw X of shape (n, 2) and labels 0 (outer) and 1 (inner)."""
         X, y = sklearn.datasets.make_circles(self.n, noise=self.noise, factor=self.factor, random_state=_state(rng))
         return X, y
@@ -90,17 +90,100 @@ class Moons:
     noise: NonNegativeFloat = 0.1
     seed: NonNegativeInt | None = None
 
-    def __call__(self, rng: np.random.Generator) -> Table:
+    def __call__(self, rng: np.random.Generator) -> Drawn:
         """Draw X of shape (n, 2) and labels 0 and 1."""
         X, y = sklearn.datasets.make_moons(self.n, noise=self.noise, random_state=_state(rng))
         return X, y
+
+
+@value_object(frozen=True)
+class RareClusters:
+    """A blob of `n_blob` points around 0, of standard deviation `spread`, and small clusters at about `reach` sqrt(d).
+
+    Uniform samples of some dozen rows miss most of the clusters; rows that span the table's space do not.
+    """
+
+    n_blob: PositiveInt = 1300
+    n_clusters: PositiveInt = 12
+    cluster_size: PositiveInt = 12
+    d: PositiveInt = 20
+    spread: PositiveFloat = 0.3
+    reach: PositiveFloat = 6.0
+    seed: NonNegativeInt | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.n_blob + self.n_clusters * self.cluster_size
+
+    def __call__(self, rng: np.random.Generator) -> Drawn:
+        """Draw X of shape (n, d), its rows in random order, and labels 0 (the blob), 1, ..., n_clusters."""
+        y = np.repeat(np.arange(self.n_clusters + 1), [self.n_blob] + [self.cluster_size] * self.n_clusters)
+        centers = self.reach * rng.standard_normal((self.n_clusters + 1, self.d))
+        centers[0] = 0.0
+        y = rng.permutation(y)
+        return centers[y] + self.spread * rng.standard_normal((self.n, self.d)), y
+
+
+@value_object(frozen=True)
+class Documents:
+    """Sparse rows like those of texts: counts of `d` words in `n` documents on `topics` topics.
+
+    The k-th topic has documents in proportion to k^-skew, so that the last are rare. A topic has an order of the words
+    of its own, whose r-th is drawn in proportion to 1/r (Zipf). A document has about `length` words (Poisson, at least
+    1), times a log-normal factor whose logarithm has the standard deviation `spread`. Its entries are log(1 + count)
+    times log((1 + n) / (1 + documents with the word)) + 1, and its length is 1; or, with weights "counts", the counts.
+    """
+
+    n: PositiveInt = 2000
+    d: PositiveInt = 5000
+    topics: PositiveInt = 20
+    length: PositiveFloat = 60.0
+    skew: NonNegativeFloat = 1.5
+    spread: NonNegativeFloat = 0.0
+    weights: Literal["tf-idf", "counts"] = "tf-idf"
+    seed: NonNegativeInt | None = None
+
+    def __call__(self, rng: np.random.Generator) -> Drawn:
+        """Draw X of shape (n, d), CSR, and the number of each row's topic."""
+        y = rng.choice(self.topics, size=self.n, p=_power_law(self.topics, self.skew))
+        lengths = rng.poisson(self.length, size=self.n)
+        if self.spread:
+            lengths = rng.poisson(lengths * np.exp(self.spread * rng.standard_normal(self.n)))
+        lengths = np.maximum(lengths, 1)
+        orders = np.array([rng.permutation(self.d) for _ in range(self.topics)])
+        ranks = rng.choice(self.d, size=int(lengths.sum()), p=_power_law(self.d, 1.0))
+        # a row's words, one after the other; summing up duplicates counts them
+        words = orders[np.repeat(y, lengths), ranks]
+        X = csr(np.ones(len(words)), words, np.concatenate([[0], np.cumsum(lengths)]), (self.n, self.d))
+        X.sum_duplicates()
+        if self.weights == "counts":
+            return X, y
+        idf = np.log((1 + self.n) / (1 + np.bincount(X.indices, minlength=self.d))) + 1
+        X.data = np.log1p(X.data) * idf[X.indices]
+        norms = np.sqrt(np.add.reduceat(np.square(X.data), X.indptr[:-1]))
+        X.data /= np.repeat(norms, np.diff(X.indptr))
+        return X, y
+
+
+def _power_law(size: int, exponent: float) -> FloatArray:
+    weights = np.arange(1.0, size + 1) ** -exponent
+    return np.asarray(weights / weights.sum())
 
 
 def _state(rng: np.random.Generator) -> int:
     return int(rng.integers(2**31))
 
 
-Generated = Geometric | Plateau | Blobs | Circles | Moons
+Generated = Geometric | Plateau | Blobs | Circles | Moons | RareClusters | Documents
 GENERATED: Mapping[str, type[Generated]] = MappingProxyType(
-    {"geometric": Geometric, "plateau": Plateau, "blobs": Blobs, "circles": Circles, "moons": Moons}
+    {
+        "geometric": Geometric,
+        "plateau": Plateau,
+        "blobs": Blobs,
+        "circles": Circles,
+        "moons": Moons,
+        "rare-clusters": RareClusters,
+        "documents": Documents,
+    }
 )

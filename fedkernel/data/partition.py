@@ -7,6 +7,7 @@
 | vertical | `columns` | the columns that `columns` lists for it, by position or name, in that order |
 | vertical | `random` | consecutive columns; all ways to cut with at least `minimum` columns each are equally likely |
 | horizontal | `iid` | an even share of the rows, drawn at random |
+| horizontal | `stratified` | an even share of the rows of every label, drawn at random |
 | horizontal | `power` | consecutive rows, in proportion to rank^-`exponent` (the first: most), at least `minimum` |
 | horizontal | `dirichlet` | of every label a share drawn from a symmetric Dirichlet(`alpha`), at least `minimum` rows |
 
@@ -18,15 +19,16 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from scipy import sparse
 
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, Rows, stack_rows
 from fedkernel.data.datasets import Dataset
-from fedkernel.data.matrix import AnyArray, check_matrix, seeded
+from fedkernel.data.matrix import AnyArray, check_rows, seeded
 from fedkernel.errors import InputError, value_object
 
 IndexArray = npt.NDArray[np.intp]
@@ -36,7 +38,7 @@ Column = NonNegativeInt | str
 METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "vertical": ("even", "sizes", "columns", "random"),
-        "horizontal": ("even", "sizes", "iid", "power", "dirichlet"),
+        "horizontal": ("even", "sizes", "iid", "stratified", "power", "dirichlet"),
     }
 )
 # a parameter that its method would ignore is refused: it would be recorded with the run and mislead its reader
@@ -47,7 +49,8 @@ _USED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "exponent": ("power",),
         "alpha": ("dirichlet",),
         "minimum": ("random", "power", "dirichlet"),
-        "shuffle": ("even", "sizes", "random", "iid", "power", "dirichlet"),  # iid and dirichlet: always, by themselves
+        # iid, stratified and dirichlet: always, by themselves
+        "shuffle": ("even", "sizes", "random", "iid", "stratified", "power", "dirichlet"),
     }
 )
 
@@ -81,7 +84,7 @@ class PartitionSpec:
     """
 
     kind: Kind = "vertical"
-    method: Literal["even", "sizes", "columns", "random", "iid", "power", "dirichlet"] = "even"
+    method: Literal["even", "sizes", "columns", "random", "iid", "stratified", "power", "dirichlet"] = "even"
     clients: PositiveInt | None = None
     seed: NonNegativeInt | None = None
     shuffle: bool = False
@@ -134,7 +137,7 @@ class Partition:
     indices : tuple of M ndarrays of shape (d_m,) or (n_m,)
         Which columns (vertical) or rows (horizontal) each client has.
     shards : list of M ndarrays of shape (N, d_m) or (n_m, d)
-        Copies, contiguous in memory.
+        Copies, contiguous in memory; CSR (csr_array) where the table is.
     labels : tuple of M ndarrays of shape (n_m,), or None
         The labels of each client's rows; None where there are no labels or the partition is vertical, since then every
         client has the same rows.
@@ -142,7 +145,7 @@ class Partition:
 
     kind: Kind
     indices: tuple[IndexArray, ...]
-    shards: list[FloatArray]
+    shards: list[Rows]
     labels: tuple[AnyArray, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -160,16 +163,19 @@ class Partition:
         if not np.array_equal(np.sort(np.concatenate(self.indices)), np.arange(sum(sizes))):
             raise InputError(f"the indices of a partition must hold each of 0 to {sum(sizes) - 1} exactly once")
 
-    def join(self) -> FloatArray:
+    def join(self) -> Rows:
         """Put the parts together again: the table that was split, bit for bit."""
         order = np.argsort(np.concatenate(self.indices))
-        axis = 1 if self.kind == "vertical" else 0
-        return np.ascontiguousarray(np.concatenate(self.shards, axis=axis).take(order, axis=axis))
+        if self.kind == "horizontal":
+            return _part(stack_rows(self.shards), order, 0)
+        shards: list[Any] = self.shards
+        is_sparse = any(sparse.issparse(shard) for shard in shards)
+        return _part(sparse.hstack(shards, format="csr") if is_sparse else np.hstack(shards), order, 1)
 
 
 def split(
     spec: PartitionSpec,
-    data: Dataset | npt.ArrayLike,
+    data: Dataset | npt.ArrayLike | sparse.sparray | sparse.spmatrix,
     y: npt.ArrayLike | None = None,
     *,
     clients: int | None = None,
@@ -180,7 +186,7 @@ def split(
     Parameters
     ----------
     spec : PartitionSpec
-    data : Dataset or array-like of shape (N, d)
+    data : Dataset, or array-like or sparse matrix of shape (N, d)
     y : array-like of shape (N,), optional
         Labels, for an array; a `Dataset` has its own.
     clients : int, optional
@@ -194,7 +200,7 @@ def split(
         What was asked contradicts itself or the table; the text names the argument, its value and what is allowed.
     """
     names: tuple[str, ...] = ()
-    table: npt.ArrayLike
+    table: Any
     if isinstance(data, Dataset):
         if y is not None:
             raise InputError(
@@ -203,7 +209,7 @@ def split(
         table, y, names = data.X, data.y, data.columns
     else:
         table = data
-    X = check_matrix(table, "data")
+    X = check_rows(table, "data")
     labels = None if y is None else np.asarray(y)
     if labels is not None and labels.shape != X.shape[:1]:
         raise InputError(f"y has shape {labels.shape}; allowed: one label per row, {X.shape[:1]}")
@@ -223,16 +229,23 @@ def split(
 
     if spec.columns is not None:
         indices = _named(spec.columns, names, n)
+    elif spec.method == "stratified":
+        indices = _stratified(_classes(labels, spec.method), m, rng)
     elif spec.method == "dirichlet":
-        indices = _dirichlet(labels, m, 0.5 if spec.alpha is None else spec.alpha, least, rng)
+        indices = _dirichlet(_classes(labels, spec.method), m, 0.5 if spec.alpha is None else spec.alpha, least, rng)
     else:
         sizes = _sizes(spec, m, n, rng)
         order = rng.permutation(n) if spec.shuffle or spec.method == "iid" else np.arange(n)
         indices = [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
-    if spec.kind == "vertical":
-        return Partition(spec.kind, tuple(indices), [np.ascontiguousarray(X[:, index]) for index in indices])
-    parts = None if labels is None else tuple(labels[index] for index in indices)
-    return Partition(spec.kind, tuple(indices), [np.ascontiguousarray(X[index]) for index in indices], parts)
+    shards = [_part(X, index, 1 if spec.kind == "vertical" else 0) for index in indices]
+    own = None if labels is None or spec.kind == "vertical" else tuple(labels[index] for index in indices)
+    return Partition(spec.kind, tuple(indices), shards, own)
+
+
+def _part(X: Any, index: IndexArray, axis: int) -> Rows:
+    """Return a copy of some rows (axis 0) or columns, in that order, contiguous in memory."""
+    part = X[index] if axis == 0 else X[:, index]
+    return check_rows(part, "data") if sparse.issparse(part) else np.ascontiguousarray(part)
 
 
 def _sizes(spec: PartitionSpec, m: int, n: int, rng: np.random.Generator) -> IndexArray:
@@ -289,16 +302,27 @@ def _named(lists: Sequence[Sequence[Column]], names: Sequence[str], d: int) -> l
     return [np.array([position[column] for column in listed], dtype=np.intp) for listed in lists]
 
 
-def _dirichlet(labels: AnyArray | None, m: int, alpha: float, least: int, rng: np.random.Generator) -> list[IndexArray]:
+def _classes(labels: AnyArray | None, method: str) -> AnyArray:
+    """Return the labels if there are some that name classes."""
+    if labels is None:
+        raise InputError(f"method = {method!r} needs labels; allowed: data with y")
+    if labels.dtype.kind == "f" and not np.all(np.floor(labels) == labels):
+        raise InputError(f"method = {method!r} needs labels; y holds fractions; allowed: integers or text")
+    return labels
+
+
+def _stratified(labels: AnyArray, m: int, rng: np.random.Generator) -> list[IndexArray]:
+    """Deal the rows of one label after the other, in random order: what is left of one label does not pile up."""
+    order = np.concatenate([rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)])
+    return [np.sort(order[client::m]) for client in range(m)]
+
+
+def _dirichlet(labels: AnyArray, m: int, alpha: float, least: int, rng: np.random.Generator) -> list[IndexArray]:
     """Share the rows of every label by its own draw from Dirichlet(alpha, ..., alpha).
 
     A client left with fewer than `least` rows then takes random rows of whoever has most: redrawing until all have
     enough, as is often done, need not end for small alpha.
     """
-    if labels is None:
-        raise InputError("method = 'dirichlet' needs labels; allowed: data with y")
-    if labels.dtype.kind == "f" and not np.all(np.floor(labels) == labels):
-        raise InputError("method = 'dirichlet' needs labels; y holds fractions; allowed: integers or text")
     owner = np.empty(len(labels), dtype=np.intp)
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))

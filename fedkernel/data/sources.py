@@ -19,7 +19,8 @@ import sklearn.datasets
 from scipy import sparse
 
 from fedkernel.data.generated import GENERATED
-from fedkernel.data.matrix import AnyArray, check_matrix
+from fedkernel.data.matrix import AnyArray, check_rows
+from fedkernel.data.tables import is_sparse_file
 from fedkernel.errors import InputError
 
 FOLDER_VARIABLE = "FEDKERNEL_DATA"
@@ -165,21 +166,26 @@ def npz_path(given: str) -> Path:
 
 
 def read_npz(path: Path) -> Raw:
-    """Read `X`, and where they are there `y` and the columns' names (`features`), without pickle."""
+    """Read `X`, and where they are there `y` and the columns' names (`features`), without pickle.
+
+    `X` is an array of that name, or the matrix of a file that scipy.sparse.save_npz wrote.
+    """
     if not path.is_file() or not zipfile.is_zipfile(path):
         wrong = "an npz file" if path.is_file() else "a file"
         raise InputError(f"{path} is not {wrong}; allowed: an npz file that holds a table X and perhaps labels y")
     try:
         with np.load(path, allow_pickle=False) as held:
             keys = list(held)
-            arrays = {key: held[key] for key in ("X", "y") if key in keys}
+            arrays: dict[str, Any] = {key: held[key] for key in ("X", "y") if key in keys}
+            if "X" not in arrays and is_sparse_file(keys):
+                arrays["X"] = sparse.load_npz(path)
             with suppress(ValueError, KeyError):  # a convenience: what cannot be read is ignored, like other keys
                 arrays["features"] = held["features"]
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {error}; allowed: arrays of numbers or text") from None
     if "X" not in arrays:
         raise InputError(f"{path} holds {', '.join(keys) or 'nothing'}; allowed: an array X of shape (rows, columns)")
-    X = check_matrix(arrays["X"], f"X in {path}")
+    X = check_rows(arrays["X"], f"X in {path}")
     y = arrays.get("y")
     if y is not None and y.shape != X.shape[:1]:
         raise InputError(f"y in {path} has shape {y.shape}; allowed: one label per row, {X.shape[:1]}")
@@ -192,6 +198,11 @@ def read_npz(path: Path) -> Raw:
 def npz_header(path: Path) -> tuple[tuple[int, ...] | None, str]:
     """Return the shape of `X` without reading it, or None, and a note."""
     try:
+        with zipfile.ZipFile(path) as held:
+            stems = [name.removesuffix(".npy") for name in held.namelist()]
+        if "X" not in stems and is_sparse_file(stems):
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                return tuple(int(size) for size in arrays["shape"]), str(path)
         with zipfile.ZipFile(path) as held, held.open("X.npy") as stream:
             readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             return readers[np.lib.format.read_magic(stream)](stream)[0], str(path)

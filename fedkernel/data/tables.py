@@ -1,0 +1,411 @@
+"""A site's rows, read a block at a time: an array or a file of one, a sparse table, parquet, or rows made on the fly.
+
+| what | table |
+|---|---|
+| array, `.npy` (memory-mapped), `.npz` with an array `X` | `ArrayTable` |
+| scipy sparse matrix, `.npz` written by `scipy.sparse.save_npz` | `SparseTable` |
+| `.parquet` | `ParquetTable` |
+| a function that makes block k | `GeneratedTable` |
+
+`as_table` finds the table for what it is given, `open_table` for a file. Nothing is converted or checked as a whole,
+except that a sparse table is brought into order: a block is checked when it is read.
+"""
+
+import importlib
+import os
+import threading
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from fedkernel.arrays import Rows
+from fedkernel.data.matrix import AnyArray, as_array, check_rows, first_not_finite, not_finite
+from fedkernel.errors import InputError
+
+Positions: TypeAlias = npt.NDArray[np.integer[Any]]
+Raw: TypeAlias = AnyArray | sparse.csr_array
+
+ALLOWED = ".npy, .npz with an array X or from scipy.sparse.save_npz, .parquet"
+_UNREADABLE = (
+    *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also an encrypted zip; pyarrow's are among
+    *(zipfile.BadZipFile, zlib.error),
+)
+
+
+class Table(ABC):
+    """Rows of a site, read a block at a time.
+
+    A block that needs no conversion is not copied but shares memory with its source: it cannot be written to then.
+
+    Parameters
+    ----------
+    what : str
+        How error texts call it.
+    shape : tuple of 2 int
+    sparse : bool
+        Whether blocks are CSR.
+    path : Path, optional
+        The file that `open_table` would read this table from.
+    """
+
+    on_disk = False
+    """Whether the memory that blocks share is a file's."""
+
+    def __init__(self, what: str, shape: tuple[int, int], *, sparse: bool = False, path: Path | None = None) -> None:
+        self.what = what
+        self.shape = shape
+        self.sparse = sparse
+        self.path = path
+
+    @abstractmethod
+    def _block(self, first: int, last: int) -> Raw:
+        """Return rows first to last - 1, at least one, of any dtype; what shares memory must be a view of its own."""
+
+    @abstractmethod
+    def _take(self, positions: Positions) -> Raw:
+        """Return the rows at these positions, at least one."""
+
+    def block(self, first: int, last: int, dtype: npt.DTypeLike = np.float64) -> Rows:
+        """Read consecutive rows.
+
+        Parameters
+        ----------
+        first, last : int
+            Rows first, ..., last - 1; 0 <= first <= last <= number of rows.
+        dtype : dtype of floats
+
+        Returns
+        -------
+        ndarray, C-contiguous, or csr_array of shape (last - first, d)
+
+        Raises
+        ------
+        InputError
+            A number that is not finite, or not in this dtype; the text names table, row and column.
+        """
+        if not 0 <= first <= last <= self.shape[0]:
+            raise InputError(f"rows {first} to {last} of {self.what}: allowed are 0 to {self.shape[0]}")
+        if first == last:
+            return self._nothing(dtype)
+        return self._checked(self._block(first, last), dtype, np.arange(first, last))
+
+    def take(self, positions: Positions, dtype: npt.DTypeLike = np.float64) -> Rows:
+        """Read the rows at these positions (k,), in that order; repeated ones are allowed. Otherwise as `block`."""
+        positions = np.asarray(positions)
+        if positions.size == 0:
+            return self._nothing(dtype)
+        if positions.dtype.kind not in "iu" or positions.min() < 0 or positions.max() >= self.shape[0]:
+            raise InputError(f"positions in {self.what}: allowed are whole numbers from 0 to {self.shape[0] - 1}")
+        return self._checked(self._take(positions), dtype, positions)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
+        """Read a dense table whole, into memory."""
+        if self.sparse:
+            raise InputError(f"{self.what} is a sparse table; allowed: a dense table of numbers")
+        whole = cast(AnyArray, self.block(0, len(self), np.float64 if dtype is None else dtype))
+        return whole.copy() if (copy or self.on_disk) and not whole.flags.owndata else whole
+
+    def _nothing(self, dtype: npt.DTypeLike) -> Rows:
+        shape = (0, self.shape[1])
+        return cast(Rows, sparse.csr_array(shape, dtype=dtype) if self.sparse else np.empty(shape, dtype))
+
+    def _checked(self, raw: Raw, dtype: npt.DTypeLike, rows: Positions) -> Rows:
+        """Convert and check the numbers of these rows."""
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is found
+            dense = isinstance(raw, np.ndarray)
+            made = cast(Rows, np.ascontiguousarray(raw, dtype) if dense else raw.astype(dtype, copy=False))
+        if (place := first_not_finite(made)) is None:
+            return made
+        value, row, column = raw[place], int(rows[place[0]]), place[1]
+        if np.isfinite(value):
+            raise InputError(
+                f"{self.what}: the value in row {row}, column {column} (counted from 0) is too large; "
+                f"allowed: numbers of {np.dtype(dtype)}"
+            )
+        raise not_finite(self.what, row, column, value)
+
+
+class ArrayTable(Table):
+    """Rows of an array of real numbers, in memory or memory-mapped, of any dtype; it is not converted as a whole.
+
+    Parameters
+    ----------
+    X : array-like of shape (n, d)
+    what : str
+    path : Path, optional
+    """
+
+    def __init__(self, X: npt.ArrayLike, what: str = "X", path: Path | None = None) -> None:
+        self.X = as_array(X, what)
+        self.on_disk = isinstance(X, np.memmap)
+        super().__init__(what, (self.X.shape[0], self.X.shape[1]), path=path)
+
+    def _block(self, first: int, last: int) -> AnyArray:
+        return _view(self.X[first:last])
+
+    def _take(self, positions: Positions) -> AnyArray:
+        return self.X[positions]
+
+
+class SparseTable(Table):
+    """Rows of a scipy sparse matrix or array, kept as CSR in the order that `check_rows` gives it.
+
+    Parameters
+    ----------
+    X : sparse matrix or array of shape (n, d)
+    what : str
+    path : Path, optional
+    """
+
+    def __init__(self, X: sparse.sparray | sparse.spmatrix, what: str = "X", path: Path | None = None) -> None:
+        rows = check_rows(X, what)
+        if isinstance(rows, np.ndarray):
+            raise InputError(f"{what} is dense; allowed: a sparse matrix")
+        self.X = rows
+        super().__init__(what, (rows.shape[0], rows.shape[1]), sparse=True, path=path)
+
+    def _block(self, first: int, last: int) -> sparse.csr_array:
+        starts = self.X.indptr[first : last + 1]
+        stored = slice(starts[0], starts[-1])
+        # scipy's own slices are copies, and so is what it builds around a small part of an array
+        made = sparse.csr_array((last - first, self.shape[1]), dtype=self.X.dtype)
+        made.data, made.indices = _view(self.X.data[stored]), _view(self.X.indices[stored])
+        made.indptr = starts - starts[0]
+        made.has_canonical_format = True
+        return made
+
+    def _take(self, positions: Positions) -> sparse.csr_array:
+        return self.X[positions]
+
+
+class ParquetTable(Table):
+    """Rows of a parquet file with numeric columns and no nulls; a row group is read as a whole, and the last one kept.
+
+    Parameters
+    ----------
+    path : str or path
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        try:
+            parquet = importlib.import_module("pyarrow.parquet")
+        except ImportError:
+            raise InputError("reading parquet needs pyarrow: pip install 'fedkernel[tables]'") from None
+        with _readable(path):
+            self._file = parquet.ParquetFile(path, memory_map=True)
+        meta, schema = self._file.metadata, self._file.schema_arrow
+        types = importlib.import_module("pyarrow.types")
+        numeric = (types.is_integer, types.is_floating, types.is_boolean)
+        self._names = list(schema.names)
+        if others := [field.name for field in schema if not any(is_kind(field.type) for is_kind in numeric)]:
+            raise InputError(f"{path}: column {others[0]!r} is not numeric; allowed: columns of numbers only")
+        shape = (meta.num_rows, len(self._names))
+        if 0 in shape:
+            raise InputError(f"{path} has shape {shape}; allowed: (rows, columns) with at least 1 x 1")
+        self._dtype = np.result_type(*(field.type.to_pandas_dtype() for field in schema))
+        sizes = [meta.row_group(number).num_rows for number in range(meta.num_row_groups)]
+        self._chunks = _Chunks(np.cumsum([0, *sizes]), self._read)
+        super().__init__(str(path), shape, path=Path(path))
+
+    def _read(self, number: int) -> AnyArray:
+        with _readable(self.what):
+            group = self._file.read_row_group(number)
+        made = np.empty(group.shape, self._dtype)
+        for place, column in enumerate(group.columns):
+            if column.null_count:
+                row = int(np.flatnonzero(column.is_null().to_numpy())[0]) + int(self._chunks.starts[number])
+                raise InputError(
+                    f"{self.what}: row {row}, column {self._names[place]!r} (counted from 0) holds no value; "
+                    "allowed: finite numbers only"
+                )
+            made[:, place] = column.to_numpy()
+        return made
+
+    def _block(self, first: int, last: int) -> AnyArray:
+        return self._chunks.block(first, last)
+
+    def _take(self, positions: Positions) -> AnyArray:
+        return self._chunks.take(positions)
+
+
+class GeneratedTable(Table):
+    """Rows that a function makes, some at a time, whenever they are read; the last ones made are kept.
+
+    Parameters
+    ----------
+    shape : tuple of 2 int
+    generate : callable
+        ``generate(k)`` returns rows k * rows_per_block, ... as an array (rows_per_block, d), the last of them perhaps
+        fewer. It must return the same whenever it is called.
+    rows_per_block : int
+    what : str
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        generate: Callable[[int], npt.ArrayLike],
+        rows_per_block: int,
+        what: str = "generated rows",
+    ) -> None:
+        if min(*shape, rows_per_block) < 1:
+            raise InputError(
+                f"{what}: shape = {shape}, rows_per_block = {rows_per_block}; allowed: a table of at least 1 x 1"
+            )
+        super().__init__(what, shape)
+        self._generate = generate
+        self._chunks = _Chunks(np.append(np.arange(0, shape[0], rows_per_block), shape[0]), self._make)
+
+    def _make(self, number: int) -> AnyArray:
+        made = as_array(self._generate(number), f"block {number} of {self.what}")
+        first, last = self._chunks.starts[number : number + 2]
+        if made.shape != (wanted := (int(last - first), self.shape[1])):
+            raise InputError(f"block {number} of {self.what} has shape {made.shape}; allowed: {wanted}")
+        return made
+
+    def _block(self, first: int, last: int) -> AnyArray:
+        return self._chunks.block(first, last)
+
+    def _take(self, positions: Positions) -> AnyArray:
+        return self._chunks.take(positions)
+
+
+class _Chunks:
+    """Rows that can only be had in chunks: chunk k holds rows starts[k], ..., starts[k + 1] - 1; the last is kept."""
+
+    def __init__(self, starts: npt.NDArray[np.int64], read: Callable[[int], AnyArray]) -> None:
+        self.starts = starts
+        self._read = read
+        self._last: tuple[int, AnyArray] | None = None
+        self._lock = threading.Lock()  # what reads a chunk need not bear two threads
+
+    def block(self, first: int, last: int) -> AnyArray:
+        parts = []
+        for number in range(self._of(first), self._of(last - 1) + 1):
+            start = self.starts[number]
+            parts.append(_view(self._chunk(number)[max(first - start, 0) : last - start]))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def take(self, positions: Positions) -> AnyArray:
+        numbers = self._of(positions)
+        order = np.argsort(numbers, kind="stable")
+        parts = []
+        for number in np.unique(numbers):
+            here = positions[order[numbers[order] == number]]
+            parts.append(self._chunk(int(number))[here - self.starts[number]])
+        in_file_order = np.concatenate(parts)
+        made = np.empty_like(in_file_order)
+        made[order] = in_file_order
+        return made
+
+    def _of(self, rows: Any) -> Any:
+        """Return the number of the chunk that a row is in; an empty chunk has none."""
+        return np.searchsorted(self.starts, rows, side="right") - 1
+
+    def _chunk(self, number: int) -> AnyArray:
+        with self._lock:
+            if self._last is None or self._last[0] != number:
+                self._last = None  # two chunks are never held
+                self._last = (number, self._read(number))
+            return self._last[1]
+
+
+def _view(part: AnyArray) -> AnyArray:
+    """Return a slice as one that cannot be written through into its source."""
+    part = part.view()
+    part.flags.writeable = False
+    return part
+
+
+# --- from what is given ----------------------------------------------------------------------------------------------
+
+TableLike: TypeAlias = npt.ArrayLike | sparse.sparray | sparse.spmatrix | Table | os.PathLike[str]
+"""What `as_table` takes; text is a path."""
+
+
+def as_table(X: TableLike, what: str) -> Table:
+    """Return a table of what is given: a Table as it is, a sparse matrix, an array-like, or a file's path.
+
+    Parameters
+    ----------
+    X : Table, sparse matrix, array-like of shape (n, d), str or path
+    what : str
+        How error texts call it; a Table or a file has a name already.
+    """
+    if isinstance(X, Table):
+        return X
+    if isinstance(X, str | os.PathLike):
+        return open_table(X)
+    if isinstance(X, sparse.sparray | sparse.spmatrix):
+        return SparseTable(X, what)
+    return ArrayTable(X, what)
+
+
+def open_table(path: str | os.PathLike[str]) -> Table:
+    """Open a file by its content: .npy (memory-mapped), .npz with an array X or a sparse matrix, or .parquet.
+
+    Raises
+    ------
+    InputError
+        A file that is missing, damaged or something else.
+    """
+    return open_tables(path).X
+
+
+class Opened(NamedTuple):
+    """A file's table, and that of the rows that came after training where an npz file has an array ``new``."""
+
+    X: Table
+    new: Table | None
+
+
+def open_tables(path: str | os.PathLike[str]) -> Opened:
+    """Open a file as `open_table` does, with the new rows it may hold."""
+    path = Path(path).expanduser()
+    with _readable(path):
+        with path.open("rb") as stream:
+            begins = stream.read(6)
+        if begins == b"\x93NUMPY":
+            return Opened(ArrayTable(np.load(path, mmap_mode="r", allow_pickle=False), str(path), path), None)
+        if begins[:2] == b"PK":
+            # opened here, since numpy leaves a file open that it cannot read
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as held:
+                keys = held.files
+                arrays = {key: held[key] for key in ("X", "new") if key in keys}
+            new = ArrayTable(arrays["new"], f"new in {path}") if "new" in arrays else None
+            if "X" in arrays:
+                return Opened(ArrayTable(arrays["X"], str(path), path), new)
+            if is_sparse_file(keys):
+                return Opened(SparseTable(cast(sparse.csr_array, sparse.load_npz(path)), str(path), path), new)
+        elif begins[:4] == b"PAR1":
+            return Opened(ParquetTable(path), None)
+    raise InputError(f"{path} holds no table; allowed: {ALLOWED}")
+
+
+def is_sparse_file(keys: Iterable[str]) -> bool:
+    """Whether an npz file with these arrays was written by `scipy.sparse.save_npz`."""
+    return {"format", "data", "shape"} <= set(keys)
+
+
+@contextmanager
+def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what goes wrong with a file into one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except _UNREADABLE as error:
+        raise InputError(f"{path} cannot be read ({type(error).__name__}); allowed: {ALLOWED}, of numbers") from None

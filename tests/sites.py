@@ -1,0 +1,30 @@
+"""Sites without a grid: protocols driven over client objects, whose memory a test can look into."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedkernel.client import KernelClient
+from fedkernel.messages import Reply, Request, decode, encode
+from fedkernel.protocol import Protocol, Round
+
+
+def ask(site: KernelClient, request: Request[Any], **config: Any) -> Any:
+    """Send a request over the wire's form, and return the reply."""
+    arrays, scalars = encode(request)
+    replied, _, told = site.fit(arrays, {**scalars, **config})
+    return decode(request.reply_type, replied, told)
+
+
+def drive(protocol: Protocol[Any], sites: Sequence[KernelClient]) -> Any:
+    """Run a protocol to its end, and return its result."""
+
+    def answers(pending: Round) -> list[Reply]:
+        asked = {site: request for site in sites if (request := pending.of_client(site.client)) is not None}
+        return [ask(site, request) for site, request in asked.items()]
+
+    try:
+        pending = next(protocol)
+        while True:
+            pending = protocol.send(answers(pending))
+    except StopIteration as stop:
+        return stop.value

@@ -1,0 +1,409 @@
+"""Rows that are sparse or no array, on their way: data sets, partitions, clients, engines, plans."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+import sklearn.datasets
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from scipy import sparse
+from sklearn.utils import Bunch
+
+from clients import fk_kmeans
+from clients.dkpca import DKPCAClient
+from experiments.baselines import Baseline
+from experiments.plan import plan
+from fedkernel import Linear
+from fedkernel.client import KernelClient
+from fedkernel.data import (
+    ArrayTable,
+    DataSpec,
+    GeneratedTable,
+    PartitionSpec,
+    Table,
+    as_table,
+    available,
+    load,
+    open_table,
+    split,
+)
+from fedkernel.errors import InputError
+from fedkernel.job import Job, RunSpec
+from fedkernel.messages import Reply, Request, encode
+from fedkernel.protocol import to_all
+from fedkernel.simulate import as_file, check_tables
+from fedkernel.site import read_shard, simulated_partition
+from fedkernel.strategy import KernelStrategy
+from fedkernel.widths import fk_gamma, median_sigma, moments, with_width
+from strategies import DKPCA
+
+DOCUMENTS = {"n": 60, "d": 50, "topics": 3, "length": 8.0}
+WORDS = DataSpec("documents", options=DOCUMENTS, sparse=True)
+ROWS = PartitionSpec(kind="horizontal", method="iid", clients=3)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDKERNEL_DATA", str(tmp_path))
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
+    return tmp_path
+
+
+# --- data sets -------------------------------------------------------------------------------------------------------
+
+
+def assert_sparse(X, dense):
+    assert isinstance(X, sparse.csr_array)
+    assert X.dtype == np.float64
+    assert X.has_canonical_format
+    assert X.data.all()
+    np.testing.assert_array_equal(X.toarray(), dense)
+
+
+@pytest.mark.parametrize("spec", [{}, {"rows": 20, "seed": 3}, {"classes": (0, 2)}, {"classes": (0,), "rows": 5}])
+def test_a_sparse_set_is_kept_sparse_or_made_dense_with_the_same_numbers(spec):
+    kept, dense = (load(DataSpec("documents", options=DOCUMENTS, sparse=s, **spec)) for s in (True, False))
+    assert isinstance(dense.X, np.ndarray)
+    assert_sparse(kept.X, dense.X)
+    np.testing.assert_array_equal(kept.y, dense.y)
+    assert kept.columns == dense.columns
+
+
+def test_a_sparse_set_is_kept_that_would_be_too_large_when_dense(monkeypatch):
+    monkeypatch.setattr("fedkernel.data.datasets.DENSE_CELLS", 1000)
+    X = sparse.csr_matrix(np.diag(np.arange(100.0)))
+    monkeypatch.setattr(
+        sklearn.datasets, "fetch_rcv1", lambda **options: Bunch(data=X, target=sparse.eye(100, format="csr"))
+    )
+    assert_sparse(load(DataSpec("fetch:rcv1", sparse=True)).X, X.toarray())
+    with pytest.raises(InputError, match=r"too large to be made dense; allowed: rows <= 10$"):
+        load(DataSpec("fetch:rcv1"))
+
+
+def test_sparse_npz_files(folder):
+    X = sparse.random_array((9, 6), density=0.4, rng=np.random.default_rng(0), format="coo")
+    sparse.save_npz(folder / "mine.npz", X)
+    np.testing.assert_array_equal(load("npz:mine").X, X.toarray())
+    assert_sparse(load(DataSpec("mine", sparse=True)).X, X.toarray())
+    assert {line.name: line.shape for line in available()}["npz:mine"] == (9, 6)
+    X.data[3] = np.nan
+    sparse.save_npz(folder / "mine.npz", X)
+    with pytest.raises(InputError, match=rf"mine\.npz: the value in row {X.row[3]}, column {X.col[3]} \(counted"):
+        load(DataSpec("mine", rows=1, sparse=True))
+
+
+def test_unit_norm_of_sparse_rows(folder):
+    sparse.save_npz(folder / "mine.npz", sparse.csr_array([[3.0, 0, 4.0], [0, 0, 0], [0, -2.0, 0]]))
+    X = load(DataSpec("mine", sparse=True, scale="unit-norm")).X
+    assert isinstance(X, sparse.csr_array)
+    np.testing.assert_allclose(X.toarray(), [[0.6, 0, 0.8], [0, 0, 0], [0, -1, 0]])
+
+
+@pytest.mark.parametrize("scale", ["standard", "minmax", "center"])
+def test_scales_that_would_fill_the_zeros_are_refused(scale):
+    with pytest.raises(InputError) as caught:
+        DataSpec("documents", sparse=True, scale=scale)
+    assert f"scale = '{scale}' with sparse = true would fill the zeros; allowed: none, unit-norm" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["iris", "blobs"])
+def test_a_dense_set_is_not_sparse(name):
+    with pytest.raises(InputError, match=rf"^sparse = true: data set '{name}' .* is dense; allowed with it: sparse ="):
+        load(DataSpec(name, sparse=True))
+
+
+def test_the_specification_goes_through_json():
+    specs = TypeAdapter(DataSpec)
+    assert specs.validate_json(specs.dump_json(WORDS)) == WORDS
+    assert dataclasses.replace(WORDS, sparse=False) != WORDS
+
+
+# --- generated sets --------------------------------------------------------------------------------------------------
+
+
+def test_rare_clusters():
+    data = load("rare-clusters")
+    assert data.X.shape == (1300 + 12 * 12, 20)
+    assert Counter(data.y.tolist()) == {0: 1300} | dict.fromkeys(range(1, 13), 12)
+    assert len(set(data.y[:200].tolist())) > 3  # in random order
+    centers = np.array([data.X[data.y == label].mean(axis=0) for label in range(13)])
+    spread = data.X - centers[data.y]
+    assert spread.std() == pytest.approx(0.3, rel=0.02)
+    assert np.abs(centers[0]).max() < 0.05
+    assert centers[1:].std() == pytest.approx(6.0, rel=0.15)
+    small = load(DataSpec("rare-clusters", options={"n_blob": 5, "n_clusters": 2, "cluster_size": 3, "d": 4}))
+    assert small.X.shape == (11, 4)
+
+
+def test_documents_look_like_text():
+    data = load(DataSpec("documents", sparse=True))
+    assert data.X.shape == (2000, 5000)
+    np.testing.assert_allclose(np.square(data.X).sum(axis=1), 1)
+    words = np.diff(data.X.indptr)
+    assert 35 < words.mean() < 60  # different ones among about 60
+    assert words.min() >= 1
+    assert words.max() > words.min() + 10
+    sizes = np.bincount(data.y, minlength=20)
+    assert sizes[0] > 700
+    assert 0 < sizes[sizes > 0].min() < 20  # rare topics
+    of_words = np.sort(np.bincount(data.X.indices, minlength=5000))[::-1]
+    assert of_words[0] > 20 * np.median(of_words[:1000])  # a few words are everywhere
+    # documents of one topic are more like each other than like those of others
+    similar = (data.X @ data.X.T).toarray()
+    same = data.y[:, None] == data.y
+    assert similar[same].mean() > 5 * similar[~same].mean()
+
+
+def test_documents_are_weighted_counts():
+    options = {"n": 40, "d": 6, "topics": 1, "length": 30.0}
+    X = load(DataSpec("documents", options=options, sparse=True)).X
+    idf = np.log(41 / (1 + np.bincount(X.indices, minlength=6))) + 1
+    counts = X.toarray() / idf  # proportional to log(1 + count), in each row
+    for row in counts:
+        found = [
+            scale
+            for scale in np.log1p(np.arange(1, 60)) / row[row > 0].min()
+            if np.allclose(np.expm1(row * scale), np.round(np.expm1(row * scale)), atol=1e-9)
+        ]
+        assert found
+
+
+# --- partitions ------------------------------------------------------------------------------------------------------
+
+
+@given(
+    seed=st.integers(0, 99),
+    kind=st.sampled_from(["horizontal", "vertical"]),
+    clients=st.integers(1, 5),
+    shuffle=st.booleans(),
+)
+def test_sparse_parts_are_those_of_the_dense_table(seed, kind, clients, shuffle):
+    X = sparse.random_array((9, 7), density=0.3, rng=np.random.default_rng(seed), format="csc")
+    spec = PartitionSpec(kind=kind, clients=clients, shuffle=shuffle)
+    parts, dense = (split(spec, table, y=np.arange(9) % 3, seed=seed) for table in (X, X.toarray()))
+    for index, same, shard, expected in zip(parts.indices, dense.indices, parts.shards, dense.shards, strict=True):
+        np.testing.assert_array_equal(index, same)
+        assert_sparse(shard, expected)
+    assert_sparse(parts.join(), X.toarray())
+    if kind == "horizontal":
+        np.testing.assert_array_equal(np.concatenate(parts.labels), np.concatenate(dense.labels))
+
+
+def test_simulated_sites_have_sparse_parts():
+    parts = simulated_partition(WORDS, ROWS, 3, 0)
+    assert [shard.shape for shard in parts.shards] == [(20, 50)] * 3
+    assert all(isinstance(shard, sparse.csr_array) for shard in parts.shards)
+    assert_sparse(parts.join(), load(WORDS).X.toarray())
+
+
+# --- clients ---------------------------------------------------------------------------------------------------------
+
+
+class Sums(Reply):
+    values: float
+
+
+class Sum(Request[Sums]):
+    """Asks for the sum of the table."""
+
+
+class TableClient(KernelClient):
+    @staticmethod
+    def table(X, what):
+        return as_table(X, what)
+
+    def sum(self, ask: Sum) -> Sums:
+        return Sums(values=float(sum(self.X.block(k, k + 1).sum() for k in range(len(self.X)))))
+
+
+@dataclasses.dataclass
+class Total(KernelStrategy[float]):
+    client = TableClient
+    partition = "horizontal"
+
+    def protocol(self):
+        replies = yield from to_all(Sum())
+        return sum(reply.values for reply in replies)
+
+
+def every_kind(folder, X):
+    np.save(folder / "X.npy", X)
+    sparse.save_npz(folder / "X.npz", sparse.csr_array(X))
+    return [
+        X,
+        X.tolist(),
+        sparse.csc_matrix(X),
+        ArrayTable(X.astype(np.float32)),
+        folder / "X.npy",
+        str(folder / "X.npz"),
+        GeneratedTable(X.shape, lambda number: X[2 * number : 2 * number + 2], 2),
+    ]
+
+
+def test_a_pair_that_takes_tables_takes_all_kinds(folder):
+    X = np.arange(20.0).reshape(5, 4)
+    shards = every_kind(folder, X)
+    result = Total().fit(shards)
+    assert result.model == len(shards) * X.sum()
+    new = Total().converse_in_process(Total().protocol(), shards, shards, dataclasses.replace(Total()._settings))[0]
+    assert new == result.model
+    with pytest.raises(InputError, match=r"^shards\[1\] has shape \(3,\)"):
+        Total().fit([X, np.zeros(3)])
+    with pytest.raises(InputError, match=r"^there is no file .*none\.npy$"):
+        Total().fit([X, folder / "none.npy"])
+
+
+def test_what_is_checked_once_is_taken_again_as_it_is(folder):
+    for table in check_tables(every_kind(folder, np.eye(4)), "shards", TableClient.table):
+        assert isinstance(table, Table)
+        assert TableClient(table, new=table).X is table
+        assert TableClient(table).get_properties({})["rows"] == 4
+        assert TableClient(table).fit(*encode(Sum()))[1] == 4
+
+
+def test_a_number_that_is_not_finite_is_told_by_the_client_that_reads_it():
+    X = np.ones((5, 4))
+    X[3, 1] = np.nan
+    with pytest.raises(Exception, match=r"client 1.*the value in row 3, column 1 \(counted from 0\) is nan"):
+        Total().fit([np.ones((5, 4)), X])
+
+
+def test_a_client_of_dense_rows_reads_a_dense_table_whole(folder):
+    X = np.random.default_rng(0).standard_normal((6, 4))
+    np.save(folder / "X.npy", X)
+    tables = [ArrayTable(X), open_table(folder / "X.npy"), GeneratedTable((6, 4), lambda k: X[3 * k : 3 * k + 3], 3)]
+    for table in tables:
+        client = DKPCAClient(table, new=table)
+        assert type(client.X) is type(client.new) is np.ndarray
+        np.testing.assert_array_equal(client.X, X)
+    found = DKPCA(2, Linear()).fit(tables)
+    expected = DKPCA(2, Linear()).fit([X] * 3)
+    np.testing.assert_array_equal(found.model.eigenvectors_, expected.model.eigenvectors_)
+
+
+@pytest.mark.parametrize("shard", [sparse.csr_array(np.eye(4)), as_table(sparse.csr_array(np.eye(4)), "mine")])
+def test_a_client_of_dense_rows_refuses_sparse_ones(shard):
+    with pytest.raises(InputError, match=r"^shards\[1\](: mine)? is a sparse (matrix|table); allowed: a dense"):
+        DKPCA(2, Linear()).fit([np.eye(4), shard])
+
+
+# --- engines that start processes ------------------------------------------------------------------------------------
+
+
+def test_tables_as_files(folder):
+    X = np.diag(np.arange(1.0, 5.0))
+    stem = folder / "client-0"
+    np.save(folder / "own.npy", X)
+    files = {
+        "dense": (X, "client-0.npy"),
+        "array": (ArrayTable(X.astype(np.float32)), "client-0.npy"),
+        "sparse": (as_table(sparse.csr_array(X), "X"), "client-0.npz"),
+        "own": (as_table(folder / "own.npy", "X"), "own.npy"),
+    }
+    for kind, (table, name) in files.items():
+        path = as_file(table, stem)
+        assert path == str(folder / name)
+        found, new = read_shard(path)
+        assert new is None
+        assert found.sparse == (kind == "sparse")
+        whole = found.block(0, 4)
+        np.testing.assert_array_equal(whole.toarray() if found.sparse else whole, X)
+    with pytest.raises(InputError, match=r"^rows of mine: only this process can read it"):
+        as_file(GeneratedTable((4, 4), lambda number: X, 4, "rows of mine"), stem)
+
+
+def test_a_job_takes_files_of_all_kinds(folder):
+    pytest.importorskip("pyarrow")
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415
+
+    from fedkernel.engines import ENGINES  # noqa: PLC0415
+    from fedkernel.result import Result  # noqa: PLC0415
+
+    X = np.random.default_rng(0).standard_normal((12, 3))
+    np.save(folder / "a.npy", X)
+    np.savez(folder / "b.npz", X=X)
+    parquet.write_table(pa.table({f"c{j}": X[:, j] for j in range(3)}), folder / "c.parquet", row_group_size=5)
+    sparse.save_npz(folder / "s.npz", sparse.csr_array(X))
+    parameters = {"n_components": 2, "kernel": {"type": "linear"}}
+
+    def run(name, files):
+        shards = [str(folder / file) for file in files]
+        job = Job(runs=[RunSpec(id=name, strategy="DKPCA", parameters=parameters, shards=shards, clients=3)])
+        list(ENGINES["local"](job.model_copy(update={"out": str(folder / "out")})))
+        return Result.load(folder / "out" / name).model.eigenvectors_
+
+    np.testing.assert_array_equal(
+        run("mixed", ["a.npy", "b.npz", "c.parquet"]), run("same", ["a.npy", "a.npy", "a.npy"])
+    )
+    with pytest.raises(Exception, match=r"^the data of client 2: .*s\.npz is a sparse table; allowed: a dense table"):
+        run("sparse", ["a.npy", "b.npz", "s.npz"])
+
+
+# --- widths, baselines, plans ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [3, 40, 1200])
+def test_widths_of_sparse_rows_are_those_of_dense_ones(rows):
+    X = sparse.random_array((rows, 30), density=0.2, rng=np.random.default_rng(rows), format="csr")
+    dense = X.toarray()
+    assert median_sigma(X) == pytest.approx(median_sigma(dense), rel=1e-12)
+    assert fk_gamma([moments(X)]) == pytest.approx(fk_gamma([moments(dense)]), rel=1e-12)
+    for rule in ("median", "mean", "dimension"):
+        found, expected = (with_width({"type": "rbf", "width": rule}, rows) for rows in (X, dense))
+        assert (found.pop("type"), expected.pop("type")) == ("rbf", "rbf")
+        assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_median_of_zero_is_no_width_of_sparse_rows_either():
+    row = np.random.default_rng(0).standard_normal(9) / 3
+    with pytest.raises(InputError, match="the median distance between rows is 0"):
+        median_sigma(sparse.csr_array(np.tile(row, (5, 1))))
+
+
+def test_a_baseline_moves_the_stored_numbers():
+    X = sparse.csr_array(np.eye(5))
+    baseline = Baseline("central kernel k-means", {"n_clusters": 2})
+    assert baseline.floats_up([X, X[:2]]) == 7
+    assert baseline.floats_up([X.toarray(), X[:2].toarray()]) == 35
+    assert Baseline("isolated kernel k-means", {"n_clusters": 2}).floats_up([X]) == 0
+    baseline.check([X, X[:2]])
+
+
+def experiment(**data):
+    return {
+        "name": "words",
+        "data": data,
+        "partition": {"kind": "horizontal", "method": "iid", "clients": 3},
+        "strategy": [
+            {"name": "a", "method": "FKKMeans", "n_clusters": 3, "kernel": {"type": "rbf", "width": "median"}}
+        ],
+    }
+
+
+def test_sparse_rows_for_a_pair_that_takes_dense_ones_fail_while_planning(folder):
+    with pytest.raises(InputError) as caught:
+        plan(experiment(name="documents", options=DOCUMENTS, sparse=True), "words.toml")
+    assert str(caught.value) == (
+        "words.toml: strategy 'a': the data of client 0 is sparse, but FKKMeans takes dense rows only; "
+        "allowed: data.sparse = false, or files of dense tables"
+    )
+    sparse.save_npz(folder / "s.npz", sparse.csr_array(np.eye(9)))
+    np.save(folder / "d.npy", np.eye(9))
+    table = experiment(shards=[str(folder / "d.npy"), str(folder / "s.npz")])
+    del table["partition"]
+    with pytest.raises(InputError, match="the data of client 1 is sparse, but FKKMeans takes dense rows only"):
+        plan(table, "words.toml")
+
+
+def test_sparse_rows_for_a_pair_that_takes_them_are_planned_with(monkeypatch):
+    (dense,) = plan(experiment(name="documents", options=DOCUMENTS), "words.toml")
+    monkeypatch.setattr(fk_kmeans.FKKMeansClient, "table", staticmethod(as_table))
+    (run,) = plan(experiment(name="documents", options=DOCUMENTS, sparse=True), "words.toml")
+    assert all(isinstance(shard, sparse.csr_array) for shard in run.shards)
+    assert run.parameters["kernel"]["sigma"] == pytest.approx(dense.parameters["kernel"]["sigma"], rel=1e-12)
+    for shard, expected in zip(run.shards, dense.shards, strict=True):
+        assert_sparse(shard, expected)

@@ -1,0 +1,505 @@
+"""Tables give the same rows wherever these are: in an array, a file, a sparse matrix, or made by a function."""
+
+import tracemalloc
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from fedkernel.data import (
+    ArrayTable,
+    GeneratedTable,
+    ParquetTable,
+    SparseTable,
+    Table,
+    as_table,
+    check_matrix,
+    check_rows,
+    open_table,
+)
+from fedkernel.data.tables import open_tables
+from fedkernel.errors import InputError
+
+parquet = pytest.importorskip("pyarrow.parquet")
+import pyarrow as pa  # noqa: E402 - skipped where it is not there
+
+N, D, CHUNK = 23, 4, 5
+X = np.random.default_rng(0).integers(-2, 3, size=(N, D)) / 4  # exact in float32; many zeros, for the sparse ones
+DTYPES = (np.float64, np.float32)
+
+
+def write_parquet(path, X, rows=CHUNK, **columns):
+    columns = columns or {f"c{j}": X[:, j] for j in range(X.shape[1])}
+    parquet.write_table(pa.table(columns), path, row_group_size=rows)
+    return path
+
+
+def mapped(path, X):
+    np.save(path, X)
+    return np.load(path, mmap_mode="r")
+
+
+def chunk_of(number, X=X):
+    return X[number * CHUNK : (number + 1) * CHUNK]
+
+
+MAKE = {
+    "array": lambda folder: ArrayTable(X),
+    "array in columns": lambda folder: ArrayTable(np.asfortranarray(X)),
+    "float32": lambda folder: ArrayTable(X.astype(np.float32)),
+    "big-endian": lambda folder: ArrayTable(X.astype(">f8")),
+    "memory-mapped": lambda folder: ArrayTable(mapped(folder / "X.npy", X)),
+    "npy": lambda folder: open_table((np.save(folder / "X.npy", X), folder / "X.npy")[1]),
+    "npz": lambda folder: open_table((np.savez(folder / "X.npz", X=X), folder / "X.npz")[1]),
+    "sparse": lambda folder: SparseTable(sparse.csr_array(X)),
+    "sparse npz": lambda folder: open_table(
+        (sparse.save_npz(folder / "X.npz", sparse.csc_matrix(X)), folder / "X.npz")[1]
+    ),
+    "parquet": lambda folder: ParquetTable(write_parquet(folder / "X.parquet", X)),
+    "parquet of float32": lambda folder: open_table(write_parquet(folder / "X.parquet", X.astype(np.float32))),
+    "generated": lambda folder: GeneratedTable((N, D), chunk_of, CHUNK),
+}
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory):
+    return {kind: make(tmp_path_factory.mktemp("tables")) for kind, make in MAKE.items()}
+
+
+def assert_rows(found, expected, table, dtype):
+    assert found.dtype == dtype
+    assert found.shape == expected.shape
+    if table.sparse:
+        assert isinstance(found, sparse.csr_array)
+        assert found.has_canonical_format
+        assert found.indices.dtype == found.indptr.dtype == np.int32
+        found.check_format(full_check=True)
+        found = found.toarray()
+    else:
+        assert type(found) is np.ndarray
+        assert found.flags.c_contiguous
+    np.testing.assert_array_equal(found, expected)
+
+
+# --- every kind gives the rows of the plain array --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", MAKE)
+@given(ends=st.tuples(st.integers(0, N), st.integers(0, N)), dtype=st.sampled_from(DTYPES))
+def test_blocks(every, kind, ends, dtype):
+    table, (first, last) = every[kind], sorted(ends)
+    assert_rows(table.block(first, last, dtype), X[first:last], table, dtype)
+
+
+@pytest.mark.parametrize("kind", MAKE)
+@given(positions=st.lists(st.integers(0, N - 1), max_size=40), dtype=st.sampled_from(DTYPES))
+def test_rows_at_positions_in_any_order_and_again(every, kind, positions, dtype):
+    table, positions = every[kind], np.array(positions, dtype=int)
+    assert_rows(table.take(positions, dtype), X[positions], table, dtype)
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_the_whole(every, kind):
+    table = every[kind]
+    assert (len(table), table.shape) == (N, (N, D))
+    assert table.sparse == ("sparse" in kind)
+    if table.sparse:
+        for read in (np.asarray, lambda t: check_matrix(t, "the data")):
+            with pytest.raises(InputError, match=r"is a sparse table; allowed: a dense table of numbers$"):
+                read(table)
+    else:
+        np.testing.assert_array_equal(np.asarray(table), X)
+        np.testing.assert_array_equal(check_matrix(table, "X"), X)
+        assert np.asarray(table).dtype == np.float64
+        assert np.asarray(table, dtype=np.float32).dtype == np.float32
+        copied = np.array(table)
+        copied[:] = 7.0  # writable, and nobody else's
+        np.testing.assert_array_equal(np.asarray(table), X)
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_rows_that_are_not_there(every, kind):
+    for first, last in ((-1, 3), (4, 3), (0, N + 1)):
+        with pytest.raises(InputError, match=f"rows {first} to {last} of .*: allowed are 0 to {N}$"):
+            every[kind].block(first, last)
+    for positions in ([-1], [N], [0.5]):
+        with pytest.raises(InputError, match=f"allowed are whole numbers from 0 to {N - 1}$"):
+            every[kind].take(np.array(positions))
+
+
+# --- nothing is copied or read without need --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["array", "memory-mapped", "npy", "sparse", "generated"])
+def test_a_block_that_is_as_it_must_be_is_no_copy_and_cannot_be_written_to(every, kind):
+    table = every[kind]
+    block, again = (table.block(5, 10) for _ in range(2))
+    if table.sparse:
+        block, again = block.data, again.data
+    assert np.shares_memory(block, again)
+    with pytest.raises(ValueError, match="read-only"):
+        block[:] = 0
+    np.testing.assert_array_equal(X, np.random.default_rng(0).integers(-2, 3, size=(N, D)) / 4)
+
+
+def test_a_dense_file_is_read_into_memory_whole_only_when_asked(tmp_path):
+    table = open_table((np.save(tmp_path / "X.npy", X), tmp_path / "X.npy")[1])
+    assert not np.asarray(table).flags.writeable or np.asarray(table).flags.owndata
+    assert not np.shares_memory(np.asarray(table), table.block(0, N))
+    given_table = ArrayTable(X)
+    assert np.shares_memory(np.asarray(given_table), X)
+
+
+def test_a_memory_mapped_file_is_not_read_whole(tmp_path):
+    rows = 2**21  # 2 GiB of float64 in 128 columns, nearly all of it a hole in the file
+    path = tmp_path / "large.npy"
+    large = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(rows, 128))
+    large[rows - 1] = np.arange(128)
+    del large
+    assert path.stat().st_size > 2**31
+    tracemalloc.start()
+    try:
+        table = open_table(path)
+        block = table.block(rows - 1000, rows, np.float32)
+        taken = table.take(np.array([rows - 1, 0, rows - 1]))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(block[-1], np.arange(128))
+    np.testing.assert_array_equal(taken, [np.arange(128), np.zeros(128), np.arange(128)])
+    assert peak < 4 * block.nbytes  # 0.5 MB
+
+
+class Counting:
+    """A function that makes rows, and remembers which blocks were asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, number):
+        self.asked.append(number)
+        return chunk_of(number)
+
+
+def test_generated_rows_are_made_once_per_pass_and_only_where_needed():
+    generate = Counting()
+    table = GeneratedTable((N, D), generate, CHUNK)
+    for first in range(N):
+        table.block(first, first + 1)
+    assert generate.asked == [0, 1, 2, 3, 4]
+    generate.asked.clear()
+    table.take(np.array([11, 3, 12, 3, 0]))
+    assert generate.asked == [0, 2]
+    table.block(12, 17)
+    assert generate.asked == [0, 2, 3]
+
+
+def test_row_groups_are_read_once_per_pass_and_only_where_needed(tmp_path, monkeypatch):
+    asked = []
+    read = parquet.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        parquet.ParquetFile, "read_row_group", lambda self, number: asked.append(number) or read(self, number)
+    )
+    table = ParquetTable(write_parquet(tmp_path / "X.parquet", X))
+    assert asked == []
+    for first in range(0, N, 2):
+        table.block(first, min(first + 2, N))
+    assert asked == [0, 1, 2, 3, 4]
+    asked.clear()
+    table.take(np.array([22, 0, 22]))
+    assert asked == [0, 4]
+
+
+def test_row_groups_of_other_sizes_and_empty_ones(tmp_path):
+    path = tmp_path / "X.parquet"
+    schema = pa.schema([("a", pa.int8()), ("b", pa.bool_()), ("c", pa.float32())])
+    with parquet.ParquetWriter(path, schema) as writer:
+        for n in (0, 3, 0, 0, 1, 5, 0):
+            writer.write_table(pa.table({"a": range(n), "b": [True] * n, "c": [0.5] * n}, schema=schema))
+    table = ParquetTable(path)
+    whole = np.column_stack([[0, 1, 2, 0, 0, 1, 2, 3, 4], np.ones(9), np.full(9, 0.5)])
+    np.testing.assert_array_equal(np.asarray(table), whole)
+    for first in range(9):
+        np.testing.assert_array_equal(table.block(first, first + 1), whole[first : first + 1])
+    np.testing.assert_array_equal(table.take(np.array([8, 3, 0])), whole[[8, 3, 0]])
+
+
+def test_blocks_of_different_types_are_promoted():
+    table = GeneratedTable((4, 1), lambda k: np.array([[k], [k + 1]], dtype=np.int8) if k == 0 else [[0.5], [1.5]], 2)
+    np.testing.assert_array_equal(table.take(np.array([0, 2, 1, 3]))[:, 0], [0, 0.5, 1, 1.5])
+    np.testing.assert_array_equal(table.block(0, 4)[:, 0], [0, 1, 0.5, 1.5])
+
+
+# --- what is no finite number is found when its block is read --------------------------------------------------------
+
+
+def spoilt(value, row, column):
+    bad = X.copy()
+    bad[row, column] = value
+    return bad
+
+
+BAD = {
+    "array": lambda bad, folder: ArrayTable(bad, "mine"),
+    "npy": lambda bad, folder: open_table((np.save(folder / "X.npy", bad), folder / "X.npy")[1]),
+    "parquet": lambda bad, folder: ParquetTable(write_parquet(folder / "X.parquet", bad)),
+    "generated": lambda bad, folder: GeneratedTable((N, D), lambda number: chunk_of(number, bad), CHUNK, "mine"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_positions_of_numbers_that_are_not_finite_are_those_of_the_table(kind, value, tmp_path):
+    table = BAD[kind](spoilt(value, 17, 2), tmp_path)
+    np.testing.assert_array_equal(table.block(0, 17), X[:17])
+    np.testing.assert_array_equal(table.block(18, N), X[18:])
+    text = f"{table.what}: the value in row 17, column 2 (counted from 0) is {value}; allowed: finite numbers only"
+    for act, where in (
+        (lambda: table.block(12, 20), ""),
+        (lambda: table.take(np.array([22, 17, 3])), ""),
+        (lambda: check_matrix(table, "the data of client 3"), "the data of client 3: "),
+    ):
+        with pytest.raises(InputError) as caught:
+            act()
+        assert str(caught.value) == where + text
+
+
+def test_sparse_numbers_that_are_not_finite_are_found_at_once(tmp_path):
+    bad = sparse.csc_array(spoilt(np.nan, 17, 2))
+    with pytest.raises(InputError) as caught:
+        SparseTable(bad, "mine")
+    assert str(caught.value).startswith("mine: the value in row 17, column 2 (counted from 0) is nan; allowed: finite")
+    sparse.save_npz(tmp_path / "bad.npz", bad)
+    with pytest.raises(InputError, match=r"bad\.npz: the value in row 17, column 2"):
+        open_table(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize("make", [ArrayTable, lambda bad, what: SparseTable(sparse.csr_array(bad), what)])
+def test_numbers_too_large_for_the_dtype(make):
+    table = make(spoilt(-1e300, 17, 2), "mine")
+    assert table.block(17, 18)[0, 2] == -1e300
+    with pytest.raises(InputError) as caught:
+        table.block(15, 20, np.float32)
+    text = "mine: the value in row 17, column 2 (counted from 0) is too large; allowed: numbers of float32"
+    assert str(caught.value) == text
+
+
+# --- sparse rows are brought into order, never in the caller's object ------------------------------------------------
+
+
+def scrambled(dtype=np.float64, index=np.int64):
+    """Return a CSR matrix with columns out of order, a duplicate, a stored zero, and its dense counterpart."""
+    data, columns, starts = [3, 1, 2, 0, 5], [2, 0, 2, 1, 1], [0, 3, 4, 5]
+    made = sparse.csr_array(
+        (np.array(data, dtype), np.array(columns, index), np.array(starts, index)), shape=(3, 4), copy=True
+    )
+    return made, np.array([[1, 0, 5, 0], [0, 0, 0, 0], [0, 5, 0, 0.0]])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8])
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix])
+def test_sparse_rows_in_order(dtype, kind):
+    given_rows, dense = scrambled(dtype)
+    given_rows = kind(given_rows)
+    before = [part.copy() for part in (given_rows.data, given_rows.indices, given_rows.indptr)]
+    made = check_rows(given_rows, "X")
+    assert isinstance(made, sparse.csr_array)
+    assert made.dtype == np.float64
+    assert made.indices.dtype == made.indptr.dtype == np.int32
+    np.testing.assert_array_equal(made.data, [1, 5, 5])
+    np.testing.assert_array_equal(made.indices, [0, 2, 1])
+    np.testing.assert_array_equal(made.toarray(), dense)
+    for part, old in zip((given_rows.data, given_rows.indices, given_rows.indptr), before, strict=True):
+        np.testing.assert_array_equal(part, old)
+
+
+def test_explicit_zeros_alone_are_dropped_from_a_copy():
+    given_rows = sparse.csr_array(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    given_rows.data[1] = 0
+    made = check_rows(given_rows, "X")
+    np.testing.assert_array_equal(made.data, [1, 3, 4])
+    np.testing.assert_array_equal(given_rows.data, [1, 0, 3, 4])
+    cancelled = sparse.csr_array((np.array([1.0, -1.0, 2.0]), np.array([0, 0, 1]), np.array([0, 3])), shape=(1, 2))
+    np.testing.assert_array_equal(check_rows(cancelled, "X").data, [2])
+    assert cancelled.nnz == 3
+
+
+def test_sparse_rows_that_are_in_order_are_not_copied():
+    given_rows = sparse.csr_array(X)
+    assert np.shares_memory(check_rows(given_rows, "X").data, given_rows.data)
+
+
+def test_order_is_not_taken_from_what_a_matrix_says_of_itself():
+    given_rows, dense = scrambled()
+    given_rows.has_canonical_format = True
+    np.testing.assert_array_equal(check_rows(given_rows, "X").toarray(), dense)
+    assert check_rows(given_rows, "X").nnz == 3
+
+
+@given(
+    dense=hnp.arrays(
+        np.float64, st.tuples(st.integers(1, 6), st.integers(1, 6)), elements=st.sampled_from([0.0, -0.0, 1.5, -2.0])
+    ),
+    form=st.sampled_from(["csr", "csc", "coo", "lil", "dok", "dia", "bsr"]),
+    matrix=st.booleans(),
+)
+def test_every_sparse_format_gives_the_same_rows(dense, form, matrix):
+    made = check_rows((sparse.csr_matrix if matrix else sparse.csr_array)(dense).asformat(form), "X")
+    assert isinstance(made, sparse.csr_array)
+    assert made.has_canonical_format
+    assert made.nnz == np.count_nonzero(dense)
+    np.testing.assert_array_equal(made.toarray(), dense)
+
+
+def test_dense_rows_are_checked_as_a_matrix():
+    assert check_rows(X, "X") is X
+    with pytest.raises(InputError, match="row 17, column 2"):
+        check_rows(spoilt(np.inf, 17, 2), "X")
+
+
+def broken():
+    made = sparse.csr_array(X)
+    made.indices = made.indices.copy()
+    made.indices[3] = D + 1
+    return made
+
+
+@pytest.mark.parametrize(
+    ("given_rows", "text"),
+    [
+        (sparse.csr_array(X * 1j), "X holds values of type complex128; allowed: real numbers only"),
+        (sparse.csr_array((0, 3)), "X has shape (0, 3); allowed: (rows, columns) with at least 1 x 1"),
+        (sparse.coo_array(np.ones(3)), "X has shape (3,); allowed: (rows, columns) with at least 1 x 1"),
+        (broken(), "X is a damaged sparse matrix ("),
+    ],
+)
+def test_sparse_rows_that_are_refused(given_rows, text):
+    with pytest.raises(InputError) as caught:
+        check_rows(given_rows, "X")
+    assert str(caught.value).startswith(text)
+
+
+# --- from what is given ----------------------------------------------------------------------------------------------
+
+
+def test_as_table(tmp_path):
+    table = ArrayTable(X)
+    assert as_table(table, "other") is table
+    assert isinstance(as_table(sparse.csr_matrix(X), "X"), SparseTable)
+    assert isinstance(as_table(X.tolist(), "X"), ArrayTable)
+    np.save(tmp_path / "X.npy", X)
+    for path in (tmp_path / "X.npy", str(tmp_path / "X.npy")):
+        opened = as_table(path, "X")
+        assert isinstance(opened, Table)
+        assert (opened.path, opened.what) == (tmp_path / "X.npy", str(tmp_path / "X.npy"))
+    for wrong, text in {
+        "ragged": ([[1, 2], [3]], "ragged has rows of different lengths"),
+        "text": ([["a"]], "text holds values of type <U1"),
+        "flat": (np.zeros(3), "flat has shape (3,)"),
+        "empty": (np.zeros((0, 3)), "empty has shape (0, 3)"),
+    }.values():
+        with pytest.raises(InputError) as caught:
+            as_table(wrong, text.split(" ", maxsplit=1)[0])
+        assert str(caught.value).startswith(text)
+
+
+def test_an_npz_file_may_hold_new_rows(tmp_path):
+    np.savez(tmp_path / "both.npz", X=X, new=X[:2])
+    X_there, new = open_tables(tmp_path / "both.npz")
+    np.testing.assert_array_equal(X_there, X)
+    np.testing.assert_array_equal(new, X[:2])
+
+
+def test_files_are_known_by_their_content(tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    (tmp_path / "X.npy").rename(tmp_path / "X.dat")
+    np.testing.assert_array_equal(open_table(tmp_path / "X.dat"), X)
+
+
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+    return path
+
+
+def write(path, save, *arrays, **named):
+    save(path, *arrays, **named)
+    return path
+
+
+WRONG = {
+    "missing": (lambda f: f / "none.npy", "there is no file {path}"),
+    "folder": (lambda f: f, "{path} cannot be read (IsADirectoryError); allowed: .npy, .npz"),
+    "text": (
+        lambda f: write(f / "a.csv", lambda path: path.write_text("a,b\n1,2\n")),
+        "{path} holds no table; allowed",
+    ),
+    "nothing": (lambda f: write(f / "a.npy", lambda path: path.touch()), "{path} holds no table; allowed: .npy"),
+    "npz without X": (lambda f: write(f / "a.npz", np.savez, Z=X), "{path} holds no table; allowed: .npy, .npz with"),
+    "cut npy": (lambda f: cut(write(f / "a.npy", np.save, X), 300), "{path} cannot be read (ValueError)"),
+    "cut npz": (lambda f: cut(write(f / "a.npz", np.savez, X=X), 300), "{path} cannot be read (BadZipFile)"),
+    "cut parquet": (lambda f: cut(write_parquet(f / "a.parquet", X), 300), "{path} cannot be read (ArrowInvalid)"),
+    "objects": (
+        lambda f: write(f / "a.npy", np.save, np.array([[None]]), allow_pickle=True),
+        "{path} cannot be read (ValueError)",
+    ),
+    "one dimension": (lambda f: write(f / "a.npy", np.save, np.ones(3)), "{path} has shape (3,); allowed"),
+    "words": (
+        lambda f: write_parquet(f / "a.parquet", None, a=[1, 2], b=["x", "y"]),
+        "{path}: column 'b' is not numeric; allowed: columns of numbers only",
+    ),
+    "no rows": (lambda f: write_parquet(f / "a.parquet", np.zeros((0, 2))), "{path} has shape (0, 2); allowed: (rows"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_files_that_hold_no_table(kind, tmp_path):
+    make, text = WRONG[kind]
+    path = make(tmp_path)
+    with pytest.raises(InputError) as caught:
+        open_table(path)
+    assert str(caught.value).startswith(text.format(path=path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_parquet_file_without_a_value(tmp_path):
+    values = pa.array([1.0] * 7 + [None] + [2.0] * 5)
+    table = open_table(write_parquet(tmp_path / "a.parquet", None, a=np.ones(13), b=values))
+    np.testing.assert_array_equal(table.block(0, 5), np.ones((5, 2)))
+    with pytest.raises(InputError, match=r"row 7, column 'b' \(counted from 0\) holds no value; allowed: finite"):
+        table.block(5, 6)
+
+
+def test_a_parquet_file_with_a_damaged_row_group(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"a": rng.standard_normal(1000)}), path, row_group_size=500, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[4:60] = bytes(56)
+    path.write_bytes(content)
+    table = open_table(path)
+    assert table.block(500, 600).shape == (100, 1)
+    with pytest.raises(InputError, match=r"a\.parquet cannot be read \(\w+\); allowed: \.npy"):
+        table.block(0, 10)
+
+
+def test_without_pyarrow_parquet_is_refused_in_one_sentence(tmp_path, monkeypatch):
+    path = write_parquet(tmp_path / "X.parquet", X)
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(InputError) as caught:
+        open_table(path)
+    assert str(caught.value) == "reading parquet needs pyarrow: pip install 'fedkernel[tables]'"
+
+
+@pytest.mark.parametrize("made", [np.ones((5, 3)), np.ones((4, 4)), np.ones(5)])
+def test_a_function_that_makes_something_else(made):
+    with pytest.raises(InputError, match=r"^block 1 of generated rows has shape .*; allowed: \("):
+        GeneratedTable((N, D), lambda number: made, CHUNK).block(5, 6)
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((0, 3), 2), ((3, 0), 2), ((3, 3), 0)])
+def test_a_generated_table_of_nothing(shape, rows):
+    with pytest.raises(InputError, match="allowed: a table of at least 1 x 1"):
+        GeneratedTable(shape, chunk_of, rows)
