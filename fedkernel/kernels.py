@@ -6,6 +6,9 @@ data it is given, as scikit-learn does.
 
 In a vertical federation each client holds some columns of the same rows. It computes `part` on its own, and `combine`
 makes the Gram matrix on all columns of the clients' parts.
+
+Where millions of rows meet the same few hundred ones, a block at a time, `against` does what depends on these once, and
+works in float32 too.
 """
 
 import abc
@@ -14,16 +17,25 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pydantic
 import scipy.sparse
 from sklearn.metrics import pairwise
-from sklearn.utils.extmath import row_norms
 
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, Rows
 from fedkernel.errors import InputError, value_object
+from fedkernel.row_products import (
+    OfRows,
+    angles,
+    cached_blocks,
+    float_type,
+    in_dtype,
+    products_with,
+    squared_norms,
+    unit_rows,
+)
 
-Rows: TypeAlias = FloatArray | scipy.sparse.csr_array | scipy.sparse.csr_matrix
-Vertical: TypeAlias = Literal["sum", "sum-then-map", "product"]
+Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
 Positive = Annotated[float, pydantic.Field(gt=0)]
 
 _BLOCK = 256
@@ -33,7 +45,7 @@ class _Kernel(abc.ABC):
     """What all kernels share: the Gram matrix is a map, entry by entry, of what the columns contribute."""
 
     vertical: ClassVar[Vertical]
-    """How the parts of several clients combine."""
+    """How the parts of several clients combine; "none": they do not."""
 
     def gram(self, X: Rows, Y: Rows | None = None) -> FloatArray:
         """Compute k(x, y) for all rows of X (n, d) and of Y (m, d), or of X again: float64 of shape (n, m)."""
@@ -42,9 +54,29 @@ class _Kernel(abc.ABC):
         return self._map(self._part(X, Y, gamma), gamma)
 
     def diag(self, X: Rows) -> FloatArray:
-        """Compute k(x, x) for the rows of X (n, d) without the Gram matrix: shape (n,)."""
-        X, _ = _checked(X, None)
+        """Compute k(x, x) for the rows of X (n, d) without the Gram matrix: float64 of shape (n,).
+
+        Rows of float32 are not copied to float64.
+        """
+        X = _checked_rows(X, "X", keep=True)
         return self._diag(X, self._gamma_for(X))
+
+    def against(self, Y: Rows, dtype: npt.DTypeLike = np.float64) -> OfRows:
+        """Return the function that computes k(x, y) for a block of rows X (n, d) and all rows of Y (m, d): (n, m).
+
+        For many blocks: what depends on Y only is done once. The function takes dense and CSR blocks of any type of
+        number, which it neither checks nor makes dense, and gives an array of its own. float64 values are those of
+        `gram` but for rounding; float32 values have about five digits of the largest, if the rows are not far from each
+        other in terms of the kernel's width and, sparse rows, of the origin.
+
+        Parameters
+        ----------
+        Y : array or CSR array of shape (m, d)
+            Some hundred rows: CSR rows become dense where (m, d) numbers are few enough.
+        dtype : float32 or float64
+        """
+        Y = _checked_rows(Y, "Y")
+        return self._against(Y, float_type(dtype), self._gamma_for(Y))
 
     def part(self, X: Rows, Y: Rows | None = None) -> FloatArray:
         """Compute what some of the columns contribute to the Gram matrix, to be given to `combine`: shape (n, m).
@@ -52,8 +84,8 @@ class _Kernel(abc.ABC):
         The inner products (Linear, Polynomial, Sigmoid), or the Gram matrix on these columns (RBF, Laplacian), which
         needs `gamma`.
         """
-        if self.vertical == "product":
-            self.require_gamma()
+        if self.vertical in ("product", "none"):
+            self.require_vertical()
         X, Y = _checked(X, Y)
         return self._part(X, Y, self._gamma_for(X))
 
@@ -63,7 +95,7 @@ class _Kernel(abc.ABC):
         In place: the first part becomes the result (a copy of it, where it is read-only or not float64). With a
         generator of parts no more than two of the arrays live at any time.
         """
-        self.require_gamma()
+        self.require_vertical()
         total: FloatArray | None = None
         for part in parts:
             if total is None:
@@ -79,10 +111,19 @@ class _Kernel(abc.ABC):
             raise InputError("parts must hold at least one part to combine")
         return self._map(total, getattr(self, "gamma", 1.0))
 
-    def require_gamma(self) -> None:
-        """Raise an InputError if `gamma` was left to the number of columns, which no client of a vertical run knows."""
+    def require_vertical(self) -> None:
+        """Raise an InputError unless clients who hold different columns of the same rows can use the kernel.
+
+        They cannot if `gamma` was left to the number of columns, which no client of a vertical run knows, or if the
+        kernel needs more than a sum or product of the parts.
+        """
+        name = type(self).__name__
+        if self.vertical == "none":
+            raise InputError(
+                f"{name} is for horizontally divided data only: where columns are split over clients, no sum or "
+                "product of their parts gives it"
+            )
         if getattr(self, "gamma", 1.0) is None:
-            name = type(self).__name__
             raise InputError(
                 f"{name}: gamma is required where columns are split over clients, since the number of all columns is "
                 f"not known there; give it, for example {name}(gamma=0.1)"
@@ -105,7 +146,11 @@ class _Kernel(abc.ABC):
         return K
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
-        return self._map(np.asarray(row_norms(X, squared=True), dtype=np.float64), gamma)
+        return self._map(squared_norms(X), gamma)
+
+    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> OfRows:
+        products = products_with(Y, dtype)
+        return lambda X: self._map(products(in_dtype(X, dtype)), gamma)
 
 
 @value_object(frozen=True)
@@ -156,6 +201,36 @@ class RBF(_Kernel):
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
         return np.ones(X.shape[0])
 
+    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> OfRows:
+        products, norms = products_with(2 * gamma * Y, dtype), (squared_norms(Y) * -gamma).astype(dtype)
+        # As in _part. The mean as it is in dtype is taken from both, so that its rounding does not matter.
+        mean = None if scipy.sparse.issparse(Y) else Y.mean(axis=0).astype(dtype)
+        if mean is not None:
+            Z = Y - mean
+            # (x, ||x||^2, 1) times these columns is the exponent.
+            columns = np.vstack([2 * gamma * Z.T, np.full(len(Z), -gamma), squared_norms(Z) * -gamma]).astype(dtype)
+
+        def values(X: Rows) -> FloatArray:
+            n, d = X.shape
+            if mean is None or scipy.sparse.issparse(X):
+                X = in_dtype(X, dtype)
+                K = products(X)
+                K += (squared_norms(X) * -gamma).astype(dtype)[:, None]
+                K += norms
+                return np.exp(np.minimum(K, 0, out=K), out=K)
+            left = np.empty((n, d + 2), dtype)
+            np.subtract(X, mean, out=left[:, :d], casting="same_kind")
+            np.einsum("ij,ij->i", left[:, :d], left[:, :d], out=left[:, d])
+            left[:, d + 1] = 1
+            K = np.empty((n, columns.shape[1]), dtype)
+            for rows in cached_blocks(n, columns.shape[1], dtype):
+                block = np.matmul(left[rows], columns, out=K[rows])
+                np.minimum(block, 0, out=block)
+                np.exp(block, out=block)
+            return K
+
+        return values
+
 
 @value_object(frozen=True)
 class Laplacian(_Kernel):
@@ -172,6 +247,10 @@ class Laplacian(_Kernel):
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
         return np.ones(X.shape[0])
 
+    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> OfRows:
+        Y = Y.copy()
+        return lambda X: _exponential(pairwise.manhattan_distances(X, Y).astype(dtype, copy=False), gamma)
+
 
 @value_object(frozen=True)
 class Polynomial(_Kernel):
@@ -187,8 +266,7 @@ class Polynomial(_Kernel):
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
         K *= gamma
         K += self.coef0
-        K **= self.degree
-        return K
+        return _power(K, self.degree)
 
 
 @value_object(frozen=True)
@@ -207,7 +285,85 @@ class Sigmoid(_Kernel):
         return np.tanh(K, out=K)
 
 
-AnyKernel: TypeAlias = Linear | RBF | Laplacian | Polynomial | Sigmoid
+@value_object(frozen=True)
+class ArcCosine(_Kernel):
+    """k(x, y) = ||x||^n ||y||^n J_n(theta) / pi for the degree n and the angle theta between x and y; 0 where one is 0.
+
+    J_0 = pi - theta, J_1 = sin theta + (pi - theta) cos theta,
+    J_2 = 3 sin theta cos theta + (pi - theta) (1 + 2 cos^2 theta).
+    Source: Cho and Saul, Kernel Methods for Deep Learning, NIPS 2009, equations 3 to 7. It is for horizontally divided
+    data only: lengths would have to cross the wire beside the inner products.
+
+    Each value is exact to some units in the last place of ||x||^n ||y||^n, also where rows are nearly parallel.
+
+    Parameters
+    ----------
+    degree : {0, 1, 2}
+    """
+
+    vertical: ClassVar[Vertical] = "none"
+
+    degree: Literal[0, 1, 2] = 1
+    type: Literal["arc-cosine"] = dataclasses.field(default="arc-cosine", kw_only=True, repr=False)
+
+    def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
+        K = self._against(Y, np.dtype(np.float64), gamma)(X)
+        if Y is X:
+            np.fill_diagonal(_mirrored(K), self._diag(X, gamma))
+        return K
+
+    def _diag(self, X: Rows, gamma: float) -> FloatArray:
+        norms = squared_norms(X)
+        if self.degree == 0:
+            return (norms > 0).astype(np.float64)
+        return norms if self.degree == 1 else 3 * norms**2
+
+    def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> OfRows:
+        V, lengths = unit_rows(Y, dtype)
+        products, weights = products_with(V, dtype), self._weights(lengths)
+
+        def values(X: Rows) -> FloatArray:
+            U, lengths = unit_rows(X, dtype)
+            K = np.empty((X.shape[0], V.shape[0]), dtype)
+            for rows in cached_blocks(len(K), V.shape[0], dtype):
+                C = products(U[rows])
+                np.clip(C, -1, 1, out=C)
+                K[rows] = self._of_cosines(C, U[rows], V)
+            K *= self._weights(lengths)[:, None]
+            K *= weights
+            return K
+
+        return values
+
+    def _weights(self, lengths: FloatArray) -> FloatArray:
+        """Compute ||x||^n, of rows that are zero 0 for n = 0 too."""
+        weights: FloatArray = (lengths > 0).astype(lengths.dtype) if self.degree == 0 else lengths**self.degree
+        return weights
+
+    def _of_cosines(self, C: FloatArray, U: Rows, V: Rows) -> FloatArray:
+        """Compute J_n(theta) / pi from cos theta = C = U V^T; C is worked in."""
+        if self.degree == 0:
+            J = angles(C, U, V)
+            return np.subtract(1, np.multiply(J, 1 / np.pi, out=J), out=J)
+        # A small change of C changes J_1 and J_2 as little, though not theta and its sine: one angle serves both.
+        J = np.arccos(C)
+        np.subtract(np.pi, J, out=J)
+        sine = np.sqrt((1 - C) * (1 + C))
+        if self.degree == 1:
+            J *= C
+            J += sine
+        else:
+            sine *= 3 * C
+            C *= C
+            C *= 2
+            C += 1
+            J *= C
+            J += sine
+        J *= 1 / np.pi
+        return J
+
+
+AnyKernel: TypeAlias = Linear | RBF | Laplacian | Polynomial | Sigmoid | ArcCosine
 Kernel = Annotated[AnyKernel, pydantic.Field(discriminator="type")]
 """For fields of pydantic models: a table with `type` becomes the kernel of that name."""
 KERNELS: dict[str, type[AnyKernel]] = {kernel.type: kernel for kernel in get_args(AnyKernel)}
@@ -229,10 +385,32 @@ def kernel_from(table: Mapping[str, Any]) -> AnyKernel:
     return KERNELS[name](**fields)
 
 
+def normalised_gram(kernel: AnyKernel, X: FloatArray, Y: FloatArray | None = None) -> FloatArray:
+    """Compute k(x, y) / sqrt(k(x, x) k(y, y)), (n, m), of rows X and Y: they are unit vectors in feature space then."""
+    K = kernel.gram(X, Y)
+    rows = kernel.diag(X)
+    columns = rows if Y is None else kernel.diag(Y)
+    if min(rows.min(), columns.min()) <= 0:
+        raise InputError("a row has k(x, x) = 0 and cannot be normalised; leave it out or choose another kernel")
+    K /= np.sqrt(rows)[:, None]
+    K /= np.sqrt(columns)
+    return K
+
+
 def _exponential(distances: FloatArray, gamma: float) -> FloatArray:
     """Compute exp(-gamma distances) in place."""
     distances *= -gamma
     return np.exp(distances, out=distances)
+
+
+def _power(K: FloatArray, degree: int) -> FloatArray:
+    """Compute K^degree entry by entry, in place, by squaring: `**=` takes ten times as long."""
+    base = K if degree & (degree - 1) == 0 else K.copy()
+    for bit in f"{degree:b}"[1:]:
+        np.multiply(K, K, out=K)
+        if bit == "1":
+            K *= base
+    return K
 
 
 def _mirrored(K: FloatArray) -> FloatArray:
@@ -254,10 +432,12 @@ def _checked(X: Rows, Y: Rows | None) -> tuple[Rows, Rows]:
     return rows, others
 
 
-def _checked_rows(X: Any, name: str) -> Any:
+def _checked_rows(X: Any, name: str, *, keep: bool = False) -> Any:
+    """Convert to float64, or where float32 is to be kept not; check shape and values."""
     sparse = scipy.sparse.issparse(X)
+    dtype = np.float32 if keep and getattr(X, "dtype", None) == np.float32 else np.float64
     try:
-        X = scipy.sparse.csr_array(X, dtype=np.float64) if sparse else np.asarray(X, dtype=np.float64)
+        X = in_dtype(X, dtype)
     except (TypeError, ValueError):
         raise InputError(f"{name} must be an array of numbers") from None
     if X.ndim != 2 or min(X.shape) == 0:

@@ -148,6 +148,22 @@ def eigenpairs_of_factor_above(F: FloatArray, ratio: float) -> Eigenpairs:
     return _above(lambda k: leading_eigenpairs_of_factor(F, k), max(1, min(F.shape)), ratio)
 
 
+def whitening(A: FloatArray, tol: float) -> FloatArray:
+    """Return R, of shape (n, r), with R^T A R = I, for a symmetric positive semidefinite A: V diag(1 / sqrt(l)).
+
+    Of a Gram matrix A of vectors, the combinations of these by R's columns are an orthonormal basis of their span.
+
+    Parameters
+    ----------
+    A : ndarray of shape (n, n)
+    tol : float
+        Eigenpairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank.
+    """
+    pairs = leading_eigenpairs(A, len(A))
+    kept = pairs.values > max(tol, len(A) * EPS) * max(float(pairs.values[0]), 0.0)
+    return np.asarray(pairs.vectors[:, kept] / np.sqrt(pairs.values[kept]))
+
+
 def power_iteration(apply: Callable[[FloatArray], FloatArray], start: FloatArray, iterations: int) -> Eigenpairs:
     """Run the power method (one column) or orthogonal iteration (several) for a symmetric operator.
 

@@ -17,7 +17,7 @@ from sklearn.metrics import pairwise
 
 from fedkernel.arrays import ROWS
 from fedkernel.errors import InputError
-from fedkernel.kernels import KERNELS, RBF, Kernel, Laplacian, Linear, Polynomial, Sigmoid, kernel_from
+from fedkernel.kernels import KERNELS, RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid, kernel_from
 from fedkernel.widths import dimension_sigma, fk_gamma, median_sigma, moments, with_width
 
 ADAPTER = pydantic.TypeAdapter(Kernel)
@@ -39,6 +39,8 @@ CASES = [
 ]
 KERNELS_WITH_GAMMA = [kernel for kernel, _ in CASES]
 WITHOUT_GAMMA = [RBF(), Laplacian(), Polynomial(), Sigmoid()]
+ARC_COSINES = [ArcCosine(degree=0), ArcCosine(degree=1), ArcCosine(degree=2)]  # their formula: test_arc_cosine.py
+EVERY = [*KERNELS_WITH_GAMMA, *WITHOUT_GAMMA, Polynomial(degree=7, gamma=0.3), *ARC_COSINES]
 
 
 def rows(n, d, seed=0):
@@ -75,7 +77,7 @@ def test_defaults_agree_with_scikit_learn(kernel, theirs):
     np.testing.assert_allclose(kernel.gram(X), theirs(X), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA + WITHOUT_GAMMA, ids=repr)
+@pytest.mark.parametrize("kernel", EVERY, ids=repr)
 def test_gram_of_a_set_with_itself_is_exactly_symmetric(kernel):
     X = rows(600, 3)  # more than one block of the mirroring
     K = kernel.gram(X)
@@ -92,7 +94,7 @@ def test_rbf_keeps_its_digits_far_from_the_origin():
     np.testing.assert_allclose(RBF(gamma=0.5).gram(X + 1e7, Y + 1e7), expected, atol=1e-7)
 
 
-@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA, ids=repr)
+@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA + ARC_COSINES, ids=repr)
 @pytest.mark.parametrize("kind", [scipy.sparse.csr_array, scipy.sparse.csr_matrix, scipy.sparse.coo_array])
 def test_sparse_rows_give_the_same(kernel, kind):
     X, Y = np.maximum(rows(12, 5), 0), np.maximum(rows(9, 5, seed=1), 0)
@@ -115,11 +117,122 @@ def test_results_are_float64_and_data_stay_as_they_were(kernel):
 def test_diag_does_not_form_the_gram_matrix():
     X = rows(2000, 2)
     tracemalloc.start()
-    for kernel in KERNELS_WITH_GAMMA:
+    for kernel in EVERY:
         kernel.diag(X)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2000 * 2000 * 8 / 50
+
+
+def test_diag_of_float32_rows_makes_no_copy_of_them():
+    X = rows(2000, 500).astype(np.float32)
+    for kernel in EVERY:
+        tracemalloc.start()
+        made = kernel.diag(X)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < X.nbytes / 2
+        np.testing.assert_allclose(made, kernel.diag(X.astype(np.float64)), rtol=1e-13)
+
+
+# Against fixed rows
+
+
+def as_given(X):
+    return X
+
+
+KINDS = [as_given, scipy.sparse.csr_array, scipy.sparse.csr_matrix]
+both_types = pytest.mark.parametrize(("dtype", "error"), [(np.float64, 1e-12), (np.float32, 1e-5)])
+
+
+def assert_near(found, expected, error):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=error * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("kernel", EVERY, ids=repr)
+@pytest.mark.parametrize("of_rows", KINDS)
+@pytest.mark.parametrize("of_block", KINDS)
+@both_types
+def test_values_against_fixed_rows_are_those_of_gram(kernel, of_rows, of_block, dtype, error):
+    X, Y = (np.where(rows(n, 5, seed=n) > 0.3, rows(n, 5), 0) for n in (40, 30))
+    Y[3], X[5], X[7] = X[2], 0, Y[11]
+    values = kernel.against(of_rows(Y), dtype)
+    for block in (X, X[:1], X.astype(np.float32), X.astype(int)):
+        K = values(of_block(block))
+        assert isinstance(K, np.ndarray)
+        assert K.dtype == dtype
+        assert_near(K, kernel.gram(np.asarray(block, dtype=np.float64), Y), error)
+
+
+@pytest.mark.parametrize("kernel", EVERY, ids=repr)
+@both_types
+def test_values_of_many_rows_are_those_of_gram(kernel, dtype, error):
+    X, Y = rows(3000, 7).astype(dtype), rows(300, 7, seed=1)  # more than fit in cache at a time
+    assert_near(kernel.against(Y, dtype)(X), kernel.gram(X, Y), error)
+
+
+@pytest.mark.parametrize("kernel", EVERY, ids=repr)
+@pytest.mark.parametrize("of_block", KINDS)
+def test_the_rows_and_values_against_them_are_left_alone(kernel, of_block):
+    X, Y = rows(20, 3), rows(10, 3, seed=1)
+    before = X.copy(), Y.copy()
+    block, values = of_block(X), kernel.against(Y)
+    first = values(block)
+    kept = first.copy()
+    Y += 1
+    second = values(block)
+    assert np.array_equal(first, kept)
+    assert np.array_equal(first, second)
+    assert not np.shares_memory(first, second)
+    assert np.array_equal(block if isinstance(block, np.ndarray) else block.toarray(), before[0])
+    assert np.array_equal(Y, before[1] + 1)
+
+
+@pytest.mark.parametrize("kernel", EVERY, ids=repr)
+@pytest.mark.parametrize("of_block", KINDS)
+def test_fixed_sparse_rows_too_many_to_be_dense_give_the_same(kernel, of_block, monkeypatch):
+    X, Y = np.maximum(rows(40, 9), 0), np.maximum(rows(30, 9, seed=1), 0)
+    monkeypatch.setattr("fedkernel.row_products._SHARED", 100)
+    assert_near(kernel.against(scipy.sparse.csr_array(Y))(of_block(X)), kernel.gram(X, Y), 1e-12)
+
+
+@pytest.mark.parametrize("kernel", EVERY, ids=repr)
+def test_sparse_rows_of_many_columns_never_become_dense(kernel):
+    made = (scipy.sparse.random_array((n, 200_000), density=1e-4, rng=np.random.default_rng(n)) for n in (300, 50))
+    X, Y = (scipy.sparse.csr_array(one) for one in made)
+    tracemalloc.start()
+    K = kernel.against(Y)(X)
+    kernel.diag(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50 * 200_000 * 8 / 2
+    assert_near(K, kernel.gram(X, Y), 1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(np.float64, 1e-9), (np.float32, 1e-5)])
+def test_rbf_values_keep_their_digits_far_from_the_origin(dtype, error):
+    X, Y = rows(40, 3), rows(30, 3, seed=1)
+    values = RBF(gamma=0.5).against(Y + 1e5, dtype)
+    # Blocks of float64 are centred before they are rounded. Squared norms of 1e10 would leave nothing of float32.
+    assert_near(values(X + 1e5), RBF(gamma=0.5).gram(X, Y), error)
+
+
+def test_rbf_values_never_exceed_1():
+    X = rows(500, 30) * 100
+    for dtype in (np.float32, np.float64):
+        assert RBF(gamma=1e-9).against(X, dtype)(X).max() == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, int, complex])
+def test_values_of_other_types_are_refused(dtype):
+    with pytest.raises(InputError, match="must be float32 or float64"):
+        Linear().against(rows(3, 2), dtype)
+
+
+def test_fixed_rows_are_checked():
+    with pytest.raises(InputError, match=r"Y of shape .* not finite"):
+        RBF().against(np.full((2, 2), np.nan))
 
 
 # Columns split over clients
@@ -169,7 +282,7 @@ def test_a_read_only_first_part_is_copied():
 def test_vertical_use_requires_gamma(kernel):
     name = type(kernel).__name__
     with pytest.raises(InputError, match=rf"{name}\(gamma="):
-        kernel.require_gamma()
+        kernel.require_vertical()
     with pytest.raises(InputError, match="gamma is required"):
         kernel.combine([np.ones((2, 2))])
     if kernel.vertical == "product":
@@ -181,7 +294,7 @@ def test_vertical_use_requires_gamma(kernel):
 
 
 def test_linear_has_no_gamma_to_require():
-    Linear().require_gamma()
+    Linear().require_vertical()
     assert np.array_equal(Linear().combine([np.eye(2), np.eye(2)]), 2 * np.eye(2))
 
 
@@ -191,7 +304,7 @@ def test_a_settled_kernel_is_the_same_on_so_many_columns(kernel):
     settled = kernel.settled(4)
     assert type(settled) is type(kernel)
     assert np.array_equal(settled.gram(X), kernel.gram(X))
-    settled.require_gamma()
+    settled.require_vertical()
     assert settled.settled(9) == settled
     if kernel in KERNELS_WITH_GAMMA:
         assert settled == kernel
@@ -210,7 +323,7 @@ def test_parts_must_fit_each_other():
 # As values
 
 
-@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA + WITHOUT_GAMMA, ids=repr)
+@pytest.mark.parametrize("kernel", EVERY, ids=repr)
 def test_round_trips_through_json_pickle_and_repr(kernel):
     text = ADAPTER.dump_json(kernel)
     assert json.loads(text)["type"] == kernel.type
@@ -227,22 +340,22 @@ def test_equality_and_hash_follow_the_fields():
     assert dataclasses.replace(RBF(gamma=1.0), gamma=2.0) == RBF(gamma=2.0)
 
 
-@pytest.mark.parametrize("kernel", KERNELS_WITH_GAMMA, ids=repr)
+@pytest.mark.parametrize("kernel", EVERY, ids=repr)
 def test_kernels_are_immutable(kernel):
     with pytest.raises(dataclasses.FrozenInstanceError):
         kernel.type = "other"
 
 
 def test_registry_has_every_kernel_under_its_type():
-    assert list(KERNELS) == ["linear", "rbf", "laplacian", "polynomial", "sigmoid"]
+    assert list(KERNELS) == ["linear", "rbf", "laplacian", "polynomial", "sigmoid", "arc-cosine"]
     assert all(kernel_from({"type": name}) == kernel() for name, kernel in KERNELS.items())
-    assert {kernel.vertical for kernel in KERNELS.values()} == {"sum", "sum-then-map", "product"}
+    assert {kernel.vertical for kernel in KERNELS.values()} == {"sum", "sum-then-map", "product", "none"}
 
 
 @pytest.mark.parametrize(
     ("table", "text"),
     [
-        ({"type": "rfb"}, r"'rfb' is not known \(allowed: linear, rbf, laplacian, polynomial, sigmoid\)"),
+        ({"type": "rfb"}, r"'rfb' is not known \(allowed: linear, rbf, laplacian, polynomial, sigmoid, arc-cosine\)"),
         ({"type": ["rbf"]}, "is not known"),
         ({"gamma": 1.0}, "type is required .*linear, rbf"),
         ({"type": "rbf", "gamma": 0}, "RBF: gamma = 0: .*greater than 0"),

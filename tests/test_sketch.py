@@ -1,11 +1,13 @@
 """Random features: their mean is the kernel, with the spread that theory says, and a seed is all that is shared."""
 
 import json
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pydantic
 import pytest
+import scipy.sparse
 
 from fedkernel.errors import InputError
 from fedkernel.kernels import RBF, Laplacian, Linear, Polynomial
@@ -104,6 +106,47 @@ def test_seed_draw_and_columns_fix_every_bit(kernel, form):
     assert np.array_equal(again(X), first)
     assert first.shape == (30, 12)
     assert first.dtype == np.float64
+
+
+@every_kernel
+@every_form
+def test_the_numbers_are_numpy_s_of_these_words(kernel, form):
+    """Models that were saved hold the seed only."""
+    X, seed, draw, d, count = rows(30, 4), 5, 3, 4, 12 if form == "cosine" else 6
+    rng = np.random.default_rng(np.random.SeedSequence([seed, draw, d, zlib.crc32(b"random features")]))
+    if isinstance(kernel, RBF):
+        angles = X @ (rng.standard_normal((d, count)) * np.sqrt(2 * kernel.gamma))
+    else:
+        angles = X @ (rng.standard_cauchy((d, count)) * kernel.gamma)
+    if form == "cosine":
+        expected = np.cos(angles + rng.uniform(0, 2 * np.pi, count))
+    else:
+        expected = np.hstack([np.cos(angles), np.sin(angles)])
+    made = RandomFeatures(kernel, 12, form, seed).map(d, draw)(X)
+    assert np.array_equal(made, expected * np.sqrt(2))
+
+
+@every_kernel
+@every_form
+def test_csr_rows_have_the_same_features(kernel, form):
+    X = np.where(rows(30, 9, seed=1) > 0.8, rows(30, 9), 0)
+    features = RandomFeatures(kernel, 12, form).map(9)
+    A = features(scipy.sparse.csr_array(X))
+    assert isinstance(A, np.ndarray)
+    np.testing.assert_allclose(A, features(X), rtol=0, atol=1e-11)
+
+
+@every_kernel
+@every_form
+@pytest.mark.parametrize("kind", [np.array, scipy.sparse.csr_array])
+def test_float32_features_are_near_those_of_float64(kernel, form, kind):
+    X = rows(300, 4).astype(np.float32)
+    features = RandomFeatures(kernel, 40, form)
+    A, exact = features.map(4, dtype=np.float32)(kind(X)), features.map(4)(X)
+    assert A.dtype == np.float32
+    # An angle has six digits: few frequencies of the Laplacian kernel are in the thousands.
+    far = np.abs(A - exact) > 1e-5
+    assert far.mean() <= (0.05 if isinstance(kernel, Laplacian) else 0)
 
 
 @every_form

@@ -1,0 +1,122 @@
+"""What kernels compute of rows: inner products, squared lengths, angles. Dense and CSR, float32 and float64."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+from sklearn.utils.extmath import row_norms
+
+from fedkernel.arrays import FloatArray, Rows
+from fedkernel.errors import InputError
+
+OfRows: TypeAlias = Callable[[Rows], FloatArray]
+
+_CACHE = 2**20
+"""Bytes that a core's own cache holds."""
+_SHARED = 2**23
+"""Bytes that stay in the cache of all cores while CSR rows pick from them."""
+_NEAR = 1e-3
+
+
+def float_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Return float32 or float64 as a dtype; refuse any other."""
+    found = np.dtype(dtype)
+    if found not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise InputError(f"dtype = {found}, but must be float32 or float64")
+    return found
+
+
+def cached_blocks(n: int, width: int, dtype: npt.DTypeLike) -> Iterator[slice]:
+    """Cut n rows into blocks whose results, of so many columns, stay in a core's own cache (1 MB)."""
+    step = max(8, _CACHE // (width * np.dtype(dtype).itemsize))
+    for first in range(0, n, step):
+        yield slice(first, min(first + step, n))
+
+
+def squared_norms(X: Rows) -> FloatArray:
+    """Compute ||x||^2 of the rows of X (n, d): float64 of shape (n,), summed in float64."""
+    if not scipy.sparse.issparse(X) and X.dtype != np.float64:
+        squares: FloatArray = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+        return squares
+    return np.asarray(row_norms(X, squared=True), dtype=np.float64)
+
+
+def products_with(Y: Rows, dtype: npt.DTypeLike) -> OfRows:
+    """Return the function that computes x^T y for a block of rows X (n, d) and all of Y (m, d): (n, m).
+
+    Y becomes dense, transposed once, unless it is sparse and its dense form would not stay in cache. X does not.
+    """
+    if scipy.sparse.issparse(Y) and Y.shape[0] * Y.shape[1] * np.dtype(dtype).itemsize > _SHARED:
+        sparse = in_dtype(Y.T, dtype)
+
+        def product(X: Any) -> FloatArray:
+            found: Any = X @ sparse
+            return found.toarray() if isinstance(found, scipy.sparse.csr_array) else found
+
+        return product
+    columns = np.ascontiguousarray(dense_copy(Y, dtype).T)
+    return lambda X: X @ columns
+
+
+def times(W: FloatArray) -> Callable[[Rows, FloatArray], None]:
+    """Return the function that computes X W, (n, m), for rows X (n, d) into an array, with W (d, m).
+
+    W is kept in stripes of columns that stay in cache, so that CSR rows with 20000 columns take half the time.
+    """
+    d, m = W.shape
+    width = max(32, _SHARED // (d * W.itemsize))
+    stripes = [(slice(first, first + width), W[:, first : first + width].copy()) for first in range(0, m, width)]
+
+    def into(X: Rows, out: FloatArray) -> None:
+        for columns, stripe in stripes:
+            if scipy.sparse.issparse(X):
+                out[:, columns] = X @ stripe
+            else:
+                np.matmul(X, stripe, out=out[:, columns])
+
+    return into
+
+
+def in_dtype(X: Any, dtype: npt.DTypeLike) -> Any:
+    """Return rows as a CSR array or an array of this type of number, themselves if they are."""
+    if isinstance(X, scipy.sparse.csr_array) and X.dtype == dtype:
+        return X
+    made: Any = scipy.sparse.csr_array if scipy.sparse.issparse(X) else np.asarray
+    return made(X, dtype=dtype)
+
+
+def dense_copy(X: Any, dtype: npt.DTypeLike) -> FloatArray:
+    """Return rows as an array of their own of this type of number."""
+    return X.astype(dtype).toarray() if isinstance(X, scipy.sparse.csr_array) else np.array(X, dtype=dtype)
+
+
+def unit_rows(X: Rows, dtype: npt.DTypeLike) -> tuple[Rows, FloatArray]:
+    """Return the rows of X (n, d) scaled to length 1, and their lengths (n,); rows that are zero stay."""
+    X = in_dtype(X, dtype)
+    lengths = np.sqrt(squared_norms(X)).astype(dtype)
+    factors = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    if scipy.sparse.issparse(X):
+        data = X.data * np.repeat(factors, np.diff(X.indptr))
+        return scipy.sparse.csr_array((data, X.indices, X.indptr), shape=X.shape), lengths
+    return X * factors[:, None], lengths
+
+
+def angles(C: FloatArray, U: Rows, V: Rows) -> FloatArray:
+    """Compute the angles in radians between unit rows U (n, d) and V (m, d) from their cosines C = U V^T: (n, m).
+
+    Where rows are nearly parallel, a cosine holds half of the digits of the angle only. There the angle comes from the
+    difference of the rows instead, so that it is exact to some units in the last place of C's numbers, and 0 for equal
+    rows. That costs as much as n m d numbers where all rows are nearly parallel, and nothing where none are.
+    """
+    found: FloatArray = np.arccos(C)
+    step = max(1, _CACHE // (8 * U.shape[1]))
+    for opposite in (False, True):
+        rows, others = np.nonzero(C < _NEAR - 1 if opposite else C > 1 - _NEAR)
+        for first in range(0, len(rows), step):
+            i, j = rows[first : first + step], others[first : first + step]
+            apart = squared_norms(U[i] + V[j] if opposite else U[i] - V[j])
+            angle = 2 * np.arcsin(np.minimum(np.sqrt(apart) / 2, 1))
+            found[i, j] = np.pi - angle if opposite else angle
+    return found

@@ -1,0 +1,405 @@
+"""Subspace embeddings and what they are made of: unbiased, with the spread that theory says, the same for everyone."""
+
+import hashlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pydantic
+import pytest
+import scipy.sparse
+from sklearn.kernel_approximation import PolynomialCountSketch
+
+from fedkernel.errors import InputError
+from fedkernel.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.sketch import (
+    ArcCosineFeatures,
+    RandomFeatures,
+    SubspaceEmbedding,
+    TensorSketch,
+    count_sketch,
+)
+
+ADAPTER = pydantic.TypeAdapter(SubspaceEmbedding)
+POLYNOMIALS = [
+    Polynomial(degree=1, gamma=0.7, coef0=0.0),
+    Polynomial(degree=2, gamma=0.5, coef0=0.4),
+    Polynomial(degree=4, gamma=0.2, coef0=1.0),
+]
+ARC_COSINES = [ArcCosine(degree=0), ArcCosine(degree=1), ArcCosine(degree=2)]
+KERNELS = [Linear(), RBF(gamma=0.4), Laplacian(gamma=0.2), *POLYNOMIALS, *ARC_COSINES]
+every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+every_arc_cosine = pytest.mark.parametrize("kernel", ARC_COSINES, ids=repr)
+every_polynomial = pytest.mark.parametrize("kernel", POLYNOMIALS, ids=repr)
+every_size = pytest.mark.parametrize("size", [None, 4])
+
+
+def rows(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def products(maps, X, factor=1.0):
+    """E E^T of many maps: (count, n, n)."""
+    made = (map_(X) for map_ in maps)
+    return np.array([E @ E.T * factor for E in made])
+
+
+def unbiased(made, K):
+    """Whether the mean of many is K, to six standard errors as found: heavy tails of high degrees need the sixth."""
+    spread = made.std(axis=0, ddof=1) / np.sqrt(len(made))
+    return (np.abs(made.mean(axis=0) - K) <= 6 * spread + 1e-12).all()
+
+
+def of_one_feature(kernel, X):
+    """Variance of a(x) a(y) for one feature a, where it has a short form."""
+    K = kernel.gram(X)
+    if isinstance(kernel, RBF | Laplacian):  # see test_sketch.py
+        return (1 + kernel.gram(2 * X)) / 2 - K**2 + 0.5
+    # 4 E[(w x)^2n (w y)^2n; both positive] is twice the kernel of degree 2 n.
+    return 2 * ArcCosine(degree=2 * kernel.degree).gram(X) - K**2
+
+
+def variance(kernel, X, m, t):
+    """Variance of E E^T: of the m features, and of the products of different ones that meet in a sum."""
+    K = kernel.gram(X)
+    meeting = (m / t - 1) / m * (np.outer(kernel.diag(X), kernel.diag(X)) + K**2)
+    return of_one_feature(kernel, X) / m + meeting
+
+
+def of_count_sketch(X, t):
+    """Variance of X S^T S X^T: two different columns meet with probability 1 / t."""
+    squares = X**2
+    lengths = squares.sum(axis=1)
+    return (np.outer(lengths, lengths) + (X @ X.T) ** 2 - 2 * squares @ squares.T) / t
+
+
+# Approximation of the kernel
+
+
+@every_kernel
+@every_size
+def test_the_mean_over_seeds_is_the_kernel(kernel, size):
+    X = rows(5, 6)
+    made = products((SubspaceEmbedding(kernel, size, 16, seed).map(6) for seed in range(2000)), X)
+    assert unbiased(made, kernel.gram(X))
+
+
+@pytest.mark.parametrize("kernel", [RBF(gamma=0.4), Laplacian(gamma=0.2), *ARC_COSINES[:2]], ids=repr)
+@pytest.mark.parametrize(("m", "t"), [(12, 12), (12, 4), (24, 2)])
+def test_the_spread_over_seeds_is_as_derived(kernel, m, t):
+    X = rows(5, 4)
+    made = products((SubspaceEmbedding(kernel, t, m, seed).map(4) for seed in range(4000)), X)
+    np.testing.assert_allclose(made.var(axis=0), variance(kernel, X, m, t), rtol=0.25)
+
+
+def test_linear_rows_are_sketched_with_the_spread_of_a_count_sketch():
+    X = rows(5, 12)
+    made = products((SubspaceEmbedding(Linear(), 5, seed=seed).map(12) for seed in range(4000)), X)
+    np.testing.assert_allclose(made.var(axis=0), of_count_sketch(X, 5), rtol=0.2)
+
+
+@every_kernel
+def test_the_error_falls_with_both_numbers(kernel):
+    X, d = rows(6, 40) / 4, 40
+    K = kernel.gram(X)
+
+    def error(size, m):
+        made = products((SubspaceEmbedding(kernel, size, m, seed).map(d) for seed in range(150)), X)
+        return np.square(made - K).mean()
+
+    # Summing up dominates at many features a sum, the features where there are few.
+    few, more, many = error(2, 1280), error(8, 1280), error(32, 1280)
+    assert more == pytest.approx(few / 4, rel=0.5)
+    assert many == pytest.approx(more / 4, rel=0.5)
+    if not isinstance(kernel, Linear):
+        assert error(None, 320) < error(None, 20) / 6
+
+
+@every_arc_cosine
+def test_arc_cosine_features_are_unbiased(kernel):
+    X = rows(5, 3)
+    made = products((ArcCosineFeatures(kernel, 20, seed).map(3) for seed in range(3000)), X, 1 / 20)
+    assert unbiased(made, kernel.gram(X))
+
+
+@every_arc_cosine
+def test_arc_cosine_features_are_rectified_powers(kernel):
+    X = rows(50, 3)
+    A = ArcCosineFeatures(kernel, 30).map(3)(X) / np.sqrt(2)
+    assert (A >= 0).all()
+    first = ArcCosineFeatures(ArcCosine(degree=1), 30).map(3)(X) / np.sqrt(2)  # the same w, whatever the degree
+    expected = (first > 0).astype(float) if kernel.degree == 0 else first**kernel.degree
+    np.testing.assert_allclose(A, expected, rtol=1e-12)
+
+
+# TensorSketch
+
+
+def theirs(sketch, X):
+    """scikit-learn's of the same hashes and signs."""
+    kernel, drawn = sketch.kernel, sketch._draw(X.shape[1])
+    model = PolynomialCountSketch(
+        gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0, n_components=sketch.n_features
+    ).fit(X)
+    columns = X.shape[1] + (kernel.coef0 != 0)
+    dense = np.array([S.toarray() for S in drawn])[:, :, :columns]
+    model.indexHash_ = np.abs(dense).argmax(axis=1)
+    model.bitHash_ = dense.sum(axis=1)
+    return model.transform(X)
+
+
+@every_polynomial
+@pytest.mark.parametrize("m", [1, 7, 32])
+def test_tensor_sketch_is_scikit_learns_with_the_same_hashes(kernel, m):
+    X, sketch = rows(20, 9), TensorSketch(kernel, m, seed=4)
+    A = sketch.map(9)(X)
+    assert A.shape == (20, m)
+    np.testing.assert_allclose(A, theirs(sketch, X), rtol=1e-10, atol=1e-12)
+
+
+@every_polynomial
+def test_tensor_sketch_has_the_spread_of_scikit_learns(kernel):
+    X, count = rows(4, 5), 1500
+    made = products((TensorSketch(kernel, 16, seed).map(5) for seed in range(count)), X)
+    assert unbiased(made, kernel.gram(X))
+    models = (
+        PolynomialCountSketch(
+            gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0, n_components=16, random_state=seed
+        )
+        for seed in range(count)
+    )
+    others = products((model.fit_transform for model in models), X)
+    np.testing.assert_allclose(made.var(axis=0), others.var(axis=0), rtol=0.4)
+
+
+# Count sketches
+
+
+def test_a_count_sketch_adds_each_row_to_one_sum():
+    S = count_sketch(50, 8, np.random.default_rng(0))
+    assert isinstance(S, scipy.sparse.csr_array)
+    assert S.shape == (8, 50)
+    assert (np.abs(S.toarray()).sum(axis=0) == 1).all()
+    assert set(np.unique(S.toarray())) == {-1.0, 0.0, 1.0}
+    again = count_sketch(50, 8, np.random.default_rng(0))
+    assert np.array_equal(again.toarray(), S.toarray())
+
+
+def test_a_count_sketch_keeps_products_on_average():
+    B = rows(30, 3)
+    sketches = (count_sketch(30, 6, np.random.default_rng(seed)) @ B for seed in range(3000))
+    made = np.array([SB.T @ SB for SB in sketches])
+    assert unbiased(made, B.T @ B)
+    np.testing.assert_allclose(made.var(axis=0), of_count_sketch(B.T, 6), rtol=0.2)
+
+
+# What is summed, and its shape
+
+
+@every_kernel
+def test_without_a_size_features_are_the_kernels_own(kernel):
+    X, d = rows(300, 5), 5
+    E = SubspaceEmbedding(kernel, None, 40, seed=3).map(d)(X)
+    if isinstance(kernel, Linear):
+        expected = X
+    elif isinstance(kernel, Polynomial):
+        expected = TensorSketch(kernel, 40, seed=3).map(d)(X)
+    elif isinstance(kernel, ArcCosine):
+        expected = ArcCosineFeatures(kernel, 40, seed=3).map(d)(X) / np.sqrt(40)
+    else:
+        expected = RandomFeatures(kernel, 40, "cosine", seed=3).map(d)(X) / np.sqrt(40)
+    np.testing.assert_allclose(E, expected, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("kernel", KERNELS[1:], ids=repr)
+def test_sums_are_of_consecutive_features_with_signs(kernel):
+    X, m, t = rows(300, 5), 30, 6
+    A = SubspaceEmbedding(kernel, None, m, seed=3).map(5)(X)
+    E = SubspaceEmbedding(kernel, t, m, seed=3).map(5)(X)
+    for group in range(t):
+        own = A[:, group * 5 : group * 5 + 5]
+        sums = (own @ signs for signs in itertools.product([-1, 1], repeat=5))
+        assert min(np.abs(one - E[:, group]).max() for one in sums) < 1e-12 * (1 + np.abs(own).max())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "size", "columns", "width"),
+    [
+        (Linear(), None, 7, 7),
+        (Linear(), 7, 7, 7),
+        (Linear(), 5, 7, 5),
+        (Linear(), 50, 7, 7),
+        (RBF(gamma=1.0), None, 7, 60),
+        (RBF(gamma=1.0), 50, 7, 50),
+        (RBF(gamma=1.0), 60, 7, 60),
+        (Polynomial(gamma=1.0), 11, 7, 11),
+        (ArcCosine(), 1, 1, 1),
+    ],
+)
+@pytest.mark.parametrize("n", [0, 1, 3000])
+def test_width_is_what_the_map_gives(kernel, size, columns, width, n):
+    embedding = SubspaceEmbedding(kernel, size, 60)
+    assert embedding.width(columns) == width
+    E = embedding.map(columns, np.float32)(rows(n, columns))
+    assert E.shape == (n, width)
+    assert E.dtype == np.float32
+
+
+def test_the_number_of_features_is_rounded_up_to_whole_groups():
+    X = rows(20, 3)
+    E, whole = (SubspaceEmbedding(RBF(gamma=1.0), 7, m).map(3)(X) for m in (50, 56))
+    assert np.array_equal(E, whole)
+
+
+@every_size
+def test_linear_rows_are_a_copy(size):
+    X = rows(4, 3)
+    E = SubspaceEmbedding(Linear(), size).map(3)(X)
+    assert np.array_equal(E, X)
+    assert not np.shares_memory(E, X)
+
+
+# The same numbers, whatever they are computed from
+
+
+@every_kernel
+@every_size
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_csr_rows_give_the_same_as_dense_rows(kernel, size, dtype):
+    X = np.where(rows(300, 9, seed=1) > 0.8, rows(300, 9), 0).astype(dtype)
+    X[7] = 0
+    embed = SubspaceEmbedding(kernel, size, 40).map(9, dtype)
+    dense, sparse = embed(X), embed(scipy.sparse.csr_array(X))
+    assert isinstance(sparse, np.ndarray)
+    assert dense.dtype == sparse.dtype == dtype
+    scale = np.abs(dense).max()
+    np.testing.assert_allclose(sparse, dense, atol=scale * (2e-6 if dtype == np.float32 else 1e-14))
+
+
+@every_kernel
+@every_size
+def test_float32_is_near_float64(kernel, size):
+    X = rows(300, 5).astype(np.float32)
+    embedding = SubspaceEmbedding(kernel, size, 40)
+    exact = embedding.map(5)(X)
+    far = np.abs(embedding.map(5, np.float32)(X) - exact) > 1e-5 * np.abs(exact).max()
+    # A feature of degree 0 is a step, which rounding can move; some frequencies of the Laplacian kernel are in the
+    # hundreds or thousands, and angles have as many digits less.
+    rare = isinstance(kernel, Laplacian) or kernel == ArcCosine(degree=0)
+    assert far.mean() <= (0.05 if rare else 0)
+
+
+@every_kernel
+@every_size
+def test_each_row_has_its_coordinates_whatever_rows_are_with_it(kernel, size):
+    X = rows(700, 5)
+    embed = SubspaceEmbedding(kernel, size, 2000).map(5)
+    whole, order = embed(X), np.random.default_rng(1).permutation(700)
+    np.testing.assert_allclose(np.vstack([embed(X[:77]), embed(X[77:78]), embed(X[78:])]), whole, atol=1e-11)
+    np.testing.assert_allclose(embed(X[order]), whole[order], atol=1e-11)
+
+
+@every_kernel
+def test_csr_rows_with_many_columns_are_the_same_in_stripes(kernel, monkeypatch):
+    X = scipy.sparse.random_array((40, 300), density=0.05, format="csr", rng=np.random.default_rng(0))
+    embedding = SubspaceEmbedding(kernel, 20, 200)
+    whole = embedding.map(300)(X)
+    monkeypatch.setattr("fedkernel.row_products._SHARED", 1000)
+    for block in (X, X.toarray()):
+        np.testing.assert_allclose(embedding.map(300)(block), whole, atol=1e-11)
+
+
+@every_kernel
+def test_rows_stay_as_they_were_and_threads_get_the_same_bits(kernel):
+    X = rows(400, 6)
+    before = X.copy()
+    embed = SubspaceEmbedding(kernel, 4, 2000).map(6)
+    expected = embed(X)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(np.array_equal(E, expected) for E in pool.map(lambda _: embed(X), range(12)))
+    assert np.array_equal(X, before)
+
+
+TOLD = """
+import hashlib, sys, numpy, pydantic
+from fedkernel.sketch import SubspaceEmbedding
+X = numpy.arange(60.0).reshape(12, 5) % 7 - 3
+for text in sys.argv[1:]:
+    embedding = pydantic.TypeAdapter(SubspaceEmbedding).validate_json(text)
+    print(hashlib.sha256(embedding.map(5)(X).round(9).tobytes()).hexdigest())
+"""
+
+
+def test_another_process_has_the_same_numbers():
+    X = np.arange(60.0).reshape(12, 5) % 7 - 3
+    embeddings = [SubspaceEmbedding(kernel, 3, 40, seed=8) for kernel in KERNELS]
+    command = [sys.executable, "-c", TOLD, *(ADAPTER.dump_json(one).decode() for one in embeddings)]
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
+    assert told == [hashlib.sha256(one.map(5)(X).round(9).tobytes()).hexdigest() for one in embeddings]
+
+
+@every_kernel
+def test_seed_and_columns_change_every_coordinate(kernel):
+    X = rows(30, 8)
+    first = SubspaceEmbedding(kernel, 4, 40).map(8)(X)
+    assert not np.isclose(SubspaceEmbedding(kernel, 4, 40, seed=1).map(8)(X), first).all(axis=0).any()
+    wider = SubspaceEmbedding(kernel, 4, 40).map(9)(np.hstack([X, np.zeros((30, 1))]))
+    assert not np.isclose(wider, first).all(axis=0).any()
+
+
+# As values
+
+
+@every_kernel
+def test_round_trips_through_json(kernel):
+    for embedding in (SubspaceEmbedding(kernel), SubspaceEmbedding(kernel, 50, 200, seed=2**53 + 1)):
+        text = ADAPTER.dump_json(embedding)
+        again = ADAPTER.validate_json(text)
+        assert again == embedding
+        assert hash(again) == hash(embedding)
+        assert json.loads(text)["kernel"]["type"] == kernel.type
+        assert ADAPTER.validate_python(ADAPTER.dump_python(embedding, mode="json")) == embedding
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"kernel": Sigmoid(gamma=1.0)}, "kernel: the sigmoid kernel is not positive semidefinite"),
+        ({"kernel": {"type": "sigmoid"}}, "kernel: the sigmoid kernel is not positive semidefinite"),
+        ({"kernel": {"type": "rfb"}}, "'rfb' is not known .allowed: linear, rbf, laplacian, polynomial, arc-cosine"),
+        ({"kernel": {"type": "polynomial", "degree": 0}}, "degree = 0"),
+        ({"kernel": "rbf"}, "kernel = 'rbf': input should be a table"),
+        ({"kernel": RBF()}, "kernel.gamma must be a number"),
+        ({"kernel": Laplacian()}, "kernel.gamma must be a number"),
+        ({"kernel": Polynomial()}, "kernel.gamma must be a number"),
+        ({"size": 0}, "size = 0: .*greater than or equal to 1"),
+        ({"size": 9}, "n_features = 8, but must be at least size = 9"),
+        ({"n_features": 0}, "n_features = 0: "),
+        ({"seed": -1}, "seed = -1: "),
+        ({"form": "pairs"}, "form is not a known name"),
+    ],
+)
+def test_what_has_no_embedding_is_refused_in_one_line(options, text):
+    with pytest.raises(InputError, match=text) as caught:
+        SubspaceEmbedding(**{"kernel": RBF(gamma=1.0), "size": 4, "n_features": 8} | options)
+    assert "\n" not in str(caught.value)
+
+
+def test_linear_rows_need_no_features():
+    assert SubspaceEmbedding(Linear(), 5000).width(20000) == 5000
+
+
+def test_tensor_sketches_refuse_what_they_cannot_know():
+    with pytest.raises(InputError, match=r"kernel.gamma must be a number"):
+        TensorSketch(Polynomial(), 10)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int64, "complex64"])
+def test_other_types_of_number_are_refused(dtype):
+    with pytest.raises(InputError, match="must be float32 or float64"):
+        SubspaceEmbedding(RBF(gamma=1.0), 4).map(3, dtype)
