@@ -3,15 +3,20 @@
 from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, value_object
-from fedkernel.kernels import RBF, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.graph import Topology
+from fedkernel.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.letters import CarriesLetters, Letter, sort_mail
 from fedkernel.messages import Reply, Request, Shape
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
+from fedkernel.peers import PeerClient, agree_keys
 from fedkernel.protocol import Protocol, to_all, to_each
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 
 __all__ = [
     "RBF",
+    "ArcCosine",
+    "CarriesLetters",
     "EngineError",
     "FedkernelError",
     "FloatArray",
@@ -21,7 +26,9 @@ __all__ = [
     "KernelPCA",
     "KernelStrategy",
     "Laplacian",
+    "Letter",
     "Linear",
+    "PeerClient",
     "Polynomial",
     "Protocol",
     "ProtocolError",
@@ -30,7 +37,10 @@ __all__ = [
     "Result",
     "Shape",
     "Sigmoid",
+    "Topology",
+    "agree_keys",
     "load_model",
+    "sort_mail",
     "to_all",
     "to_each",
     "value_object",

@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pydantic
 from flwr.client import NumPyClient
 
-from fedkernel.data import check_matrix
+from fedkernel.data import TableLike, check_matrix
 from fedkernel.errors import ProtocolError, explain
 from fedkernel.messages import VERSION, Reply, Request, Scalar, decode, encode
+from fedkernel.sealing import KeyPair, check_pins
 
 Array = npt.NDArray[Any]
 
@@ -26,7 +27,7 @@ class KernelClient(NumPyClient):
     Parameters
     ----------
     X : array-like of shape (n_m, d_m)
-        The site's own table, samples as rows.
+        The site's own table, samples as rows; whatever else `table` takes.
     new : array-like of shape (n_new, d_m), optional
         Rows that came after training, for protocols that project new rows.
     client : int
@@ -35,6 +36,10 @@ class KernelClient(NumPyClient):
         Seed of the run; every random number of the site derives from it, the site's number and a purpose.
     memory : mutable mapping of str to ndarray, optional
         What survives from round to round (on every engine); empty at the start of a run.
+    identity : KeyPair, optional
+        What the site is known by to its peers, where the pair writes letters; None: one is made for the run.
+    pins : mapping of int to str, optional
+        Fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other keys.
 
     Attributes
     ----------
@@ -44,18 +49,22 @@ class KernelClient(NumPyClient):
 
     def __init__(
         self,
-        X: npt.ArrayLike,
+        X: TableLike,
         *,
-        new: npt.ArrayLike | None = None,
+        new: TableLike | None = None,
         client: int = 0,
         seed: int = 0,
         memory: MutableMapping[str, Array] | None = None,
+        identity: KeyPair | None = None,
+        pins: Mapping[int, str] | None = None,
     ) -> None:
-        self.X = check_matrix(X, f"the data of client {client}")
-        self.new = None if new is None else check_matrix(new, f"the new rows of client {client}")
+        self.X = self.table(X, f"the data of client {client}")
+        self.new = None if new is None else self.table(new, f"the new rows of client {client}")
         self.client = client
         self.seed = seed
         self.memory: MutableMapping[str, Array] = {} if memory is None else memory
+        self.identity = identity
+        self.pins = check_pins(pins or {})
         self.outputs: dict[str, Array] = {}
 
     handlers: ClassVar[dict[str, tuple[type[Request[Any]], str]]] = {}
@@ -72,15 +81,36 @@ class KernelClient(NumPyClient):
             if len(hints) == 1 and isinstance(hints[0], type) and issubclass(hints[0], Request):
                 cls.handlers[hints[0].__name__] = (hints[0], name)
 
+    @staticmethod
+    def table(X: Any, what: str) -> Any:
+        """Return the rows that a site was given as this client works with them: a dense matrix, checked.
+
+        A client that reads its rows block by block returns a `Table` instead (`fedkernel.data.as_table`), which may be
+        sparse or on disk. Of what is returned, this class uses `shape` only; what is returned must be taken again.
+        """
+        return check_matrix(X, what)
+
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the generator of this run, this client and one purpose: the same whenever it is asked for."""
         return np.random.default_rng(np.random.SeedSequence([self.seed, self.client, crc32(purpose.encode())]))
+
+    def remembered(self, name: str) -> Array:
+        """Return what an earlier request left in the memory, or raise a ProtocolError that there was none."""
+        if name not in self.memory:
+            raise ProtocolError(f"client {self.client} was not asked for its {name.replace('_', ' ')} before")
+        return self.memory[name]
 
     def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
         """Tell the coordinator who this is and how large its table is: number, rows and columns, nothing else."""
         rows, columns = self.X.shape
         new = 0 if self.new is None else self.new.shape[0]
         return {"client": self.client, "rows": rows, "columns": columns, "new_rows": new, "version": VERSION}
+
+    def _respond(
+        self, answer: Callable[[Request[Any]], Reply], request: Request[Any], config: Mapping[str, Scalar]
+    ) -> Reply:
+        """Let the method that answers a request do so; what a subclass does for every request stands around it."""
+        return answer(request)
 
     def fit(
         self, parameters: Sequence[Array], config: Mapping[str, Scalar]
@@ -119,7 +149,7 @@ class KernelClient(NumPyClient):
             raise ProtocolError(f"{where}: request {error}") from None
         answer: Callable[[Request[Any]], Reply] = getattr(self, method)
         try:
-            reply = answer(request)
+            reply = self._respond(answer, request, config)
         except pydantic.ValidationError as error:
             raise ProtocolError(
                 f"{where}: the reply to {name} would be malformed: {explain(error, quote=False)}"

@@ -1,6 +1,7 @@
 """Drives one protocol over a Flower Grid: what is asked next, whether the answers are in order, what it cost."""
 
 import logging
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
@@ -10,7 +11,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from fedkernel.cohort import Member, RunSettings
 from fedkernel.engines import _flower
 from fedkernel.errors import ProtocolError, and_more
-from fedkernel.ledger import Account, Entry
+from fedkernel.ledger import Account, Entry, Posted
+from fedkernel.letters import sealed_in
 from fedkernel.messages import ConfigValue, Reply, Request, decode, encode
 from fedkernel.protocol import Protocol, Round
 
@@ -126,8 +128,9 @@ class Conversation(Generic[T]):
         self._cohort = [member for member in self._cohort if member.client not in failures]
         decoded = [self._decode(client, came[client].content) for client in self._asked]
         self._check_shared_dimensions(decoded)
+        slowest = max(self._seconds(client, came[client].content) for client in self._asked)
         seconds = time.perf_counter() - self._started
-        self._account.close_round(self._round_number, self._pending.phase, seconds, self._pending.values)
+        self._account.close_round(self._round_number, self._pending.phase, seconds, self._pending.values, slowest)
         figures = "".join(f", {name} = {value:g}" for name, value in self._pending.values.items())
         log.info("%s: round %d, %s%s", self._settings.run, self._round_number, self._pending.phase, figures)
         self._advance(decoded)
@@ -149,15 +152,34 @@ class Conversation(Generic[T]):
             arrays = _flower.read_arrays(content.array_records["arrays"])
             reply = decode(request.reply_type, arrays, content.config_records["config"])
             request.check_reply(reply)
+            posted = self._posted(client, reply)
         except KeyError as error:
             raise ProtocolError(f"{self._where(client)}: the reply has no record {error}") from None
         except (ProtocolError, ValueError) as error:
             raise ProtocolError(f"{self._where(client)}: {error}") from None
         bytes_up = _flower.content_bytes(content)
-        self._account.ledger.add(
-            Entry(self._round_number, self._pending.phase, client, request.floats, bytes_down, reply.floats, bytes_up)
-        )
+        floats = {"floats_down": request.floats, "floats_up": reply.floats}
+        traffic = {**floats, "bytes_down": bytes_down, "bytes_up": bytes_up, "rows_up": reply.disclosed}
+        self._account.ledger.add(Entry(self._round_number, self._pending.phase, client, **traffic))
+        self._account.ledger.letters += posted
         return reply
+
+    def _posted(self, client: int, reply: Reply) -> list[Posted]:
+        """Return the account of a reply's letters, which must say that they are this client's and of this round."""
+        posted: list[Posted] = []
+        for sealed in sealed_in(reply):
+            sender, receiver, number, _ = sealed.header
+            if (sender, number) != (client, self._round_number):
+                raise ProtocolError(f"it posts a letter of client {sender}, round {number}")
+            posted.append(Posted(number, sender, receiver, sealed.floats, sealed.size))
+        return posted
+
+    def _seconds(self, client: int, content: RecordDict) -> float:
+        """Return how long the client says that it computed; not for the protocol, whose replies do not depend on it."""
+        told = content.config_records["config"].get("seconds", 0.0)
+        if not isinstance(told, int | float) or not 0 <= told < math.inf:
+            raise ProtocolError(f"{self._where(client)}: seconds = {told!r}, but must be a number from 0")
+        return float(told)
 
     def _check_shared_dimensions(self, replies: Sequence[Reply]) -> None:
         first: dict[str, tuple[int, int]] = {}

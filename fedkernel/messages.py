@@ -15,7 +15,7 @@ the whole round: in the request, in each reply and between the replies.
 
 from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,9 @@ import pydantic
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from fedkernel.arrays import Rows
 from fedkernel.errors import InputError, ProtocolError, explain
+from fedkernel.rows import PARTS, rows_from_arrays, rows_to_arrays
 
 VERSION = 1
 """Version of the wire form; both ends must have the same."""
@@ -108,12 +110,56 @@ class Message(pydantic.BaseModel):
 
     @property
     def floats(self) -> int:
-        """Numbers that the arrays carry: what the papers count as communication."""
-        return sum(array.size for array in self.arrays().values())
+        """Floats that the arrays carry: what the papers count as communication; of sparse rows the entries not zero."""
+        return sum(array.size for array in self.arrays().values() if array.dtype.kind == "f")
+
+    @property
+    def disclosed(self) -> int:
+        """How many rows of the sender's table the message holds as they are."""
+        return 0
 
     @pydantic.model_validator(mode="after")
     def _arrays_agree(self) -> "Message":
         self.dimensions()
+        return self
+
+
+class CarriesRows(Message):
+    """Base of messages with rows of a table, dense or sparse, as `of` makes their fields.
+
+    Attributes
+    ----------
+    width : int
+        d, columns of the table.
+    dense : ndarray of shape (c, d) or None
+    values, indices, starts : ndarrays or None
+        Of sparse rows in their place: the entries, their columns, and where in these each row starts.
+    """
+
+    width: Annotated[int, pydantic.Field(ge=1)]
+    dense: Annotated[npt.NDArray[np.float64] | None, Shape("c_m", "width")] = None
+    values: Annotated[npt.NDArray[np.float64] | None, Shape("nnz_m")] = None
+    indices: Annotated[npt.NDArray[np.int32] | None, Shape("nnz_m", dtype="int32")] = None
+    starts: Annotated[npt.NDArray[np.int32] | None, Shape("starts_m", dtype="int32")] = None
+
+    @staticmethod
+    def of(rows: Rows) -> dict[str, Any]:
+        """Return the fields that carry these rows."""
+        return {"width": rows.shape[1], **rows_to_arrays(rows)}
+
+    def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return the size of every named dimension; the width is one, which all clients share."""
+        return {"width": self.width, **super().dimensions(known)}
+
+    @property
+    def rows(self) -> Rows:
+        """The rows, of shape (c, d)."""
+        arrays = self.arrays()
+        return rows_from_arrays({name: arrays[name] for name in PARTS if name in arrays}, self.width)
+
+    @pydantic.model_validator(mode="after")
+    def _rows_are_whole(self) -> "CarriesRows":
+        _ = self.rows
         return self
 
 

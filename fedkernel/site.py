@@ -2,7 +2,7 @@
 
 import logging
 import os
-import zipfile
+import time
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,11 +15,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.clientapp import ClientApp
 
 from fedkernel.client import KernelClient
-from fedkernel.data import DataSpec, Partition, PartitionSpec, load, split
+from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Table, TableLike, load, split
+from fedkernel.data.tables import open_tables
 from fedkernel.engines import _flower
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.job import Job
 from fedkernel.messages import VERSION
+from fedkernel.sealing import KeyPair, read_pins
 from fedkernel.storage import write_whole
 from fedkernel.threads import blas_threads
 
@@ -39,20 +41,24 @@ class Site:
     ----------
     number : int
         The client's number in the cohort.
-    X : ndarray of shape (n_m, d_m) or None
+    X : array-like or Table of shape (n_m, d_m), or None
         None: this node takes no part in the run.
-    new : ndarray of shape (n_new, d_m) or None
+    new : array-like or Table of shape (n_new, d_m), or None
     keep : callable
         Stores named arrays on the site.
     threads : int
         BLAS threads for the client's computations.
+    identity, pins
+        The site's key pair and its peers' fingerprints (see `KernelClient`): the site's own, of no coordinator's.
     """
 
     number: int
-    X: npt.ArrayLike | None
-    new: npt.ArrayLike | None
+    X: TableLike | None
+    new: TableLike | None
     keep: Callable[[dict[str, NDArray]], object]
     threads: int = 1
+    identity: KeyPair | None = None
+    pins: Mapping[int, str] | None = None
 
 
 FindSite = Callable[[Context, Mapping[str, Any]], Site]
@@ -70,6 +76,9 @@ class Memory(MutableMapping[str, NDArray]):
 
     def __getitem__(self, name: str) -> NDArray:
         return _flower.read_array(self._record[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._record  # the inherited one would read the array
 
     def __setitem__(self, name: str, value: NDArray) -> None:
         self._record[name] = Array(np.asarray(value, order="C"))
@@ -106,7 +115,8 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             # A run begins: what an earlier one of the same name left must not be taken for this one's.
             memory.clear()
         seed = int(str(config["seed"]))
-        return clients[pair](site.X, new=site.new, client=site.number, seed=seed, memory=memory)  # type: ignore[arg-type]
+        keys: dict[str, Any] = {"identity": site.identity, "pins": site.pins}
+        return clients[pair](site.X, new=site.new, client=site.number, seed=seed, memory=memory, **keys)  # type: ignore[arg-type]
 
     def answer(message: Message, context: Context, act: Callable[[Site], RecordDict]) -> Message:
         try:
@@ -138,14 +148,24 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             arrays = _flower.read_arrays(message.content.array_records["arrays"])
             client = client_for(message, context, site)
             with blas_threads(site.threads):
+                # of this thread's processor: what other clients do on the same machine does not count
+                began = time.thread_time()
                 replied, _, scalars = client.fit(arrays, dict(config))  # type: ignore[arg-type]
+                seconds = time.thread_time() - began
             if client.outputs:
                 site.keep(client.outputs)
-            return RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord({**scalars})})
+            told = ConfigRecord({**scalars, "seconds": seconds})
+            return RecordDict({"arrays": ArrayRecord(replied), "config": told})
 
         return answer(message, context, act)
 
     return app
+
+
+@lru_cache(maxsize=1)
+def _loaded(data: DataSpec) -> Dataset:
+    """Return the data set that the seeds of an experiment divide, each in its own way."""
+    return load(data)
 
 
 @lru_cache(maxsize=2)
@@ -156,28 +176,23 @@ def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, 
     """
     where = "data"
     try:
-        dataset, where = load(data), "partition"
+        dataset, where = _loaded(data), "partition"
         return split(partition, dataset, clients=clients, seed=seed)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
 
-def read_shard(path: str | os.PathLike[str]) -> tuple[NDArray, NDArray | None]:
-    """Read one site's table from a .npy file, or from an .npz file with ``X`` and maybe ``new``."""
-    try:
-        read = np.load(path, allow_pickle=False)
-        if isinstance(read, np.ndarray):
-            return read, None
-        with read as file:
-            return file["X"], file["new"] if "new" in file.files else None
-    except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} must be a .npy table or an .npz with an array X ({type(error).__name__})") from None
+def read_shard(path: str | os.PathLike[str]) -> tuple[Table, Table | None]:
+    """Open one site's table, .npy, .npz or .parquet, and the rows ``new`` that an .npz with ``X`` may hold."""
+    return open_tables(path)
 
 
 def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
-    """Find the part that a simulated site holds in a run of the job that stands in Flower's run configuration."""
+    """Find the part that a simulated site holds in a run of the job that stands in Flower's run configuration.
+
+    The node's configuration may name files of the site's own: ``identity``, see `KeyPair.read`, and ``pins``, see
+    `read_pins`.
+    """
     job = Job.from_json(str(context.run_config["job"]))
     run = job.run(str(config["run"]))
     number = int(context.node_config["partition-id"])
@@ -189,10 +204,14 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
             path = folder / f"client-{number}.npz"
             write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs))
 
-    X, new = None, None
+    X: TableLike | None = None
+    new: TableLike | None = None
     if number < clients:
         if run.shards is not None:
             X, new = read_shard(run.shards[number])
         elif run.data is not None and run.partition is not None:
             X = simulated_partition(run.data, run.partition, clients, run.seed).shards[number]
-    return Site(number, X, new, keep, job.threads)
+    node = context.node_config
+    identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
+    pins = read_pins(str(node["pins"])) if "pins" in node else None
+    return Site(number, X, new, keep, job.threads, identity, pins)

@@ -1,5 +1,6 @@
 """The ledger: exactly what crossed the wire, per round and client, and its sums."""
 
+import json
 from collections import Counter
 
 import numpy as np
@@ -8,12 +9,12 @@ from flwr.common.serde import recorddict_to_proto
 
 from fedkernel import RBF, Laplacian
 from fedkernel.engines.local import LocalGrid
-from fedkernel.ledger import Ledger
+from fedkernel.ledger import Entry, Ledger, Load, Posted
 from fedkernel.site import Site, client_app
 from strategies import DKPCA, VFedAKPCA, VFedPCA
 
 SHARDS = [np.random.default_rng(client).standard_normal((9, 2 + client)) for client in range(3)]
-KINDS = ("floats_down", "bytes_down", "floats_up", "bytes_up")
+KINDS = ("floats_down", "bytes_down", "floats_up", "bytes_up", "rows_up")
 
 
 class Recording(LocalGrid):
@@ -66,7 +67,7 @@ def test_entries_are_exactly_what_crossed_the_wire(strategy):
     for request, reply in exchanges:
         number = request.content["config"].get("round", 0)  # joining belongs to no round
         counted[(number, request.metadata.dst_node_id - 1)] = (*size_of(request), *size_of(reply))
-    entered = {(e.round, e.client): tuple(getattr(e, kind) for kind in KINDS) for e in result.ledger.entries}
+    entered = {(e.round, e.client): tuple(getattr(e, kind) for kind in KINDS[:4]) for e in result.ledger.entries}
     assert entered == counted
     assert len(result.ledger.entries) == len(exchanges) == len(SHARDS) * (result.ledger.rounds + 1)
 
@@ -97,4 +98,30 @@ def test_a_ledger_survives_its_table():
 
 
 def test_an_empty_ledger_is_zero():
-    assert Ledger().totals() == {"rounds": 0, "floats_up": 0, "floats_down": 0, "bytes_up": 0, "bytes_down": 0}
+    assert Ledger().totals() == dict.fromkeys(("rounds", *KINDS), 0)
+
+
+# Letters between clients; tests/test_letters.py has a run with them.
+
+LETTERS = [Posted(1, 0, 1, 5, 120), Posted(1, 1, 0, 7, 136), Posted(2, 0, 1, 1, 88), Posted(2, 2, 0, 1, 88)]
+WITH_LETTERS = Ledger([Entry(1, "Ask", client, 10, 400, 20, 300) for client in range(3)], LETTERS)
+
+
+def test_letters_are_summed_up_by_direction_of_an_edge():
+    assert WITH_LETTERS.edges == {(0, 1): Load(2, 6, 208), (1, 0): Load(1, 7, 136), (2, 0): Load(1, 1, 88)}
+    assert WITH_LETTERS.peer_to_peer == Load(4, 14, 432)
+    assert WITH_LETTERS.star == Load(6, 90, 2100)
+    assert WITH_LETTERS.of_client(0).edges == {(0, 1): Load(2, 6, 208)}
+    assert WITH_LETTERS.of_round(1).peer_to_peer == Load(2, 12, 256)
+
+
+def test_letters_survive_the_table_and_a_table_without_them_is_read():
+    table = json.loads(json.dumps(WITH_LETTERS.to_table()))
+    assert Ledger.from_table(table) == WITH_LETTERS
+    assert Ledger.from_table(table[:3]) == Ledger(WITH_LETTERS.entries)
+
+
+@each
+def test_a_pair_with_a_coordinator_writes_no_letters(strategy):
+    ledger = recorded_run(strategy)[0].ledger
+    assert (ledger.letters, ledger.edges, ledger.peer_to_peer) == ([], {}, Load())

@@ -1,0 +1,205 @@
+"""Who talks to whom: connected, undirected graphs of the nodes 0 to n - 1, made by networkx or read from a file.
+
+| kind | edges | parameters |
+|---|---|---|
+| `ring` | each node and its `neighbors` nearest on a circle, half of them on each side | `neighbors`: even; None: 2 |
+| `star` | node 0 and each other node | |
+| `full` | every pair of nodes | |
+| `grid` | beside and below each other, row by row | `rows`, `columns`; None: as close to a square as n allows |
+| `random-geometric` | points at random in the unit square, no farther apart than `radius` | `radius`, `seed` |
+| `file` | as `path` says: .graphml, or an edge list: a line per edge, its nodes' numbers, # before comments | `path` |
+
+As a strategy's field, declared as `Graph`, a kind alone stands for the topology with its defaults: ``graph = "ring"``,
+or ``graph = {kind = "grid", rows = 4}``.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeAlias
+from xml.etree.ElementTree import ParseError
+
+import networkx as nx
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from fedkernel.errors import InputError, value_object
+
+Neighbours: TypeAlias = Sequence[Sequence[int]]
+"""For each node those that it talks to, in order, without itself."""
+
+# a parameter that its kind would ignore is refused: it would be recorded with the run and mislead its reader
+_USED_BY: Mapping[str, str] = MappingProxyType(
+    {
+        "neighbors": "ring",
+        "rows": "grid",
+        "columns": "grid",
+        "radius": "random-geometric",
+        "seed": "random-geometric",
+        "path": "file",
+    }
+)
+_NEEDED: Mapping[str, str] = MappingProxyType({"random-geometric": "radius", "file": "path"})
+_DAMAGED = (ParseError, nx.NetworkXException, KeyError, OSError, TypeError, ValueError)
+
+
+@value_object(frozen=True)
+class Topology:
+    """Which graph: what a ``graph`` table says.
+
+    Attributes
+    ----------
+    kind : {"ring", "star", "full", "grid", "random-geometric", "file"}
+        As in this module's docstring.
+    neighbors : int or None
+        Kind "ring": neighbours of every node, even and less than the number of nodes; None: 2.
+    rows, columns : int or None
+        Kind "grid": their product is the number of nodes; what is None follows.
+    radius : float or None
+        Kind "random-geometric", where it is required; points lie in the unit square.
+    seed : int or None
+        Kind "random-geometric": of the points; None: 0.
+    path : str or None
+        Kind "file", where it is required.
+    """
+
+    kind: Literal["ring", "star", "full", "grid", "random-geometric", "file"] = "ring"
+    neighbors: Annotated[int, Field(ge=2, multiple_of=2)] | None = None
+    rows: PositiveInt | None = None
+    columns: PositiveInt | None = None
+    radius: PositiveFloat | None = None
+    seed: NonNegativeInt | None = None
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse parameters of other kinds, and kinds without the parameter that they need."""
+        for name, kind in _USED_BY.items():
+            if getattr(self, name) is not None and self.kind != kind:
+                raise InputError(f"graph: {name} belongs to kind = {kind!r}, but kind = {self.kind!r}")
+        needed = _NEEDED.get(self.kind)
+        if needed and getattr(self, needed) is None:
+            raise InputError(f"graph: kind = {self.kind!r} needs {needed}")
+
+
+def _from_kind(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+Graph: TypeAlias = Annotated[Topology, BeforeValidator(_from_kind)]
+"""Type of a strategy's field that takes a `Topology`, its table, or its kind alone."""
+
+
+def neighbours(spec: Topology, n: int) -> list[tuple[int, ...]]:
+    """Return the neighbours of each of n nodes.
+
+    Returns
+    -------
+    list of tuple of int
+        Sorted, without the node itself; a single node has none.
+
+    Raises
+    ------
+    InputError
+        If the graph cannot have n nodes, is not connected, or if its file is missing, damaged or no such graph.
+    """
+    if n < 1:
+        raise InputError(f"a graph of {n} nodes was asked for, but it must have at least 1")
+    graph = _read(str(spec.path), n) if spec.kind == "file" else _make(spec, n)
+    if not nx.is_connected(graph):
+        parts = nx.number_connected_components(graph)
+        raise InputError(f"{_called(spec)} with {n} nodes is not connected but falls into {parts} parts")
+    return [tuple(sorted(graph.neighbors(node))) for node in range(n)]
+
+
+def spanning_tree(adjacent: Neighbours) -> list[list[tuple[int, int]]]:
+    """Return the edges (parent, child) of the breadth-first tree from node 0, a list per distance from it.
+
+    What is passed from node to node along the tree takes one round per list.
+    """
+    levels: list[list[tuple[int, int]]] = []
+    depth = {0: 0}
+    for parent, child in nx.bfs_edges(_graph(adjacent), 0, sort_neighbors=sorted):
+        depth[child] = depth[parent] + 1
+        if depth[child] > len(levels):
+            levels.append([])
+        levels[-1].append((parent, child))
+    return levels
+
+
+def diameter(adjacent: Neighbours) -> int:
+    """Return how many edges lie between the two nodes that are farthest apart."""
+    return int(nx.diameter(_graph(adjacent)))
+
+
+def _graph(adjacent: Neighbours) -> Any:
+    return nx.Graph({node: list(others) for node, others in enumerate(adjacent)})
+
+
+def _called(spec: Topology) -> str:
+    return {"file": f"the graph in {spec.path}", "random-geometric": f"the graph of radius {spec.radius}"}.get(
+        spec.kind, f"the graph {spec.kind!r}"
+    )
+
+
+def _make(spec: Topology, n: int) -> Any:
+    if spec.kind == "star":
+        return nx.star_graph(n - 1)
+    if spec.kind == "full":
+        return nx.complete_graph(n)
+    if spec.kind == "random-geometric":
+        return nx.random_geometric_graph(n, spec.radius, seed=spec.seed or 0)
+    if spec.kind == "grid":
+        rows, columns = _sides(spec, n)
+        return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, columns))
+    k = spec.neighbors or 2
+    if n == 1:
+        return nx.empty_graph(1)
+    if k >= n:
+        raise InputError(f"graph: neighbors = {k}, but a ring of {n} nodes allows at most {(n - 1) // 2 * 2}")
+    return nx.circulant_graph(n, range(1, k // 2 + 1))
+
+
+def _sides(spec: Topology, n: int) -> tuple[int, int]:
+    """Return the rows and columns of a grid of n nodes."""
+    if spec.columns is not None:
+        rows = spec.rows or n // spec.columns
+    else:
+        rows = spec.rows or max(side for side in range(1, math.isqrt(n) + 1) if n % side == 0)
+    columns = spec.columns or n // rows
+    if rows * columns != n:
+        told = ", ".join(f"{name} = {side}" for name in ("rows", "columns") if (side := getattr(spec, name)))
+        raise InputError(f"graph: {told}, but the grid must have {n} nodes")
+    return rows, columns
+
+
+def _read(path: str, n: int) -> Any:
+    """Read a graph from a file and check that it is one of the nodes 0 to n - 1."""
+    try:
+        graph = nx.read_graphml(path, node_type=int) if path.lower().endswith(".graphml") else _edge_list(path)
+    except FileNotFoundError:
+        raise InputError(f"there is no graph file {path}") from None
+    except _DAMAGED as error:
+        raise InputError(
+            f"{path} is damaged or is no graph of numbered nodes, .graphml or edge list ({type(error).__name__})"
+        ) from None
+    if graph.is_directed():
+        raise InputError(f"the graph in {path} is directed, but letters go both ways along an edge")
+    if nx.number_of_selfloops(graph):
+        node = min(node for node, _ in nx.selfloop_edges(graph))
+        raise InputError(f"the graph in {path} has an edge from node {node} to itself")
+    if n == 1 and not graph:
+        graph.add_node(0)  # an edge list of one node is empty
+    if len(graph) != n:
+        raise InputError(f"the graph in {path} has {len(graph)} nodes, but must have {n}")
+    if strangers := sorted(set(graph) - set(range(n))):
+        raise InputError(f"the graph in {path} has a node {strangers[0]}, but its nodes must be 0 to {n - 1}")
+    return nx.Graph(graph)
+
+
+def _edge_list(path: str) -> Any:
+    lines = [line.split("#")[0] for line in Path(path).read_text().splitlines()]
+    edges = [line for line in lines if line.strip()]
+    # networkx passes lines over that it does not understand
+    if any(len(line.split()) != 2 for line in edges):
+        raise ValueError("a line of an edge list must have two numbers")
+    return nx.parse_edgelist(edges, nodetype=int)

@@ -1,0 +1,204 @@
+"""Letters: what clients write to each other, and how messages carry it, sealed, through the coordinator.
+
+A pair declares its letters as it declares messages::
+
+    class Estimate(Letter):
+        values: Annotated[FloatArray, Shape("d")]
+
+and lets the replies that post letters and the requests that deliver them inherit `CarriesLetters`. In its protocol,
+`sort_mail` takes the letters out of one round's replies, for the next round's requests.
+
+A letter's form is fixed: its length (uint32), the clear header (16 bytes), then encrypted: which letter it is (4), the
+sizes of the axes (`AXES` times 4), the float64 entries; and the tag (16). So it is always 8 bytes per float and
+`OVERHEAD`, from which anybody can tell how many floats a sealed letter has, but not their shape.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Annotated, Any, TypeVar
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+
+from fedkernel.errors import ProtocolError, explain
+from fedkernel.messages import Message, Shape
+from fedkernel.sealing import HEADER, TAG, Header
+
+Bytes = npt.NDArray[np.uint8]
+
+AXES = 10
+"""Axes that the arrays of a letter have at most, all together."""
+
+_LENGTH = struct.Struct("<I")
+_SIZES = struct.Struct(f"<{AXES}I")
+_KIND = struct.Struct("<I")
+_NOTHING = 2**32 - 1
+"""In place of the sizes of an array that is not set."""
+
+OVERHEAD = _LENGTH.size + HEADER + _KIND.size + _SIZES.size + TAG
+"""Bytes that a letter has beside its floats."""
+
+
+class Letter(Message):
+    """Base of what a client writes to another: float64 arrays and nothing else.
+
+    The docstring of every subclass says what it reveals to the client that receives it.
+    """
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a declaration that has no such form."""
+        shapes = cls.shapes()
+        if set(shapes) != set(cls.model_fields) or any(shape.dtype != np.float64 for shape in shapes.values()):
+            raise TypeError(f"{cls.__name__}: the fields of a letter must be float64 arrays with a Shape")
+        axes = [len(shape.dimensions) for shape in shapes.values()]
+        if sum(axes) > AXES or 0 in axes:
+            raise TypeError(f"{cls.__name__}: the arrays of a letter have 1 to {AXES} axes, all together")
+
+
+LetterT = TypeVar("LetterT", bound=Letter)
+
+
+def _kind(kind: type[Letter]) -> bytes:
+    return _KIND.pack(crc32(kind.__name__.encode()))
+
+
+def letter_to_bytes(letter: Letter) -> bytes:
+    """Return a letter's content as bytes, before it is sealed."""
+    arrays = letter.arrays()
+    sizes: list[int] = []
+    for name, shape in letter.shapes().items():
+        sizes += arrays[name].shape if name in arrays else [_NOTHING] * len(shape.dimensions)
+    sizes += [0] * (AXES - len(sizes))
+    entries = [array.astype("<f8", copy=False).tobytes() for array in arrays.values()]
+    return b"".join([_kind(type(letter)), _SIZES.pack(*sizes), *entries])
+
+
+def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
+    """Rebuild a letter of the given kind from `letter_to_bytes` and check everything about it.
+
+    Raises
+    ------
+    ProtocolError
+    """
+    start = _KIND.size + _SIZES.size
+    if len(content) < start or content[: _KIND.size] != _kind(kind):
+        raise ProtocolError(f"it is no {kind.__name__}")
+    sizes = iter(_SIZES.unpack_from(content, _KIND.size))
+    shapes = {name: tuple(next(sizes) for _ in shape.dimensions) for name, shape in kind.shapes().items()}
+    shapes = {name: shape for name, shape in shapes.items() if _NOTHING not in shape}
+    floats = sum(prod(shape) for shape in shapes.values())
+    if len(content) != start + 8 * floats:
+        raise ProtocolError(
+            f"as a {kind.__name__} it should have {floats} floats, but has {len(content) - start} bytes"
+        )
+    fields = {}
+    for name, shape in shapes.items():
+        entries = np.frombuffer(content, "<f8", prod(shape), start)
+        fields[name] = entries.reshape(shape).astype(np.float64)
+        start += entries.nbytes
+    try:
+        return kind.model_validate(fields)
+    except pydantic.ValidationError as error:
+        raise ProtocolError(f"{kind.__name__}: {explain(error, quote=False)}") from None
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A letter on its way, as everybody sees it.
+
+    Attributes
+    ----------
+    header : Header
+    letter : bytes
+        Header included.
+    """
+
+    header: Header
+    letter: bytes
+
+    @property
+    def floats(self) -> int:
+        """How many floats are in it."""
+        return (self.size - OVERHEAD) // 8
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return _LENGTH.size + len(self.letter)
+
+
+def pack(letters: Sequence[bytes]) -> Bytes | None:
+    """Put letters one after the other for a message's field ``letters``; none: None."""
+    if not letters:
+        return None
+    return np.frombuffer(b"".join(_LENGTH.pack(len(letter)) + letter for letter in letters), np.uint8)
+
+
+def unpack(packed: Bytes | None) -> Iterator[Sealed]:
+    """Take apart what `pack` put together.
+
+    Raises
+    ------
+    ValueError
+        If it is not letters one after the other.
+    """
+    data = b"" if packed is None else packed.tobytes()
+    start = 0
+    while start < len(data):
+        first = start + _LENGTH.size
+        end = first + (_LENGTH.unpack_from(data, start)[0] if first <= len(data) else 0)
+        if end > len(data) or end - start < OVERHEAD or (end - start - OVERHEAD) % 8:
+            raise ValueError("must be sealed letters one after the other, but one is cut off or has no letter's size")
+        yield Sealed(Header.of(data[first : first + HEADER]), data[first:end])
+        start = end
+
+
+class CarriesLetters(Message):
+    """Base of replies that post letters and of requests that deliver them.
+
+    Attributes
+    ----------
+    letters : ndarray of shape (bytes,) or None
+        Sealed letters as `pack` puts them together. A client's reply gets its own from its mailbox; a request gets
+        them from `sort_mail`.
+    """
+
+    letters: Annotated[Bytes | None, Shape("letters_m", dtype="uint8")] = None
+
+    @property
+    def sealed(self) -> list[Sealed]:
+        """The letters as everybody sees them."""
+        return list(unpack(self.letters))
+
+    @property
+    def floats(self) -> int:
+        """Floats that the arrays carry, those in sealed letters included."""
+        return super().floats + sum(letter.floats for letter in self.sealed)
+
+    @pydantic.model_validator(mode="after")
+    def _letters_are_whole(self) -> "CarriesLetters":
+        for _ in unpack(self.letters):
+            pass
+        return self
+
+
+def sealed_in(message: Message) -> list[Sealed]:
+    """Return the letters in a message, which may be one that carries none."""
+    return message.sealed if isinstance(message, CarriesLetters) else []
+
+
+def sort_mail(replies: Sequence[CarriesLetters]) -> Mapping[int, Bytes]:
+    """Return what is to be delivered to each receiver: the field ``letters`` of its next request.
+
+    Who gets no mail is not in it: ``sort_mail(replies).get(client)`` fits the field in any case.
+    """
+    mail: dict[int, list[bytes]] = {}
+    for reply in replies:
+        for sealed in reply.sealed:
+            mail.setdefault(sealed.header.receiver, []).append(sealed.letter)
+    return {receiver: packed for receiver, letters in sorted(mail.items()) if (packed := pack(letters)) is not None}

@@ -1,0 +1,212 @@
+"""Seals letters between two clients, so that whoever forwards them can neither read nor change them.
+
+Two clients agree on keys by X25519 twice: with the keys that each made for this run, and with the identities that each
+keeps; HKDF-SHA256 over both results makes a key for each direction, bound to the run, to both clients' numbers and to
+all four public keys. A letter is sealed by ChaCha20-Poly1305 under its direction's key, its sequence number being the
+nonce; run, round, sender, receiver and sequence are authenticated with it.
+
+Protected: a letter's contents, also after an identity was stolen later; that it is whole, in its place in the order,
+and goes from the client to the client that it says; with pinned fingerprints on both sides, who these clients are.
+
+Not protected: who writes to whom, when, and how much; that letters arrive at all. Without pins a coordinator that
+hands out keys of its own instead of the clients' sits between them and reads everything, and a pin on one side alone
+protects only the letters which that side writes.
+"""
+
+import os
+import re
+import struct
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from fedkernel.errors import InputError, ProtocolError
+
+KEY, TAG = 32, 16
+"""Bytes of a key, of an X25519 public key, and of the tag that authenticates a letter."""
+
+_FINGERPRINT = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """An X25519 key pair: a site's identity, or what it made for one run.
+
+    Attributes
+    ----------
+    private : bytes
+        32 of them; never leaves the site.
+    """
+
+    private: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no key."""
+        if len(self.private) != KEY:
+            raise InputError(f"a private X25519 key has {KEY} bytes, not {len(self.private)}")
+
+    @classmethod
+    def new(cls) -> "KeyPair":
+        """Make a key pair from the operating system's randomness, never from a run's seed."""
+        return cls(X25519PrivateKey.generate().private_bytes_raw())
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "KeyPair":
+        """Read what `write` wrote, or ``openssl genpkey -algorithm x25519``: PKCS#8 as PEM, without a password."""
+        try:
+            key = load_pem_private_key(Path(path).read_bytes(), password=None)
+        except FileNotFoundError:
+            raise InputError(f"there is no identity file {path}") from None
+        except (OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:
+            raise InputError(f"{path} is no X25519 key as PEM without a password ({type(error).__name__})") from None
+        if not isinstance(key, X25519PrivateKey):
+            raise InputError(f"{path} holds another key than X25519")
+        return cls(key.private_bytes_raw())
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the pair to a new file that only its owner may read."""
+        pem = X25519PrivateKey.from_private_bytes(self.private).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(pem)
+
+    @property
+    def public(self) -> bytes:
+        """The public key, 32 bytes."""
+        return X25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
+
+    @property
+    def fingerprint(self) -> str:
+        """What another site pins to know this one again."""
+        return fingerprint(self.public)
+
+
+def fingerprint(public: bytes) -> str:
+    """Return the first 128 bits of a public key's SHA-256 as 32 hexadecimal digits."""
+    return sha256(public).hexdigest()[:32]
+
+
+def check_pins(pins: Mapping[int, str]) -> dict[int, str]:
+    """Return the pinned fingerprints by client, or raise an InputError that names what is none."""
+    for client, pin in pins.items():
+        if not _FINGERPRINT.fullmatch(pin):
+            raise InputError(f"the pin of client {client} is {pin!r}, but a fingerprint is 32 digits from 0-9a-f")
+    return dict(pins)
+
+
+def read_pins(path: str | os.PathLike[str]) -> dict[int, str]:
+    """Read a site's pins from a TOML file, a line ``number = "fingerprint"`` per peer."""
+    try:
+        table = tomllib.loads(Path(path).read_text())
+        return check_pins({int(client): str(pin) for client, pin in table.items()})
+    except FileNotFoundError:
+        raise InputError(f"there is no file of pins {path}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f'{path} must have lines number = "fingerprint" ({type(error).__name__})') from None
+
+
+class Keys(NamedTuple):
+    """What two clients share: the key for the letters that one writes, and for those that it reads."""
+
+    writing: bytes
+    reading: bytes
+
+
+class Published(NamedTuple):
+    """What a client shows of itself: its number and two public keys."""
+
+    client: int
+    identity: bytes
+    ephemeral: bytes
+
+
+def agree(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, peer: Published) -> Keys:
+    """Compute a client's keys with a peer; the peer computes the same two, the other way round.
+
+    Raises
+    ------
+    ProtocolError
+        If what the peer is said to have published are no public keys.
+    """
+    try:
+        secret = _exchange(ephemeral, peer.ephemeral) + _exchange(identity, peer.identity)
+    except ValueError:
+        raise ProtocolError(f"what came as the keys of client {peer.client} are no X25519 public keys") from None
+    own = Published(client, identity.public, ephemeral.public)
+    first, second = sorted((own, peer))
+    # every part has a fixed length, but for the run, which stands last
+    parts = [struct.pack("<I", one.client) + one.identity + one.ephemeral for one in (first, second)]
+    info = b"fedkernel letters 1" + b"".join(parts) + run.encode()
+    keys = HKDF(algorithm=SHA256(), length=2 * KEY, salt=None, info=info).derive(secret)
+    forward, backward = keys[:KEY], keys[KEY:]
+    return Keys(forward, backward) if own is first else Keys(backward, forward)
+
+
+def _exchange(own: KeyPair, public: bytes) -> bytes:
+    return X25519PrivateKey.from_private_bytes(own.private).exchange(X25519PublicKey.from_public_bytes(public))
+
+
+class Header(NamedTuple):
+    """What a letter says in clear: whose it is, whom it is for, when it was written, which one of theirs it is."""
+
+    sender: int
+    receiver: int
+    round: int
+    sequence: int
+
+    def pack(self) -> bytes:
+        """Return the header as 16 bytes."""
+        return _HEADER.pack(*self)
+
+    @classmethod
+    def of(cls, letter: bytes) -> "Header":
+        """Return the header of a sealed letter."""
+        return cls(*_HEADER.unpack_from(letter))
+
+
+_HEADER = struct.Struct("<4I")
+HEADER = _HEADER.size
+
+
+def seal(key: bytes, run: str, header: Header, content: bytes) -> bytes:
+    """Return the letter: header, encrypted content, tag. No two letters may be sealed by one key and sequence."""
+    clear = header.pack()
+    return clear + ChaCha20Poly1305(key).encrypt(_nonce(header), content, clear + run.encode())
+
+
+def unseal(key: bytes, run: str, letter: bytes) -> bytes:
+    """Return the content of a letter.
+
+    Raises
+    ------
+    ProtocolError
+        If it, or its header, is not what was sealed in this run under this key.
+    """
+    clear = letter[:HEADER]
+    try:
+        nonce = _nonce(Header.of(letter))
+        return ChaCha20Poly1305(key).decrypt(nonce, letter[HEADER:], clear + run.encode())
+    except InvalidTag:
+        raise ProtocolError("it was altered, or sealed with other keys or in another run") from None
+
+
+def _nonce(header: Header) -> bytes:
+    return header.sequence.to_bytes(12, "little")

@@ -1,0 +1,226 @@
+"""Graphs: who is a neighbour of whom in each kind, trees and diameters, and what is no graph for peers."""
+
+import itertools
+from collections import deque
+
+import networkx as nx
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedkernel.errors import InputError, value_object
+from fedkernel.graph import Graph, Topology, diameter, neighbours, spanning_tree
+
+
+def edges(adjacent):
+    return {(a, b) for a, others in enumerate(adjacent) for b in others}
+
+
+def distances(adjacent, start):
+    """Breadth-first search by hand."""
+    found, queue = {start: 0}, deque([start])
+    while queue:
+        node = queue.popleft()
+        for other in adjacent[node]:
+            if other not in found:
+                found[other] = found[node] + 1
+                queue.append(other)
+    return found
+
+
+@st.composite
+def topologies(draw):
+    n = draw(st.integers(1, 30))
+    specs = [Topology("star"), Topology("full"), Topology("grid")]
+    specs += [Topology("ring", neighbors=k) for k in range(2, n, 2)]
+    specs += [Topology("random-geometric", radius=1.5, seed=draw(st.integers(0, 9)))]
+    return draw(st.sampled_from(specs)), n
+
+
+@given(topologies())
+def test_every_graph_is_symmetric_connected_sorted_and_without_loops(drawn):
+    adjacent = neighbours(*drawn)
+    assert len(adjacent) == drawn[1]
+    assert all((b, a) in edges(adjacent) and a != b for a, b in edges(adjacent))
+    assert all(list(others) == sorted(set(others)) for others in adjacent)
+    assert len(distances(adjacent, 0)) == len(adjacent)
+
+
+@given(topologies())
+def test_the_tree_holds_every_node_once_at_its_distance_and_the_diameter_is_the_largest(drawn):
+    adjacent = neighbours(*drawn)
+    levels = spanning_tree(adjacent)
+    far = distances(adjacent, 0)
+    reached = {0: 0}
+    for depth, level in enumerate(levels, start=1):
+        assert level
+        for parent, child in level:
+            assert (parent, child) in edges(adjacent)
+            assert reached[parent] == depth - 1
+            assert child not in reached
+            reached[child] = depth
+    assert reached == far
+    assert diameter(adjacent) == max(max(distances(adjacent, node).values()) for node in range(len(adjacent)))
+
+
+@pytest.mark.parametrize(("n", "k"), [(3, 2), (5, 2), (5, 4), (8, 4), (8, 6), (20, 12)])
+def test_ring_neighbours_are_the_nearest(n, k):
+    for node, others in enumerate(neighbours(Topology("ring", neighbors=k), n)):
+        steps = [step for step in range(-k // 2, k // 2 + 1) if step]
+        assert others == tuple(sorted((node + step) % n for step in steps))
+
+
+def test_star_full_and_grid_by_hand():
+    assert neighbours(Topology("star"), 4) == [(1, 2, 3), (0,), (0,), (0,)]
+    assert neighbours(Topology("full"), 3) == [(1, 2), (0, 2), (0, 1)]
+    by_hand = [(1, 3), (0, 2, 4), (1, 5), (0, 4), (1, 3, 5), (2, 4)]
+    assert neighbours(Topology("grid", rows=2), 6) == by_hand
+    assert neighbours(Topology("grid", columns=3), 6) == by_hand
+    assert neighbours(Topology("grid", rows=2, columns=3), 6) == by_hand
+    assert neighbours(Topology("grid"), 6) == by_hand, "as close to a square as it can be"
+    assert neighbours(Topology("ring"), 4) == [(1, 3), (0, 2), (1, 3), (0, 2)]
+    assert spanning_tree(neighbours(Topology("ring"), 4)) == [[(0, 1), (0, 3)], [(1, 2)]]
+
+
+def test_a_random_geometric_graph_follows_its_radius_and_seed():
+    spec = Topology("random-geometric", radius=0.4, seed=3)
+    points = nx.get_node_attributes(nx.random_geometric_graph(20, 0.4, seed=3), "pos")
+    near = {
+        (a, b)
+        for a, b in itertools.permutations(range(20), 2)
+        if (points[a][0] - points[b][0]) ** 2 + (points[a][1] - points[b][1]) ** 2 <= 0.4**2
+    }
+    assert edges(neighbours(spec, 20)) == near
+    assert neighbours(spec, 20) != neighbours(Topology("random-geometric", radius=0.4, seed=4), 20)
+    default = Topology("random-geometric", radius=0.5)
+    assert neighbours(default, 20) == neighbours(Topology("random-geometric", radius=0.5, seed=0), 20)
+
+
+# Files
+
+
+def written(tmp_path, text, name="graph.txt"):
+    (tmp_path / name).write_text(text)
+    return Topology("file", path=str(tmp_path / name))
+
+
+def test_an_edge_list_is_read_whatever_the_order_and_comments(tmp_path):
+    spec = written(tmp_path, "# a path\n2 1\n\n0 2  # and so on\n1 2\n3 1\n")
+    assert neighbours(spec, 4) == [(2,), (2, 3), (0, 1), (1,)]
+
+
+def test_graphml_is_read(tmp_path):
+    path = tmp_path / "graph.graphml"
+    nx.write_graphml(nx.cycle_graph(5), path)
+    assert neighbours(Topology("file", path=str(path)), 5) == neighbours(Topology("ring"), 5)
+    nx.write_graphml(nx.empty_graph(1), path)
+    assert neighbours(Topology("file", path=str(path)), 1) == [()]
+
+
+@pytest.mark.parametrize("kind", ["ring", "star", "full", "grid"])
+def test_one_node_has_no_neighbours(kind, tmp_path):
+    assert neighbours(Topology(kind), 1) == [()]
+    assert neighbours(written(tmp_path, ""), 1) == [()]
+    assert spanning_tree([()]) == []
+    assert diameter([()]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("0 1\n2 3\n", "is not connected but falls into 2 parts"),
+        ("0 1\n1 2\n2 3\n3 3\n", "has an edge from node 3 to itself"),
+        ("0 1\n1 2\n", "has 3 nodes, but must have 4"),
+        ("0 1\n1 2\n2 3\n3 4\n", "has 5 nodes, but must have 4"),
+        ("1 2\n2 3\n3 4\n", "has a node 4, but its nodes must be 0 to 3"),
+        ("0 1\n1 2\n2 -1\n", "has a node -1, but its nodes must be 0 to 3"),
+        ("a b\nb c\nc d\n", "is damaged or is no graph of numbered nodes"),
+        ("0 1\n1 2\n2 3\n0\n", "is damaged or is no graph of numbered nodes"),
+        ("0 1 2\n2 3 4\n", "is damaged or is no graph of numbered nodes"),
+        ("<graphml>", "is damaged or is no graph of numbered nodes"),
+        ("", "has 0 nodes, but must have 4"),
+    ],
+)
+def test_an_edge_list_that_is_no_graph_of_the_nodes_is_refused(tmp_path, text, told):
+    with pytest.raises(InputError, match="graph") as caught:
+        neighbours(written(tmp_path, text), 4)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_graphml_that_is_no_graph_of_the_nodes_is_refused(tmp_path):
+    path = tmp_path / "graph.graphml"
+    spec = Topology("file", path=str(path))
+    with pytest.raises(InputError, match="there is no graph file"):
+        neighbours(spec, 3)
+    nx.write_graphml(nx.cycle_graph(3, nx.DiGraph), path)
+    with pytest.raises(InputError, match="is directed, but letters go both ways"):
+        neighbours(spec, 3)
+    nx.write_graphml(nx.relabel_nodes(nx.cycle_graph(3), {0: "a"}), path)
+    with pytest.raises(InputError, match=r"is damaged or is no graph of numbered nodes, .* \(ValueError\)"):
+        neighbours(spec, 3)
+    nx.write_graphml(nx.cycle_graph(3), path)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(InputError, match="is damaged"):
+        neighbours(spec, 3)
+    path.write_bytes(b"\xff\x00\xfe")
+    with pytest.raises(InputError, match="is damaged"):
+        neighbours(spec, 3)
+    with pytest.raises(InputError, match="is damaged"):
+        neighbours(Topology("file", path=str(tmp_path)), 3)
+
+
+# What a table may say
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"kind": "ring", "neighbors": 3}, "neighbors = 3: input should be a multiple of 2"),
+        ({"kind": "ring", "neighbors": 0}, "neighbors = 0"),
+        ({"kind": "torus"}, "kind = 'torus'"),
+        ({"kind": "star", "neighbors": 2}, "neighbors belongs to kind = 'ring', but kind = 'star'"),
+        ({"kind": "ring", "seed": 0}, "seed belongs to kind = 'random-geometric'"),
+        ({"kind": "file"}, "kind = 'file' needs path"),
+        ({"kind": "random-geometric"}, "kind = 'random-geometric' needs radius"),
+        ({"kind": "grid", "rows": 0}, "rows = 0"),
+        ({"kind": "ring", "colour": 0}, "colour is not a known name here"),
+    ],
+)
+def test_a_table_that_makes_no_sense_is_refused(table, told):
+    with pytest.raises(InputError) as caught:
+        Topology(**table)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "n", "told"),
+    [
+        (Topology("ring"), 2, "neighbors = 2, but a ring of 2 nodes allows at most 0"),
+        (Topology("ring", neighbors=6), 6, "neighbors = 6, but a ring of 6 nodes allows at most 4"),
+        (Topology("grid", rows=4), 6, "rows = 4, but the grid must have 6 nodes"),
+        (Topology("grid", columns=9), 6, "columns = 9, but the grid must have 6 nodes"),
+        (Topology("grid", rows=2, columns=2), 6, "rows = 2, columns = 2, but the grid must have 6 nodes"),
+        (Topology("random-geometric", radius=0.01), 6, "of radius 0.01 with 6 nodes is not connected"),
+        (Topology("full"), 0, "must have at least 1"),
+    ],
+)
+def test_a_graph_that_n_nodes_cannot_have_is_refused(spec, n, told):
+    with pytest.raises(InputError) as caught:
+        neighbours(spec, n)
+    assert told in str(caught.value)
+
+
+def test_a_strategy_takes_a_kind_a_table_or_a_topology():
+    @value_object()
+    class Uses:
+        graph: Graph = Topology("ring")
+
+    assert Uses().graph == Topology("ring")
+    assert Uses(graph="star").graph == Topology("star")
+    assert Uses(graph={"kind": "grid", "rows": 2}).graph == Topology("grid", rows=2)
+    plain = pydantic.TypeAdapter(Topology).dump_python(Topology("ring", neighbors=4), mode="json")
+    assert Uses(graph=plain).graph == Uses(graph=Topology("ring", neighbors=4)).graph
+    with pytest.raises(InputError, match="graph = 'torus': input should be 'ring', 'star'"):
+        Uses(graph="torus")
