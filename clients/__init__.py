@@ -3,12 +3,24 @@
 # Flower's simulation imports both apps at once, in two threads. A package before its modules: a thread that holds a
 # module's import lock while it waits for the package's would be a deadlock, which Python breaks by a half-made module.
 import fedkernel  # noqa: F401
+from clients.admm_kpca import ADMMKPCAClient
+from clients.diskpca import DisKPCAClient
 from clients.dkpca import DKPCAClient
 from clients.fk_kmeans import FKKMeansClient
+from clients.peer_vfedpca import PeerVFedPCAClient
+from clients.spectral_kmeans import SpectralKMeansClient
 from clients.vfedpca import VFedPCAClient
 from fedkernel.client import KernelClient
 
-__all__ = ["DKPCAClient", "FKKMeansClient", "VFedPCAClient"]
+__all__ = [
+    "ADMMKPCAClient",
+    "DKPCAClient",
+    "DisKPCAClient",
+    "FKKMeansClient",
+    "PeerVFedPCAClient",
+    "SpectralKMeansClient",
+    "VFedPCAClient",
+]
 
 REGISTRY: dict[str, type[KernelClient]] = {name: globals()[name] for name in __all__}
 """The clients a site is willing to run, by class name."""

@@ -86,6 +86,9 @@ class NewKernelRows(Request[KernelRows]):
 class DKPCAClient(KernelClient):
     """Answers with local eigenpairs; for new rows, with what their projection needs."""
 
+    X: FloatArray
+    new: FloatArray | None
+
     def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
         """Solve the local eigenproblem (algorithm 1, step 1).
 

@@ -14,11 +14,42 @@ from pydantic import Field
 
 from clients.kmeans import KMeansClient
 from fedkernel.arrays import FloatArray, row_blocks
+from fedkernel.clustering import assign
 from fedkernel.embeddings import advance, combine_draws
-from fedkernel.errors import ProtocolError
+from fedkernel.errors import InputError, ProtocolError
 from fedkernel.linalg import pack_symmetric
 from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
 from fedkernel.sketch import RandomFeatures
+from fedkernel.widths import moments
+
+
+class SiteMoments(Reply):
+    """Mean and scatter of the site's rows: d + 1 floats.
+
+    Reveals the site's mean row, and the mean squared distance of its rows from that.
+    """
+
+    mean: Annotated[FloatArray, Shape("d")]
+    scatter: Annotated[FloatArray, Shape("one")]
+
+
+class MeasureSpread(Request[SiteMoments]):
+    """Asks for what the kernel's width follows from."""
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle that the scatter is one number."""
+        return {"one": 1}
+
+
+class LabelNewRows(Request[Done]):
+    """Hands over what labelling rows that are new at the site needs; the labels stay there.
+
+    The embedding is ``sum_t A_t C_t``, see `fedkernel.embeddings.combine_draws`.
+    """
+
+    features: RandomFeatures
+    coefficients: Annotated[FloatArray | None, Shape("T", "D", "s")] = None
+    centers: Annotated[FloatArray, Shape("k", "s")]
 
 
 class Iteration(Request[ReplyT], Generic[ReplyT]):
@@ -131,6 +162,20 @@ class FKKMeansClient(KMeansClient):
     never kept: twice per iteration with CEM, once per product without.
     """
 
+    def measure_spread(self, ask: MeasureSpread) -> SiteMoments:
+        """Compute mean and scatter."""
+        _, mean, scatter = moments(self.X)
+        return SiteMoments(mean=mean, scatter=np.array([scatter]))
+
+    def label_new_rows(self, ask: LabelNewRows) -> Done:
+        """Keep labels of shape (n_new,) and the embedding of new rows on the site."""
+        if self.new is None:
+            raise InputError(f"client {self.client} has no new rows to label")
+        H = combine_draws(self.new, ask.features, ask.coefficients)
+        self.outputs["new_labels"] = assign(H, ask.centers)[0]
+        self.outputs["new_embedding"] = H
+        return Done()
+
     def gram_of_columns(self, ask: GramOfColumns) -> PackedGram:
         """Compute the products of the columns."""
         return PackedGram(upper=pack_symmetric(self._gram(ask)))
@@ -139,7 +184,7 @@ class FKKMeansClient(KMeansClient):
         """Multiply with the products of the columns, which the iteration's first request computes."""
         if ask.map is not None or (ask.t == 1 and "gram" not in self.memory):
             self.memory["gram"] = self._gram(ask)
-        G = self._remembered("gram")
+        G = self.remembered("gram")
         if len(G) != len(ask.vector):
             raise ProtocolError(f"a vector of {len(ask.vector)} entries does not fit the {len(G)} columns of the site")
         return GramProduct(product=G @ ask.vector)
@@ -183,7 +228,7 @@ class FKKMeansClient(KMeansClient):
             self.memory["columns"] = self._advanced(ask, ask.map)
         elif ask.t == 1:
             self.memory["columns"] = np.empty((len(self.X), 0))
-        B = self._remembered("columns")
+        B = self.remembered("columns")
         features = ask.features.map(self.X.shape[1], ask.t)
         p = ask.features.n_features + B.shape[1]
         G = np.zeros((p, p))
@@ -194,7 +239,7 @@ class FKKMeansClient(KMeansClient):
 
     def _advanced(self, ask: Iteration[ReplyT], M: FloatArray) -> FloatArray:
         """Return [A_{t-1}, B_{t-1}] M."""
-        B = self._remembered("columns")
+        B = self.remembered("columns")
         if len(M) != ask.features.n_features + B.shape[1]:
             raise ProtocolError(
                 f"a map of {len(M)} rows does not fit the site's {ask.features.n_features + B.shape[1]} columns"

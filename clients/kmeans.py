@@ -13,29 +13,7 @@ from pydantic import Field
 from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.clustering import assign, coreset, k_means
-from fedkernel.embeddings import combine_draws
-from fedkernel.errors import InputError, ProtocolError
 from fedkernel.messages import Done, Reply, Request, Shape
-from fedkernel.sketch import RandomFeatures
-from fedkernel.widths import moments
-
-
-class SiteMoments(Reply):
-    """Mean and scatter of the site's rows: d + 1 floats.
-
-    Reveals the site's mean row, and the mean squared distance of its rows from that.
-    """
-
-    mean: Annotated[FloatArray, Shape("d")]
-    scatter: Annotated[FloatArray, Shape("one")]
-
-
-class MeasureSpread(Request[SiteMoments]):
-    """Asks for what the kernel's width follows from."""
-
-    def known_dimensions(self) -> dict[str, int]:
-        """Settle that the scatter is one number."""
-        return {"one": 1}
 
 
 class LocalCost(Reply):
@@ -77,27 +55,11 @@ class LabelRows(Request[Done]):
     centers: Annotated[FloatArray, Shape("k", "s")]
 
 
-class LabelNewRows(Request[Done]):
-    """Hands over what labelling rows that are new at the site needs; the labels stay there.
-
-    The embedding is ``sum_t A_t C_t``, see `fedkernel.embeddings.combine_draws`.
-    """
-
-    features: RandomFeatures
-    coefficients: Annotated[FloatArray | None, Shape("T", "D", "s")] = None
-    centers: Annotated[FloatArray, Shape("k", "s")]
-
-
 class KMeansClient(KernelClient):
     """Answers for the rows that ``memory["embedding"]``, (n_m, s), holds, which a subclass puts there.
 
     Memory between rounds: besides these, the k local centres.
     """
-
-    def measure_spread(self, ask: MeasureSpread) -> SiteMoments:
-        """Compute mean and scatter."""
-        _, mean, scatter = moments(self.X)
-        return SiteMoments(mean=mean, scatter=np.array([scatter]))
 
     def solve_locally(self, ask: SolveLocally) -> LocalCost:
         """Compute a local solution of constant approximation ratio: k-means++ and Lloyd's iterations."""
@@ -108,7 +70,7 @@ class KMeansClient(KernelClient):
 
     def sample_coreset(self, ask: SampleCoreset) -> LocalCoreset:
         """Sample by cost, and add the centres with what the samples do not stand for."""
-        points, weights = coreset(self._embedded(), self._remembered("local_centers"), ask.samples, self.rng("coreset"))
+        points, weights = coreset(self._embedded(), self.remembered("local_centers"), ask.samples, self.rng("coreset"))
         return LocalCoreset(points=points, weights=weights)
 
     def label_rows(self, ask: LabelRows) -> Done:
@@ -118,19 +80,5 @@ class KMeansClient(KernelClient):
         self.outputs["embedding"] = H
         return Done()
 
-    def label_new_rows(self, ask: LabelNewRows) -> Done:
-        """Keep labels of shape (n_new,) and the embedding of new rows on the site."""
-        if self.new is None:
-            raise InputError(f"client {self.client} has no new rows to label")
-        H = combine_draws(self.new, ask.features, ask.coefficients)
-        self.outputs["new_labels"] = assign(H, ask.centers)[0]
-        self.outputs["new_embedding"] = H
-        return Done()
-
     def _embedded(self) -> FloatArray:
-        return self._remembered("embedding")
-
-    def _remembered(self, name: str) -> FloatArray:
-        if name not in self.memory:
-            raise ProtocolError(f"client {self.client} was not asked for its {name.replace('_', ' ')} before")
-        return self.memory[name]
+        return self.remembered("embedding")

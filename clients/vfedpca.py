@@ -4,19 +4,20 @@ Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis 
 Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 and 3, equations 10 and 14.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Generic, Literal
 
 import numpy as np
 from pydantic import Field
 from scipy.linalg import pinvh
 
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.client import KernelClient
 from fedkernel.errors import InputError
 from fedkernel.kernels import Kernel
-from fedkernel.linalg import center_gram, power_iteration
+from fedkernel.linalg import Eigenpairs, center_gram, power_iteration
 from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
+from fedkernel.subspaces import align_signs, fix_signs, orthonormal_basis
 
 Centering = Literal["columns", "rows", "none"]
 
@@ -44,13 +45,18 @@ class LeadingVectors(Reply):
     values: Annotated[FloatArray, Shape("k")]
 
 
-class PowerIteration(LocalTable[LeadingVectors]):
-    """Asks for local power iteration, after an update by the merged directions (none in the first round)."""
+class LocalIterations(LocalTable[ReplyT], Generic[ReplyT]):
+    """What the requests say that ask for local power iterations."""
 
     n_components: Annotated[int, Field(ge=1)]
     iterations: Annotated[int, Field(ge=1)]
     update: Literal["inplace", "original"] = "inplace"
     warm_start: bool = False
+
+
+class PowerIteration(LocalIterations[LeadingVectors]):
+    """Asks for local power iteration, after an update by the merged directions (none in the first round)."""
+
     directions: Annotated[FloatArray | None, Shape("N", "k")] = None
 
     def known_dimensions(self) -> dict[str, int]:
@@ -96,6 +102,41 @@ class MeasureVariance(LocalTable[CapturedVariance]):
         return super().known_dimensions() | {"one": 1}
 
 
+def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "average"], scaling: bool) -> FloatArray:
+    """Return by what clients' vectors are weighted where they are merged: equations 13 and 15.
+
+    Parameters
+    ----------
+    eigenvalues : ndarray of shape (M, k)
+        Of each client, for each of its vectors.
+    rule : {"eigenvalue", "average"}
+    scaling : bool
+        Raise the weights of the half of clients with the largest eigenvalues, and lower the others (equation 15).
+
+    Returns
+    -------
+    ndarray of shape (M, k)
+    """
+    # A sigmoid kernel is indefinite, and power iteration finds the eigenvalue of largest magnitude.
+    sizes = np.abs(eigenvalues)
+    total = sizes.sum(axis=0)
+    clients = len(sizes)
+    equal = np.full_like(sizes, 1 / clients)
+    weights = equal if rule == "average" else np.where(total > 0, sizes / np.where(total > 0, total, 1), equal)
+    if scaling:
+        rank = np.argsort(np.argsort(-sizes, axis=0, kind="stable"), axis=0)
+        eta = weights.sum(axis=0) / clients
+        weights = weights * np.where(rank < (clients + 1) // 2, 1 + eta, 1 - eta)
+    return np.asarray(weights)
+
+
+def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> FloatArray:
+    """Return the merged vectors (N, k): signs as those of the client with the largest eigenvalue, orthonormal."""
+    first = pairs[int(np.argmax([abs(one.values[0]) for one in pairs]))].vectors
+    total = sum_in_order([align_signs(one.vectors, first) * w for one, w in zip(pairs, weights, strict=True)])
+    return fix_signs(orthonormal_basis(total))
+
+
 class VFedPCAClient(KernelClient):
     """Answers with local power iterations, or with products for the exact method.
 
@@ -103,18 +144,12 @@ class VFedPCAClient(KernelClient):
     updated by equation 14, whose rank is k: the updated table itself is never formed.
     """
 
+    X: FloatArray
+
     def power_iteration(self, ask: PowerIteration) -> LeadingVectors:
         """Update the local matrix by equation 14, then iterate (algorithm 2; from the directions: algorithm 3)."""
-        if ask.n_components > self.X.shape[0]:
-            raise InputError(f"n_components = {ask.n_components}, but there are only {self.X.shape[0]} rows")
-        if ask.directions is not None:
-            self._update(ask, ask.directions)
-        start = ask.directions if ask.warm_start else None
-        if start is None:
-            start = self.rng("start").standard_normal((self.X.shape[0], ask.n_components))
-        scale = 1.0 if ask.kernel is not None else 1.0 / self.X.shape[1]
-        pairs = power_iteration(self._matrix(ask), start, ask.iterations)
-        return LeadingVectors(vectors=pairs.vectors, values=pairs.values * scale)
+        pairs = self._iterated(ask, ask.directions)
+        return LeadingVectors(vectors=pairs.vectors, values=pairs.values)
 
     def multiply(self, ask: Multiply) -> Product:
         """Apply the local matrix to a block."""
@@ -135,6 +170,18 @@ class VFedPCAClient(KernelClient):
         else:
             total = float(np.trace(self._gram(ask, ask.kernel)))
         return CapturedVariance(captured=captured, total=np.array([total]))
+
+    def _iterated(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
+        if ask.n_components > self.X.shape[0]:
+            raise InputError(f"n_components = {ask.n_components}, but there are only {self.X.shape[0]} rows")
+        if directions is not None:
+            self._update(ask, directions)
+        start = directions if ask.warm_start else None
+        if start is None:
+            start = self.rng("start").standard_normal((self.X.shape[0], ask.n_components))
+        scale = 1.0 if ask.kernel is not None else 1.0 / self.X.shape[1]
+        pairs = power_iteration(self._matrix(ask), start, ask.iterations)
+        return Eigenpairs(pairs.values * scale, pairs.vectors)
 
     def _table(self, ask: LocalTable[ReplyT]) -> FloatArray:
         """Return the table as the method reads it; with a kernel, columns are centred in feature space instead."""
@@ -161,14 +208,14 @@ class VFedPCAClient(KernelClient):
         X = self._table(ask)
         return lambda V: X @ (X.T @ V)
 
-    def _matrix(self, ask: PowerIteration) -> Apply:
+    def _matrix(self, ask: LocalIterations[ReplyT]) -> Apply:
         """Return the product with the site's matrix as equation 14 has left it."""
         if "left" not in self.memory:
             return self._local(ask)
         left, core = self.memory["left"], self.memory["core"]
         return lambda V: left @ (core @ (left.T @ V))
 
-    def _update(self, ask: PowerIteration, U: FloatArray) -> None:
+    def _update(self, ask: LocalIterations[ReplyT], U: FloatArray) -> None:
         """Apply equation 14, ``X <- X M M^T / ||M M^T||`` with ``M = X^T U``, to the matrix K = X X^T.
 
         For one direction the factor is the projector on M; for several, that on their span takes its place, since

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
-from experiments.rows import Spread, Summary, is_error
+from experiments.rows import LEVELS, Spread, Summary, is_error
 
 FLOOR = 1e-16
 MOST_PANELS = 6
@@ -88,6 +88,13 @@ class Scale:
         floor = FLOOR if any(floored) else max(FLOOR, low / 10)
         return cls(floor, high, True, floor, rf"≤{_power(FLOOR)}" if any(floored) else "0")
 
+    @classmethod
+    def around(cls, values: Iterable[float], log: bool) -> "Scale":
+        """Cover the values, with a log axis above 0, and no more: of metrics whose least is not 0."""
+        covered = [value for value in values if value > 0 or not log]
+        low, high = min(covered), max(covered)
+        return cls(low, high if high > low else low + (abs(low) or 1.0) / 10, log, low if log else -math.inf)
+
     def place(self, value: float) -> float:
         """Put a value on the axis."""
         return max(value, self.floor)
@@ -106,10 +113,11 @@ class Scale:
             limit(self.low - margin, self.high + margin)
             return
         (axes.set_xscale if across else axes.set_yscale)("log")
-        first, last = round(math.log10(self.low)) + (1 if self.zero else 0), round(math.log10(self.high))
+        first = math.floor(math.log10(self.low) + 1e-9) + (1 if self.zero else 0)
+        last = math.ceil(math.log10(self.high) - 1e-9)
         step = math.ceil((last - first + 1) / 9)
         ticks = [10.0**k for k in range(first + (step > 1 and bool(self.zero)), last + 1) if k % step == 0]
-        if last - first <= 1:
+        if last - first <= 1 or self.high / self.low < 10**1.5:
             ticks = sorted({*ticks, *(m * 10.0**k for k in range(first, last) for m in (2, 5))})
         labels = [f"{tick:g}" if last - first <= 2 and first >= -3 and last <= 3 else _power(tick) for tick in ticks]
         if self.zero:
@@ -146,6 +154,9 @@ def looks(summaries: Sequence[Summary]) -> dict[str, Look]:
 def value_scale(spreads: Sequence[Spread], metric: str, also: Sequence[float] = ()) -> Scale:
     """Scale an axis of errors logarithmically, of another metric only if it spans two decades; `also` is covered."""
     means = [m.mean for m in spreads]
+    if metric in LEVELS:
+        log = min(means) > 0 and max(means) >= 5 * min(means)
+        return Scale.around([*means, *(end for m in spreads for end in _ends(m, log)), *also], log)
     log = is_error(metric) or (min(means) > 0 and max(means) >= 100 * min(means))
     return Scale.of(means, [*(end for m in spreads for end in _ends(m, log)), *also], log)
 
@@ -158,20 +169,24 @@ def _ends(spread: Spread, log: bool) -> tuple[float, float]:
     return spread.low if log and low < spread.mean / 10 else low, spread.mean + spread.std
 
 
-def panels(settings: Sequence[str]) -> tuple[Canvas, list[Axes], str]:
-    """Lay out one axes per setting of the other parameters, with the caption's word about it."""
+def panels(settings: Sequence[str], *, alike: bool = True) -> tuple[Canvas, list[Axes], str]:
+    """Lay out one axes per setting of the other parameters, with the caption's word about it.
+
+    With `alike` all have the same scales, else each its own.
+    """
     shown = settings[:MOST_PANELS]
-    columns = min(3, len(shown))
+    columns = 2 if len(shown) == 4 else min(3, len(shown))
     rows = math.ceil(len(shown) / columns)
     size = (7.2, 4.0) if len(shown) == 1 else (3.2 + 2.4 * columns, 0.9 + 2.4 * rows)
     figure = Canvas(figsize=size, layout="constrained")
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    grid = figure.subplots(rows, columns, sharex=alike, sharey=alike, squeeze=False).ravel()
     for axes, setting in itertools.zip_longest(grid, shown):
         axes.set_visible(setting is not None)
         axes.tick_params(labelbottom=True)
         axes.set_title(plain(setting or ""), fontsize=8.5)
     left_out = f" ({len(settings) - len(shown)} more are only in the table)" if len(settings) > len(shown) else ""
-    return figure, list(grid[: len(shown)]), f" One panel per setting{left_out}." if len(shown) > 1 else ""
+    own = "" if alike else ", each with scales of its own"
+    return figure, list(grid[: len(shown)]), f" One panel per setting{own}{left_out}." if len(shown) > 1 else ""
 
 
 def titled(metric: str) -> str:

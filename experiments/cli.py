@@ -150,7 +150,7 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
     if kind is Kind.engines:
         return [(name, (sys.modules[made.__module__].__doc__ or "").splitlines()[0]) for name, made in ENGINES.items()]
     if kind is Kind.kernels:
-        widths = f'; width = "{"|".join(WIDTHS)}"'
+        widths = f'; width = "{"|".join(WIDTHS)}", perhaps times factor'
         told = {name: _first_line(kernel) for name, kernel in KERNELS.items()}
         return [(name, text + (widths if name in ("rbf", "laplacian") else "")) for name, text in told.items()]
     return [(name, f"{_first_line(made)} ({made.partition} data)") for name, made in REGISTRY.items()]

@@ -103,6 +103,16 @@ Data = Annotated[
     pydantic.Discriminator(_which_data),
 ]
 
+NAME = "case"
+"""What may stand first in a case: its name, and nothing that it changes."""
+
+Case = Annotated[dict[str, Any], pydantic.Field(min_length=1)]
+Cases = Annotated[
+    Annotated[list[Case], pydantic.Tag("(one kind)")]
+    | Annotated[dict[str, Annotated[list[Case], pydantic.Field(min_length=1)]], pydantic.Tag("(kinds)")],
+    pydantic.Discriminator(lambda value: "(kinds)" if isinstance(value, Mapping) else "(one kind)"),
+]
+
 SWEPT = ("data", "partition", "strategy", "baseline")
 """What a sweep may change; anything else is the same for all runs of an experiment."""
 
@@ -129,9 +139,10 @@ class Experiment(pydantic.BaseModel):
     sweep : dict of str to list
         By dotted path (``partition.clients``, ``strategy.NAME.n_components``, ``strategy.*.rounds``), the values to
         run through; several sweeps are combined.
-    case : list of dict
+    case : list of dict, or dict of str to list of dict
         Values that go together, by dotted path: a data set and what suits it, say. Each is combined with the sweeps;
-        tables and figures name a case by its first value.
+        tables and figures name a case by its first value, which may be a name, ``case = "..."``. Cases of several
+        kinds, ``[[case.KIND]]``, are combined with each other too.
     report : ReportOptions
     claim : list of Check
         Sentences of a paper to hold the runs against.
@@ -150,35 +161,47 @@ class Experiment(pydantic.BaseModel):
     strategy: list[Method] = []
     baseline: list[Method] = []
     sweep: dict[str, Annotated[list[Any], pydantic.Field(min_length=1)]] = {}
-    case: list[Annotated[dict[str, Any], pydantic.Field(min_length=1)]] = []
+    case: Cases = []
     report: ReportOptions = ReportOptions()
     claim: list[AnyCheck] = []
 
     @pydantic.field_validator("strategy", "baseline", "case", "claim", mode="before")
     @classmethod
     def _is_list(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        if isinstance(value, Mapping):
+        kinds = info.field_name == "case" and isinstance(value, Mapping) and all(map(_is_tables, value.values()))
+        if isinstance(value, Mapping) and not kinds:
             raise ValueError(f"its table must be written with double brackets, [[{info.field_name}]]")
         return value
 
     @pydantic.field_validator("sweep", "case", mode="before")
     @classmethod
-    def _is_flat(cls, value: Any) -> Any:
-        tables = value if isinstance(value, list) else [value]
+    def _is_flat(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        kinds = isinstance(value, Mapping) and all(map(_is_tables, value.values()))
+        if info.field_name == "case" and isinstance(value, Mapping) and not kinds:
+            return value  # `_is_list` says what is wrong
+        tables = [one for cases in value.values() for one in cases] if kinds else _as_list(value)
         for key, values in (item for table in tables if isinstance(table, Mapping) for item in table.items()):
-            if key.partition(".")[0] not in SWEPT:
+            if key.partition(".")[0] not in SWEPT and (info.field_name, key) != ("case", NAME):
                 raise ValueError(f"{key!r} cannot be swept, only what is inside {', '.join(SWEPT)}")
-            if isinstance(values, Mapping):
+            if isinstance(values, Mapping) and "." not in key:
                 raise ValueError(f'a dotted path must stand in quotes, such as "partition.clients" (found {key} = ...)')
         return value
 
     @pydantic.field_validator("case")
     @classmethod
-    def _is_alike(cls, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        for number, case in enumerate(cases):
-            if list(case) != list(cases[0]):
-                raise ValueError(f"case.{number} has {_listed(case)}, but all must have the keys {_listed(cases[0])}")
-        return cases
+    def _is_alike(cls, given: list[Case] | dict[str, list[Case]]) -> list[Case] | dict[str, list[Case]]:
+        first: dict[str, str] = {}
+        for kind, cases in _kinds(given).items():
+            what = f"{kind}." if kind else ""
+            for number, case in enumerate(cases):
+                if list(case) != list(cases[0]):
+                    listed = f"{_listed(case)}, but all must have the keys {_listed(cases[0])}"
+                    raise ValueError(f"case.{what}{number} has {listed}")
+            for key in cases[0] if cases else ():
+                if key in first:
+                    raise ValueError(f"case.{kind}: {key!r} is in case.{first[key]} already; it can be in one only")
+                first[key] = kind
+        return given
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Experiment":
@@ -212,8 +235,9 @@ class Experiment(pydantic.BaseModel):
 
     def _lists(self) -> list[tuple[str, list[Any]]]:
         """Return what is run through, by how errors call it; a case's first value stands for it."""
-        if self.case and (both := [key for key in self.case[0] if key in self.sweep]):
-            raise ValueError(f"sweep.{both[0]}: the cases say it already; it can be in one of the two only")
+        for cases in self.kinds:
+            if both := [key for key in cases[0] if key in self.sweep]:
+                raise ValueError(f"sweep.{both[0]}: the cases say it already; it can be in one of the two only")
         return [
             (f"case: {key}" if key not in self.sweep else f"sweep.{key}", list_) for key, list_ in self.swept.items()
         ]
@@ -246,15 +270,22 @@ class Experiment(pydantic.BaseModel):
         return [dict(zip(self.swept, values, strict=True)) for values in itertools.product(*self.swept.values())]
 
     @property
+    def kinds(self) -> list[list[Case]]:
+        """The cases of each kind; none without any."""
+        return [cases for cases in _kinds(self.case).values() if cases]
+
+    @property
     def swept(self) -> dict[str, list[Any]]:
         """What tells the settings apart: the first value of each case, and the sweeps."""
-        first = next(iter(self.case[0]), "") if self.case else ""
-        return ({first: [case[first] for case in self.case]} if self.case else {}) | self.sweep
+        found = {first: [case[first] for case in cases] for cases in self.kinds for first in [next(iter(cases[0]))]}
+        return found | self.sweep
 
     def changes(self, setting: Mapping[str, Any]) -> dict[str, Any]:
         """Return all that one of the `settings` changes, by dotted path."""
-        chosen = [case for case in self.case if setting[next(iter(case))] == next(iter(case.values()))]
-        return (chosen[0] if chosen else {}) | dict(setting)
+        firsts = ((case, *next(iter(case.items()))) for cases in self.kinds for case in cases)
+        chosen = [case for case, key, value in firsts if setting[key] == value]
+        given = {key: value for case in chosen for key, value in case.items()} | dict(setting)
+        return {key: value for key, value in given.items() if key != NAME}
 
     @property
     def due(self) -> list[tuple[dict[str, Any], int]]:
@@ -318,6 +349,18 @@ def of_runs(table: Mapping[str, Any]) -> str:
     compared = report.get("reference", True) if isinstance(report, Mapping) else True
     kept = {key: value for key, value in table.items() if key not in ("title", "claim", "report")}
     return as_json({**kept, "report": {"reference": compared}})
+
+
+def _kinds(given: list[Case] | dict[str, list[Case]]) -> dict[str, list[Case]]:
+    return given if isinstance(given, dict) else {"": given}
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _listed(values: Iterable[Any]) -> str:

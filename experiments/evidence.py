@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from experiments.rows import HIGHER_IS_BETTER, Run, Spread, by_iteration, point_key, setting
 
-COUNTED = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "seconds")
+COUNTED = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up", "rounds", "seconds")
 """What a claim may be about beside the metrics: the figures of a whole run."""
 
 Where = dict[str, Any]

@@ -13,9 +13,9 @@ import numpy as np
 from experiments.baselines import METHODS, Baseline, Classes
 from experiments.config import Experiment, Method, Shards
 from experiments.overrides import with_value
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import Rows, stack_rows
+from fedkernel.client import KernelClient
 from fedkernel.cohort import Member
-from fedkernel.data import check_matrix
 from fedkernel.errors import InputError
 from fedkernel.job import RunSpec
 from fedkernel.site import read_shard, simulated_partition
@@ -76,7 +76,7 @@ class Planned:
     seed: int
 
     @property
-    def shards(self) -> list[FloatArray]:
+    def shards(self) -> list[Rows]:
         """The clients' tables: loaded when they are needed, since those of a large sweep do not fit side by side."""
         return _shards(self.point.experiment, self.seed)
 
@@ -119,6 +119,7 @@ def plan(table: Mapping[str, Any], source: str) -> list[Planned]:
         For anything wrong with the configuration or the data; nothing has been written then.
     """
     planned: list[Planned] = []
+    widths = Widths()
     for point in points(table, source):
         for seed in point.experiment.seeds:
             try:
@@ -130,7 +131,10 @@ def plan(table: Mapping[str, Any], source: str) -> list[Planned]:
                     where = f"{source}{point.where}: {kind} {method.name!r}"
                     try:
                         _check_partition(kind, method, point.experiment)
-                        parameters = _resolved(method.parameters, shards, _class_of(kind, method).partition)
+                        _check_sparse(kind, method, shards)
+                        data = (point.experiment.data, point.experiment.partition, point.experiment.clients, seed)
+                        divided = _class_of(kind, method).partition
+                        parameters = widths.resolved(method.parameters, shards, divided, repr(data))
                         run = Planned(run_id(method, point, seed), kind, method, parameters, point, seed)
                         _check(run)
                     except InputError as error:
@@ -157,29 +161,68 @@ def _check_partition(kind: str, method: Method, experiment: Experiment) -> None:
         raise InputError(f"partition.kind = {experiment.partition.kind!r}, but {method.method} needs {needed!r}")
 
 
-def _shards(experiment: Experiment, seed: int) -> list[FloatArray]:
+def _check_sparse(kind: str, method: Method, shards: Sequence[Rows]) -> None:
+    """Refuse sparse rows where the method's clients work on dense ones."""
+    taken = _class_of(kind, method).client.table is not KernelClient.table
+    if not taken and (at := [number for number, shard in enumerate(shards) if not isinstance(shard, np.ndarray)]):
+        raise InputError(
+            f"the data of client {at[0]} is sparse, but {method.method} takes dense rows only; "
+            "allowed: data.sparse = false, or files of dense tables"
+        )
+
+
+def _shards(experiment: Experiment, seed: int) -> list[Rows]:
     if isinstance(experiment.data, Shards):
-        return [check_matrix(read_shard(file)[0], file) for file in experiment.data.shards]
+        tables = [read_shard(file)[0] for file in experiment.data.shards]
+        return [table.block(0, len(table)) if table.sparse else np.asarray(table) for table in tables]
     return list(simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, seed).shards)
 
 
-def _resolved(parameters: dict[str, Any], shards: Sequence[FloatArray], partition: str) -> dict[str, Any]:
-    """Replace a kernel's ``width = "rule"`` by the number that the rule gives on the pooled data."""
-    kernel = parameters.get("kernel")
-    if not isinstance(kernel, dict) or "width" not in kernel:
-        return parameters
-    axis, shared = (1, "rows") if partition == "vertical" else (0, "columns")
+class Widths:
+    """Kernel widths by rule, computed once for each data set, division of it, and seed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Any]] = {}
+
+    def resolved(
+        self, parameters: Mapping[str, Any], shards: Sequence[Rows], divided: str, data: str
+    ) -> dict[str, Any]:
+        """Replace each kernel's ``width = "rule"`` by the number that the rule gives on the pooled data.
+
+        Parameters
+        ----------
+        parameters : mapping
+            A method's; kernels of methods within it count too, such as ``components.kernel``.
+        shards : sequence of ndarray or CSR array
+        divided : {"vertical", "horizontal"}
+        data : str
+            The shards' name: the same for the same shards only.
+        """
+        found = dict(parameters)
+        for name, value in parameters.items():
+            if name == "kernel" and isinstance(value, Mapping) and {"width", "factor"} & value.keys():
+                key = repr((sorted(value.items(), key=str), divided, data))
+                if key not in self._known:
+                    self._known[key] = with_width(value, _pooled(shards, divided))
+                found[name] = self._known[key]
+            elif isinstance(value, Mapping):
+                found[name] = self.resolved(value, shards, divided, data)
+        return found
+
+
+def _pooled(shards: Sequence[Any], divided: str) -> Rows:
+    axis, shared = (1, "rows") if divided == "vertical" else (0, "columns")
     sizes = [shard.shape[1 - axis] for shard in shards]
     if len(set(sizes)) > 1:
         raise InputError(
             f"the clients have {', '.join(map(str, sizes))} {shared}: "
-            f"with a {partition} partition all must have the same {shared}"
+            f"with a {divided} partition all must have the same {shared}"
         )
-    return parameters | {"kernel": with_width(kernel, np.concatenate(shards, axis=axis))}
+    return np.hstack(shards) if divided == "vertical" else stack_rows(shards)
 
 
 def _check(run: Planned) -> None:
-    members = [Member(number, number, len(shard), shard.shape[1], 0) for number, shard in enumerate(run.shards)]
+    members = [Member(number, number, shard.shape[0], shard.shape[1], 0) for number, shard in enumerate(run.shards)]
     run.strategy().check_cohort(members)
     if run.kind == "baseline":
         run.baseline().check(run.shards)

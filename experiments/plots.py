@@ -33,7 +33,17 @@ from experiments.axes import (
     value_scale,
 )
 from experiments.iterations import error_by_round, value_by_iteration
-from experiments.rows import HIGHER_IS_BETTER, Run, Spread, Summary, is_error, leading_metric, setting, summarise
+from experiments.rows import (
+    HIGHER_IS_BETTER,
+    LEVELS,
+    Run,
+    Spread,
+    Summary,
+    is_error,
+    leading_metric,
+    setting,
+    summarise,
+)
 
 OUTSIDE = "outside any phase"
 
@@ -124,33 +134,49 @@ def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
     repeated = any(len(rows) > 1 for group in groups.values() for rows in group.values())
     swept = " A method's row has one dot per setting of the sweep, first setting on top." if repeated else ""
     grouped = " in each group" if len(groups) > 1 else ""
-    better = ", highest first" if sign < 0 else ", lowest first" if is_error(metric) else ", in increasing order"
+    better = (
+        ", highest first"
+        if sign < 0
+        else ", lowest first"
+        if is_error(metric) or metric in LEVELS
+        else ", in increasing order"
+    )
     caption = f"Each dot is the mean{_over(shown)}{better}{grouped}.{_bars(shown)}{swept}{scale.note()}"
     return f"{label[:1].upper()}{label[1:]} by method", caption, figure
 
 
 def _by_floats(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str, Look]) -> Drawn:
-    across, up = Scale.of([s.floats_up.mean for s, _ in shown]), value_scale([m for _, m in shown], metric)
-    figure = Canvas(figsize=(7.2, 4.2), layout="constrained")
-    axes = figure.subplots()
-    there: dict[tuple[float, float], list[str]] = {}
-    for name, its in look.items():
-        points = [(across.place(s.floats_up.mean), m) for s, m in shown if s.name == name]
-        axes.plot([x for x, _ in points], [up.place(m.mean) for _, m in points], color=its.colour, lw=0.8, alpha=0.6)
-        for x, m in points:
-            at = (x, up.place(m.mean))
-            there.setdefault(at, []).append(name)
-            dot(axes, at, its, up.bar(m))
-    across.apply(axes, axes.xaxis)
-    up.apply(axes, axes.yaxis)
-    axes.set(xlabel="floats uploaded by all clients", ylabel=(label := titled(metric)))
+    # what is no number, such as a data set's name, tells settings apart that are not to be compared with each other
+    settings: dict[str, list[tuple[Summary, Spread]]] = {}
+    for s, m in shown:
+        told = {name: value for name, value in s.point.items() if not _is_number(value)}
+        settings.setdefault(setting(told), []).append((s, m))
+    figure, grid, note = panels(list(settings), alike=False)
+    label, notes, joined = titled(metric), dict[str, None](), False
+    if len(settings) == 1:
+        figure.set_figheight(4.2)
+    for axes, (_, points) in zip(grid, settings.items(), strict=False):
+        across, up = Scale.of([s.floats_up.mean for s, _ in points]), value_scale([m for _, m in points], metric)
+        there: dict[tuple[float, float], list[str]] = {}
+        for name, its in look.items():
+            dots = [(across.place(s.floats_up.mean), m) for s, m in points if s.name == name]
+            axes.plot([x for x, _ in dots], [up.place(m.mean) for _, m in dots], color=its.colour, lw=0.8, alpha=0.6)
+            joined |= len(dots) > 1
+            for at, m in (((x, up.place(m.mean)), m) for x, m in dots):
+                there.setdefault(at, []).append(name)
+                dot(axes, at, its, up.bar(m))
+        across.apply(axes, axes.xaxis)
+        up.apply(axes, axes.yaxis)
+        covered = (" and ".join(dict.fromkeys(names)) for names in there.values() if len(set(names)) > 1)
+        notes |= dict.fromkeys([up.note(), across.note(), *(f" One dot covers another: {names}." for names in covered)])
+    figure.supxlabel("floats uploaded by all clients", fontsize=9.5)
+    figure.supylabel(label, fontsize=9.5)
     legend(figure, look, [s.name for s, _ in shown], line=False)
     good = " Lower left is better: less sent, smaller error." if is_error(metric) else ""
+    good = f" Lower left is better: less sent, lower {metric}." if metric in LEVELS else good
     good = f" Upper left is better: less sent, higher {metric}." if metric in HIGHER_IS_BETTER else good
-    joined = " A thin line joins the settings of the sweep." if any(s.point for s, _ in shown) else ""
-    covered = dict.fromkeys(" and ".join(dict.fromkeys(names)) for names in there.values() if len(set(names)) > 1)
-    notes = dict.fromkeys([up.note(), across.note(), *(f" One dot covers another: {names}." for names in covered)])
-    caption = f"Each dot is a method's mean{_over(shown)}.{good}{_bars(shown)}{joined}{''.join(notes)}"
+    along = " A thin line joins the settings of the sweep." if joined else ""
+    caption = f"Each dot is a method's mean{_over(shown)}.{good}{_bars(shown)}{along}{note}{''.join(notes)}"
     return f"{label[:1].upper()}{label[1:]} by floats uploaded", caption, figure
 
 
@@ -164,8 +190,11 @@ def _by_parameter(shown: list[tuple[Summary, Spread]], parameter: str, metric: s
         settings.setdefault(setting(rest), []).append((s, m))
     scale = value_scale([m for _, m in swept + fixed], metric)
     ticks = sorted({float(s.point[parameter]) for s, _ in swept})
-    figure, grid, note = panels(list(settings))
+    alike = metric not in LEVELS
+    figure, grid, note = panels(list(settings), alike=alike)
     for axes, (_, points) in zip(grid, settings.items(), strict=False):
+        if not alike:
+            scale = value_scale([m for _, m in points + fixed], metric)
         for name, its in look.items():
             curve = sorted(((float(s.point[parameter]), m) for s, m in points if s.name == name), key=lambda at: at[0])
             x, y = [at for at, _ in curve], [scale.place(m.mean) for _, m in curve]

@@ -16,7 +16,7 @@ from experiments.axes import titled
 from experiments.claims import Claim
 from experiments.config import ReportOptions
 from experiments.plots import draw
-from experiments.rows import HIGHER_IS_BETTER, Run, Spread, Summary, by_iteration, leading_metric, summarise
+from experiments.rows import HIGHER_IS_BETTER, LEVELS, Run, Spread, Summary, by_iteration, leading_metric, summarise
 from fedkernel.errors import InputError
 
 __all__ = ["Claim", "Spread", "Summary", "console_table", "summarise", "write_report"]
@@ -193,7 +193,7 @@ def _metric(s: Summary, name: str) -> str:
         return "0 (reference)" if reference else "0"
     if not math.isfinite(spread.mean):
         return "not finite"
-    whole, part = (".4f", ".4f") if name in HIGHER_IS_BETTER else (".2e", ".1e")
+    whole, part = (".4f", ".4f") if name in HIGHER_IS_BETTER else (".4g", ".2g") if name in LEVELS else (".2e", ".1e")
     text = f"{spread.mean:{whole}}"
     return text if spread.std is None else f"{text} ± {spread.std:{part}}"
 

@@ -24,12 +24,16 @@ ROW = pydantic.ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings
 HIGHER_IS_BETTER = ("nmi", "nmi_central", "ari", "explained_variance_ratio")
 """The metrics that are 1 at best; of any other less is better, or it is neither good nor bad."""
 
+LEVELS = ("reconstruction_error", "error_ratio", "kmeans_objective", "parallel_seconds")
+"""The metrics of which less is better, but 0 is out of reach: an axis from 0 would not show differences."""
+
 
 class Round(pydantic.BaseModel):
     """One communication round of a run.
 
-    `clients` is how many answered; `floats_*` and `bytes_*` are sums over them, up is towards the coordinator. An
-    iterative method's rounds tell the outer iteration that they belong to as the value `t`.
+    `seconds` are those on the clock, `slowest_seconds` those that the slowest client computed. `clients` is how many
+    answered; `floats_*` and `bytes_*` are sums over them, up is towards the coordinator. An iterative method's rounds
+    tell the outer iteration that they belong to as the value `t`.
     """
 
     model_config = ROW
@@ -37,11 +41,13 @@ class Round(pydantic.BaseModel):
     round: Count
     phase: str
     seconds: Seconds
+    slowest_seconds: Seconds = 0.0
     clients: Count
     floats_up: Count
     floats_down: Count
     bytes_up: Count
     bytes_down: Count
+    rows_up: Count = 0
     values: dict[str, float | None] = {}
 
 
@@ -71,6 +77,7 @@ class Run(pydantic.BaseModel):
     floats_down: Count
     bytes_up: Count
     bytes_down: Count
+    rows_up: Count = 0
     seconds: Seconds
     phases: dict[str, Seconds] = {}
     history: list[Round] = []
@@ -231,7 +238,7 @@ def leading_metric(summaries: Iterable[Summary], wanted: str | None = None) -> s
 
 def is_error(metric: str) -> bool:
     """Tell a metric that is 0 at best and may be small by orders of magnitude."""
-    return metric == "error" or metric.endswith("_error")
+    return metric == "error" or (metric.endswith("_error") and metric not in LEVELS)
 
 
 def by_iteration(run: Run, value: str) -> dict[int, float]:

@@ -3,14 +3,14 @@
 import json
 import os
 import platform
-import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.baselines import Took, timed
 from experiments.claims import check_claims
 from experiments.config import Experiment, as_json
 from experiments.folder import open_folder
@@ -24,6 +24,7 @@ from fedkernel.metrics import compare_classes
 from fedkernel.models import Model
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
+from fedkernel.threads import blas_threads
 
 Progress = Callable[[str, int, int], None]
 """Told the name of the run that has just finished, how many are done, and how many there are."""
@@ -93,13 +94,20 @@ def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path) -> An
             yield _baseline_row(run, experiment, references, out)
 
 
+class Reference(NamedTuple):
+    """An exact answer, and what finding it took, with as many threads as a client has."""
+
+    model: Model
+    took: Took
+
+
 class References:
     """Exact answers by data and method, computed once for all runs that are compared with them."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Model] = {}
+        self._known: dict[str, Reference] = {}
 
-    def of(self, strategy: KernelStrategy[Any], run: Planned) -> Model | None:
+    def of(self, strategy: KernelStrategy[Any], run: Planned) -> Reference | None:
         """Return what the strategy's method finds with all data in one place; None where that is not asked for."""
         experiment = run.point.experiment
         if not experiment.report.reference:
@@ -107,7 +115,8 @@ class References:
         asked = [getattr(strategy, name, None) for name in ("n_components", "kernel", "center", "n_clusters")]
         key = repr((experiment.data, experiment.partition, run.seed, type(strategy).central.__qualname__, asked))
         if key not in self._known:
-            self._known[key] = strategy.central(run.shards)
+            with blas_threads(experiment.threads):
+                self._known[key] = Reference(*timed(strategy.central, run.shards))
         return self._known[key]
 
 
@@ -116,9 +125,11 @@ def _strategy_row(run: Planned, experiment: Experiment, references: References, 
     result = Result.load(out / "results" / run.id)
     metrics, history = result.metrics, [dict(row) for row in result.history]
     reference, shards = references.of(strategy, run), run.shards
-    if reference is not None:
-        metrics |= strategy.compare(result.model, reference, shards)
-        _add_errors(history, strategy.errors_by_step(result.model, reference, shards))
+    if reference is None:
+        metrics |= strategy.measure(result.model, shards)
+    else:
+        metrics |= strategy.judge(result, reference.model, shards)
+        _add_errors(history, strategy.judge_steps(result, reference.model, shards))
     labels = [outputs["labels"] for outputs in result.outputs.values() if "labels" in outputs]
     if labels and run.classes is not None:
         metrics |= compare_classes(np.concatenate(labels), np.concatenate(run.classes))
@@ -127,7 +138,7 @@ def _strategy_row(run: Planned, experiment: Experiment, references: References, 
         phases[row["phase"]] = phases.get(row["phase"], 0.0) + row["seconds"]
     return Run(
         **_common(run, experiment),
-        metrics=dict(metrics | _per_iteration(history)),
+        metrics=dict(metrics | _per_iteration(history) | {"parallel_seconds": _parallel(history)}),
         **result.ledger.totals(),
         seconds=result.seconds,
         phases=phases,
@@ -156,17 +167,26 @@ def _per_iteration(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return means | ({"lanczos_iterations": len(steps) / iterations} if steps else {})
 
 
+def _parallel(history: Sequence[Mapping[str, Any]]) -> float:
+    """Return what the clients' computing takes where each has a machine of its own: a round waits for the slowest."""
+    return float(sum(row.get("slowest_seconds", 0.0) for row in history))
+
+
 def _baseline_row(run: Planned, experiment: Experiment, references: References, out: Path) -> Run:
     baseline = run.baseline()
-    reference = references.of(baseline.strategy, run)
-    began = time.perf_counter()
-    model, metrics = baseline.run(run.shards, reference, run.classes, run.seed)
-    seconds = time.perf_counter() - began
+    reference, shards, classes = references.of(baseline.strategy, run), run.shards, run.classes
+    with blas_threads(experiment.threads):
+        done = baseline.run(shards, None if reference is None else reference.model, classes, run.seed)
+    # the central answer was found before, for all runs that are compared with it
+    took = done.took if reference is None or baseline.place != "central" else [reference.took]
+    metrics = done.metrics | {"parallel_seconds": max(one.processor for one in took)}
     path = f"results/{run.id}/model.npz"
-    model.save(out / path)
+    done.model.save(out / path)
     floats = baseline.floats_up(run.shards)
     traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
-    return Run(**_common(run, experiment), metrics=dict(metrics), **traffic, seconds=seconds, model=path)
+    return Run(
+        **_common(run, experiment), metrics=dict(metrics), **traffic, seconds=sum(one.clock for one in took), model=path
+    )
 
 
 def _common(run: Planned, experiment: Experiment) -> dict[str, Any]:

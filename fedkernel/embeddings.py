@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pydantic
 
-from fedkernel.arrays import FloatArray, row_blocks
+from fedkernel.arrays import FloatArray, Rows, row_blocks
 from fedkernel.data import check_matrix
+from fedkernel.data.tables import Table, as_table
 from fedkernel.errors import InputError
 from fedkernel.kernels import AnyKernel, Kernel
+from fedkernel.rows import rows_from_arrays, rows_to_arrays
 from fedkernel.sketch import RandomFeatures
+from fedkernel.storage import under
 
 Features = Callable[[FloatArray], FloatArray]
 
@@ -72,23 +76,32 @@ class Embedding(ABC):
     width: int
     """s, of the coordinates it gives."""
 
+    @staticmethod
+    def rows(X: Any) -> Any:
+        """Return what it takes as rows, checked."""
+        return check_matrix(X, "X")
+
     def __call__(self, X: Any) -> FloatArray:
         """Embed rows X (n, d); their inner products approximate the kernel's best of rank s."""
-        X = check_matrix(X, "X")
+        return self._embed(self.checked(X))
+
+    def checked(self, X: Any) -> Any:
+        """Return rows X (n, d) as it takes them, checked for the number of columns too."""
+        X = self.rows(X)
         if X.shape[1] != self.columns:
             raise InputError(f"X has {X.shape[1]} columns, but the model was made for {self.columns}")
-        return self._embed(X)
+        return X
 
     @abstractmethod
-    def _embed(self, X: FloatArray) -> FloatArray: ...
+    def _embed(self, X: Any) -> FloatArray: ...
 
     @abstractmethod
-    def parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+    def parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return plain fields and arrays for a file."""
 
     @classmethod
     @abstractmethod
-    def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> "Embedding":
+    def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> "Embedding":
         """Rebuild from `parts`, raising ValueError, KeyError or TypeError for what does not fit together."""
 
 
@@ -156,7 +169,7 @@ class FeatureChain(Embedding):
             B = advance(X, B, self.features.map(self.columns, draw), M)
             yield B[:, : f.size] * f
 
-    def parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+    def parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return plain fields and arrays for a file."""
         arrays = {f"map_{step}": M for step, M in enumerate(self.maps, start=1)}
         arrays |= {f"finish_{step}": f for step, f in enumerate(self.finish, start=1)}
@@ -164,7 +177,7 @@ class FeatureChain(Embedding):
         return {"features": told, "columns": self.columns, "steps": len(self.maps)}, arrays
 
     @classmethod
-    def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> "FeatureChain":
+    def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> "FeatureChain":
         """Rebuild from `parts`."""
         steps = range(1, _whole(fields["steps"], 0) + 1)
         if len(arrays) != 2 * len(steps):
@@ -181,26 +194,29 @@ class FeatureChain(Embedding):
 class Landmarks(Embedding):
     """Coordinates from kernel values against some rows: k(X, Y) C.
 
+    It takes tables of all kinds (`fedkernel.data.tables`), a block of rows at a time.
+
     Attributes
     ----------
     kernel : Kernel
-    landmarks : ndarray of shape (n, d)
+    landmarks : ndarray or CSR array of shape (n, d)
         Y: all training rows, or a sample of them.
     coefficients : ndarray of shape (n, s)
         C.
     """
 
     kernel: AnyKernel
-    landmarks: FloatArray
+    landmarks: Rows
     coefficients: FloatArray
 
     kind: ClassVar[str] = "landmarks"
 
     def __post_init__(self) -> None:
         """Check the shapes against each other."""
-        if self.landmarks.ndim != 2 or self.coefficients.ndim != 2 or len(self.landmarks) != len(self.coefficients):
+        shapes = self.landmarks.shape, self.coefficients.shape
+        if any(len(shape) != 2 for shape in shapes) or shapes[0][0] != shapes[1][0]:
             raise InputError(
-                f"landmarks of shape {self.landmarks.shape} and coefficients of shape {self.coefficients.shape} "
+                f"landmarks of shape {shapes[0]} and coefficients of shape {shapes[1]} "
                 "are not allowed; they must be matrices with the same number of rows"
             )
 
@@ -214,19 +230,36 @@ class Landmarks(Embedding):
         """s, of the coordinates it gives."""
         return int(self.coefficients.shape[1])
 
-    def _embed(self, X: FloatArray) -> FloatArray:
-        blocks = [self.kernel.gram(X[rows], self.landmarks) @ self.coefficients for rows in row_blocks(len(X))]
-        return np.vstack(blocks)
+    @staticmethod
+    def rows(X: Any) -> Table:
+        """Return what it takes as rows, which are checked as they are read."""
+        return as_table(X, "X")
 
-    def parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+    def blocks(self, X: npt.ArrayLike | Rows | Table) -> Iterator[tuple[Rows, FloatArray]]:
+        """Yield blocks of the rows X (n, d), a table of any kind, and their coordinates."""
+        table: Table = self.checked(X)
+        values = self.kernel.against(self.landmarks)
+        for rows in row_blocks(len(table)):
+            block = table.block(rows.start, rows.stop)
+            yield block, values(block) @ self.coefficients
+
+    def _embed(self, X: Table) -> FloatArray:
+        return np.vstack([coordinates for _, coordinates in self.blocks(X)])
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return plain fields and arrays for a file."""
-        told = _KERNEL.dump_python(self.kernel, mode="json")
-        return {"kernel": told}, {"landmarks": self.landmarks, "coefficients": self.coefficients}
+        arrays = {f"landmarks.{name}": array for name, array in rows_to_arrays(self.landmarks).items()}
+        told = {"kernel": _KERNEL.dump_python(self.kernel, mode="json"), "columns": self.columns}
+        return told, {**arrays, "coefficients": self.coefficients}
 
     @classmethod
-    def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> "Landmarks":
+    def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> "Landmarks":
         """Rebuild from `parts`."""
-        return cls(kernel=_KERNEL.validate_python(fields["kernel"]), **arrays)
+        held = under("landmarks.", arrays)
+        if len(arrays) != len(held) + 1:
+            raise ValueError("landmarks and coefficients are all there is")
+        rows = rows_from_arrays(held, _whole(fields["columns"], 1))
+        return cls(_KERNEL.validate_python(fields["kernel"]), rows, arrays["coefficients"])
 
 
 def _whole(value: Any, least: int) -> int:

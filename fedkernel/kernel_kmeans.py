@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedkernel.arrays import EPS, FloatArray
+from fedkernel.arrays import EPS, FloatArray, Rows
 from fedkernel.clustering import k_means
 from fedkernel.embeddings import Landmarks
 from fedkernel.errors import InputError
@@ -14,7 +14,7 @@ RESTARTS = 10
 """Starts of k-means, of which the best counts."""
 
 
-def kernel_kmeans(X: FloatArray, kernel: AnyKernel, n_clusters: int, n_components: int, seed: int = 0) -> KernelKMeans:
+def kernel_kmeans(X: Rows, kernel: AnyKernel, n_clusters: int, n_components: int, seed: int = 0) -> KernelKMeans:
     """Cluster rows by their coordinates on the leading eigenvectors of the kernel matrix, which is not centred.
 
     Source: Zha et al., Spectral Relaxation for K-means Clustering, NIPS 2001; the federated kernel k-means paper's CK.
@@ -22,7 +22,7 @@ def kernel_kmeans(X: FloatArray, kernel: AnyKernel, n_clusters: int, n_component
 
     Parameters
     ----------
-    X : ndarray of shape (N, d)
+    X : ndarray or CSR array of shape (N, d)
     kernel : Kernel
     n_clusters : int
         k, at most N.
@@ -33,7 +33,7 @@ def kernel_kmeans(X: FloatArray, kernel: AnyKernel, n_clusters: int, n_component
     """
     _check_counts(X, n_clusters, n_components)
     pairs = leading_eigenpairs(kernel.gram(X), n_components)
-    roots, inverses = _roots(pairs.values, len(X))
+    roots, inverses = _roots(pairs.values, X.shape[0])
     training = pairs.vectors * roots
     centers = k_means(training, n_clusters, np.random.default_rng(seed), restarts=RESTARTS)
     return KernelKMeans(centers, Landmarks(kernel, X, pairs.vectors * inverses), pairs.values, training)
@@ -82,7 +82,7 @@ def _roots(values: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
     return roots, np.where(kept, 1 / np.where(kept, roots, 1.0), 0.0)
 
 
-def _check_counts(X: FloatArray, n_clusters: int, n_components: int) -> None:
+def _check_counts(X: Rows, n_clusters: int, n_components: int) -> None:
     for name, value in (("n_clusters", n_clusters), ("n_components", n_components)):
-        if not 1 <= value <= len(X):
-            raise InputError(f"{name} = {value}, but must be from 1 to the number of rows, {len(X)}")
+        if not 1 <= value <= X.shape[0]:
+            raise InputError(f"{name} = {value}, but must be from 1 to the number of rows, {X.shape[0]}")

@@ -6,10 +6,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, Rows
 from fedkernel.clustering import assign
+from fedkernel.data.tables import Table
+from fedkernel.embeddings import Landmarks
 from fedkernel.errors import InputError
-from fedkernel.models import KernelKMeans, KernelPCA
+from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
 from fedkernel.subspaces import align_signs, sin_theta_error
 
 METRICS = {
@@ -23,9 +25,21 @@ METRICS = {
     "nmi_central": "normalised mutual information of the clusters and those found with all rows in one place",
     "floats_up_per_iteration": "mean floats that all clients upload in an outer iteration",
     "lanczos_iterations": "mean Lanczos iterations in an outer iteration",
+    "similarity": "cosine in feature space to the directions of all rows, mean over the nodes (ADMM paper): 1 is equal",
+    "similarity_alone": "the same of what each node finds alone",
+    "similarity_pooled": "the same of what stands on each node's rows in what all rows of its cell give",
+    "similarity_ceiling": "the largest that combinations of each node's rows can have",
+    "kmeans_objective": "mean squared distance of rows to their clusters' centres in feature space (disKPCA paper)",
+    "reconstruction_error": "||phi(X) - L L^T phi(X)||^2 / ||phi(X)||^2 of components L, all rows (disKPCA paper)",
+    "error_ratio": "reconstruction error relative to the least that so many components can have: 1 is the optimum",
+    "parallel_seconds": "seconds of computing with a machine per client: the slowest client's, summed over the rounds",
     "explained_variance_ratio": "share of the clients' total variance that the components keep",
 }
 """What a result's metrics mean."""
+
+
+_ROUNDING = 1e-12
+"""Share of the rows' squared lengths that sums of them are exact to."""
 
 
 def eigenvector_distance(V: FloatArray, W: FloatArray) -> float:
@@ -38,10 +52,33 @@ def eigenvector_distance(V: FloatArray, W: FloatArray) -> float:
 
 def compare_kernel_pca(model: KernelPCA, reference: KernelPCA) -> dict[str, float]:
     """Return error and distance of a model's eigenvectors against a reference's."""
-    V, W = model.eigenvectors_, reference.eigenvectors_
+    return compare_vectors(model.eigenvectors_, reference)
+
+
+def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
+    """Return error and distance of eigenvectors (N, k) against a reference's."""
+    W = reference.eigenvectors_
     if V.shape != W.shape:
         raise InputError(f"the reference has eigenvectors of shape {W.shape}, but the model {V.shape}")
     return {"error": sin_theta_error(W, V), "distance": eigenvector_distance(V, W)}
+
+
+def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
+    """Return how much of all rows the components miss, also relative to the reference's, and how far the spans are.
+
+    What is missed counts as no less than rounding leaves: where neither misses anything, the ratio is 1.
+    Source: the disKPCA paper (2016), section 6, and for `error` the sin-theta error in feature space.
+    """
+    if model.kernel != reference.kernel:
+        raise InputError(f"the reference has the kernel {reference.kernel!r}, but the model {model.kernel!r}")
+    (total, found), (_, best) = (np.sum([one.captured(X) for X in shards], axis=0) for one in (model, reference))
+    missed, least = max(total - found, _ROUNDING * total), max(total - best, _ROUNDING * total)
+    overlap = float(np.square(model.inner_products(reference)).sum())
+    return {
+        "reconstruction_error": float(1 - found / total),
+        "error_ratio": float(missed / least),
+        "error": reference.n_components - overlap,
+    }
 
 
 def recover_error(H: FloatArray, E: FloatArray) -> float:
@@ -65,9 +102,7 @@ def recover_error(H: FloatArray, E: FloatArray) -> float:
     return float(np.linalg.norm(R[:, :r] @ R[:, :r].T - R[:, r:] @ R[:, r:].T) ** 2) / len(H) ** 2
 
 
-def compare_kernel_kmeans(
-    model: KernelKMeans, reference: KernelKMeans, shards: Sequence[FloatArray]
-) -> dict[str, float]:
+def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: Sequence[Rows]) -> dict[str, float]:
     """Return recover error and agreement of the clusters, for a reference that holds its training coordinates."""
     # A central model is often the reference itself, and transforming its own rows again is what costs most.
     H = model.training_ if model.training_ is not None else np.vstack([model.transform(shard) for shard in shards])
@@ -75,6 +110,21 @@ def compare_kernel_kmeans(
     found, expected = assign(H, model.centers_)[0], assign(E, reference.centers_)[0]
     agreement = float(normalized_mutual_info_score(expected, found))
     return {"recover_error": recover_error(H, E), "nmi_central": agreement}
+
+
+def kmeans_objective(model: KernelKMeans, X: Rows | Table) -> float:
+    """Return the squared distances in feature space of rows X (n, d), a table of any kind, to their centres, summed up.
+
+    What the components miss of a row counts too: ||phi(x) - L c||^2 = k(x, x) - ||h||^2 + ||h - c||^2, h = L^T phi(x).
+    Source: the disKPCA paper (2016), section 6 and figure 8, where the mean over the rows is the objective.
+    """
+    if not isinstance(model.embedding, Landmarks):
+        raise InputError("the objective in feature space is known for models with landmarks only")
+    total = 0.0
+    for block, H in model.embedding.blocks(X):
+        missed = model.embedding.kernel.diag(block) - np.square(H).sum(axis=1)
+        total += float((missed + assign(H, model.centers_)[1]).sum())
+    return total
 
 
 def training_of(reference: KernelKMeans) -> FloatArray:

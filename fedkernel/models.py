@@ -11,15 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, Rows
 from fedkernel.clustering import assign
-from fedkernel.embeddings import EMBEDDINGS, Embedding
+from fedkernel.data import check_matrix
+from fedkernel.data.tables import Table
+from fedkernel.embeddings import EMBEDDINGS, Embedding, Landmarks
 from fedkernel.errors import InputError
-from fedkernel.kernels import Kernel
+from fedkernel.kernels import Kernel, Linear, normalised_gram
 from fedkernel.linalg import center_rows
+from fedkernel.sketch import SubspaceEmbedding
 from fedkernel.storage import Parts, load_parts, save_parts, under
 
 _KERNEL: pydantic.TypeAdapter[Kernel] = pydantic.TypeAdapter(Kernel)
+_FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter(SubspaceEmbedding | None)
 
 
 class Model(ABC):
@@ -53,12 +57,12 @@ class Model(ABC):
             ) from None
 
     @abstractmethod
-    def _parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+    def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return the model as plain fields and arrays."""
 
     @classmethod
     @abstractmethod
-    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
+    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         """Rebuild the model, raising ValueError, KeyError or TypeError for parts that do not fit together."""
 
 
@@ -150,6 +154,68 @@ class KernelPCA(Model):
 
 
 @dataclass(frozen=True)
+class LandmarkPCA(Model):
+    """Leading kernel principal components as combinations of some rows: L = phi(Y) C, orthonormal in feature space.
+
+    Not centred. Where the landmarks are all rows, this is kernel PCA itself.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    landmarks_ : ndarray or CSR array of shape (n, d)
+        Y.
+    coefficients_ : ndarray of shape (n, k)
+        C.
+    eigenvalues_ : ndarray of shape (k,)
+        In non-increasing order: the squared lengths, summed over the training rows, of their coordinates; estimates
+        where the method sketched them.
+    """
+
+    kernel: Kernel
+    landmarks_: Rows
+    coefficients_: FloatArray
+    eigenvalues_: FloatArray
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, k."""
+        return int(self.eigenvalues_.shape[0])
+
+    @property
+    def embedding(self) -> Landmarks:
+        """Rows to coordinates, (n, d) to (n, k)."""
+        return Landmarks(self.kernel, self.landmarks_, self.coefficients_)
+
+    def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
+        """Compute the coordinates L^T phi(x) of rows X (n, d), a table of any kind: shape (n, k)."""
+        return self.embedding(X)
+
+    def inner_products(self, other: "LandmarkPCA") -> FloatArray:
+        """Compute the inner products of these components and those of another model of the same kernel: (k, k')."""
+        values = self.kernel.gram(self.landmarks_, other.landmarks_)
+        return np.asarray(self.coefficients_.T @ values @ other.coefficients_)
+
+    def captured(self, X: npt.ArrayLike | Rows | Table) -> tuple[float, float]:
+        """Return the sums over rows X (n, d) of ||phi(x)||^2, and of what of it the components capture."""
+        total = captured = 0.0
+        for block, coordinates in self.embedding.blocks(X):
+            total += float(self.kernel.diag(block).sum())
+            captured += float(np.square(coordinates).sum())
+        return total, captured
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        fields, arrays = self.embedding.parts()
+        return fields, {**arrays, "eigenvalues_": self.eigenvalues_}
+
+    @classmethod
+    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        held = Landmarks.from_parts(fields, {name: array for name, array in arrays.items() if name != "eigenvalues_"})
+        if arrays["eigenvalues_"].shape != (held.width,):
+            raise ValueError("shapes")
+        return cls(held.kernel, held.landmarks, held.coefficients, arrays["eigenvalues_"])
+
+
+@dataclass(frozen=True)
 class KernelKMeans(Model):
     """Clusters in the feature space of a kernel: an embedding of rows, and the centres of k-means in it.
 
@@ -170,11 +236,11 @@ class KernelKMeans(Model):
     eigenvalues_: FloatArray | None = None
     training_: FloatArray | None = None
 
-    def transform(self, X: npt.ArrayLike) -> FloatArray:
+    def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
         """Embed rows X, (n, d): coordinates of shape (n, s)."""
         return self.embedding(X)
 
-    def predict(self, X: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def predict(self, X: npt.ArrayLike | Rows | Table) -> npt.NDArray[np.int64]:
         """Label rows X, (n, d), by the nearest centre: integers of shape (n,) from 0 to k - 1."""
         return assign(self.transform(X), self.centers_)[0]
 
@@ -199,7 +265,101 @@ class KernelKMeans(Model):
         return model
 
 
-MODELS: dict[str, type[Model]] = {made.__name__: made for made in (KernelPCA, KernelKMeans)}
+@dataclass(frozen=True)
+class PeerComponents(Model):
+    """What the coordinator knows of components that peers found among themselves and keep: how that went.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    n_components : int
+        k.
+    rho_ : float or None
+        Of ADMM: the penalty in the first iteration of the last component.
+    lagrangian_ : ndarray of shape (k, T) or None
+        Of ADMM: the augmented Lagrangian before each update; where a component took fewer iterations, its last value.
+    without_multipliers_ : ndarray of shape (k,) or None
+        Of ADMM: the iteration from which on a component went without multipliers; 0: none.
+    """
+
+    kernel: Kernel
+    n_components: int
+    rho_: float | None = None
+    lagrangian_: FloatArray | None = None
+    without_multipliers_: FloatArray | None = None
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        arrays = {"lagrangian_": self.lagrangian_, "without_multipliers_": self.without_multipliers_}
+        fields = {"kernel": _KERNEL.dump_python(self.kernel, mode="json"), "components": self.n_components}
+        return {**fields, "rho": self.rho_}, {name: array for name, array in arrays.items() if array is not None}
+
+    @classmethod
+    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        k, rho = int(fields["components"]), None if fields["rho"] is None else float(fields["rho"])
+        model = cls(_KERNEL.validate_python(fields["kernel"]), k, rho, **arrays)
+        consistent = k >= 1 and (model.lagrangian_ is None or model.lagrangian_.shape[:-1] == (k,))
+        consistent &= model.without_multipliers_ is None or model.without_multipliers_.shape == (k,)
+        if not consistent:
+            raise ValueError("shapes")
+        return model
+
+
+@dataclass(frozen=True)
+class NodeComponents(Model):
+    """Components that one node of a network found, as combinations of its own rows: what stays there.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Normalised, so that k(x, x) = 1.
+    rows_ : ndarray of shape (n, d)
+        The node's own.
+    alpha_ : ndarray of shape (n, k)
+    center : bool
+        Whether rows are centred in feature space, by the mean of the node's.
+    features : SubspaceEmbedding or None
+        In place of the kernel's own features, where the nodes exchanged these.
+    """
+
+    kernel: Kernel
+    rows_: FloatArray
+    alpha_: FloatArray
+    center: bool = True
+    features: SubspaceEmbedding | None = None
+
+    def transform(self, X: npt.ArrayLike) -> FloatArray:
+        """Compute coordinates along the components of rows X, (n_new, d): shape (n_new, k)."""
+        new = check_matrix(X, "X")
+        if new.shape[1] != self.rows_.shape[1]:
+            raise InputError(f"X has {new.shape[1]} columns, but the components were found in {self.rows_.shape[1]}")
+        own, kernel = self.rows_, self.kernel
+        if self.features is not None:
+            mapped = self.features.map(own.shape[1])
+            new, own, kernel = mapped(new), mapped(own), Linear()
+        K = normalised_gram(kernel, new, own)
+        if self.center:
+            means = normalised_gram(kernel, own).mean(axis=0)
+            center_rows(K, means, float(means.mean()))
+        return np.asarray(K @ self.alpha_)
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        fields = {"kernel": _KERNEL.dump_python(self.kernel, mode="json"), "center": self.center}
+        features = _FEATURES.dump_python(self.features, mode="json")
+        return {**fields, "features": features}, {"rows_": self.rows_, "alpha_": self.alpha_}
+
+    @classmethod
+    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        features = _FEATURES.validate_python(fields["features"])
+        model = cls(_KERNEL.validate_python(fields["kernel"]), center=fields["center"], features=features, **arrays)
+        consistent = model.rows_.ndim == model.alpha_.ndim == 2 and len(model.rows_) == len(model.alpha_) > 0
+        if not consistent or not isinstance(model.center, bool):
+            raise ValueError("shapes")
+        return model
+
+
+MODELS: dict[str, type[Model]] = {
+    made.__name__: made for made in (KernelPCA, LandmarkPCA, KernelKMeans, PeerComponents, NodeComponents)
+}
 """By the name that a file gives."""
 
 

@@ -51,7 +51,7 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
     Raises
     ------
     InputError
-        If the file is missing, damaged, no model, or holds an array that is not of finite floats.
+        If the file is missing, damaged, no model, or holds an array that is neither of finite floats nor of int32.
     """
     try:
         # Opened here, since numpy leaves a file open that it cannot read.
@@ -68,7 +68,8 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
         raise InputError(f"{path} has model format version {found}, but this version reads {FORMAT_VERSION}")
     named = header.pop("arrays", None)
     whole = isinstance(named, list) and set(named) == set(arrays)
-    if not whole or not all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays.values()):
+    known = all(array.dtype in (np.float64, np.int32) and np.isfinite(array).all() for array in arrays.values())
+    if not whole or not known:
         raise InputError(f"{path} is a damaged fedkernel model: its arrays do not fit together")
     return Parts(header.pop("model"), header, arrays)
 

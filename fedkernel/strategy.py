@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
-from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.cohort import Member, RunSettings, join
 from fedkernel.conversation import Conversation
+from fedkernel.data import TableLike
 from fedkernel.data.matrix import seeded
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
@@ -72,6 +71,12 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the coordinator's generator for one purpose in the run under way, the same whenever asked for."""
         return seeded(self._settings.seed, purpose)
+
+    def within(self, whole: "KernelStrategy[Any]") -> Protocol[M]:
+        """Return the protocol as a part of another strategy's run under way: with its clients and its seed."""
+        part = copy.copy(self)
+        part._settings, part._cohort = whole._settings, whole._cohort
+        return part.protocol()
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Raise InputError if the clients' tables cannot be used together; a subclass adds what its fields demand."""
@@ -249,7 +254,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
 
     def fit(
         self,
-        shards: Sequence[npt.ArrayLike],
+        shards: Sequence[TableLike],
         *,
         engine: str = "local",
         seed: int = 0,
@@ -262,7 +267,8 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         Parameters
         ----------
         shards : sequence of array-like
-            One table per client: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one.
+            One table per client: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one. Of pairs whose
+            client reads its rows block by block also sparse matrices, files' paths and `Table`s.
         engine : {"local", "ray"}
             This process, or Flower's simulation.
         seed : int
@@ -281,7 +287,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         ProtocolError
             If a client fails or does not answer in time.
         """
-        tables = check_tables(shards, "shards")
+        tables = check_tables(shards, "shards", self.client.table)
         settings = RunSettings(seed=seed, clients=len(tables), deadline=deadline)
         if engine not in ENGINES:
             raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
@@ -298,26 +304,38 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
                 type(self).__name__, _parameters_of(self), tables, engine, settings, evaluate=evaluate
             )
         if reference is not None:
-            result.metrics.update(self.compare(result.model, reference, tables))
+            result.metrics.update(self.judge(result, reference, tables))
         return result
 
-    def central(self, shards: Sequence[FloatArray]) -> M:
+    def central(self, shards: Sequence[Any]) -> M:
         """Return what the method would find if all shards were in one place."""
         raise NotImplementedError(f"{type(self).__name__} has no central counterpart")
 
-    def compare(self, model: M, reference: M, shards: Sequence[FloatArray]) -> dict[str, float]:
+    def compare(self, model: M, reference: M, shards: Sequence[Any]) -> dict[str, float]:
         """Return how far a model is from the reference, and the paper's bound on that where there is one."""
         raise NotImplementedError(f"{type(self).__name__} has no comparison with a reference")
 
-    def errors_by_step(self, model: M, reference: M, shards: Sequence[FloatArray]) -> dict[str, list[float]]:
+    def judge(self, result: Result[M], reference: Any, shards: Sequence[Any]) -> dict[str, float]:
+        """Return how far a simulated run's result is from the reference: by its model, or by what the sites kept."""
+        return self.compare(result.model, reference, shards)
+
+    def judge_steps(self, result: Result[M], reference: Any, shards: Sequence[Any]) -> dict[str, list[float]]:
+        """Return what `errors_by_step` does, by the model, or by what the sites kept."""
+        return self.errors_by_step(result.model, reference, shards)
+
+    def measure(self, model: M, shards: Sequence[Any]) -> dict[str, float]:
+        """Return how good a model is on all rows, without a reference, where the method has such a measure."""
+        return {}
+
+    def errors_by_step(self, model: M, reference: M, shards: Sequence[Any]) -> dict[str, list[float]]:
         """Return named errors of the estimates after each step, where the method's model keeps them."""
         return {}
 
     def converse_in_process(
         self,
         protocol: Protocol[T],
-        shards: Sequence[npt.ArrayLike],
-        new_shards: Sequence[npt.ArrayLike] | None,
+        shards: Sequence[TableLike],
+        new_shards: Sequence[TableLike] | None,
         settings: RunSettings,
     ) -> tuple[T, Outputs]:
         """Run one more protocol of this strategy on simulated sites, which may hold new rows.
@@ -329,8 +347,8 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         outputs : dict of int to dict of str to ndarray
             What each site kept.
         """
-        tables = check_tables(shards, "shards")
-        new = None if new_shards is None else check_tables(new_shards, "new_shards")
+        tables = check_tables(shards, "shards", self.client.table)
+        new = None if new_shards is None else check_tables(new_shards, "new_shards", self.client.table)
         if new is not None and [table.shape[1] for table in new] != [table.shape[1] for table in tables]:
             raise InputError(
                 f"new_shards have {[table.shape[1] for table in new]} columns, but must have those of the shards, "

@@ -4,12 +4,28 @@ from typing import Any
 
 import clients  # noqa: F401 - before its modules and fedkernel's: see clients/__init__.py
 from fedkernel.strategy import KernelStrategy
+from strategies.admm_kpca import ADMMKPCA
+from strategies.diskpca import DisKPCA
 from strategies.dkpca import DKPCA
 from strategies.fk_kmeans import FKKMeans
+from strategies.peer_vfedpca import PeerVFedPCA
 from strategies.rfk_kmeans import RFKKMeans
+from strategies.spectral_kmeans import SpectralKMeans
+from strategies.uniform_kpca import UniformKPCA
 from strategies.vfedpca import VFedAKPCA, VFedPCA
 
-__all__ = ["DKPCA", "FKKMeans", "RFKKMeans", "VFedAKPCA", "VFedPCA"]
+__all__ = [
+    "ADMMKPCA",
+    "DKPCA",
+    "DisKPCA",
+    "FKKMeans",
+    "PeerVFedPCA",
+    "RFKKMeans",
+    "SpectralKMeans",
+    "UniformKPCA",
+    "VFedAKPCA",
+    "VFedPCA",
+]
 
 REGISTRY: dict[str, type[KernelStrategy[Any]]] = {name: globals()[name] for name in __all__}
 """All strategies by name."""

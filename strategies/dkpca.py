@@ -70,7 +70,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
         """Check what one field demands of another."""
         if self.epsilon is not None and self.local_components != "adaptive":
             raise InputError(f'epsilon = {self.epsilon} has a meaning only with local_components = "adaptive"')
-        self.kernel.require_gamma()
+        self.kernel.require_vertical()
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows."""

@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureSpread, SampleCoreset, SolveLocally
+from clients.fk_kmeans import FKKMeansClient, LabelNewRows, MeasureSpread
+from clients.kmeans import LabelRows, SampleCoreset, SolveLocally
 from fedkernel.arrays import FloatArray
 from fedkernel.clustering import allot, k_means
 from fedkernel.cohort import Member, RunSettings
@@ -63,7 +64,7 @@ def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Genera
 class KMeansStrategy(KernelStrategy[KernelKMeans]):
     """Base of the strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
 
-    client: ClassVar[type[KMeansClient]]
+    client: ClassVar[type[FKKMeansClient]] = FKKMeansClient
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
 
     n_clusters: int

@@ -20,18 +20,27 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.vfedpca import Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, VFedPCAClient
+from clients.vfedpca import (
+    Finish,
+    LeadingVectors,
+    MeasureVariance,
+    Multiply,
+    PowerIteration,
+    VFedPCAClient,
+    merged,
+    merging_weights,
+)
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
 from fedkernel.kernels import RBF, Kernel, Linear
 from fedkernel.krylov import block_krylov, distributed
-from fedkernel.linalg import center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
+from fedkernel.linalg import Eigenpairs, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
 from fedkernel.protocol import Protocol, to_all
 from fedkernel.strategy import KernelStrategy
-from fedkernel.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
+from fedkernel.subspaces import sin_theta_error
 
 DEFAULT_ROUNDS = 10
 MOST_ROUNDS = 1000
@@ -107,17 +116,17 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         return model
 
     def _merging(self) -> Protocol[KernelPCA]:
-        merged: list[FloatArray] = []
+        found: list[FloatArray] = []
         eigenvalues = np.zeros(self.n_components)
         for _ in range(self.rounds or DEFAULT_ROUNDS):
             # Local training: update by the last merged vectors, then power iteration
-            uploads = yield from to_all(self._power_iteration(merged[-1] if merged else None))
+            uploads = yield from to_all(self._power_iteration(found[-1] if found else None))
             # Model integration: weights from the eigenvalues, aligned signs, weighted mean
-            weights = self._weights(np.array([upload.values for upload in uploads]))
-            if not merged:
+            weights, vectors = self._merge(uploads)
+            if not found:
                 eigenvalues = sum_in_order([w * up.values for w, up in zip(weights, uploads, strict=True)])
-            merged.append(self._merge(uploads, weights))
-        return KernelPCA(eigenvalues, merged[-1], self._local_kernel() or Linear(), iterates_=np.array(merged))
+            found.append(vectors)
+        return KernelPCA(eigenvalues, found[-1], self._local_kernel() or Linear(), iterates_=np.array(found))
 
     def _power_iteration(self, directions: FloatArray | None) -> PowerIteration:
         return PowerIteration(
@@ -130,32 +139,16 @@ class VFedPCA(KernelStrategy[KernelPCA]):
             directions=directions,
         )
 
-    def _weights(self, eigenvalues: FloatArray) -> FloatArray:
-        """Return the clients' weights (M, k) for local eigenvalues (M, k): equations 13 and 15."""
-        # A sigmoid kernel is indefinite, and power iteration finds the eigenvalue of largest magnitude.
-        sizes = np.abs(eigenvalues)
-        total = sizes.sum(axis=0)
-        clients = len(sizes)
-        equal = np.full_like(sizes, 1 / clients)
-        weights = (
-            equal if self.merge == "average" else np.where(total > 0, sizes / np.where(total > 0, total, 1), equal)
-        )
-        if self.weight_scaling:
-            rank = np.argsort(np.argsort(-sizes, axis=0, kind="stable"), axis=0)
-            eta = weights.sum(axis=0) / clients
-            weights = weights * np.where(rank < (clients + 1) // 2, 1 + eta, 1 - eta)
-        return weights
-
-    def _merge(self, uploads: Sequence[LeadingVectors], weights: FloatArray) -> FloatArray:
-        """Return the merged vectors (N, k): signs as those of the client with the largest eigenvalue, unit norm."""
-        first = uploads[int(np.argmax([abs(upload.values[0]) for upload in uploads]))].vectors
-        total = sum_in_order([align_signs(up.vectors, first) * w for up, w in zip(uploads, weights, strict=True)])
-        return fix_signs(orthonormal_basis(total))
+    def _merge(self, uploads: Sequence[LeadingVectors]) -> tuple[FloatArray, FloatArray]:
+        """Return the clients' weights (M, k), and the merged vectors (N, k)."""
+        values = np.array([upload.values for upload in uploads])
+        weights = merging_weights(values, "average" if self.merge == "average" else "eigenvalue", self.weight_scaling)
+        return weights, merged([Eigenpairs(upload.values, upload.vectors) for upload in uploads], weights)
 
     def _exact(self) -> Protocol[KernelPCA]:
         # A start that costs one round and is close already: the paper's first merge
         uploads = yield from to_all(self._power_iteration(None))
-        start = self._merge(uploads, self._weights(np.array([upload.values for upload in uploads])))
+        _, start = self._merge(uploads)
         # Block Lanczos on the sum of the clients' matrices: one product per round
         search = block_krylov(start, self.n_components, tol=self.tol, max_steps=self.rounds or MOST_ROUNDS)
         values, vectors = yield from distributed(search, self._multiply)

@@ -9,11 +9,11 @@ import numpy as np
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.metrics import recover_error
 from fedkernel.strategy import KernelStrategy
 from fedkernel.subspaces import orthonormal_basis, sin_theta_error
-from strategies import DKPCA, FKKMeans, RFKKMeans, VFedAKPCA, VFedPCA
+from strategies import DKPCA, DisKPCA, FKKMeans, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::2]  # 89 x 13
 N, CLIENTS = len(WINE), 4
@@ -28,9 +28,11 @@ class Case:
     floats_up, floats_down : callable
         The paper's count for tables of N rows, from the result of a run.
     rotations : bool
-        Whether rotating a client's own columns changes nothing.
+        Whether rotating a client's own columns (a horizontal partition: all clients' alike) changes nothing.
     scaled : callable
         The strategy that gives the same vectors on data multiplied by a factor.
+    draws : bool
+        Whether the result stands on rows that are drawn by client and position: in another order, on others.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Case:
     floats_down: Callable[[Any], int]
     rotations: bool
     scaled: Callable[[float], KernelStrategy[Any]]
+    draws: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -79,6 +82,17 @@ class ClusterCase(Case):
         alone = [self.strategy.central([shard]).transform(WINE) for shard in self.shards()]
         H = np.vstack([result.outputs[client]["embedding"] for client in range(CLIENTS)])
         return recover_error(H, reference), [recover_error(other, reference) for other in alone]
+
+
+class ComponentsCase(ClusterCase):
+    """A pair that finds components of horizontally divided rows; compared in feature space."""
+
+    def errors(self, result: Any) -> tuple[float, list[float]]:
+        shards = self.shards()
+        reference = self.strategy.central(shards)
+        models = [result.model, *(self.strategy.central([shard]) for shard in shards)]
+        error, *alone = [self.strategy.compare(model, reference, shards)["error"] for model in models]
+        return error, alone
 
 
 def dkpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, rotations: bool = True, **fields: Any) -> Case:
@@ -197,6 +211,71 @@ def rfk_kmeans(name: str, **fields: Any) -> Case:
     )
 
 
+def row_counts(result: Any) -> tuple[int, int]:
+    """Return |Y|, and floats of the rows that are drawn: each comes up once."""
+    landmarks = result.ledger.rows_up
+    return landmarks, landmarks * WINE.shape[1]
+
+
+def diskpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, whole: bool = False, **fields: Any) -> Case:
+    """Algorithm 4: t p and two sums up and t r down for each client; d for each landmark; |Y|^2 / 2 up and |Y| k down.
+
+    The last sketch is exact, so that the eigenvalues are those of the clients' coordinates. Where all rows are asked
+    for there is neither embedding nor sum. ``whole``: the landmarks span all rows, so that nothing depends on them.
+    """
+    fields = {"n_adaptive": 30, "embedding_size": 12, "point_sketch_size": 15, "n_random_features": 600} | fields
+    made = {"projection_size": "exact", "share_rows": True}
+    strategy = DisKPCA(K, kernel, **fields, **made)
+    t, p, scored = fields["embedding_size"], fields["point_sketch_size"], fields["n_adaptive"] < N
+
+    def up(result: Any) -> int:
+        landmarks, rows = row_counts(result)
+        scores = CLIENTS * (t * p + 2) if scored else 0
+        return scores + rows + CLIENTS * landmarks * (landmarks + 1) // 2
+
+    def down(result: Any) -> int:
+        landmarks, rows = row_counts(result)
+        return (CLIENTS * t * t if scored else 0) + (CLIENTS - 1) * rows + CLIENTS * landmarks * K
+
+    again = lambda factor: DisKPCA(K, scaled(factor), **fields, **made)  # noqa: E731
+    return ComponentsCase(name, strategy, up, down, whole, again, draws=not whole)
+
+
+def uniform_kpca(name: str, gamma: float, **fields: Any) -> Case:
+    """d for each row drawn; with disLR |Y|^2 / 2 up; |Y| k down. No draw looks at the rows."""
+
+    def strategy(gamma: float) -> Any:
+        return UniformKPCA(K, RBF(gamma=gamma), share_rows=True, **fields)
+
+    def up(result: Any) -> int:
+        landmarks, rows = row_counts(result)
+        return rows + (0 if strategy(gamma).solver == "batch" else CLIENTS * landmarks * (landmarks + 1) // 2)
+
+    def down(result: Any) -> int:
+        landmarks, rows = row_counts(result)
+        return (CLIENTS - 1) * rows + CLIENTS * landmarks * K
+
+    again = lambda factor: strategy(gamma / factor**2)  # noqa: E731
+    return ComponentsCase(name, strategy(gamma), up, down, True, again, draws=fields["n_samples"] < N)
+
+
+def spectral_kmeans(name: str, components: Case) -> Case:
+    """The components' floats, and the k-means of k dimensions."""
+
+    def strategy(components: Any) -> Any:
+        return SpectralKMeans(K, components, coreset_size=CORESET)
+
+    return ClusterCase(
+        name,
+        strategy(components.strategy),
+        lambda result: components.floats_up(result) + CLIENTS + (CORESET + CLIENTS * K) * (K + 1),
+        lambda result: components.floats_down(result) + CLIENTS * K * K,
+        components.rotations,
+        lambda factor: strategy(components.scaled(factor)),
+        draws=components.draws,
+    )
+
+
 LONG = {"local_iterations": 400, "rounds": 3}  # long enough that the random start no longer shows
 
 CASES = [
@@ -238,4 +317,16 @@ CASES = [
     fk_kmeans("FK k-means, gram, cosine", solver="gram", features="cosine", n_components=2),
     fk_kmeans("FK k-means without CEM", cem=False),
     rfk_kmeans("RFK k-means"),
+    diskpca("disKPCA RBF", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2)),
+    diskpca("disKPCA polynomial", Polynomial(2, 0.1), lambda c: Polynomial(2, 0.1 / c**2)),
+    diskpca("disKPCA arc-cosine", ArcCosine(0), lambda c: ArcCosine(0)),
+    diskpca("disKPCA linear", Linear(), lambda c: Linear(), whole=True, embedding_size=WINE.shape[1]),
+    diskpca("disKPCA, all rows", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), whole=True, n_adaptive=N),
+    uniform_kpca("uniform KPCA", 0.05, n_samples=40, projection_size="exact"),
+    uniform_kpca("uniform KPCA, batch, all rows", 0.05, n_samples=N, solver="batch"),
+]
+CASES += [
+    spectral_kmeans(f"spectral k-means of {case}", case)
+    for case in CASES
+    if str(case) in ("disKPCA RBF", "disKPCA, all rows", "uniform KPCA")
 ]

@@ -12,7 +12,8 @@ from sklearn.datasets import load_iris
 from experiments.config import Experiment, as_json, read_config
 from experiments.plan import plan, points, run_id
 from fedkernel.errors import InputError
-from fedkernel.widths import dimension_sigma, median_sigma
+from fedkernel.kernels import kernel_from
+from fedkernel.widths import dimension_sigma, median_sigma, with_width
 
 TINY = """
 name = "tiny"
@@ -189,6 +190,60 @@ def test_long_ids_are_cut_and_stay_unique(tmp_path: Path) -> None:
     assert max(len(one.encode()) for one in ids) <= 150
 
 
+# cases
+
+CASES = [
+    'case.data=[{case="three", "data.name"="wine"}, {case="four", "data.name"="iris"}]',
+    'case.size=[{"strategy.a.n_components"=1, "baseline.c.n_components"=2}, '
+    '{"strategy.a.n_components"=2, "baseline.c.n_components"=1}]',
+]
+
+
+def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path: Path) -> None:
+    made = table(tmp_path, *CASES, "seeds=[0]")
+    found = Experiment.from_table(made, "tiny.toml")
+    assert found.swept == {"case": ["three", "four"], "strategy.a.n_components": [1, 2]}
+    assert found.changes(found.settings[1]) == {
+        "data.name": "wine",
+        "strategy.a.n_components": 2,
+        "baseline.c.n_components": 1,
+    }
+    runs = plan(made, "tiny.toml")
+    assert [(run.point.values["case"], run.strategy().n_components) for run in runs if run.method.name == "a"] == [  # type: ignore[attr-defined]
+        ("three", 1),
+        ("three", 2),
+        ("four", 1),
+        ("four", 2),
+    ]
+    assert [run.parameters["n_components"] for run in runs if run.method.name == "c"] == [2, 1, 2, 1]
+    assert {run.point.experiment.data.name for run in runs} == {"wine", "iris"}  # type: ignore[union-attr]
+    assert runs[0].id.startswith("a__case=three__strategy.a.n_components=1__")
+
+
+def test_a_case_may_give_a_whole_table(tmp_path: Path) -> None:
+    runs = plan(table(tmp_path, 'case=[{case="few", "data.name"="blobs", "data.options"={n=40}}]'), "tiny.toml")
+    assert [shard.shape[0] for shard in runs[0].shards] == [40, 40]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (('case.data={"data.name"="wine"}',), "case: its table must be written with double brackets, [[case]]"),
+        ((*CASES, 'case.more=[{"baseline.c.n_components"=2}]'), "is in case.size already; it can be in one only"),
+        (('case.data=[{case="a"}, {"data.name"="wine"}]',), "case.data.1 has 'data.name', but all must have the keys"),
+        (('case=[{case="a", "data.rows"=9}, {case="a", "data.rows"=8}]',), "case: case: 'a' stands twice"),
+        (('case=[{name="a"}]',), "'name' cannot be swept, only what is inside data, partition, strategy, baseline"),
+        (('sweep={case=["a"]}',), "'case' cannot be swept, only what is inside data, partition, strategy, baseline"),
+        (
+            ("case=[{data={name='wine'}}]",),
+            'a dotted path must stand in quotes, such as "partition.clients" (found dat',
+        ),
+    ],
+)
+def test_cases_that_cannot_be_are_refused(tmp_path: Path, overrides: tuple[str, ...], says: str) -> None:
+    assert says in refusal(tmp_path, *overrides)
+
+
 # kernel widths by rule
 
 
@@ -204,16 +259,48 @@ def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(tmp_path: Path, 
     np.testing.assert_allclose(run.strategy().kernel.gamma, gamma, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("kernel", "sigma"), [({"type": "rbf"}, 0.2), ({"type": "laplacian"}, 3)], ids=str)
+def test_a_factor_multiplies_the_width(kernel: dict[str, str], sigma: float) -> None:
+    X = load_iris().data
+    for rule in ("median", "mean", "dimension"):
+        one = kernel_from(with_width({**kernel, "width": rule}, X))
+        other = kernel_from(with_width({**kernel, "width": rule, "factor": sigma}, X))
+        # a Laplacian's gamma is 1 / sigma where the rule gives a sigma, as it gives that of the mean distance
+        power = 1 if kernel["type"] == "laplacian" and rule != "mean" else 2
+        np.testing.assert_allclose(other.gamma, one.gamma / sigma**power, rtol=1e-12)  # type: ignore[union-attr]
+
+
+def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None:
+    run = plan(
+        table(
+            tmp_path,
+            'strategy=[{name="s", method="SpectralKMeans", n_clusters=3}]',
+            *(f"strategy.s.components.{one}" for one in ("share_rows=true", "n_adaptive=7", "kernel.type=rbf")),
+            *(f"strategy.s.components.kernel.{one}" for one in ("width=median", "factor=0.5")),
+            "baseline=[]",
+            "partition.kind=horizontal",
+        ),
+        "tiny.toml",
+    )[0]
+    strategy = run.strategy()
+    assert strategy.components.n_adaptive == 7  # type: ignore[attr-defined]
+    sigma = 0.5 * median_sigma(load_iris().data)
+    np.testing.assert_allclose(strategy.components.kernel.gamma, 1 / (2 * sigma**2), rtol=1e-12)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("kernel", "says"),
     [
+        ('{type="rbf", factor=2}', "kernel.factor is for a kernel.width by rule; without it, give sigma or gamma"),
+        ('{type="rbf", width="median", factor=0}', "kernel.factor = 0, but must be a number above 0"),
+        ('{type="rbf", width="median", factor=true}', "kernel.factor = True, but must be a number above 0"),
         ('{type="rbf", width="median", gamma=1}', "kernel.width and kernel.gamma are the same thing"),
         ('{type="rbf", width="median", sigma=1}', "kernel.width and kernel.sigma are the same thing"),
         ('{type="linear", width="median"}', "for rbf and laplacian kernels, not for type = 'linear'"),
         ('{type="rbf", width="middle"}', "kernel.width = 'middle', but must be one of median, mean, dimension"),
         ('{type="rbf", width=["median"]}', "kernel.width = ['median'], but must be one of median, mean, dimension"),
         ('{width="median"}', "kernel.type is required"),
-        ('{type="rbff"}', "kernel.type = 'rbff' is not known (allowed: linear, rbf, laplacian, polynomial, sigmoid)"),
+        ('{type="rbff"}', "kernel.type = 'rbff' is not known (allowed: linear, rbf, laplacian, polynomial, sigmoid, "),
         ('{type="rbf", gamma=-1}', "kernel.gamma = -1: input should be greater than 0"),
         ('{type="rbf"}', "gamma is required where columns are split over clients"),
         ("rbf", "kernel = 'rbf': input should be a table"),
@@ -363,7 +450,7 @@ def test_a_claim_about_a_setting_that_is_not_run_is_refused(tmp_path: Path, wher
         ("colour=red", "colour is not a known name here (allowed: name, title, seeds, engine, "),
         ("partition.client=3", "partition.client is not a known name here (allowed: kind, method, clients, "),
         ("strategy.a.colour=1", "strategy 'a': DKPCA: colour is not a known name here (allowed: n_components, "),
-        ("strategy.a.method=PCA", "strategy 'a': method = 'PCA', but must be one of DKPCA, "),
+        ("strategy.a.method=PCA", "strategy 'a': method = 'PCA', but must be one of "),
         ("baseline.c.method=DKPCA", "baseline 'c': method = 'DKPCA', but must be one of central PCA, "),
         ("strategy.a.method=3", "strategy.a.method = 3: input should be a valid string"),
         ("strategy.a.n_components=two", "n_components = 'two': input should be a valid integer"),

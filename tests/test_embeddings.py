@@ -197,13 +197,22 @@ def test_rows_of_other_columns_are_refused(embedding):
         (lambda d: np.ones((0, d)), "X has shape"),
         (lambda d: np.full((2, d), np.nan), "row 0, column 0"),
         (lambda d: np.full((2, d), "a"), "real numbers only"),
-        (lambda d: scipy.sparse.csr_array(np.ones((2, d))), "sparse"),
     ],
-    ids=["vector", "empty", "nan", "words", "sparse"],
+    ids=["vector", "empty", "nan", "words"],
 )
 def test_what_is_no_table_is_refused(embedding, table, text):
     with pytest.raises(InputError, match=text):
         embedding(table(embedding.columns))
+
+
+@every_embedding
+def test_sparse_rows_are_for_landmarks(embedding):
+    X = np.where(np.random.default_rng(0).random((9, embedding.columns)) < 0.5, 1.5, 0.0)
+    if isinstance(embedding, Landmarks):
+        np.testing.assert_allclose(embedding(scipy.sparse.csr_array(X)), embedding(X), atol=1e-12)
+        return
+    with pytest.raises(InputError, match="X is a sparse matrix; allowed: a dense array"):
+        embedding(scipy.sparse.csr_array(X))
 
 
 @every_embedding

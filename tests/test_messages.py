@@ -15,8 +15,39 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import sparse
 
 import clients
+from clients import admm_kpca, peer_vfedpca
+from clients.admm_kpca import (
+    CompareSigns,
+    KeepComponents,
+    NextComponent,
+    Progress,
+    ShareDirection,
+    ShareRows,
+    Sign,
+    Started,
+    StartLocally,
+    UpdateConsensus,
+    UpdateDirection,
+)
+from clients.diskpca import (
+    Captured,
+    DrawByDistance,
+    DrawByLeverage,
+    DrawnRows,
+    DrawUniformly,
+    MeasureCaptured,
+    MeasureDistances,
+    ScoreRows,
+    Sketched,
+    SketchKernel,
+    SketchPoints,
+    TakeComponents,
+    TakeLandmarks,
+    Total,
+)
 from clients.dkpca import KernelRows, LocalEigenpairs, LocalSpectrum, NewKernelRows, Projections, ProjectNewRows
 from clients.fk_kmeans import (
     CombineFeatures,
@@ -25,26 +56,29 @@ from clients.fk_kmeans import (
     FeatureValues,
     GramOfColumns,
     GramProduct,
+    LabelNewRows,
+    MeasureSpread,
     MultiplyGram,
     PackedGram,
+    SiteMoments,
     SumFeatures,
     TakeEmbedding,
 )
 from clients.kmeans import (
-    LabelNewRows,
     LabelRows,
     LocalCoreset,
     LocalCost,
-    MeasureSpread,
     SampleCoreset,
-    SiteMoments,
     SolveLocally,
 )
+from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
 from clients.vfedpca import CapturedVariance, Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
-from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.errors import ProtocolError
-from fedkernel.messages import Done, Reply, Request, Shape, decode, encode
-from fedkernel.sketch import RandomFeatures
+from fedkernel.letters import OVERHEAD, CarriesLetters, pack, sealed_in
+from fedkernel.messages import CarriesRows, Done, Reply, Request, Shape, decode, encode
+from fedkernel.sealing import Header, seal
+from fedkernel.sketch import RandomFeatures, SubspaceEmbedding
 
 positive = st.floats(1e-6, 1e6)
 kernels = st.one_of(
@@ -54,6 +88,7 @@ kernels = st.one_of(
     st.builds(Laplacian, gamma=st.none() | positive),
     st.builds(Polynomial, degree=st.integers(1, 9), gamma=st.none() | positive, coef0=st.floats(0, 1e6)),
     st.builds(Sigmoid, gamma=st.none() | positive, coef0=st.floats(-1e6, 1e6)),
+    st.builds(ArcCosine, degree=st.sampled_from([0, 1, 2])),
 )
 counts = st.integers(1, 2**62)
 table = {"kernel": st.none() | kernels, "center": st.sampled_from(["columns", "rows", "none"])}
@@ -65,6 +100,25 @@ features = st.builds(
     seed=st.integers(0, 2**63 - 1),
 )
 iteration = {"features": features, "t": counts}
+embedding = st.builds(
+    SubspaceEmbedding,
+    kernel=st.builds(RBF, gamma=positive) | st.builds(Polynomial, gamma=positive) | st.just(ArcCosine(2)),
+    size=st.none() | st.integers(1, 50),
+    n_features=st.integers(50, 2**62),
+    seed=st.integers(0, 2**63 - 1),
+)
+precision = st.sampled_from(["float64", "float32"])
+step = {"kernel": kernels, "precision": precision, "tol": st.floats(0, 0.999)}
+handed = {**step, "before": st.integers(0, 2**62)}
+exchange = {"features": st.none() | embedding, "noise": st.floats(0, 1e6)}
+penalties = {"rho_self": positive, "rho_peers": positive}
+merging = {**table, "rule": st.sampled_from(["eigenvalue", "average"]), "weight_scaling": st.booleans()}
+local_iterations = {
+    "n_components": counts,
+    "iterations": counts,
+    "update": st.sampled_from(["inplace", "original"]),
+    "warm_start": st.booleans(),
+}
 # What the fields of each class may hold, but for its arrays, which its declared shapes say.
 SCALARS = {
     LocalEigenpairs: st.one_of(
@@ -76,15 +130,7 @@ SCALARS = {
     Projections: st.just({}),
     NewKernelRows: st.fixed_dictionaries({"kernel": kernels}),
     KernelRows: st.just({}),
-    PowerIteration: st.fixed_dictionaries(
-        {
-            **table,
-            "n_components": counts,
-            "iterations": counts,
-            "update": st.sampled_from(["inplace", "original"]),
-            "warm_start": st.booleans(),
-        }
-    ),
+    PowerIteration: st.fixed_dictionaries({**table, **local_iterations}),
     LeadingVectors: st.just({}),
     Multiply: st.fixed_dictionaries(table),
     Product: st.just({}),
@@ -110,6 +156,39 @@ SCALARS = {
     FeatureValues: st.just({}),
     EmbedRows: st.fixed_dictionaries(iteration),
     TakeEmbedding: st.just({}),
+    SketchPoints: st.fixed_dictionaries(
+        {"embedding": embedding, "columns": st.none() | counts, "precision": precision}
+    ),
+    Sketched: st.just({}),
+    ScoreRows: st.just({}),
+    Total: st.just({}),
+    DrawByLeverage: st.fixed_dictionaries({"samples": counts, "embedding": embedding, "precision": precision}),
+    DrawByDistance: st.fixed_dictionaries({"samples": counts, **step}),
+    DrawUniformly: st.fixed_dictionaries({"samples": counts}),
+    DrawnRows: st.just({}),
+    TakeLandmarks: st.fixed_dictionaries(handed),
+    MeasureDistances: st.fixed_dictionaries(handed),
+    SketchKernel: st.fixed_dictionaries({**handed, "columns": st.none() | counts}),
+    TakeComponents: st.fixed_dictionaries({"kernel": kernels, "embed": st.booleans()}),
+    MeasureCaptured: st.fixed_dictionaries({"kernel": kernels}),
+    Captured: st.just({}),
+    ShareRows: st.fixed_dictionaries(exchange),
+    admm_kpca.Posted: st.fixed_dictionaries({"shown": st.integers(0, 2**62)}),
+    StartLocally: st.fixed_dictionaries(
+        {**exchange, "kernel": kernels, "center": st.booleans(), "record": st.booleans()}
+    ),
+    Started: st.just({}),
+    CompareSigns: st.fixed_dictionaries({"parent": st.none() | st.integers(0, 2**32 - 1)}),
+    Sign: st.just({}),
+    UpdateConsensus: st.fixed_dictionaries(penalties),
+    UpdateDirection: st.fixed_dictionaries({**penalties, "dual": st.booleans()}),
+    Progress: st.just({}),
+    ShareDirection: st.just({}),
+    NextComponent: st.just({}),
+    KeepComponents: st.just({}),
+    IterateAmongPeers: st.fixed_dictionaries({**merging, **local_iterations, "first": st.booleans()}),
+    peer_vfedpca.Posted: st.just({}),
+    FinishAmongPeers: st.fixed_dictionaries(merging),
 }
 
 
@@ -124,14 +203,28 @@ def message_classes():
     return found
 
 
+finite = st.floats(allow_nan=False, allow_infinity=False)
+tables = arrays(np.float64, st.tuples(st.integers(0, 5), st.integers(1, 5)), elements=finite | st.just(0.0))
+headers = st.builds(Header, *[st.integers(0, 2**32 - 1)] * 4)
+letters = st.builds(
+    lambda header, floats: seal(bytes(32), "run", header, bytes(OVERHEAD - 36 + 8 * floats)), headers, st.integers(0, 9)
+)
+mail = st.lists(letters, max_size=3).map(pack)
+carried = tables.flatmap(lambda rows: st.sampled_from([rows, sparse.csr_array(rows)])).map(CarriesRows.of)
+
+
 @st.composite
 def messages(draw, kind):
+    if issubclass(kind, CarriesRows):  # whose arrays must fit together
+        return kind(**draw(SCALARS[kind]), **draw(carried))
     sizes = draw(st.fixed_dictionaries({d: st.integers(0, 5) for s in kind.shapes().values() for d in s.dimensions}))
     fields = dict(draw(SCALARS[kind]))
     for name, shape in kind.shapes().items():
         if NoneType in get_args(kind.model_fields[name].annotation) and draw(st.booleans()):
             continue
-        finite = st.floats(allow_nan=False, allow_infinity=False)
+        if name == "letters" and issubclass(kind, CarriesLetters):
+            fields[name] = draw(mail)
+            continue
         array = draw(arrays(shape.dtype, tuple(sizes[d] for d in shape.dimensions), elements=finite))
         fields[name] = draw(st.sampled_from([array, np.asfortranarray(array), array[::-1]]))
     return kind(**fields)
@@ -163,7 +256,12 @@ def test_round_trip_is_bit_exact(kind, data):
         else:
             assert got == sent
             assert type(got) is type(sent)
-    assert again.floats == message.floats == sum(array.size for array in positional)
+    floats = sum(array.size for array in positional if array.dtype.kind == "f")
+    if found := sealed_in(message):
+        floats += (message.letters.size - len(found) * OVERHEAD) // 8
+    assert again.floats == message.floats == floats
+    shown = {DrawnRows: lambda: again.rows.shape[0], admm_kpca.Posted: lambda: message.shown}.get(kind, lambda: 0)
+    assert again.disclosed == message.disclosed == shown()
 
 
 def test_floats_count_the_entries_of_the_arrays_and_nothing_else():
@@ -171,6 +269,12 @@ def test_floats_count_the_entries_of_the_arrays_and_nothing_else():
     assert LocalSpectrum(vectors=np.ones((5, 2)), values=np.ones(2)).floats == 12
     assert PowerIteration(n_components=2, iterations=3).floats == 0
     assert PowerIteration(n_components=2, iterations=3, directions=np.ones((5, 2))).floats == 10
+
+
+def test_floats_of_sparse_rows_are_the_entries_that_are_not_zero():
+    rows = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])
+    assert DrawnRows(**CarriesRows.of(rows)).floats == 6
+    assert DrawnRows(**CarriesRows.of(sparse.csr_array(rows))).floats == 3
 
 
 def test_messages_are_immutable():
@@ -184,6 +288,10 @@ def test_messages_are_immutable():
 
 
 # Violations. A good message of each kind, broken in one way at a time.
+
+
+def sketch_points(columns):
+    return SketchPoints(embedding=SubspaceEmbedding(RBF(gamma=1.0), 4, 10), columns=columns, precision="float64")
 
 
 def spectrum(**scalars):
@@ -327,12 +435,68 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
             LocalSpectrum(vectors=np.ones((5, 2)), values=np.array([1.0, 2.0])),
             "values must be in non-increasing order",
         ),
+        (sketch_points(5), Sketched(factor=np.ones((4, 6))), "factor has 6 columns, but at most 5 were asked"),
+        (sketch_points(5), Sketched(upper=np.ones(10)), "the reply must hold factor, and nothing else"),
+        (sketch_points(5), Sketched(), "the reply must hold factor, and nothing else"),
+        (sketch_points(None), Sketched(factor=np.ones((4, 5))), "the reply must hold upper, and nothing else"),
+        (
+            sketch_points(None),
+            Sketched(factor=np.ones((4, 5)), upper=np.ones(10)),
+            "the reply must hold upper, and nothing else",
+        ),
+        (ScoreRows(whitening=np.ones((5, 3))), Total(total=np.ones(2)), "total has 2 entries along axis 0, but one ="),
+        (MeasureCaptured(kernel=Linear()), Captured(sums=np.ones(1)), "sums has 1 entries along axis 0, but two = 2"),
+        (
+            DrawUniformly(samples=2),
+            DrawnRows(**CarriesRows.of(np.ones((3, 4)))),
+            "the reply holds 3 rows, but from 1 to 2 were asked",
+        ),
+        (DrawUniformly(samples=2), DrawnRows(**CarriesRows.of(np.ones((0, 4)))), "the reply holds 0 rows"),
     ],
 )
 def test_a_reply_that_is_not_what_was_asked_is_refused(request_, reply, told):
-    with pytest.raises(ValueError, match=r"entries|order") as caught:
+    with pytest.raises(ValueError, match=r"entries|order|the reply|factor") as caught:
         request_.check_reply(reply)
     assert told in str(caught.value)
+
+
+DENSE = {"dense": np.ones((2, 3))}
+CSR = {
+    "values": np.array([1.0, 2.0]),
+    "indices": np.array([0, 2], dtype=np.int32),
+    "starts": np.array([0, 1, 2], dtype=np.int32),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (DENSE | {"width": 4}, "rows of shape (2, 3) are not 4 columns wide"),
+        (DENSE | {"width": 0}, "width = 0: input should be greater than or equal to 1"),
+        (DENSE | {"dense": np.ones((2, 3), dtype=np.float32)}, "dense: must be a finite float64 array"),
+        (DENSE | {"dense": np.full((2, 3), np.nan)}, "6 of its entries are not finite"),
+        (DENSE | CSR, "rows are either dense or have values, indices, starts, not dense, values"),
+        ({}, "rows are either dense or have values, indices, starts, not nothing"),
+        ({"values": CSR["values"]}, "rows are either dense or have values, indices, starts, not values"),
+        (CSR | {"values": np.array([1.0, np.inf])}, "1 of its entries are not finite"),
+        (CSR | {"values": np.ones(3)}, "indices has 2 entries along axis 0, but nnz_m = 3"),
+        (CSR | {"indices": np.array([0, 2])}, "indices: must be a finite int32 array of shape (nnz_m), not int64 (2,)"),
+        (CSR | {"indices": np.array([0, 3], dtype=np.int32)}, "DrawnRows: "),
+        (CSR | {"indices": np.array([0, -1], dtype=np.int32)}, "DrawnRows: "),
+        (CSR | {"starts": np.array([0, 1, 3], dtype=np.int32)}, "DrawnRows: "),
+        (CSR | {"starts": np.array([0, 2, 1], dtype=np.int32)}, "DrawnRows: "),
+        (CSR | {"starts": np.array([1, 2, 2], dtype=np.int32)}, "DrawnRows: "),
+        (CSR | {"starts": np.empty(0, dtype=np.int32)}, "starts must have an entry more than there are rows"),
+    ],
+)
+def test_rows_that_are_not_whole_are_refused(change, told):
+    fields = {"width": 3} | change
+    width = fields.pop("width")
+    _, scalars = encode(DrawnRows(width=3, **DENSE))
+    told_fields = json.dumps({"width": width})
+    text = refused(DrawnRows, list(fields.values()), {**scalars, "arrays": ",".join(fields), "fields": told_fields})
+    assert told in text
+    assert "numpy" not in text
 
 
 def test_dimensions_of_one_client_are_not_settled_by_the_request():

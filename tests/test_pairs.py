@@ -12,6 +12,9 @@ from clients import REGISTRY as CLIENT_REGISTRY
 from fedkernel.subspaces import sin_theta_error
 from strategies import REGISTRY, RFKKMeans, VFedPCA
 
+OTHER_DRAWS = 0.1
+"""Of a largest possible error of 3: components in the span of other rows, as near to the central ones."""
+
 pytestmark = pytest.mark.parametrize("case", CASES, ids=str)
 
 
@@ -44,7 +47,7 @@ def test_the_model_is_orthonormal_and_ordered(case):
         return
     values = result.model.eigenvalues_
     assert values.shape == (k,)
-    assert k == (case.strategy.n_components or 3)
+    assert k == (getattr(case.strategy, "n_components", None) or 3)
     assert np.all(np.diff(values) <= 1e-12 * abs(values[0]))
 
 
@@ -67,7 +70,7 @@ def test_history_and_ledger_say_the_same(case):
 def test_the_order_of_the_clients_does_not_matter(case, order):
     one = case.vectors(fitted(case))
     two = case.vectors(case.strategy.fit([case.shards()[client] for client in order]), order)
-    assert sin_theta_error(one, two) < 1e-16
+    assert sin_theta_error(one, two) < (OTHER_DRAWS if case.draws else 1e-16)
 
 
 @settings(max_examples=4, deadline=None)
@@ -88,7 +91,7 @@ def test_the_sign_of_a_column_does_not_matter(case, signs):
     flipped = case.vectors(case.strategy.fit(case.shards(WINE * signs)))
     error = sin_theta_error(case.vectors(fitted(case)), flipped)
     # A draw of random features is not symmetric, only its distribution.
-    assert error > 1e-8 if case.axis == 0 else error < 1e-16
+    assert error < 1e-16 if case.axis == 1 or case.rotations else error > 1e-8
 
 
 def test_rotating_a_client_s_columns_does_not_matter(case):
@@ -106,7 +109,8 @@ def test_the_order_of_the_rows_is_the_order_of_the_result(case):
     order = np.random.default_rng(1).permutation(N)
     one = case.vectors(fitted(case))
     two = case.vectors(case.strategy.fit(case.shards(WINE[order])))
-    assert sin_theta_error(one[order], two) < 1e-16
+    error = sin_theta_error(one[order], two)
+    assert 1e-8 < error < OTHER_DRAWS if case.draws else error < 1e-16
 
 
 def test_the_clients_together_come_closer_than_each_alone(case):

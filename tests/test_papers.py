@@ -1,6 +1,7 @@
 """The papers' experiments are valid, say what they check, and run: here on a small set that needs no folder."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,13 @@ FILES = sorted((Path(__file__).parent.parent / "experiments" / "papers").glob("*
 each = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 
-def test_there_are_the_five_figures_of_federated_kernel_k_means():
-    assert [path.stem for path in FILES] == [f"fk_kmeans_figure{number}" for number in range(1, 6)]
+def test_there_are_the_figures_of_the_papers():
+    diskpca = [f"diskpca_figure{number}" for number in ("2", "3", "4", "5", "6", "7", "8a", "8b")]
+    assert [path.stem for path in FILES] == [
+        *diskpca,
+        "diskpca_nci60",
+        *(f"fk_kmeans_figure{number}" for number in range(1, 6)),
+    ]
 
 
 @each
@@ -21,18 +27,37 @@ def test_it_is_valid_and_claims_something(path):
     experiment = Experiment.from_table(table, path.name)
     assert experiment.name == path.stem
     assert experiment.claim
-    assert len(experiment.case) >= 2
+    assert len(experiment.settings) >= 2
+
+
+def reduced(method: dict[str, Any]) -> dict[str, Any]:
+    """Return a strategy's table with little to do on 150 rows, and its kernel as it is."""
+    kind = method["method"]
+    if kind == "SpectralKMeans":
+        inner = reduced({"method": "UniformKPCA" if "n_samples" in method["components"] else "DisKPCA"})
+        del inner["method"]
+        kept = {name: value for name, value in method["components"].items() if name in ("kernel", "solver")}
+        return method | {"n_clusters": 3, "coreset_size": 2, "components": {**inner, **kept, "share_rows": True}}
+    small = {
+        "FKKMeans": {"iterations": 2, "n_clusters": 3},
+        "RFKKMeans": {"coreset_size": 2, "n_clusters": 3},
+        "DisKPCA": {"n_components": 2, "n_adaptive": 5, "n_random_features": 60},
+        "UniformKPCA": {"n_components": 2, "n_samples": 7},
+    }[kind]
+    if kind in ("FKKMeans", "RFKKMeans"):
+        method.pop("n_components", None)
+    return method | small
 
 
 @each
 def test_it_runs_on_bundled_data(path, tmp_path):
-    overrides = ["case=[]", "claim=[]", "seeds=[0]", "data.name=iris", "report.plots=false", "strategy.*.n_clusters=3"]
+    overrides = ["case=[]", "claim=[]", "sweep={}", "seeds=[0]", "data.name=iris", "report.plots=false"]
     table, text = read_config(path, overrides)
-    for method in table["strategy"]:
-        method["iterations" if method["method"] == "FKKMeans" else "coreset_size"] = 2
-        method.pop("n_components", None)
+    table["strategy"] = [reduced(method) for method in table["strategy"]]
+    small = {"central batch KPCA": {"n_components": 2}, "central kernel k-means": {"n_clusters": 3}}
+    small["Nystroem kernel k-means"] = {"n_clusters": 3, "n_landmarks": 50}
     for method in table.get("baseline", []):
-        method |= {"n_clusters": 3, "n_landmarks": 50}
+        method.update(small[method["method"]])
     rows = run_experiment(table, text, tmp_path / "out", source=path.name)
     assert [row.name for row in rows] == [method["name"] for method in [*table["strategy"], *table.get("baseline", [])]]
     metric = table["report"]["metric"]

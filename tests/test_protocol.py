@@ -3,6 +3,7 @@
 import itertools
 import os
 import threading
+import time
 from typing import Annotated
 
 import numpy as np
@@ -261,6 +262,8 @@ def test_a_reply_that_contradicts_the_others_is_named_with_both_values():
         (lambda content: content["config"].update(message="Done"), "expected Numbers, but the message is 'Done'"),
         (lambda content: content.update(arrays=ArrayRecord([])), "Numbers announces 1 arrays, but 0 came"),
         (lambda content: content.update(arrays=ArrayRecord([np.full(5, np.nan)])), "5 of its entries are not finite"),
+        (lambda content: content["config"].update(seconds=-1.0), "seconds = -1.0, but must be a number from 0"),
+        (lambda content: content["config"].update(seconds="1"), "seconds = '1', but must be a number from 0"),
         (lambda content: content.pop("arrays"), "the reply has no record 'arrays'"),
         (lambda content: content.pop("config"), "the reply has no record 'config'"),
     ],
@@ -273,6 +276,41 @@ def test_a_reply_that_was_changed_on_the_way_is_refused(change, told):
     text = error_of(Toy(ask_once()), change=change_client_1)
     assert text.startswith("Toy, round 1 (Ask), client 1: ")
     assert told in text
+
+
+# Seconds
+
+
+def test_the_slowest_clients_seconds_are_in_the_history_and_nowhere_else():
+    told, seen = {1: 0.25, 2: 2.0, 3: 0.5}, []
+
+    def protocol():
+        seen.extend((yield from to_all(Ask())) + (yield from to_all(AskMore())))
+        return [0.0]
+
+    def change(reply):
+        if "arrays" in reply.content:
+            assert reply.content["config"]["seconds"] >= 0
+            reply.content["config"]["seconds"] = told[reply.metadata.src_node_id]
+
+    result, _ = run(Toy(protocol), change=change)
+    assert [row["slowest_seconds"] for row in result.history] == [0.0, 2.0, 2.0]  # joining computes nothing
+    assert [set(vars(reply)) for reply in seen] == [{"values"}] * 6
+
+
+def test_a_client_that_tells_no_seconds_counts_as_one_that_took_none():
+    result, _ = run(Toy(ask_once()), change=lambda reply: reply.content["config"].pop("seconds", None))
+    assert result.history[1]["slowest_seconds"] == 0.0
+
+
+def test_waiting_is_not_computing():
+    class Sleeper(Talker):
+        def tell(self, ask: Ask) -> Numbers:
+            time.sleep(0.2)
+            return super().tell(ask)
+
+    result, _ = run(Toy(ask_once(), client=Sleeper))
+    assert result.history[1]["slowest_seconds"] < 0.15 < result.history[1]["seconds"]
 
 
 # Joining

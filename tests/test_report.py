@@ -263,6 +263,30 @@ def test_the_metric_wanted_is_the_one_drawn_and_the_captions_say_which_way_is_be
         assert side in by_floats.caption
 
 
+def test_metrics_whose_least_is_not_0_have_axes_that_show_differences(tmp_path: Path) -> None:
+    near = value_scale([Spread.of([1.01, 1.03]), Spread.of([1.2])], "error_ratio")
+    assert (near.log, near.low, near.high) == (False, pytest.approx(1.02 - Spread.of([1.01, 1.03]).std), 1.2)  # type: ignore[operator]
+    far = value_scale([Spread.of([1.01]), Spread.of([20.0])], "error_ratio")
+    assert (far.log, far.low, far.high) == (True, 1.01, 20.0)
+    one = value_scale([Spread.of([0.5])], "reconstruction_error")
+    assert one.low == 0.5 < one.high
+    runs = [a_run(name, metrics={"error_ratio": ratio}) for name, ratio in (("a", 1.1), ("b", 1.0))]
+    by_method, by_floats = draw(runs, tmp_path)[:2]
+    assert "lowest first" in by_method.caption
+    assert "Lower left is better: less sent, lower error_ratio." in by_floats.caption
+
+
+def test_data_sets_are_not_compared_by_floats_but_have_a_panel_each(tmp_path: Path) -> None:
+    points = [{"data.name": data, "strategy.a.n": n} for data in ("iris", "wine") for n in (1, 2)]
+    runs = [
+        a_run("a", metrics={"error_ratio": 1.5}, point=point, floats_up=10 * (i + 1)) for i, point in enumerate(points)
+    ]
+    by_floats = draw(runs, tmp_path)[1]
+    assert "One panel per setting, each with scales of its own." in by_floats.caption
+    text = by_floats.svg.read_text(encoding="utf-8")
+    assert text.count("<!-- data.name = iris -->") == text.count("<!-- data.name = wine -->") == 1
+
+
 @pytest.mark.parametrize(("metric", "log"), [("error", True), ("recover_error", True), ("nmi", False)])
 def test_errors_have_a_logarithmic_axis_and_other_metrics_only_where_they_span_decades(metric: str, log: bool) -> None:
     assert value_scale([Spread.of([0.4]), Spread.of([0.8])], metric).log is log

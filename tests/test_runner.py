@@ -64,7 +64,8 @@ def carry_out(folder: Path, *overrides: str, text: str = TINY + BARE, **options:
 
 def numbers(rows: list[Run]) -> list[dict[str, Any]]:
     """Return all that must be the same whenever the same is run."""
-    timed = {"seconds": True, "phases": True, "history": {"__all__": {"seconds"}}}
+    rounds = {"__all__": {"seconds", "slowest_seconds"}}
+    timed = {"seconds": True, "phases": True, "history": rounds, "metrics": {"parallel_seconds"}}
     return [row.model_dump(exclude=timed) for row in rows]  # type: ignore[arg-type]
 
 

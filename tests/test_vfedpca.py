@@ -9,6 +9,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
+from clients.vfedpca import merging_weights
 from fedkernel import RBF, Linear, Sigmoid
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
@@ -170,12 +171,12 @@ def test_exact_with_kernels_is_exact_for_their_sum():
 
 def test_weights_follow_equations_13_and_15():
     eigenvalues = np.array([[1.0], [5.0], [4.0]])
-    plain = VFedPCA()._weights(eigenvalues)[:, 0]
+    plain = merging_weights(eigenvalues, "eigenvalue", scaling=False)[:, 0]
     np.testing.assert_allclose(plain, [0.1, 0.5, 0.4])
     # ceil(3 / 2) = 2 clients with the largest eigenvalues go up by eta = 1 / p, the other goes down
-    scaled = VFedPCA(weight_scaling=True)._weights(eigenvalues)[:, 0]
+    scaled = merging_weights(eigenvalues, "eigenvalue", scaling=True)[:, 0]
     np.testing.assert_allclose(scaled, [0.1 * 2 / 3, 0.5 * 4 / 3, 0.4 * 4 / 3])
-    np.testing.assert_allclose(VFedPCA(merge="average")._weights(eigenvalues)[:, 0], 1 / 3)
+    np.testing.assert_allclose(merging_weights(eigenvalues, "average", scaling=False)[:, 0], 1 / 3)
 
 
 # --- hard data

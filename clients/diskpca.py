@@ -1,0 +1,376 @@
+"""What a site does, and all that can leave it, in disKPCA. It sends raw rows: those that become landmarks.
+
+Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
+KDD 2016: algorithms 1 (disLS), 2 (RepSample) and 3 (disLR).
+
+A site reads its table a block of rows at a time and keeps per block, not per row, what the next step needs: the
+products of the embedded rows, t (t + 1) / 2 floats, from which the block's sum of leverage scores follows whatever
+scores the coordinator asks for; and the sum of distances. Drawing a row is drawing a block by these sums, and then a
+row within it, whose weights are computed again.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Generic, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from fedkernel.arrays import FloatArray, Rows, row_blocks, stack_rows
+from fedkernel.blockwise import RowSketch, draw_blocks
+from fedkernel.client import KernelClient
+from fedkernel.data.tables import Table, as_table
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.kernels import Kernel
+from fedkernel.linalg import pack_symmetric, unpack_symmetric, whitening
+from fedkernel.messages import CarriesRows, Done, Reply, ReplyT, Request, Shape
+from fedkernel.rows import PARTS, rows_from_arrays, rows_to_arrays
+from fedkernel.sketch import SubspaceEmbedding
+
+Precision = Literal["float64", "float32"]
+"""What a site computes its embedding and its kernel values in; sums and what it sends are float64."""
+
+Positions = npt.NDArray[np.int64]
+
+
+class Sketched(Reply):
+    """Columns that stand for the site's rows, c q floats or, without a sketch, c (c + 1) / 2.
+
+    Reveals sums over the site's rows, with random signs or of squares, of smooth functions of a row: of c sketched
+    random features, or of c kernel values against the landmarks. A site with no more than q rows sends these functions
+    of each row as they are, from which c kernel values a row may be found.
+    """
+
+    factor: Annotated[FloatArray | None, Shape("c", "q_m")] = None
+    upper: Annotated[FloatArray | None, Shape("packed")] = None
+
+    @property
+    def product(self) -> FloatArray:
+        """F F^T, of shape (c, c)."""
+        if self.upper is not None:
+            return unpack_symmetric(self.upper)
+        return np.empty((0, 0)) if self.factor is None else np.asarray(self.factor @ self.factor.T)
+
+
+class SketchPoints(Request[Sketched]):
+    """Asks for the embedded rows E_m^T (t, n_m), sketched to p columns; without p, for the products E_m^T E_m."""
+
+    embedding: SubspaceEmbedding
+    columns: Annotated[int, Field(ge=1)] | None
+    precision: Precision
+
+    def check_reply(self, reply: Sketched) -> None:
+        """Check also that the reply is in the form that was asked."""
+        super().check_reply(reply)
+        _check_form(reply, self.columns)
+
+
+class Total(Reply):
+    """The sum over the site's rows of what they are to be drawn by: 1 float.
+
+    Reveals the site's share of the leverage, or its rows' squared distance to the landmarks' span.
+    """
+
+    total: Annotated[FloatArray, Shape("one")]
+
+
+class ScoreRows(Request[Total]):
+    """Hands over Z^-1 (t, r), by which the squared lengths of E_m Z^-1 are leverage scores; asks for their sum."""
+
+    whitening: Annotated[FloatArray, Shape("t", "r")]
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle that the sum is one number."""
+        return {"one": 1}
+
+
+class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
+    """Hands over the landmarks that were drawn last: those of other sites, for the site knows its own.
+
+    Attributes
+    ----------
+    before : int
+        How many of the rows stand before the site's own, in the order that is the same for all.
+    """
+
+    before: Annotated[int, Field(ge=0)]
+    kernel: Kernel
+    precision: Precision
+    tol: Annotated[float, Field(ge=0, lt=1)]
+
+
+class TakeLandmarks(LandmarkRequest[Done]):
+    """Asks for nothing more than that the landmarks be remembered."""
+
+
+class MeasureDistances(LandmarkRequest[Total]):
+    """Asks for the sum of the rows' squared distances, in feature space, to the span of the landmarks so far."""
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle that the sum is one number."""
+        return {"one": 1}
+
+
+class SketchKernel(LandmarkRequest[Sketched]):
+    """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; without w, for their products."""
+
+    columns: Annotated[int, Field(ge=1)] | None
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle nothing: what was handed over is a part of the landmarks."""
+        return {}
+
+    def check_reply(self, reply: Sketched) -> None:
+        """Check also that the reply is in the form that was asked."""
+        super().check_reply(reply)
+        _check_form(reply, self.columns)
+
+
+class DrawnRows(CarriesRows, Reply):
+    """Rows of the site's table as they are, the chosen ones, each once: d floats each, or as many as are not zero.
+
+    Reveals these rows, to the coordinator and to every other site: the method has no other form.
+    """
+
+    @property
+    def disclosed(self) -> int:
+        """How many rows the site shows."""
+        return int(self.rows.shape[0])
+
+
+class DrawRequest(Request[ReplyT], Generic[ReplyT]):
+    """Asks for rows of the table, and takes no more than it asks for."""
+
+    samples: Annotated[int, Field(ge=1)]
+
+    def check_reply(self, reply: ReplyT) -> None:
+        """Check also the number of rows."""
+        super().check_reply(reply)
+        if not 1 <= reply.disclosed <= self.samples:
+            raise ValueError(f"the reply holds {reply.disclosed} rows, but from 1 to {self.samples} were asked")
+
+
+class DrawByLeverage(DrawRequest[DrawnRows]):
+    """Asks for rows drawn with replacement in proportion to their scores."""
+
+    embedding: SubspaceEmbedding
+    precision: Precision
+
+
+class DrawByDistance(DrawRequest[DrawnRows]):
+    """Asks for rows drawn with replacement in proportion to their squared distances to the landmarks' span."""
+
+    kernel: Kernel
+    precision: Precision
+    tol: Annotated[float, Field(ge=0, lt=1)]
+
+
+class DrawUniformly(DrawRequest[DrawnRows]):
+    """Asks for so many different rows, every choice equally likely."""
+
+
+class TakeComponents(Request[Done]):
+    """Hands over the coefficients C: the components are phi(Y) C, and the site's rows have coordinates k(X, Y) C."""
+
+    coefficients: Annotated[FloatArray, Shape("Y", "k")]
+    kernel: Kernel
+    embed: bool
+
+
+class Captured(Reply):
+    """How much of the site's rows lies in the components' span: 2 floats.
+
+    Reveals the sums of the rows' squared lengths in feature space, and of those of their projections.
+    """
+
+    sums: Annotated[FloatArray, Shape("two")]
+
+
+class MeasureCaptured(Request[Captured]):
+    """Asks how much of the rows the components capture."""
+
+    kernel: Kernel
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle that the sums are two."""
+        return {"two": 2}
+
+
+class DisKPCAClient(KernelClient):
+    """Answers for a table that is read a block at a time: in memory, memory-mapped, of a file, sparse, generated.
+
+    Memory between rounds: per block of rows t (t + 1) / 2 + 1 floats, at 2048 rows a block and t = 50 that is 0.6
+    floats a row; and the landmarks.
+    """
+
+    X: Table
+
+    @staticmethod
+    def table(X: npt.ArrayLike | Table, what: str) -> Table:
+        """Take tables of all kinds."""
+        return as_table(X, what)
+
+    # disLS
+
+    def sketch_points(self, ask: SketchPoints) -> Sketched:
+        """Embed the rows, and sketch the points that they become."""
+        embed = ask.embedding.map(self.X.shape[1], ask.precision)
+        sketch = RowSketch(len(self.X), ask.columns, self.rng("point sketch"))
+        products = []
+        for _, block in self._blocks(ask.precision):
+            E = embed(block)
+            sketch.add(E)
+            products.append(pack_symmetric(np.asarray(E.T @ E, dtype=np.float64)))
+        self.memory["products"] = np.array(products)
+        return _reply(sketch)
+
+    def score_rows(self, ask: ScoreRows) -> Total:
+        """Compute the sums of the leverage scores, which follow from the blocks' products."""
+        products = self.remembered("products")
+        M = ask.whitening @ ask.whitening.T
+        if len(M) * (len(M) + 1) // 2 != products.shape[1]:
+            raise ProtocolError(f"a map of {len(M)} rows does not fit the embedding that the site has computed")
+        # trace(M G) of symmetric matrices, from their upper triangles
+        sums = np.maximum(products @ pack_symmetric(2 * M - np.diag(np.diag(M))), 0.0)
+        self.memory["whitening"], self.memory["leverages"] = ask.whitening, sums
+        return Total(total=np.array([sums.sum()]))
+
+    # RepSample
+
+    def draw_by_leverage(self, ask: DrawByLeverage) -> DrawnRows:
+        """Draw the first landmarks."""
+        embed = ask.embedding.map(self.X.shape[1], ask.precision)
+        Z = self.remembered("whitening").astype(ask.precision)
+        weigh: Callable[[Rows], FloatArray] = lambda block: np.square(embed(block) @ Z).sum(axis=1)  # noqa: E731
+        return self._show(self._drawn("leverages", ask.samples, weigh, ask.precision))
+
+    def draw_uniformly(self, ask: DrawUniformly) -> DrawnRows:
+        """Draw without replacement."""
+        if ask.samples > len(self.X):
+            raise InputError(f"samples = {ask.samples}, but client {self.client} has {len(self.X)} rows")
+        if ask.samples == len(self.X):
+            return self._show(np.arange(len(self.X)))
+        return self._show(np.sort(self.rng("uniform").choice(len(self.X), ask.samples, replace=False)))
+
+    def measure_distances(self, ask: MeasureDistances) -> Total:
+        """Compute how far the rows are from the span of the landmarks so far."""
+        self._take_landmarks(ask, ask.before)
+        distances = self._distances(ask.kernel, ask.precision, ask.tol)
+        sums = np.array([distances(block).sum(dtype=np.float64) for _, block in self._blocks(ask.precision)])
+        self.memory["distances"] = sums
+        return Total(total=np.array([sums.sum()]))
+
+    def draw_by_distance(self, ask: DrawByDistance) -> DrawnRows:
+        """Draw the other landmarks."""
+        distances = self._distances(ask.kernel, ask.precision, ask.tol)
+        return self._show(self._drawn("distances", ask.samples, distances, ask.precision))
+
+    # disLR
+
+    def take_landmarks(self, ask: TakeLandmarks) -> Done:
+        """Remember the landmarks."""
+        self._take_landmarks(ask, ask.before)
+        return Done()
+
+    def sketch_kernel(self, ask: SketchKernel) -> Sketched:
+        """Compute kernel values against the landmarks, and sketch them."""
+        self._take_landmarks(ask, ask.before)
+        values = ask.kernel.against(self._landmarks(), ask.precision)
+        sketch = RowSketch(len(self.X), ask.columns, self.rng("right sketch"))
+        for _, block in self._blocks(ask.precision):
+            sketch.add(values(block))
+        return _reply(sketch)
+
+    def take_components(self, ask: TakeComponents) -> Done:
+        """Keep the coefficients and, if asked, coordinates of shape (n_m, k) on the site."""
+        self.memory["coefficients"] = ask.coefficients
+        if ask.embed:
+            self.outputs["embedding"] = self._embed(ask.kernel)
+        return Done()
+
+    # the model at work
+
+    def measure_captured(self, ask: MeasureCaptured) -> Captured:
+        """Sum squared lengths of the rows and of their projections."""
+        coordinates = self._coordinates(ask.kernel)
+        total = captured = 0.0
+        for _, block in self._blocks("float64"):
+            total += float(ask.kernel.diag(block).sum())
+            captured += float(np.square(coordinates(block)).sum())
+        return Captured(sums=np.array([total, captured]))
+
+    def _blocks(self, precision: Precision) -> Iterator[tuple[slice, Rows]]:
+        for rows in row_blocks(len(self.X)):
+            yield rows, self.X.block(rows.start, rows.stop, precision)
+
+    def _drawn(
+        self, weights: str, samples: int, weigh: Callable[[Rows], FloatArray], precision: Precision
+    ) -> Positions:
+        """Draw positions by weights whose sums over the blocks are remembered: blocks first, rows within them then."""
+        rng = self.rng(f"draw by {weights}")
+        blocks, drawn = list(row_blocks(len(self.X))), []
+        for number, count in draw_blocks(self.remembered(weights), samples, rng).items():
+            rows = blocks[number]
+            within = np.asarray(weigh(self.X.block(rows.start, rows.stop, precision)), dtype=np.float64)
+            drawn.append(rows.start + rng.choice(len(within), count, p=within / within.sum()))
+        return np.unique(np.concatenate(drawn)).astype(np.int64)
+
+    def _show(self, positions: Positions) -> DrawnRows:
+        """Send rows, and remember which: the coordinator need not send them back."""
+        self.memory["drawn"] = positions
+        return DrawnRows(**CarriesRows.of(self.X.take(positions)))
+
+    def _take_landmarks(self, ask: CarriesRows, before: int) -> None:
+        """Add the landmarks that were drawn last to those before: the other sites', and between them the site's own."""
+        others = ask.rows
+        own = self.X.take(self.memory.pop("drawn")) if "drawn" in self.memory else None
+        news = [others[:before], *([] if own is None else [own]), others[before:]]
+        known = [self._landmarks()] if any(f"landmarks.{name}" in self.memory for name in PARTS) else []
+        rows = stack_rows([*known, *(part for part in news if part.shape[0])])
+        for name, array in rows_to_arrays(rows).items():
+            self.memory[f"landmarks.{name}"] = array
+
+    def _landmarks(self) -> Rows:
+        held = {name: self.memory[f"landmarks.{name}"] for name in PARTS if f"landmarks.{name}" in self.memory}
+        if not held:
+            raise ProtocolError(f"client {self.client} was not given landmarks before")
+        return rows_from_arrays(held, self.X.shape[1])
+
+    def _distances(self, kernel: Kernel, precision: Precision, tol: float) -> Callable[[Rows], FloatArray]:
+        """Return the function that computes squared distances to the landmarks' span, rows (n, d) to (n,)."""
+        P = self._landmarks()
+        K = kernel.gram(P)
+        basis = whitening(K, tol).astype(precision)
+        values = kernel.against(P, precision)
+        floor = tol * float(np.linalg.norm(K, 2))  # what the basis leaves out of the landmarks themselves
+
+        def distances(block: Rows) -> FloatArray:
+            lengths = kernel.diag(block)
+            left: FloatArray = lengths - np.square(values(block) @ basis).sum(axis=1)
+            left[left <= floor] = 0.0
+            return left
+
+        return distances
+
+    def _coordinates(self, kernel: Kernel) -> Callable[[Rows], FloatArray]:
+        values, C = kernel.against(self._landmarks()), self.remembered("coefficients")
+        return lambda block: np.asarray(values(block) @ C)
+
+    def _embed(self, kernel: Kernel) -> FloatArray:
+        coordinates = self._coordinates(kernel)
+        whole = np.empty((len(self.X), self.remembered("coefficients").shape[1]))
+        for rows, block in self._blocks("float64"):
+            whole[rows] = coordinates(block)
+        return whole
+
+
+def _reply(sketch: RowSketch) -> Sketched:
+    product = sketch.product
+    return Sketched(factor=sketch.factor) if product is None else Sketched(upper=pack_symmetric(product))
+
+
+def _check_form(reply: Sketched, columns: int | None) -> None:
+    if (reply.upper is None) != (columns is not None) or (reply.factor is None) != (columns is None):
+        raise ValueError(f"the reply must hold {'upper' if columns is None else 'factor'}, and nothing else")
+    if reply.factor is not None and reply.factor.shape[1] > (columns or 0):
+        raise ValueError(f"factor has {reply.factor.shape[1]} columns, but at most {columns} were asked")

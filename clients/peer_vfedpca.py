@@ -1,0 +1,82 @@
+"""What a site does, and all that can leave it, in VFedPCA and VFedAKPCA without a server.
+
+Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
+Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5.
+"""
+
+from typing import Annotated, Generic, Literal
+
+import numpy as np
+
+from clients.vfedpca import Finish, LocalIterations, LocalTable, VFedPCAClient, merged, merging_weights
+from fedkernel.arrays import FloatArray
+from fedkernel.letters import CarriesLetters, Letter
+from fedkernel.linalg import Eigenpairs
+from fedkernel.messages import Done, Reply, ReplyT, Shape
+from fedkernel.peers import PeerClient
+
+
+class LeadingVectors(Letter):
+    """Approximate leading eigenpairs of the sender's matrix: k (N + 1) floats.
+
+    Reveals the directions over the rows along which the sender's columns vary most, and how much they do.
+    """
+
+    vectors: Annotated[FloatArray, Shape("N", "k")]
+    values: Annotated[FloatArray, Shape("k")]
+
+
+class Posted(CarriesLetters, Reply):
+    """Nothing but letters to the neighbours."""
+
+
+class Merging(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
+    """How a site merges what its neighbours wrote with its own; in the first round nothing was written."""
+
+    rule: Literal["eigenvalue", "average"]
+    weight_scaling: bool
+
+
+class IterateAmongPeers(Merging[Posted], LocalIterations[Posted]):
+    """Delivers the neighbours' vectors; asks to merge them, update by the merged ones, and iterate."""
+
+    first: bool
+
+
+class FinishAmongPeers(Merging[Done]):
+    """Delivers the neighbours' last vectors; asks to merge them and keep the result."""
+
+
+class PeerVFedPCAClient(VFedPCAClient, PeerClient):
+    """Merges its neighbours' vectors with its own, by its own weights.
+
+    Memory between rounds: besides what it has with a server, its last vectors and those merged in each round.
+    """
+
+    def iterate_among_peers(self, ask: IterateAmongPeers) -> Posted:
+        """Merge, update the local matrix by equation 14, iterate, and write the result to the neighbours."""
+        pairs = self._iterated(ask, None if ask.first else self._merged(ask))
+        self.memory["vectors"], self.memory["values"] = pairs.vectors, pairs.values
+        for peer in self.mail.neighbours:
+            self.mail.write(peer, LeadingVectors(vectors=pairs.vectors, values=pairs.values))
+        return Posted()
+
+    def finish_among_peers(self, ask: FinishAmongPeers) -> Done:
+        """Merge once more; keep the directions, those of every round, and the projected features."""
+        directions = self._merged(ask)
+        self.outputs["iterates"] = self.remembered("iterates")
+        return self.finish(Finish(kernel=ask.kernel, center=ask.center, directions=directions))
+
+    def _merged(self, ask: Merging[ReplyT]) -> FloatArray:
+        own = Eigenpairs(self.remembered("values"), self.remembered("vectors"))
+        N, k = own.vectors.shape
+        told = {
+            peer: Eigenpairs(one.values, one.vectors) for peer, one in self.mail.read(ask, LeadingVectors, N=N, k=k)
+        }
+        told[self.client] = own
+        pairs = [told[peer] for peer in sorted(told)]
+        weights = merging_weights(np.array([one.values for one in pairs]), ask.rule, ask.weight_scaling)
+        directions = merged(pairs, weights)
+        before = self.memory["iterates"] if "iterates" in self.memory else np.empty((0, N, k))
+        self.memory["iterates"] = np.concatenate([before, directions[None]])
+        return directions

@@ -1,0 +1,18 @@
+"""What a site does in spectral clustering: disKPCA's requests, then those of distributed k-means of its coordinates."""
+
+from clients.diskpca import DisKPCAClient, TakeComponents
+from clients.kmeans import KMeansClient
+from fedkernel.messages import Done
+
+
+class SpectralKMeansClient(DisKPCAClient, KMeansClient):
+    """Clusters the coordinates that the components give its rows.
+
+    Memory between rounds: besides disKPCA's, the coordinates, n_m k floats.
+    """
+
+    def take_components(self, ask: TakeComponents) -> Done:
+        """Keep the coefficients and the rows' coordinates."""
+        done = super().take_components(ask)
+        self.memory["embedding"] = self.outputs["embedding"]
+        return done

@@ -1,0 +1,120 @@
+"""Directions in feature space as combinations of some rows each, and how near they are to those of all rows."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedkernel.arrays import FloatArray
+from fedkernel.kernels import AnyKernel, normalised_gram
+from fedkernel.linalg import center_gram, leading_eigenpairs
+from fedkernel.models import KernelPCA
+
+
+def center_blocks(K: FloatArray, ends: Sequence[int]) -> FloatArray:
+    """Centre every block of a matrix by the means of its own rows and columns, in place (section 6.1).
+
+    Parameters
+    ----------
+    K : ndarray of shape (n, n)
+    ends : sequence of int
+        Where the blocks end, of rows and columns alike.
+    """
+    parts = [slice(first, last) for first, last in itertools.pairwise([0, *ends])]
+    for rows in parts:
+        for columns in parts:
+            block = K[rows, columns]
+            means = block.mean(axis=1, keepdims=True)
+            block -= block.mean(axis=0)
+            block -= means - means.mean()
+    return K
+
+
+def normalised_kernel_pca(X: FloatArray, kernel: AnyKernel, n_components: int, *, center: bool = True) -> KernelPCA:
+    """Compute kernel PCA of rows X (N, d), normalised in feature space, by the (N, N) kernel matrix."""
+    K = normalised_gram(kernel, X)
+    means, mean = center_gram(K) if center else (None, 0.0)
+    pairs = leading_eigenpairs(K, n_components)
+    return KernelPCA(pairs.values, pairs.vectors, kernel, means, mean)
+
+
+@dataclass(frozen=True)
+class Directions:
+    """The leading directions of all rows, to which combinations of some rows are compared.
+
+    Source: He, Yang, Shi, Huang: A Decentralized Framework for Kernel PCA with Projection Consensus Constraints, 2022,
+    section 6.1: similarity is the cosine in feature space, and every kernel block is centred by its own means.
+
+    Attributes
+    ----------
+    X : ndarray of shape (N, d)
+    model : KernelPCA
+        Of these rows, from `normalised_kernel_pca`.
+    """
+
+    X: FloatArray
+    model: KernelPCA
+
+    @property
+    def _center(self) -> bool:
+        return self.model.column_means_ is not None
+
+    def similarity(self, rows: FloatArray, alpha: FloatArray) -> float:
+        """Return the cosine between phi(rows) alpha and the directions, each with its own, in the mean.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+        alpha : ndarray of shape (n, k)
+        """
+        products = np.einsum("nk,nk->k", alpha, self._products(rows)[:, : alpha.shape[1]])
+        lengths = np.einsum("nk,nk->k", alpha, self._gram(rows) @ alpha)
+        roots = self._roots()[: alpha.shape[1]]
+        return float(np.mean(np.abs(products) / (np.sqrt(np.maximum(lengths, np.finfo(np.float64).tiny)) * roots)))
+
+    def course(self, rows: FloatArray, alphas: FloatArray) -> FloatArray:
+        """Return the cosines between phi(rows) alpha and the first direction, (T,), of T combinations (T, n)."""
+        products = alphas @ self._products(rows)[:, 0]
+        lengths = np.einsum("tn,tn->t", alphas, alphas @ self._gram(rows))
+        cosines = np.abs(products) / np.sqrt(np.maximum(lengths, np.finfo(np.float64).tiny))
+        return np.asarray(cosines / self._roots()[0])
+
+    def found_by(self, rows: FloatArray, others: FloatArray | None = None) -> float:
+        """Return the similarity of the leading directions that these rows give, with others or without.
+
+        With others, of the part that stands on these rows: alpha's first n entries.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+        others : ndarray of shape (m, d), optional
+        """
+        pooled = rows if others is None else np.vstack([rows, others])
+        found = normalised_kernel_pca(pooled, self.model.kernel, self.model.n_components, center=self._center)
+        return self.similarity(rows, found.eigenvectors_[: len(rows)])
+
+    def ceiling(self, rows: FloatArray, cut: float) -> float:
+        """Return the largest similarity that combinations of these rows can have; smaller eigenvalues are cut."""
+        pairs = leading_eigenpairs(self._gram(rows), len(rows))
+        kept = pairs.values > cut * pairs.values[0]
+        parts = pairs.vectors[:, kept].T @ self._products(rows) / np.sqrt(pairs.values[kept])[:, None]
+        return float(np.mean(np.linalg.norm(parts, axis=0) / self._roots()))
+
+    def _roots(self) -> FloatArray:
+        """Return the lengths of phi(X) V's columns; infinity where there is no such direction, only rounding."""
+        values = self.model.eigenvalues_
+        there = values > len(self.X) * np.finfo(np.float64).eps * values[0]
+        return np.where(there, np.sqrt(np.where(there, values, 1.0)), np.inf)
+
+    def _gram(self, rows: FloatArray) -> FloatArray:
+        K = normalised_gram(self.model.kernel, rows)
+        return center_blocks(K, [len(rows)]) if self._center else K
+
+    def _products(self, rows: FloatArray) -> FloatArray:
+        """Return phi(rows)^T phi(X) V, of shape (n, k)."""
+        K = normalised_gram(self.model.kernel, rows, self.X)
+        if self._center:
+            K -= K.mean(axis=1, keepdims=True)
+            K -= K.mean(axis=0)
+        return np.asarray(K @ self.model.eigenvectors_)

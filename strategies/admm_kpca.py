@@ -1,0 +1,335 @@
+"""Decentralised kernel PCA by ADMM: nodes of a graph exchange letters with their neighbours only.
+
+Source: He, Yang, Shi, Huang: A Decentralized Framework for Kernel PCA with Projection Consensus Constraints, 2022:
+algorithm 1, assumption 2, theorem 2.
+
+Where this departs from the paper:
+
+* The start is the local solution, with signs that agree along the graph; from a random start the method fails.
+* The penalty rho is constant, assumption 2's bound, the largest over the nodes; ``schedule="paper"`` is the paper's.
+* Where the directions do not settle, the multipliers are left out from then on, which the result tells.
+* More components follow by deflation. ``exchange="features"`` sends random features in place of rows.
+* The coordinator, which Flower has, forwards sealed letters. It sees what replies carry beside them: each node's bound
+  on rho, the sign of its start, its part of the augmented Lagrangian and the angle it turned by.
+"""
+
+import itertools
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from clients.admm_kpca import (
+    CUT,
+    ADMMKPCAClient,
+    CompareSigns,
+    KeepComponents,
+    NextComponent,
+    Progress,
+    ShareDirection,
+    ShareRows,
+    Started,
+    StartLocally,
+    UpdateConsensus,
+    UpdateDirection,
+)
+from fedkernel.arrays import FloatArray
+from fedkernel.cohort import Member
+from fedkernel.data import check_matrix
+from fedkernel.directions import Directions, normalised_kernel_pca
+from fedkernel.errors import InputError, value_object
+from fedkernel.graph import Graph, Topology, neighbours, spanning_tree
+from fedkernel.kernels import RBF, Linear
+from fedkernel.letters import sort_mail
+from fedkernel.models import KernelPCA, NodeComponents, PeerComponents
+from fedkernel.peers import agree_keys
+from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.result import Result
+from fedkernel.sketch import Embeddable, SubspaceEmbedding
+from fedkernel.strategy import KernelStrategy
+
+log = logging.getLogger(__name__)
+
+SETTLING, TURNING = 3, 0.02
+"""After so many iterations in a row in which the directions turn no less than before, by more radians than these, the
+multipliers are left out."""
+
+WIDELY = 0.2
+"""They are left out of the last `SETTLING` iterations, too, where the directions still turn by more radians than these:
+multipliers may have led them away from where they were before, and without they return."""
+
+
+@dataclass(frozen=True)
+class _Network:
+    """Who talks to whom, and the penalties of iteration t: of a node's own z, and of its neighbours'."""
+
+    peers: list[tuple[int, ...]]
+    penalties: list[tuple[float, float]]
+
+
+@value_object()
+class ADMMKPCA(KernelStrategy[PeerComponents]):
+    """The leading kernel principal components, at every node as the best combination of its own rows.
+
+    In an iteration each node sends its direction to its neighbours, forms with theirs an estimate z of the common one,
+    tells them what z is on their rows, and moves its direction towards all estimates it was told.
+
+    Parameters
+    ----------
+    n_components : int
+        k; one after the other, by deflation.
+    kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
+        Normalised, so that k(x, x) = 1.
+    graph : str or table
+        See `fedkernel.graph`.
+    neighbors : int, optional
+        Of every node of a ring; by default 4, or as many as there are.
+    rho : float, optional
+        The penalty; by default assumption 2's bound, the largest over the nodes.
+    schedule : {"constant", "paper"}
+        "paper": 100 for a node's own estimate; for its neighbours' 10, 50 and 100, a third of the iterations each.
+    iterations : int
+        At most, for each component.
+    tol : float
+        Ends a component where no direction turns by more than so many radians.
+    exchange : {"rows", "features"}
+        What neighbours hold of each other: rows, for which `share_rows` must be true, or random features of them.
+    n_features : int
+        Of these features.
+    noise : float
+        Standard deviation of normal noise on what is exchanged.
+    center : bool
+        Centre every kernel block by its own means.
+    share_rows : bool
+        Whether nodes may send their rows to their neighbours.
+    record : bool
+        Whether nodes keep their direction of every iteration of the first component.
+
+    Notes
+    -----
+    Costs: 2 rounds for the keys, 3 to start, 2 per iteration, 1 at the end; each further component 3 more and its
+    iterations. To each neighbour l, a node j sends n_j d floats to start (or n_j n_features) and n_j more, and in an
+    iteration 2 n_j + n_l, however large the network is. The coordinator forwards every letter: up once, down once.
+    Memory: a node the square of the rows in its cell.
+
+    The history's figures are component, t, lagrangian (the nodes' sum) and turned (the largest angle).
+    """
+
+    n_components: Annotated[int, Field(ge=1)] = 1
+    kernel: Embeddable = RBF()
+    graph: Graph = Topology("ring")
+    neighbors: Annotated[int, Field(ge=2, multiple_of=2)] | None = None
+    rho: Annotated[float, Field(gt=0)] | None = None
+    schedule: Literal["constant", "paper"] = "constant"
+    iterations: Annotated[int, Field(ge=1)] = 20
+    tol: Annotated[float, Field(ge=0)] = 1e-6
+    exchange: Literal["rows", "features"] = "rows"
+    n_features: Annotated[int, Field(ge=1)] = 2000
+    noise: Annotated[float, Field(ge=0)] = 0.0
+    center: bool = True
+    share_rows: bool = False
+    record: bool = False
+
+    client: ClassVar = ADMMKPCAClient
+    partition: ClassVar[Literal["horizontal"]] = "horizontal"
+
+    def __post_init__(self) -> None:
+        """Check what one field demands of another."""
+        if self.exchange == "features" and isinstance(self.kernel, Linear):
+            raise InputError("exchange = 'features' has no meaning with a linear kernel, whose features are the rows")
+        if self.rho is not None and self.schedule == "paper":
+            raise InputError(f'rho = {self.rho:g} has a meaning only with schedule = "constant"')
+        if self.neighbors is not None and (self.graph.kind != "ring" or self.graph.neighbors is not None):
+            raise InputError(f"neighbors = {self.neighbors} has a meaning only with graph = 'ring'")
+
+    def peers(self, nodes: int) -> list[tuple[int, ...]]:
+        """Return the neighbours of each of so many nodes."""
+        if self.graph.kind != "ring" or self.graph.neighbors is not None:
+            return neighbours(self.graph, nodes)
+        most = max(2, (nodes - 1) // 2 * 2)
+        if nodes == 2 and self.neighbors is None:
+            return neighbours(Topology("full"), nodes)
+        return neighbours(Topology("ring", neighbors=self.neighbors or min(4, most)), nodes)
+
+    def check_cohort(self, cohort: Sequence[Member]) -> None:
+        """Check also that the graph is one of these nodes, and that rows may be sent."""
+        super().check_cohort(cohort)
+        self.peers(len(cohort))
+        for member in cohort:
+            if self.n_components > member.rows:
+                raise InputError(
+                    f"n_components = {self.n_components}, but must be at most the number of rows of each client; "
+                    f"client {member.client} has {member.rows}"
+                )
+        if self.exchange == "rows" and not self.share_rows and len(cohort) > 1:
+            raise InputError(
+                "share_rows = false, but ADMMKPCA sends raw data: all rows of a client go to its neighbours; "
+                'share_rows = true allows that, exchange = "features" sends random features instead'
+            )
+
+    def _features(self, columns: int, seed: int) -> SubspaceEmbedding | None:
+        if self.exchange == "rows":
+            return None
+        return SubspaceEmbedding(self.kernel.settled(columns), None, self.n_features, seed)
+
+    def protocol(self) -> Protocol[PeerComponents]:
+        """Algorithm 1, for one component after the other."""
+        nodes = len(self._cohort)
+        peers, kernel = self.peers(nodes), self.kernel.settled(self._cohort[0].columns)
+        yield from agree_keys(peers)
+        # Neighbours get each other's rows, and start from their local solutions
+        exchange: dict[str, Any] = {"features": self._features(self._cohort[0].columns, self._settings.seed)}
+        exchange["noise"] = self.noise
+        mail = sort_mail((yield from to_all(ShareRows(**exchange))))
+        common: dict[str, Any] = {"kernel": kernel, "center": self.center, "record": self.record, **exchange}
+        asked = {node: StartLocally(letters=mail.get(node), **common) for node in range(nodes)}
+        started: list[Started] = yield from to_each(asked)
+        traces, without = [], []
+        for component in range(1, self.n_components + 1):
+            if component > 1:
+                # The component found is taken off, and the local solutions of what is left are the start
+                ended = {node: ShareDirection(letters=mail.get(node)) for node in range(nodes)}
+                mail = sort_mail((yield from to_each(ended)))
+                begun = {node: NextComponent(letters=mail.get(node)) for node in range(nodes)}
+                started = yield from to_each(begun)
+            network = _Network(peers, self._penalties(max(float(reply.bound[0]) for reply in started)))
+            signs = yield from _signs(started, peers)
+            trace, fallen, mail = yield from self._iterate(network, signs, component)
+            traces.append(trace)
+            without.append(fallen)
+        yield from to_all(KeepComponents())
+        longest = max(len(trace) for trace in traces)
+        padded = np.array([np.pad(trace, (0, longest - len(trace)), mode="edge") for trace in traces])
+        rho, fallen_back = network.penalties[0][0], np.array(without, dtype=np.float64)
+        return PeerComponents(kernel, self.n_components, rho, padded, fallen_back)
+
+    def at_node(self, rows: Any, alpha: FloatArray, *, seed: int = 0) -> NodeComponents:
+        """Return a node's components as a model, which projects rows that are new there.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+            The node's own.
+        alpha : ndarray of shape (n, k)
+            What the node has kept of the run: ``result.outputs[j]["alpha"]`` where it was simulated.
+        seed : int
+            The run's.
+        """
+        X = check_matrix(rows, "rows")
+        if alpha.ndim != 2 or len(alpha) != len(X):
+            raise InputError(f"alpha has shape {alpha.shape}, but must be (rows, components), with {len(X)} rows")
+        kernel, features = self.kernel.settled(X.shape[1]), self._features(X.shape[1], seed)
+        return NodeComponents(kernel, X, alpha, self.center, features)
+
+    def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]
+        """Return kernel PCA of all rows in one place, normalised and, if asked, centred: an (N, N) array."""
+        X = np.vstack(list(shards))
+        return normalised_kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components, center=self.center)
+
+    def judge(self, result: Result[Any], reference: Any, shards: Sequence[Any]) -> dict[str, float]:
+        """Return how similar the nodes' components are to the reference's, and what there is to compare that with.
+
+        Means over the nodes: of their own result, of what they find alone, of what stands on their rows in what their
+        neighbours' rows give pooled with theirs, and of the best combination of their rows. Needs the simulated nodes'
+        outputs.
+        """
+        tables = [np.asarray(shard) for shard in shards]
+        truth = Directions(np.vstack(tables), reference)
+        cells = zip(tables, self.peers(len(tables)), strict=True)
+        told = [np.vstack([tables[peer] for peer in peers] or [X[:0]]) for X, peers in cells]
+        found = {
+            "similarity": [truth.similarity(X, result.outputs[node]["alpha"]) for node, X in enumerate(tables)],
+            "similarity_alone": [truth.found_by(X) for X in tables],
+            "similarity_pooled": [truth.found_by(X, others) for X, others in zip(tables, told, strict=True)],
+            "similarity_ceiling": [truth.ceiling(X, CUT) for X in tables],
+        }
+        return {name: float(np.mean(values)) for name, values in found.items()}
+
+    def judge_steps(self, result: Result[Any], reference: Any, shards: Sequence[Any]) -> dict[str, list[float]]:
+        """Return the nodes' mean similarity after each iteration of the first component, where they kept these."""
+        tables = [np.asarray(shard) for shard in shards]
+        kept = [result.outputs[node]["iterates"] for node in range(len(tables)) if "iterates" in result.outputs[node]]
+        if len(kept) < len(tables):
+            return {}
+        truth = Directions(np.vstack(tables), reference)
+        courses = [truth.course(X, iterates) for X, iterates in zip(tables, kept, strict=True)]
+        return {"similarity": np.mean(courses, axis=0).tolist()}
+
+    def _penalties(self, bound: float) -> list[tuple[float, float]]:
+        """Return rho of a node's own constraint and of its neighbours' for every iteration."""
+        if self.schedule == "constant":
+            rho = bound if self.rho is None else self.rho
+            return [(rho, rho)] * self.iterations
+        return [(100.0, (10.0, 50.0, 100.0)[3 * t // self.iterations]) for t in range(self.iterations)]
+
+    def _iterate(
+        self, network: _Network, signs: FloatArray, component: int
+    ) -> Protocol[tuple[list[float], int, Mapping[int, Any]]]:
+        """Iterate to the end of one component.
+
+        Returns
+        -------
+        trace : list of float
+            The augmented Lagrangian before each update.
+        without : int
+            The iteration from which on there were no multipliers; 0: none.
+        mail : mapping
+            The letters that the last iteration left.
+        """
+        trace: list[float] = []
+        turns: list[float] = []
+        without = 0
+        mail: Mapping[int, Any] = {}
+        nodes = range(len(network.peers))
+        cells = [sorted((node, *network.peers[node])) for node in nodes]
+        for t, (own, others) in enumerate(network.penalties, start=1):
+            rho = {"rho_self": own, "rho_peers": others}
+            figures = {"component": component, "t": t}
+            asked = {
+                node: UpdateConsensus(letters=mail.get(node), signs=signs[cells[node]] if t == 1 else None, **rho)
+                for node in nodes
+            }
+            mail = sort_mail((yield from to_each(asked, **figures)))
+            moved = {node: UpdateDirection(letters=mail.get(node), dual=not without, **rho) for node in nodes}
+            told = figures if t == 1 else {**figures, "lagrangian": trace[-1], "turned": turns[-1]}
+            replies: list[Progress] = yield from to_each(moved, **told)
+            mail = sort_mail(replies)
+            trace.append(float(sum(reply.figures[0] for reply in replies)))
+            turns.append(float(max(reply.figures[1] for reply in replies)))
+            if turns[-1] <= self.tol:
+                break
+            if not without and _unsettled(turns, self.iterations - t):
+                log.warning(
+                    "the directions of component %d do not settle: no multipliers from iteration %d on",
+                    component,
+                    t + 1,
+                )
+                without = t + 1
+        return trace, without, mail
+
+
+def _signs(started: Sequence[Started], peers: list[tuple[int, ...]]) -> Protocol[FloatArray]:
+    """Return by what every node's start is to be multiplied, so that they agree along the graph: one round."""
+    levels = spanning_tree(peers)
+    parents = {child: parent for level in levels for parent, child in level}
+    mail = sort_mail(started)
+    asked = {node: CompareSigns(letters=mail.get(node), parent=parents.get(node)) for node in range(len(peers))}
+    replies = yield from to_each(asked)
+    signs = np.ones(len(peers))
+    for level in levels:
+        for parent, child in level:
+            signs[child] = signs[parent] * float(replies[child].sign[0])
+    return signs
+
+
+def _unsettled(turns: Sequence[float], left: int) -> bool:
+    """Tell whether multipliers are to be left out of what iterations are left, for `SETTLING` or for `WIDELY`."""
+    if 0 < left <= SETTLING and turns[-1] > WIDELY:
+        return True
+    last = turns[-SETTLING - 1 :]
+    if not left or len(last) <= SETTLING or last[-1] <= TURNING:
+        return False
+    return all(later >= earlier for earlier, later in itertools.pairwise(last))

@@ -1,0 +1,236 @@
+"""disKPCA: kernel PCA of horizontally partitioned data in the span of rows chosen by leverage and distance.
+
+Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
+KDD 2016: algorithms 1 (disLS), 2 (RepSample), 3 (disLR) and 4; theorem 1.
+
+Where this departs from the paper:
+
+* The master's QR factorisation of the sketched points is an eigendecomposition of their product, which tells which
+  directions of the embedding are there at all: only these, r <= t, are scored.
+* A client with no more rows than a sketch has columns sends them unsketched, which is fewer floats, and exact.
+* `point_sketch_size` and `projection_size` may be "exact": products in place of sketches. At w = |Y| that is half the
+  floats, and no error.
+* A row is sent once by its owner and then to the other clients, not back. Rows drawn twice are one landmark.
+* Where as many landmarks are asked for as there are rows, every row is one, and nothing is drawn.
+"""
+
+import math
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from clients.diskpca import (
+    DisKPCAClient,
+    DrawByDistance,
+    DrawByLeverage,
+    MeasureDistances,
+    Precision,
+    ScoreRows,
+    SketchPoints,
+)
+from fedkernel.arrays import FloatArray, Rows, stack_rows, sum_in_order
+from fedkernel.errors import InputError, value_object
+from fedkernel.kernels import RBF, Linear
+from fedkernel.linalg import whitening
+from fedkernel.models import LandmarkPCA
+from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.sketch import Embeddable, SubspaceEmbedding
+from strategies.landmarks import Drawn, LandmarkStrategy, LowRank, SketchSize, draw_uniformly, low_rank
+
+
+def score_by_leverage(embedding: SubspaceEmbedding, precision: Precision, columns: SketchSize) -> Protocol[FloatArray]:
+    """Have the clients score their rows by the leverage of what they embed to; a sub-protocol (algorithm 1, disLS).
+
+    Two rounds. Up: M t p floats, from a client with fewer rows than p fewer, and M sums; down: M t r, where r <= t are
+    the directions whose squared singular value is above eps^(3/4) of the largest: of the others the clients, who sum
+    the scores of a block of rows by its products, could not tell the scores from rounding errors.
+
+    Parameters
+    ----------
+    embedding : SubspaceEmbedding
+    precision : {"float64", "float32"}
+    columns : int or "exact"
+        p; "exact": clients send the products of their embedded rows, t (t + 1) / 2 floats.
+
+    Returns
+    -------
+    ndarray of shape (M,)
+        The sums of the clients' scores; the scores stay with the clients.
+    """
+    # Step 1: every client embeds its rows and sketches the points that they become
+    p = None if columns == "exact" else columns
+    sketched = yield from to_all(SketchPoints(embedding=embedding, columns=p, precision=precision))
+    # Step 2: U Z, of which Z makes the sketched points an orthonormal basis
+    tol = float(np.finfo(precision).eps ** 0.75)
+    Z = whitening(sum_in_order([reply.product for reply in sketched]), tol)
+    # Step 3: the squared lengths of E_m Z^-1
+    scored = yield from to_all(ScoreRows(whitening=Z))
+    return np.concatenate([reply.total for reply in scored])
+
+
+def representative_points(
+    embedding: SubspaceEmbedding,
+    step: LowRank,
+    totals: FloatArray,
+    samples: tuple[int, int],
+    rng: np.random.Generator,
+) -> Protocol[tuple[Rows, Drawn]]:
+    """Draw rows by leverage, and more by their distance to the span of those; a sub-protocol (algorithm 2, RepSample).
+
+    Three rounds, or one without the second draw. Each row is d floats (of sparse rows the entries that are not zero),
+    once up from its owner, and once down to each of the other clients; besides, M sums up.
+
+    Parameters
+    ----------
+    embedding : SubspaceEmbedding
+        By which the clients scored their rows.
+    step : LowRank
+    totals : ndarray of shape (M,)
+        The sums of the clients' scores.
+    samples : tuple of two int
+        Draws by leverage and by distance, with replacement.
+    rng : Generator
+        Of how many rows each client draws.
+
+    Returns
+    -------
+    landmarks : ndarray or CSR array of shape (|Y|, d)
+    last : Drawn
+        The rows of the last draw, which only their owners have yet.
+    """
+    # Step 1: P, by leverage
+    asked = {
+        client: DrawByLeverage(samples=count, embedding=embedding, precision=step.precision)
+        for client, count in _shared_out(samples[0], totals, rng)
+    }
+    if not asked:
+        raise InputError("the kernel is zero on all rows, so that none stands out")
+    replies = yield from to_each(asked)
+    first = Drawn.of(dict(zip(asked, replies, strict=True)), len(totals))
+    if samples[1] == 0:
+        return first.rows, first
+    # Step 2: everyone gets P, and tells how far its rows are from the span
+    handed = {client: MeasureDistances(**step.handed_out(first, client)) for client in range(len(totals))}
+    measured = yield from to_each(handed)
+    distances = np.concatenate([reply.total for reply in measured])
+    # Step 3: the rows of the second draw, by distance; none where the span holds all rows
+    wanted = {
+        client: DrawByDistance(samples=count, **vars(step)) for client, count in _shared_out(samples[1], distances, rng)
+    }
+    replies = (yield from to_each(wanted)) if wanted else []
+    second = Drawn.of(dict(zip(wanted, replies, strict=True)), len(totals), like=first.rows)
+    return stack_rows([first.rows, second.rows]), second
+
+
+def _shared_out(samples: int, totals: FloatArray, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Draw how many of some samples each client makes, in proportion to the totals; clients with none are left out."""
+    if totals.sum() <= 0:
+        return []
+    counts = rng.multinomial(samples, totals / totals.sum())
+    return [(client, int(count)) for client, count in enumerate(counts) if count]
+
+
+@value_object()
+class DisKPCA(LandmarkStrategy):
+    """The leading kernel principal components, not centred, as combinations of a few rows of the clients' data.
+
+    A small embedding of all rows tells which rows have leverage; some are drawn by it, and more by how far they are
+    from the span of those. In the span of all that were drawn the components are found by one more sketch.
+
+    Rows of the data leave the clients as they are: `share_rows` must say that they may.
+
+    Parameters
+    ----------
+    n_components : int
+        k.
+    kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
+    n_adaptive : int
+        Draws by distance; with n_leverage the number of landmarks |Y|, but for rows drawn twice.
+    n_leverage : int, optional
+        Draws by leverage; by default k log k, rounded up, and at least k.
+    embedding_size : int
+        t, coordinates of the embedding.
+    point_sketch_size : int or "exact"
+        p, columns that stand for a client's embedded rows; "exact": their products.
+    projection_size : int or "exact", optional
+        w, columns that stand for a client's kernel values; by default |Y|; "exact": their products, which are half as
+        many floats as by default, and no error.
+    n_random_features : int
+        m, from which the embedding is sketched; at least t. A linear kernel has none.
+    share_rows : bool
+        Whether rows may be sent, without which the method cannot run.
+    dtype : {"float64", "float32"}
+        What clients compute the embedding and kernel values in. With float32 cosines are some twenty times faster,
+        and rows should be scaled to be of the order of the kernel's width.
+    tol : float, optional
+        Of the basis of the landmarks' span: directions whose squared length is below so much of the largest are left
+        out; by default the root of the machine epsilon of `dtype`.
+    embed : bool
+        Whether clients compute the coordinates of their rows, (n_m, k), at the end.
+
+    Notes
+    -----
+    Costs, with M clients and rows of d floats (of sparse ones the entries that are not zero): 7 rounds. Floats:
+    M t p up and M t r down, r <= t, for the scores; M d for each landmark, once up and down to all others; M |Y| w up
+    and M |Y| k down for the components; 2 M sums up. Nothing grows with the rows' number.
+
+    Time: a client computes m random features of each row once, and kernel values against the landmarks twice or, to
+    embed its rows, three times. Memory: a client a block of 2048 rows, their embedding and kernel values, d m for the
+    random features, and t (t + 1) / 2 floats per block; the coordinator M |Y| w and |Y|^2 floats.
+    """
+
+    n_components: Annotated[int, Field(ge=1)] = 10
+    kernel: Embeddable = RBF()
+    n_adaptive: Annotated[int, Field(ge=0)] = 200
+    n_leverage: Annotated[int, Field(ge=1)] | None = None
+    embedding_size: Annotated[int, Field(ge=1)] = 50
+    point_sketch_size: SketchSize = 250
+    projection_size: SketchSize | None = None
+    n_random_features: Annotated[int, Field(ge=1)] = 2000
+    share_rows: bool = False
+    dtype: Precision = "float64"
+    tol: Annotated[float, Field(gt=0, lt=1)] | None = None
+    embed: bool = True
+
+    client: ClassVar = DisKPCAClient
+
+    def __post_init__(self) -> None:
+        """Check what one field demands of another."""
+        if self.n_components > self.n_landmarks:
+            raise InputError(
+                f"n_components = {self.n_components}, but must be at most the number of landmarks, n_leverage + "
+                f"n_adaptive = {self.n_landmarks}"
+            )
+        if not isinstance(self.kernel, Linear) and self.n_random_features < self.embedding_size:
+            raise InputError(
+                f"n_random_features = {self.n_random_features}, but must be at least embedding_size = "
+                f"{self.embedding_size}"
+            )
+
+    @property
+    def _by_leverage(self) -> int:
+        k = self.n_components
+        return max(k, math.ceil(k * math.log(k))) if self.n_leverage is None else self.n_leverage
+
+    @property
+    def n_landmarks(self) -> int:
+        """|Y|, but for rows drawn twice."""
+        return self._by_leverage + self.n_adaptive
+
+    def protocol(self) -> Protocol[LandmarkPCA]:
+        """Algorithm 4."""
+        step = self._step()
+        if self.n_landmarks >= sum(member.rows for member in self._cohort):
+            last = yield from draw_uniformly(self._cohort, self.n_landmarks, self.rng("uniform"))
+            landmarks = last.rows
+        else:
+            # Steps 1 and 2: embedding and leverage scores
+            embedding = SubspaceEmbedding(step.kernel, self.embedding_size, self.n_random_features, self._settings.seed)  # type: ignore[arg-type]
+            totals = yield from score_by_leverage(embedding, self.dtype, self.point_sketch_size)
+            # Step 3: representative points
+            samples = self._by_leverage, self.n_adaptive
+            landmarks, last = yield from representative_points(embedding, step, totals, samples, self.rng("draws"))
+        # Step 4: the components in their span
+        size, w = self.n_components, self.projection_size
+        return (yield from low_rank(step, landmarks, last, n_components=size, columns=w, embed=self.embed))

@@ -1,0 +1,214 @@
+"""Kernel PCA in the span of some rows: the low-rank step that disKPCA and its rivals share, and their base.
+
+Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
+KDD 2016, algorithm 3 (disLR).
+"""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field
+
+from clients.diskpca import (
+    DisKPCAClient,
+    DrawnRows,
+    DrawUniformly,
+    MeasureCaptured,
+    Precision,
+    Sketched,
+    SketchKernel,
+    TakeComponents,
+)
+from fedkernel.arrays import Rows, stack_rows, sum_in_order
+from fedkernel.cohort import Member
+from fedkernel.errors import InputError
+from fedkernel.kernels import AnyKernel
+from fedkernel.linalg import leading_eigenpairs, whitening
+from fedkernel.messages import CarriesRows
+from fedkernel.metrics import compare_components
+from fedkernel.models import LandmarkPCA
+from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.strategy import KernelStrategy
+
+log = logging.getLogger(__name__)
+
+SketchSize = Annotated[int, Field(ge=1)] | Literal["exact"]
+"""Columns of a sketch; "exact": no sketch, the products of what would be sketched."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows that clients disclosed, in the order of the clients, and how many each did."""
+
+    rows: Rows
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, replies: Mapping[int, DrawnRows], clients: int, like: Rows | None = None) -> Self:
+        """Put the replies of some of the clients together; of none, in no rows of the kind of others."""
+        rows = {client: reply.rows for client, reply in replies.items()}
+        counts = tuple(rows[client].shape[0] if client in rows else 0 for client in range(clients))
+        none = [] if like is None else [like[:0]]
+        return cls(stack_rows([rows[client] for client in sorted(rows)] or none), counts)
+
+    def unknown_to(self, client: int) -> tuple[Rows, int]:
+        """Return the rows of the other clients, and how many of them stand before this client's own."""
+        first = sum(self.counts[:client])
+        last = first + self.counts[client]
+        kept = np.r_[0:first, last : self.rows.shape[0]]
+        return self.rows[kept], first
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """What the steps of the low-rank approximation have in common.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    precision : {"float64", "float32"}
+    tol : float
+        Of the basis of a span: directions whose squared length is below so much of the largest are left out.
+    """
+
+    kernel: AnyKernel
+    precision: Precision
+    tol: float
+
+    def handed_out(self, drawn: Drawn, client: int) -> dict[str, Any]:
+        """Return the fields of a request that hands a client the rows it does not know."""
+        others, before = drawn.unknown_to(client)
+        return {**CarriesRows.of(others), "before": before, **vars(self)}
+
+
+def low_rank(
+    step: LowRank,
+    landmarks: Rows,
+    last: Drawn,
+    *,
+    n_components: int,
+    columns: SketchSize | None,
+    embed: bool,
+) -> Protocol[LandmarkPCA]:
+    """Find the leading components within the landmarks' span; a sub-protocol (algorithm 3, disLR).
+
+    Two rounds. Up: M |Y| w floats, from a client with fewer rows than w fewer; down: the last landmarks, each to all
+    clients but its own, and M |Y| k. Memory: the coordinator (|Y|, |Y|) arrays; a client |Y| floats per row of a block.
+
+    The clients sketch kernel values, not their projections onto a basis: the coordinator applies the basis to the
+    sketch, which is the same, and no machine depends on another's rounding.
+
+    Parameters
+    ----------
+    step : LowRank
+    landmarks : ndarray or CSR array of shape (|Y|, d)
+    last : Drawn
+        Those of them that the clients were not given yet: the last rows of `landmarks`.
+    n_components : int
+        k; fewer are found where the landmarks span fewer dimensions.
+    columns : int, None or "exact"
+        w; None: |Y|; "exact": clients send the products k(Y, X_m) k(X_m, Y), |Y| (|Y| + 1) / 2 floats.
+    embed : bool
+        Whether clients compute their rows' coordinates.
+    """
+    # Step 1: every client sketches its kernel values
+    w = None if columns == "exact" else columns or landmarks.shape[0]
+    asked = {client: SketchKernel(**step.handed_out(last, client), columns=w) for client in range(len(last.counts))}
+    sketched: list[Sketched] = yield from to_each(asked)
+    # Step 2: the coordinator projects onto a basis phi(Y) R of the span, and takes the leading left singular vectors
+    R = whitening(step.kernel.gram(landmarks), step.tol)
+    A = R.T @ sum_in_order([reply.product for reply in sketched]) @ R
+    k = min(n_components, len(A))
+    if k == 0:
+        raise InputError("the kernel is zero on all landmarks, so that there are no components")
+    if k < n_components:
+        log.warning("the landmarks span %d dimensions, fewer than the %d components asked for", k, n_components)
+    pairs = leading_eigenpairs((A + A.T) / 2, k)
+    C = R @ pairs.vectors
+    # Step 3: L = phi(Y) C, at every client
+    yield from to_all(TakeComponents(coefficients=C, kernel=step.kernel, embed=embed))
+    return LandmarkPCA(step.kernel, landmarks, C, np.maximum(pairs.values, 0.0))
+
+
+def draw_uniformly(cohort: Sequence[Member], samples: int, rng: np.random.Generator) -> Protocol[Drawn]:
+    """Have the clients disclose some of all rows, every choice equally likely; one round, a sub-protocol.
+
+    Up: samples x d floats, of sparse rows the entries that are not zero.
+    """
+    sizes = np.array([member.rows for member in cohort])
+    counts = sizes if samples >= sizes.sum() else rng.multivariate_hypergeometric(sizes, samples, method="marginals")
+    asked = {client: DrawUniformly(samples=int(count)) for client, count in enumerate(counts) if count}
+    replies = yield from to_each(asked)
+    return Drawn.of(dict(zip(asked, replies, strict=True)), len(cohort))
+
+
+class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
+    """Base of the strategies that find components in the span of rows which the clients disclose."""
+
+    client: ClassVar[type[DisKPCAClient]] = DisKPCAClient
+    partition: ClassVar[Literal["horizontal"]] = "horizontal"
+
+    n_components: int
+    kernel: AnyKernel
+    dtype: Precision
+    tol: float | None
+    share_rows: bool
+
+    @property
+    @abstractmethod
+    def n_landmarks(self) -> int:
+        """How many rows the clients will disclose, at most."""
+
+    def check_cohort(self, cohort: Sequence[Member]) -> None:
+        """Check also that rows may be sent, and that there are enough."""
+        super().check_cohort(cohort)
+        rows, columns = sum(member.rows for member in cohort), cohort[0].columns
+        if self.n_components > rows:
+            raise InputError(f"n_components = {self.n_components}, but must be at most the number of rows, {rows}")
+        if not self.share_rows:
+            sent = min(self.n_landmarks, rows)
+            raise InputError(
+                f"share_rows = false, but {type(self).__name__} sends raw data: up to {sent} of the {rows} rows, all "
+                f"{columns} columns of each, go to the coordinator and to every client; share_rows = true allows that"
+            )
+
+    def _step(self) -> LowRank:
+        tol = float(np.sqrt(np.finfo(self.dtype).eps)) if self.tol is None else self.tol
+        return LowRank(self.kernel.settled(self._cohort[0].columns), self.dtype, tol)
+
+    def evaluation(self, model: LandmarkPCA) -> Protocol[dict[str, float]]:
+        """Ask the clients how much of their rows the components capture: one round, 2 floats from each."""
+        replies = yield from to_all(MeasureCaptured(kernel=model.kernel))
+        total, captured = sum_in_order([reply.sums for reply in replies])
+        return {"reconstruction_error": float(1 - captured / total)}
+
+    def measure(self, model: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
+        """Return the reconstruction error over all rows."""
+        total, captured = np.sum([model.captured(shard) for shard in shards], axis=0)
+        return {"reconstruction_error": float(1 - captured / total)}
+
+    def central(self, shards: Sequence[Rows]) -> LandmarkPCA:
+        """Return kernel PCA of all rows in one place, not centred, which takes an (N, N) array."""
+        X = stack_rows(list(shards))
+        return kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components)
+
+    def compare(self, model: LandmarkPCA, reference: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
+        """Return the reconstruction error, also relative to the reference's, and the angles between the components."""
+        return compare_components(model, reference, shards)
+
+
+def kernel_pca(X: Rows, kernel: AnyKernel, n_components: int) -> LandmarkPCA:
+    """Compute kernel PCA of rows X (N, d), not centred, by the eigenpairs of the (N, N) kernel matrix."""
+    N = X.shape[0]
+    if n_components > N:
+        raise InputError(f"n_components = {n_components}, but must be at most the number of rows, {N}")
+    pairs = leading_eigenpairs(kernel.gram(X), n_components)
+    if not pairs.values[0] > 0:
+        raise InputError(f"the kernel is zero on all {N} rows, so that there are no components")
+    kept = pairs.values > N * np.finfo(np.float64).eps * pairs.values[0]
+    values, vectors = pairs.values[kept], pairs.vectors[:, kept]
+    return LandmarkPCA(kernel, X, vectors / np.sqrt(values), values)

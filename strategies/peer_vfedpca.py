@@ -1,0 +1,108 @@
+"""VFedPCA and VFedAKPCA without a server: clients merge what their neighbours on a graph send them.
+
+Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
+Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5, figure 13; signs, norms and centring as in `VFedPCA`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers, PeerVFedPCAClient
+from fedkernel.cohort import Member
+from fedkernel.errors import InputError, value_object
+from fedkernel.graph import Graph, Topology, neighbours
+from fedkernel.kernels import Kernel, Linear
+from fedkernel.letters import sort_mail
+from fedkernel.metrics import compare_vectors
+from fedkernel.models import KernelPCA, PeerComponents
+from fedkernel.peers import agree_keys
+from fedkernel.protocol import Protocol, to_each
+from fedkernel.result import Result
+from fedkernel.strategy import KernelStrategy
+from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA
+
+
+@value_object()
+class PeerVFedPCA(KernelStrategy[PeerComponents]):
+    """Clients send local leading vectors to their neighbours, and merge what they get with their own, T times.
+
+    On a graph that is not full, clients end with different vectors: what is more than T edges away is not in them.
+
+    Parameters
+    ----------
+    graph : str or table
+        See `fedkernel.graph`.
+    kernel : Kernel, optional
+        Of each client's columns, which makes it VFedAKPCA; by default VFedPCA.
+    n_components, local_iterations, rounds, update, warm_start, weight_scaling, center
+        As for `VFedPCA`.
+    merge : {"eigenvalue", "average"}
+        As for `VFedPCA`.
+
+    Notes
+    -----
+    Costs: 2 rounds for the keys and T + 1 more; k (N + 1) floats over every edge, each way, in each of T rounds. The
+    coordinator forwards every letter: up once, down once. Memory: a client O(N (d_m + k T)).
+    """
+
+    n_components: Annotated[int, Field(ge=1)] = 1
+    graph: Graph = Topology("full")
+    kernel: Kernel | None = None
+    merge: Literal["eigenvalue", "average"] = "eigenvalue"
+    local_iterations: Annotated[int, Field(ge=1)] = 10
+    rounds: Annotated[int, Field(ge=1)] = DEFAULT_ROUNDS
+    update: Literal["inplace", "original"] = "inplace"
+    warm_start: bool = False
+    weight_scaling: bool = False
+    center: Literal["columns", "rows", "none"] = "columns"
+
+    client: ClassVar = PeerVFedPCAClient
+    partition: ClassVar[Literal["vertical"]] = "vertical"
+
+    def check_cohort(self, cohort: Sequence[Member]) -> None:
+        """Check also that there are enough rows, and that the graph is one of these clients."""
+        super().check_cohort(cohort)
+        if self.n_components > cohort[0].rows:
+            raise InputError(
+                f"n_components = {self.n_components}, but must be at most the number of rows, {cohort[0].rows}"
+            )
+        neighbours(self.graph, len(cohort))
+
+    def protocol(self) -> Protocol[PeerComponents]:
+        """Algorithm 5."""
+        nodes = range(len(self._cohort))
+        yield from agree_keys(neighbours(self.graph, len(nodes)))
+        merging = {"kernel": self.kernel, "center": self.center, "weight_scaling": self.weight_scaling}
+        local = {"n_components": self.n_components, "iterations": self.local_iterations, "update": self.update}
+        common: dict[str, Any] = {"rule": self.merge, "warm_start": self.warm_start, **merging, **local}
+        mail: Mapping[int, Any] = {}
+        for t in range(self.rounds):
+            asked = {node: IterateAmongPeers(letters=mail.get(node), first=t == 0, **common) for node in nodes}
+            mail = sort_mail((yield from to_each(asked)))
+        last: dict[str, Any] = {"rule": self.merge, **merging}
+        yield from to_each({node: FinishAmongPeers(letters=mail.get(node), **last) for node in nodes})
+        return PeerComponents(self.kernel or Linear(), self.n_components)
+
+    def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]
+        """Return what `VFedPCA` or `VFedAKPCA` would find with all columns in one place."""
+        if self.kernel is None:
+            return VFedPCA(self.n_components, center=self.center).central(shards)
+        return VFedAKPCA(self.n_components, center=self.center, kernel=self.kernel).central(shards)
+
+    def judge(self, result: Result[Any], reference: Any, shards: Sequence[Any]) -> dict[str, float]:
+        """Return errors and distances of the clients' vectors from the reference's: means, and the worst error.
+
+        Needs the simulated clients' outputs.
+        """
+        found = [compare_vectors(result.outputs[client]["eigenvectors"], reference) for client in range(len(shards))]
+        means = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+        return means | {"worst_error": max(one["error"] for one in found)}
+
+    def judge_steps(self, result: Result[Any], reference: Any, shards: Sequence[Any]) -> dict[str, list[float]]:
+        """Return the clients' mean distance from the reference after each merge."""
+        kept = np.array([result.outputs[client]["iterates"] for client in range(len(shards))])
+        told = [[compare_vectors(V, reference)["distance"] for V in clients] for clients in kept.swapaxes(0, 1)]
+        return {"distance": [float(np.mean(one)) for one in told]}

@@ -1,0 +1,98 @@
+"""Spectral clustering: kernel principal components in the span of some rows, and distributed k-means of coordinates.
+
+Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
+KDD 2016, section 6; with disKPCA's components this is CE PCA, a rival in the federated kernel k-means paper (2021).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Discriminator, Field, Tag
+
+from clients.spectral_kmeans import SpectralKMeansClient
+from fedkernel.arrays import Rows, stack_rows
+from fedkernel.cohort import Member
+from fedkernel.data import check_rows
+from fedkernel.errors import InputError, value_object
+from fedkernel.kernel_kmeans import kernel_kmeans
+from fedkernel.metrics import compare_kernel_kmeans, kmeans_objective
+from fedkernel.models import KernelKMeans
+from fedkernel.protocol import Protocol
+from fedkernel.strategy import KernelStrategy
+from strategies.diskpca import DisKPCA
+from strategies.kmeans import distributed_kmeans
+from strategies.uniform_kpca import UniformKPCA
+
+
+def _finder(components: Any) -> str:
+    """Return the name of the class that a table of a configuration means; the other would refuse these fields."""
+    fields = components if isinstance(components, Mapping) else getattr(components, "__dict__", ())
+    return "UniformKPCA" if {"n_samples", "solver"} & set(fields) else "DisKPCA"
+
+
+Components = Annotated[
+    Annotated[DisKPCA, Tag("DisKPCA")] | Annotated[UniformKPCA, Tag("UniformKPCA")], Discriminator(_finder)
+]
+
+
+@value_object()
+class SpectralKMeans(KernelStrategy[KernelKMeans]):
+    """Clusters of the rows' coordinates on kernel principal components.
+
+    Parameters
+    ----------
+    n_clusters : int
+        The number of clusters.
+    components : DisKPCA or UniformKPCA
+        What finds the components; in a table of a configuration, its parameters, where `n_samples` or `solver` tells
+        that it is UniformKPCA.
+    coreset_size : int
+        C, points that the clients sample for the distributed k-means.
+
+    Notes
+    -----
+    Costs: the rounds, floats and memory of `components`, then those of `distributed_kmeans`. Clients keep their rows'
+    coordinates, n_m k floats.
+    """
+
+    n_clusters: Annotated[int, Field(ge=1)]
+    components: Components = dataclasses.field(default_factory=DisKPCA)
+    coreset_size: Annotated[int, Field(ge=1)] = 1000
+
+    client: ClassVar = SpectralKMeansClient
+    partition: ClassVar[Literal["horizontal"]] = "horizontal"
+
+    def check_cohort(self, cohort: Sequence[Member]) -> None:
+        """Check also what the components demand, and that every client has rows enough."""
+        super().check_cohort(cohort)
+        self.components.check_cohort(cohort)
+        for member in cohort:
+            if member.rows < self.n_clusters:
+                raise InputError(
+                    f"client {member.client} has {member.rows} rows, but must have at least n_clusters = "
+                    f"{self.n_clusters}, since it finds as many centres of its own"
+                )
+
+    def protocol(self) -> Protocol[KernelKMeans]:
+        """Components first, clusters then."""
+        # the clients cluster their coordinates, so they compute them whatever `embed` says
+        found = yield from dataclasses.replace(self.components, embed=True).within(self)
+        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, self.rng("k-means"))
+        return KernelKMeans(centers, found.embedding, found.eigenvalues_)
+
+    def central(self, shards: Sequence[Rows]) -> KernelKMeans:
+        """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""
+        X = check_rows(stack_rows(list(shards)), "the table of all rows")
+        kernel = self.components.kernel.settled(X.shape[1])
+        return kernel_kmeans(X, kernel, self.n_clusters, self.components.n_components)
+
+    def compare(self, model: KernelKMeans, reference: KernelKMeans, shards: Sequence[Rows]) -> dict[str, float]:
+        """Return the objective, recover error and agreement of the clusters, against what `central` returns."""
+        return compare_kernel_kmeans(model, reference, shards) | self.measure(model, shards)
+
+    def measure(self, model: KernelKMeans, shards: Sequence[Rows]) -> dict[str, float]:
+        """Return the mean squared distance of rows to their centres, in feature space."""
+        sums = [kmeans_objective(model, shard) for shard in shards]
+        return {"kmeans_objective": float(np.sum(sums)) / sum(shard.shape[0] for shard in shards)}

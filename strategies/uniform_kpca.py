@@ -1,0 +1,82 @@
+"""Kernel PCA in the span of rows drawn uniformly: the two rivals of the disKPCA paper.
+
+Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed Kernel Principal Component Analysis,
+KDD 2016, section 6: "uniform + disLR" and "uniform + batch KPCA".
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from clients.diskpca import DisKPCAClient, Precision, TakeComponents, TakeLandmarks
+from fedkernel.errors import InputError, value_object
+from fedkernel.kernels import RBF
+from fedkernel.models import LandmarkPCA
+from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.sketch import Embeddable
+from strategies.landmarks import LandmarkStrategy, SketchSize, draw_uniformly, kernel_pca, low_rank
+
+
+@value_object()
+class UniformKPCA(LandmarkStrategy):
+    """Components in the span of rows that are drawn from all clients' rows alike, without replacement.
+
+    Rows of the data leave the clients as they are: `share_rows` must say that they may.
+
+    Parameters
+    ----------
+    n_components : int
+        k.
+    kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
+    n_samples : int
+        |Y|, rows drawn; all of them where there are no more.
+    solver : {"disLR", "batch"}
+        The components that are best for all rows, by disKPCA's last step; or those of the drawn rows alone.
+    projection_size, share_rows, dtype, tol, embed
+        As for `DisKPCA`.
+
+    Notes
+    -----
+    Costs, with M clients and rows of d floats: 3 rounds, with "batch" also 3. Floats: M d for each of the rows drawn;
+    with "disLR" M |Y| w up; M |Y| k down.
+    """
+
+    n_components: Annotated[int, Field(ge=1)] = 10
+    kernel: Embeddable = RBF()
+    n_samples: Annotated[int, Field(ge=1)] = 200
+    solver: Literal["disLR", "batch"] = "disLR"
+    projection_size: SketchSize | None = None
+    share_rows: bool = False
+    dtype: Precision = "float64"
+    tol: Annotated[float, Field(gt=0, lt=1)] | None = None
+    embed: bool = True
+
+    client: ClassVar = DisKPCAClient
+
+    def __post_init__(self) -> None:
+        """Check what one field demands of another."""
+        if self.n_components > self.n_samples:
+            raise InputError(
+                f"n_components = {self.n_components}, but must be at most the number of landmarks, n_samples = "
+                f"{self.n_samples}"
+            )
+        if self.solver == "batch" and self.projection_size is not None:
+            raise InputError(f'projection_size = {self.projection_size} has a meaning only with solver = "disLR"')
+
+    @property
+    def n_landmarks(self) -> int:
+        """|Y|."""
+        return self.n_samples
+
+    def protocol(self) -> Protocol[LandmarkPCA]:
+        """Draw rows, and solve."""
+        step = self._step()
+        drawn = yield from draw_uniformly(self._cohort, self.n_samples, self.rng("uniform"))
+        if self.solver == "disLR":
+            size, w = self.n_components, self.projection_size
+            return (yield from low_rank(step, drawn.rows, drawn, n_components=size, columns=w, embed=self.embed))
+        model = kernel_pca(drawn.rows, step.kernel, self.n_components)
+        asked = {client: TakeLandmarks(**step.handed_out(drawn, client)) for client in range(len(self._cohort))}
+        yield from to_each(asked)
+        yield from to_all(TakeComponents(coefficients=model.coefficients_, kernel=step.kernel, embed=self.embed))
+        return model

@@ -1,0 +1,449 @@
+"""Decentralised kernel PCA by ADMM: an oracle with explicit features, the paper's properties, the reference numbers."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+
+from clients.admm_kpca import penalty_bound
+from fedkernel import RBF, ArcCosine, Linear, Polynomial
+from fedkernel.directions import Directions, center_blocks
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.graph import Topology, spanning_tree
+from fedkernel.kernels import normalised_gram
+from fedkernel.models import NodeComponents, PeerComponents, load_model
+from strategies import ADMMKPCA
+
+MNIST = Path(os.environ.get("FEDKERNEL_DATA", "data")) / "mnist5k.npz"
+WIDE = RBF(gamma=1 / 5e6)
+with_mnist = pytest.mark.skipif(not MNIST.exists(), reason="mnist5k.npz is not in the folder FEDKERNEL_DATA")
+
+
+def deal(X, y, rows, nodes, classes=(0, 3, 5, 8)):
+    """Return tables of so many rows for every node, each with as many of every class."""
+    rng = np.random.default_rng(0)
+    share = rows // len(classes)
+    order = [rng.permutation(np.flatnonzero(y == label)) for label in classes]
+    return [X[np.concatenate([own[j * share : (j + 1) * share] for own in order])] for j in range(nodes)]
+
+
+def mnist(rows=100, nodes=20):
+    with np.load(MNIST) as file:
+        return deal(file["X"].astype(float), file["y"], rows, nodes)
+
+
+def unbalanced(seed):
+    """40 rows at each of 20 nodes, whatever their class."""
+    with np.load(MNIST) as file:
+        rows = np.random.default_rng(seed).permutation(np.flatnonzero(np.isin(file["y"], (0, 3, 5, 8))))[:800]
+        return list(file["X"][rows].astype(float).reshape(20, 40, -1))
+
+
+def digits(rows=40, nodes=10):
+    return deal(*load_digits(return_X_y=True), rows, nodes)
+
+
+def spread(nodes, rows=30, seed=0, lengths=(5.0, 3.0, 1.8, 0.5, 0.5, 0.5)):
+    """Normal rows whose leading directions are well apart."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((rows, len(lengths))) * lengths for _ in range(nodes)]
+
+
+def judged(strategy, shards, **options):
+    """Return the result, its metrics and the similarity after each iteration."""
+    reference = strategy.central(shards)
+    result = strategy.fit(shards, **options)
+    return result, strategy.judge(result, reference, shards), strategy.judge_steps(result, reference, shards)
+
+
+def admm(**fields):
+    return ADMMKPCA(**{"share_rows": True, "record": True, "iterations": 8, "tol": 0.0} | fields)
+
+
+# --- reference numbers: MNIST's digits 0, 3, 5, 8 (NOTES, section 2)
+
+
+@with_mnist
+@pytest.mark.parametrize(
+    ("rows", "neighbors", "after_4", "after_8", "alone", "ceiling"),
+    [
+        (100, 2, 0.948, 0.950, 0.878, 0.955),
+        (100, 4, 0.951, 0.952, 0.878, 0.955),
+        (100, 12, 0.952, 0.952, 0.878, 0.955),
+        (40, 4, 0.885, 0.885, 0.787, 0.890),
+    ],
+)
+def test_similarity_on_mnist(rows, neighbors, after_4, after_8, alone, ceiling):
+    _, metrics, steps = judged(admm(kernel=WIDE, neighbors=neighbors), mnist(rows))
+    assert steps["similarity"][3] >= after_4
+    assert steps["similarity"][7] >= after_8
+    assert metrics["similarity"] == pytest.approx(steps["similarity"][7], abs=1e-12)
+    assert metrics["similarity_alone"] == pytest.approx(alone, abs=0.002)
+    assert metrics["similarity_ceiling"] == pytest.approx(ceiling, abs=0.001)
+    # figure 5: above what a node finds in its neighbours' rows pooled with its own
+    assert max(steps["similarity"][:4]) > metrics["similarity_pooled"] > metrics["similarity_alone"]
+
+
+def test_similarity_on_small_digits():
+    _, metrics, steps = judged(admm(kernel=RBF(gamma=3e-4)), digits())
+    assert steps["similarity"][3] > metrics["similarity_pooled"] > metrics["similarity_alone"] + 0.02
+    assert metrics["similarity_ceiling"] - metrics["similarity"] < 0.01
+
+
+# --- the algorithm, against explicit feature vectors
+
+
+def unit(X):
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def naive_iteration(shards, peers, rho, starts):
+    """Equations 10 to 13 with phi(x) = x / ||x||, from the starts a_j and no multipliers: the next a_j."""
+    phi = [unit(X).T for X in shards]  # (d, n_j)
+    cells = [sorted([j, *others]) for j, others in enumerate(peers)]
+    z = []
+    for cell in cells:
+        one = sum(rho * phi[q] @ starts[q] for q in cell) / (rho * len(cell))
+        z.append(one / max(1.0, np.linalg.norm(one)))
+    found = []
+    for j, cell in enumerate(cells):
+        K = phi[j].T @ phi[j]
+        # where K is singular, a is the one in its range
+        right = sum(rho * phi[j].T @ z[q] for q in cell)
+        system = rho * len(cell) * K - 2 * K @ K
+        found.append(np.linalg.pinv(system, rcond=1e-9, hermitian=True) @ right)
+    return found
+
+
+@pytest.mark.parametrize("graph", ["ring", "star", "full", "grid"])
+def test_one_iteration_equals_explicit_features(graph):
+    shards = spread(6, 9, lengths=(1.0, 0.8, 0.9, 1.1))  # no eigenvalue small enough to be cut
+    rho = 40.0
+    strategy = admm(kernel=Linear(), graph=Topology(graph), rho=rho, iterations=1, center=False)
+    peers, result = strategy.peers(6), strategy.fit(shards)
+    # the start: each node's leading direction, pointing the same way as that of its parent in the tree
+    starts = []
+    for X in shards:
+        values, V = np.linalg.eigh(unit(X) @ unit(X).T)
+        starts.append(V[:, -1] / np.sqrt(values[-1]))
+    for parent, child in (edge for level in spanning_tree(peers) for edge in level):
+        if (unit(shards[parent]).T @ starts[parent]) @ (unit(shards[child]).T @ starts[child]) < 0:
+            starts[child] = -starts[child]
+    found = naive_iteration(shards, peers, rho, starts)
+    for node, a in enumerate(found):
+        mine = result.outputs[node]["iterates"][0]
+        assert min(abs(mine - a).max(), abs(mine + a).max()) < 1e-9
+
+
+def test_the_bound_is_assumption_2_s():
+    values = np.array([3.0, 2.0, 0.5])
+    cubes = 27 + 8 + 0.125
+    assert penalty_bound(values, 5) == pytest.approx((9 + np.sqrt(81 + 8 * 5 * 3 * cubes)) / (5 * 3))
+    model = admm(kernel=Linear(), center=False, iterations=1).fit(spread(6)).model
+    grams = [normalised_gram(Linear(), X) for X in spread(6)]
+    assert model.rho_ == pytest.approx(max(penalty_bound(kept(K), 5) for K in grams))
+
+
+def kept(K):
+    values = np.linalg.eigvalsh(K)[::-1]
+    return values[values > 1e-3 * values[0]]
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    nodes=st.integers(2, 8),
+    graph=st.sampled_from(["ring", "star", "full", "grid"]),
+    kernel=st.sampled_from([RBF(gamma=1.0), Linear()]),
+)
+def test_the_augmented_lagrangian_decreases(seed, nodes, graph, kernel):
+    """Theorem 2, from the first update on: of uncentred kernels of which nothing is cut, with rho at the bound."""
+    if graph == "ring" and nodes < 3:
+        graph = "full"
+    strategy = admm(kernel=kernel, graph=Topology(graph), center=False, iterations=12)
+    model = strategy.fit(spread(nodes, 15, seed)).model
+    L = model.lagrangian_[0]
+    if not model.without_multipliers_[0]:
+        assert np.all(np.diff(L[1:]) <= 1e-9 * np.abs(L).max())
+
+
+# --- reductions
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_equal_data_everywhere_is_central_kernel_pca(nodes, center):
+    X = spread(1)[0]
+    strategy = ADMMKPCA(kernel=RBF(gamma=0.02), graph="full", center=center, share_rows=True)
+    result = strategy.fit([X] * nodes)
+    central = strategy.central([X])
+    a = central.eigenvectors_[:, 0] / np.sqrt(central.eigenvalues_[0])
+    for node in range(nodes):
+        found = result.outputs[node]["alpha"][:, 0]
+        assert min(abs(found - a).max(), abs(found + a).max()) < 1e-8
+    assert strategy.judge(result, strategy.central([X] * nodes), [X] * nodes)["similarity"] == pytest.approx(
+        1, abs=1e-8
+    )
+    assert result.ledger.rows_up == (0 if nodes == 1 else nodes * len(X))
+    assert bool(result.ledger.letters) == (nodes > 1)
+
+
+# --- small, unbalanced nodes
+
+
+@with_mnist
+@pytest.mark.parametrize(
+    ("seed", "neighbors", "iterations", "falls_back"),
+    [(3, 2, 5, True), (2, 2, 4, True), (2, 2, 20, True), (0, 4, 20, None), (3, 4, 8, None)],
+)
+def test_unbalanced_nodes_are_never_worse_than_alone(seed, neighbors, iterations, falls_back):
+    """With multipliers up to the end, the first two would return .54 and .59 where nodes alone find .72 and .63."""
+    strategy = ADMMKPCA(kernel=WIDE, neighbors=neighbors, iterations=iterations, share_rows=True)
+    result, metrics, _ = judged(strategy, unbalanced(seed))
+    assert metrics["similarity"] > metrics["similarity_alone"]
+    if neighbors == 4:
+        assert metrics["similarity"] > metrics["similarity_pooled"]
+    if falls_back:
+        assert 0 < result.model.without_multipliers_[0] <= iterations
+
+
+# --- what is sent
+
+
+@pytest.mark.parametrize("graph", ["ring", "star"])
+def test_floats_are_those_of_the_paper(graph):
+    rng = np.random.default_rng(0)
+    sizes = [7, 9, 12, 8, 10, 7, 11]
+    shards = [rng.standard_normal((n, 4)) * [3, 2, 1, 1] for n in sizes]
+    T, result = 5, admm(kernel=RBF(gamma=0.1), graph=Topology(graph), iterations=5).fit(shards)
+    rounds = {(row["phase"], row["values"]["t"]): row["round"] for row in result.history if "values" in row}
+    assert len(rounds) == 2 * T
+    peers = ADMMKPCA(graph=Topology(graph)).peers(len(sizes))
+    for t in range(1, T + 1):
+        # n_q of a projection on the neighbour's rows, and twice n_j of the own direction and its multipliers
+        sent = {
+            phase: {(one.sender, one.receiver): one.floats for one in result.ledger.of_round(rounds[phase, t]).letters}
+            for phase in ("UpdateConsensus", "UpdateDirection")
+        }
+        edges = [(j, q) for j, others in enumerate(peers) for q in others]
+        assert sent["UpdateConsensus"] == {(j, q): sizes[q] for j, q in edges}
+        assert sent["UpdateDirection"] == {(j, q): 2 * sizes[j] for j, q in edges}
+    # beside these, the rows and the start
+    expected = {(j, q): 5 * sizes[j] + T * (2 * sizes[j] + sizes[q]) for j, q in edges}
+    assert {edge: load.floats for edge, load in result.ledger.edges.items()} == expected
+    # the coordinator's own figures: a bound, a sign, and two numbers per iteration
+    assert result.ledger.floats_up == sum(expected.values()) + len(sizes) * (2 + 2 * T)
+
+
+def test_floats_of_a_node_do_not_grow_with_the_network():
+    def sent(nodes):
+        ledger = admm(kernel=RBF(gamma=0.05), iterations=3).fit(spread(nodes, 10)).ledger
+        return {sum(load.floats for (sender, _), load in ledger.edges.items() if sender == j) for j in range(nodes)}
+
+    assert sent(10) == sent(40) == {4 * (6 * 10 + 10 + 3 * 3 * 10)}
+
+
+# --- more components
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 8])
+def test_three_components_by_deflation(nodes):
+    shards = spread(nodes, 40)
+    strategy = ADMMKPCA(3, RBF(gamma=0.01), iterations=30, share_rows=True)
+    reference, result = strategy.central(shards), strategy.fit(shards)
+    truth = Directions(np.vstack(shards), reference)
+    for node, X in enumerate(shards):
+        alpha = result.outputs[node]["alpha"]
+        assert alpha.shape == (40, 3)
+        K = center_blocks(normalised_gram(strategy.kernel, X), [40])
+        np.testing.assert_allclose(alpha.T @ K @ alpha, np.eye(3), atol=1e-8 if nodes == 1 else 0.15)
+    for component in range(3):
+        one = Directions(truth.X, only(reference, component))
+        ceiling = np.mean([one.ceiling(X, 1e-3) for X in shards])
+        found = np.mean(
+            [one.similarity(X, result.outputs[j]["alpha"][:, component, None]) for j, X in enumerate(shards)]
+        )
+        assert found > (1 - 1e-8 if nodes == 1 else 0.85) * ceiling
+    assert result.model.lagrangian_.shape[0] == result.model.without_multipliers_.size == 3
+
+
+def only(model, component):
+    chosen = slice(component, component + 1)
+    return dataclasses.replace(
+        model, eigenvalues_=model.eigenvalues_[chosen], eigenvectors_=model.eigenvectors_[:, chosen]
+    )
+
+
+# --- what is exchanged
+
+
+@pytest.mark.parametrize("kernel", [RBF(gamma=0.01), Polynomial(2, 0.1), ArcCosine(1)])
+def test_features_in_place_of_rows(kernel):
+    shards = spread(8, 40)
+    rows, with_rows, _ = judged(admm(kernel=kernel, iterations=15), shards)
+    features, with_features, _ = judged(
+        admm(kernel=kernel, exchange="features", share_rows=False, iterations=15), shards
+    )
+    assert (rows.ledger.rows_up, features.ledger.rows_up) == (8 * 40, 0)
+    assert with_features["similarity"] > with_rows["similarity"] - 0.02
+    first = min(letter.round for letter in features.ledger.letters)
+    assert {letter.floats for letter in features.ledger.of_round(first).letters} == {40 * 2000}
+
+
+def test_a_linear_kernel_s_features_would_be_the_rows():
+    with pytest.raises(InputError, match="exchange = 'features' has no meaning with a linear kernel"):
+        ADMMKPCA(kernel=Linear(), exchange="features")
+
+
+def test_noise_on_the_rows_costs_little_and_is_counted():
+    shards = spread(8, 40)
+    _, plain, _ = judged(admm(kernel=RBF(gamma=0.01)), shards)
+    result, noisy, _ = judged(admm(kernel=RBF(gamma=0.01), noise=0.3), shards)
+    assert plain["similarity_alone"] < noisy["similarity"] < plain["similarity"]
+    assert noisy["similarity"] > plain["similarity"] - 0.01
+    assert result.ledger.rows_up == 8 * 40  # noise does not hide a row
+    features, _, _ = judged(admm(kernel=RBF(gamma=0.01), noise=0.01, exchange="features"), shards)
+    assert features.ledger.rows_up == 0
+
+
+def test_the_paper_s_schedule():
+    strategy = ADMMKPCA(kernel=RBF(gamma=0.01), schedule="paper", iterations=6, share_rows=True)
+    assert strategy._penalties(7.0) == [(100, 10), (100, 10), (100, 50), (100, 50), (100, 100), (100, 100)]
+    result, metrics, _ = judged(strategy, spread(8, 40))
+    assert result.model.rho_ == 100
+    assert metrics["similarity"] > metrics["similarity_pooled"]
+
+
+# --- new rows, and the model
+
+
+@pytest.mark.parametrize("fields", [{}, {"center": False}, {"exchange": "features", "n_features": 300}])
+def test_a_node_projects_new_rows(fields, tmp_path):
+    shards, new = spread(5, 20), spread(1, 7, seed=1)[0]
+    strategy = ADMMKPCA(2, RBF(gamma=0.02), share_rows=True, **fields)
+    result = strategy.fit(shards, seed=3)
+    node = strategy.at_node(shards[1], result.outputs[1]["alpha"], seed=3)
+    found = node.transform(new)
+    assert found.shape == (7, 2)
+    # of its own rows the coordinates are K alpha
+    X, kernel = shards[1], RBF(gamma=0.02)
+    if "exchange" in fields:
+        mapped = strategy._features(6, 3).map(6)
+        X, kernel = mapped(X), Linear()
+    K = normalised_gram(kernel, X)
+    if strategy.center:
+        K = center_blocks(K, [20])
+    np.testing.assert_allclose(node.transform(shards[1]), K @ result.outputs[1]["alpha"], atol=1e-12)
+    again = load_model(node.save(tmp_path / "node.npz"))
+    assert isinstance(again, NodeComponents)
+    np.testing.assert_array_equal(again.transform(new), found)
+    with pytest.raises(InputError, match="X has 5 columns, but the components were found in 6"):
+        node.transform(new[:, 1:])
+    with pytest.raises(InputError, match=r"alpha has shape \(19, 2\), but must be .*, with 20 rows"):
+        strategy.at_node(shards[1], result.outputs[1]["alpha"][1:])
+
+
+def test_new_rows_far_from_the_others_are_told_apart():
+    """Two clusters: the first component is on which side a row lies, at nodes that agree on the sign or not."""
+    rng = np.random.default_rng(0)
+    shards = [rng.standard_normal((30, 3)) * 0.3 + np.repeat([[0, 0, 0], [3, 0, 0]], 15, axis=0) for _ in range(6)]
+    strategy = ADMMKPCA(kernel=RBF(gamma=0.2), share_rows=True)
+    result = strategy.fit(shards)
+    sides = [
+        strategy.at_node(X, result.outputs[j]["alpha"]).transform([[0, 0, 0], [3, 0, 0]])[:, 0]
+        for j, X in enumerate(shards)
+    ]
+    assert np.all(np.prod(sides, axis=1) < 0)
+    assert len(set(np.sign(sides)[:, 0])) == 1  # and the nodes do agree
+
+
+def test_the_model_is_saved(tmp_path):
+    result = admm(kernel=RBF(gamma=0.02), iterations=4, n_components=2).fit(spread(4, 10))
+    result.save(tmp_path)
+    again = load_model(tmp_path / "model.npz")
+    assert isinstance(again, PeerComponents)
+    assert (again.kernel, again.n_components, again.rho_) == (RBF(gamma=0.02), 2, result.model.rho_)
+    np.testing.assert_array_equal(again.lagrangian_, result.model.lagrangian_)
+    np.testing.assert_array_equal(again.without_multipliers_, result.model.without_multipliers_)
+
+
+def test_the_history_tells_the_lagrangian_and_the_stop():
+    result = ADMMKPCA(kernel=RBF(gamma=0.02), share_rows=True, tol=1e-2, iterations=50).fit(spread(6))
+    told = [row["values"] for row in result.history if "values" in row]
+    steps = max(one["t"] for one in told)
+    assert steps < 50
+    found = {one["t"]: one for one in told if "lagrangian" in one}
+    np.testing.assert_array_equal(
+        [found[t + 1]["lagrangian"] for t in range(1, steps)], result.model.lagrangian_[0][:-1]
+    )
+    assert all(found[t + 1]["turned"] > 1e-2 for t in range(1, steps))
+    assert "iterates" not in result.outputs[0]
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda: ADMMKPCA().fit(spread(5)), "share_rows = false, but ADMMKPCA sends raw data"),
+        (lambda: ADMMKPCA(31, share_rows=True).fit(spread(5)), "client 0 has 30"),
+        (lambda: ADMMKPCA(rho=3.0, schedule="paper"), 'rho = 3 has a meaning only with schedule = "constant"'),
+        (lambda: ADMMKPCA(neighbors=2, graph="star"), "neighbors = 2 has a meaning only with graph = 'ring'"),
+        (lambda: ADMMKPCA(neighbors=3), "neighbors = 3"),
+        (lambda: admm(neighbors=6).fit(spread(5)), "neighbors = 6, but a ring of 5 nodes allows at most 4"),
+        (
+            lambda: admm(graph={"kind": "random-geometric", "radius": 1e-6}).fit(spread(5)),
+            "is not connected but falls into 5 parts",
+        ),
+        (lambda: ADMMKPCA(kernel={"type": "sigmoid"}), "the sigmoid kernel is not positive semidefinite"),
+    ],
+)
+def test_bad_input_is_one_sentence(build, text):
+    with pytest.raises(InputError) as caught:
+        build()
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+EQUAL = [np.ones((10, 6)), *spread(4, 10)]
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda: admm(rho=0.1).fit(spread(5)), r"rho = 0.1 and 0.1 add up to 0.5 .* client 0 .* must exceed"),
+        (lambda: admm().fit(EQUAL), "the rows of client 0 have no component left"),
+        (
+            lambda: admm(kernel=Linear(), n_components=3).fit(spread(5, 10, lengths=(2.0, 1.0))),
+            "the rows of client 0 have no component left",
+        ),
+        (
+            lambda: admm(kernel=Linear()).fit([np.zeros((5, 6)), *spread(4)]),
+            r"client 0: a row has k\(x, x\) = 0 and cannot be normalised",
+        ),
+    ],
+)
+def test_data_that_do_not_do_are_named_with_their_client(build, text):
+    with pytest.raises(ProtocolError, match=text) as caught:
+        build()
+    assert "\n" not in str(caught.value)
+
+
+def test_equal_rows_are_no_harm_without_centring():
+    """Without centring, equal rows have a direction; a node of few different rows has a singular kernel matrix."""
+    result, metrics, _ = judged(admm(kernel=RBF(gamma=0.05), center=False), EQUAL)
+    assert metrics["similarity"] > 0.9 * metrics["similarity_ceiling"]
+    repeated = [np.repeat(X, 3, axis=0) for X in spread(5, 10)]
+    _, metrics, _ = judged(admm(kernel=RBF(gamma=0.02)), repeated)
+    assert metrics["similarity"] > metrics["similarity_alone"]
+    assert np.isfinite(result.outputs[0]["alpha"]).all()
+
+
+def test_one_node_needs_no_consent():
+    assert not ADMMKPCA(kernel=RBF(gamma=0.02)).fit(spread(1)).ledger.rows_up

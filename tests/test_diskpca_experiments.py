@@ -1,0 +1,174 @@
+"""Experiments with disKPCA: what is measured without a reference, batch KPCA as baseline, seconds, nested methods.
+
+The oracle of the errors is the dense kernel matrix: of its eigenvalues, and of projections in feature space.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.metrics.pairwise import polynomial_kernel
+
+from experiments.config import read_config
+from experiments.rows import Run
+from experiments.runner import run_experiment
+from fedkernel.data import PartitionSpec, split
+from fedkernel.errors import InputError
+from fedkernel.models import LandmarkPCA, load_model
+
+K, SIZES = 3, (100, 48, 2)
+TINY = f"""
+name = "tiny"
+seeds = [0, 1]
+[report]
+plots = false
+[data]
+name = "iris"
+[partition]
+kind = "horizontal"
+method = "sizes"
+sizes = {list(SIZES)}
+shuffle = true
+[[strategy]]
+name = "disKPCA"
+method = "DisKPCA"
+n_components = {K}
+n_adaptive = 5
+share_rows = true
+[[strategy]]
+name = "uniform"
+method = "UniformKPCA"
+n_components = {K}
+n_samples = 9
+share_rows = true
+[[baseline]]
+name = "central"
+method = "central batch KPCA"
+n_components = {K}
+[[baseline]]
+name = "isolated"
+method = "isolated batch KPCA"
+n_components = {K}
+"""
+KERNEL = [f'{kind}.*.kernel={{type="polynomial", degree=2, gamma=0.5}}' for kind in ("strategy", "baseline")]
+
+
+def carry_out(folder: Path, *overrides: str, text: str = TINY) -> list[Run]:
+    path = folder.parent / "tiny.toml"
+    path.write_text(text, encoding="utf-8")
+    table, kept = read_config(path, [*KERNEL, *overrides])
+    return run_experiment(table, kept, folder, source="tiny.toml")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]:
+    """Carry the experiment out once for all tests that only look."""
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    return folder, carry_out(folder)
+
+
+def parts(seed: int) -> list[Any]:
+    spec = PartitionSpec(kind="horizontal", method="sizes", sizes=SIZES, shuffle=True)
+    X = load_iris().data
+    return [X[index] for index in split(spec, X, seed=seed).indices]
+
+
+def gram(X: Any, Y: Any = None) -> Any:
+    return polynomial_kernel(X, Y, degree=2, gamma=0.5, coef0=1)
+
+
+def least_error(X: Any) -> float:
+    values = np.linalg.eigvalsh(gram(X))
+    return float(values[:-K].sum() / values.sum())
+
+
+def error_of(X: Any, landmarks: Any, coefficients: Any) -> float:
+    total = np.trace(gram(X))
+    return float(1 - np.square(gram(X, landmarks) @ coefficients).sum() / total)
+
+
+def test_errors_are_those_of_the_dense_kernel_matrix(whole: tuple[Path, list[Run]]) -> None:
+    folder, rows = whole
+    assert len(rows) == 8
+    for row in rows:
+        X = np.vstack(parts(row.seed))
+        least = least_error(X)
+        if row.name == "isolated":
+            continue
+        model = load_model(folder / str(row.model))
+        assert isinstance(model, LandmarkPCA)
+        error = error_of(X, model.landmarks_, model.coefficients_)
+        assert row.metrics["reconstruction_error"] == pytest.approx(error, rel=1e-6), row.id
+        assert row.metrics["error_ratio"] == pytest.approx(error / least, rel=1e-6), row.id
+        assert row.metrics["error_ratio"] == 1 if row.name == "central" else row.metrics["error_ratio"] > 1.0001  # type: ignore[operator]
+
+
+def test_isolated_clients_have_components_of_their_own_measured_on_all_rows(whole: tuple[Path, list[Run]]) -> None:
+    for row in (row for row in whole[1] if row.name == "isolated"):
+        shards = parts(row.seed)
+        X, errors = np.vstack(shards), []
+        for shard in shards:
+            values, vectors = np.linalg.eigh(gram(shard))
+            kept = slice(-min(K, len(shard)), None)  # the last client has two rows, and so as many components
+            errors.append(error_of(X, shard, vectors[:, kept] / np.sqrt(values[kept])))
+        assert row.metrics["reconstruction_error"] == pytest.approx(np.mean(errors), rel=1e-9)
+        assert row.metrics["error_ratio"] == pytest.approx(np.mean(errors) / least_error(X), rel=1e-6)
+        assert row.metrics["worst_error"] >= row.metrics["error"] > 0  # type: ignore[operator]
+
+
+def test_without_a_reference_the_error_is_measured_all_the_same(whole: tuple[Path, list[Run]], tmp_path: Path) -> None:
+    rows = carry_out(tmp_path / "out", "report.reference=false", "seeds=[0]")
+    for row, other in zip(rows, whole[1], strict=False):
+        assert row.id == other.id
+        expected = pytest.approx(other.metrics["reconstruction_error"], rel=1e-9)
+        assert row.metrics["reconstruction_error"] == expected
+        own = {"reconstruction_error", "parallel_seconds"}
+        assert set(row.metrics) == (own | {"error", "error_ratio"} if row.name == "central" else own)
+
+
+def test_a_central_baseline_has_its_own_seconds_whoever_asked_for_the_answer_first(
+    whole: tuple[Path, list[Run]],
+) -> None:
+    for row in whole[1]:
+        seconds = row.metrics["parallel_seconds"]
+        assert seconds is not None
+        if row.kind == "strategy":
+            assert seconds == pytest.approx(sum(one.slowest_seconds for one in row.history), rel=1e-12)
+            assert seconds > 0
+            assert row.history[0].slowest_seconds == 0  # joining
+        else:
+            assert row.seconds > 1e-5
+            assert 0 < seconds <= 1.1 * row.seconds + 1e-3
+
+
+def test_components_within_a_method_are_swept_by_dotted_path(tmp_path: Path) -> None:
+    spectral = """
+[[strategy]]
+name = "spectral"
+method = "SpectralKMeans"
+n_clusters = 2
+coreset_size = 10
+[strategy.components]
+n_components = 2
+share_rows = true
+kernel = { type = "rbf", width = "median", factor = 0.5 }
+"""
+    text = TINY[: TINY.index("[[strategy]]")] + spectral
+    path = tmp_path / "tiny.toml"
+    path.write_text(text, encoding="utf-8")
+    swept = ['sweep={"strategy.spectral.components.n_adaptive"=[1, 30]}', "partition.sizes=[90, 50, 10]", "seeds=[0]"]
+    table, kept = read_config(path, ["report.reference=false", *swept])
+    few, many = run_experiment(table, kept, tmp_path / "out", source="tiny.toml")
+    for row in (few, many):
+        assert {"kmeans_objective", "nmi", "ari", "parallel_seconds"} == set(row.metrics)
+        assert row.parameters["components"]["kernel"]["sigma"] > 0
+    assert many.rows_up > few.rows_up
+    assert many.metrics["kmeans_objective"] != few.metrics["kmeans_objective"]
+
+
+def test_more_components_than_rows_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"baseline 'central': n_components = 151, but must be at most the number"):
+        carry_out(tmp_path / "out", "baseline.central.n_components=151")
+    assert not (tmp_path / "out").exists()

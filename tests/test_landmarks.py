@@ -1,0 +1,396 @@
+"""Components in the span of disclosed rows, without disKPCA's draws: the low-rank step, uniform draws, clusters."""
+
+import dataclasses
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import scipy.stats
+from scipy import sparse
+from scipy.spatial.distance import pdist
+from sites import drive
+from sklearn.datasets import load_digits
+from sklearn.metrics import normalized_mutual_info_score
+
+from clients.diskpca import DisKPCAClient
+from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Polynomial, Sigmoid
+from fedkernel.cohort import Member, RunSettings
+from fedkernel.data import GeneratedTable
+from fedkernel.metrics import kmeans_objective
+from fedkernel.models import LandmarkPCA
+from fedkernel.result import Result
+from fedkernel.simulate import through_files
+from fedkernel.strategy import _parameters_of
+from strategies import DisKPCA, SpectralKMeans, UniformKPCA
+from strategies.landmarks import Drawn, LowRank, draw_uniformly, kernel_pca, low_rank
+
+DIGITS = load_digits()
+X = DIGITS.data[:400] / 16
+WIDTH = float(np.median(pdist(X)))
+KERNEL = RBF(sigma=WIDTH)
+KERNELS = [KERNEL, Polynomial(2, 0.1), ArcCosine(1), Linear()]
+K = 6
+
+
+def coordinates(result, name="embedding"):
+    return np.concatenate([result.outputs[client][name] for client in sorted(result.outputs)])
+
+
+def uniform(kernel=KERNEL, **fields):
+    return UniformKPCA(K, kernel, **{"n_samples": 40, "share_rows": True} | fields)
+
+
+def as_csr(shards):
+    return [sparse.csr_array(shard) for shard in shards]
+
+
+SHARDS = np.split(X, [40, 150])
+
+
+# What is drawn
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+def test_a_client_gets_the_rows_it_does_not_know(form):
+    rows = np.arange(24.0).reshape(6, 4)
+    drawn = Drawn(form(rows), (2, 0, 3, 1))
+    expected = {0: ([2, 3, 4, 5], 0), 1: ([0, 1, 2, 3, 4, 5], 2), 2: ([0, 1, 5], 2), 3: ([0, 1, 2, 3, 4], 5)}
+    for client, (kept, before) in expected.items():
+        others, first = drawn.unknown_to(client)
+        assert first == before
+        np.testing.assert_array_equal(others.toarray() if sparse.issparse(others) else others, rows[kept])
+
+
+def drawn_uniformly(sizes, samples, seed):
+    """Return the positions that every site disclosed."""
+    sites = [DisKPCAClient(np.ones((size, 2)), client=i, seed=seed) for i, size in enumerate(sizes)]
+    cohort = [Member(i, i, size, 2, 0) for i, size in enumerate(sizes)]
+    drawn = drive(draw_uniformly(cohort, samples, np.random.default_rng(seed)), sites)
+    positions = [site.memory.get("drawn", np.empty(0, dtype=int)) for site in sites]
+    assert drawn.counts == tuple(len(one) for one in positions)
+    assert drawn.rows.shape == (samples, 2)
+    return positions
+
+
+def test_uniform_draws_take_each_row_as_likely_and_none_twice():
+    sizes, samples, seeds = [3, 12, 5], 4, 2000
+    counts, together = np.zeros(20), 0
+    for seed in range(seeds):
+        positions = drawn_uniformly(sizes, samples, seed)
+        chosen = np.concatenate([one + first for one, first in zip(positions, [0, 3, 15], strict=True)])
+        assert len(np.unique(chosen)) == samples
+        counts[chosen] += 1
+        together += {0, 1} <= set(chosen)
+    assert scipy.stats.chisquare(counts).pvalue > 1e-3
+    # pairs too: 4 of 20 hold two given rows in 4 * 3 of 20 * 19 cases
+    assert scipy.stats.binomtest(together, seeds, 12 / 380).pvalue > 1e-3
+
+
+def test_all_rows_are_drawn_where_all_are_asked_for():
+    assert [len(one) for one in drawn_uniformly([3, 1, 5], 9, 0)] == [3, 1, 5]
+    result = uniform(n_samples=10**6).fit(SHARDS)
+    np.testing.assert_array_equal(result.model.landmarks_, X)
+
+
+# The low-rank step
+
+
+@pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_the_low_rank_step_finds_the_best_within_the_span(kernel, form):
+    """Against the definition, with the span's basis from a singular value decomposition."""
+    result = uniform(kernel, projection_size="exact").fit(form(SHARDS), evaluate=True)
+    Y = result.model.landmarks_.toarray() if form is as_csr else result.model.landmarks_
+    U, values, _ = np.linalg.svd(kernel.gram(Y))
+    basis = U[:, values > 1e-7 * values[0]] / np.sqrt(values[values > 1e-7 * values[0]])
+    kept = np.linalg.svd(kernel.gram(X, Y) @ basis, compute_uv=False)[:K] ** 2
+    np.testing.assert_allclose(result.model.eigenvalues_, kept, rtol=1e-7)
+    error = 1 - kept.sum() / np.trace(kernel.gram(X))
+    assert result.metrics["reconstruction_error"] == pytest.approx(error, rel=1e-6)
+    np.testing.assert_allclose(coordinates(result), result.model.transform(form([X])[0]), atol=1e-9)
+
+
+def test_the_sketch_costs_little_and_less_with_more_columns():
+    """Means of ten seeds; the landmarks are the same."""
+    reference = uniform().central([X])
+    errors = {}
+    for columns in (20, 40, 120, "exact"):
+        one = uniform(projection_size=columns)
+        errors[columns] = np.mean(
+            [one.fit(SHARDS, seed=seed, reference=reference).metrics["error_ratio"] for seed in range(10)]
+        )
+    assert errors[20] > errors[40] > errors[120] > errors["exact"] > 1
+    assert errors[40] < 1.1 * errors["exact"]
+    # by default as many as there are landmarks; no client is smaller
+    same = uniform(projection_size=None).fit(SHARDS, seed=3).model
+    assert same.coefficients_.tobytes() == uniform(projection_size=40).fit(SHARDS, seed=3).model.coefficients_.tobytes()
+
+
+def test_a_client_with_few_rows_sends_them_unsketched():
+    shards = np.split(X, [10, 20, 30])
+    result = uniform().fit(shards)
+    sent = {entry.client: entry.floats_up for entry in result.ledger.entries if entry.phase == "SketchKernel"}
+    assert sent == {0: 400, 1: 400, 2: 400, 3: 1600}
+    few = [X[:10], X[10:20], X[20:30], X[30:70]]
+    one, two = (uniform(projection_size=size).fit(few, seed=1) for size in (None, "exact"))
+    np.testing.assert_allclose(one.model.eigenvalues_, two.model.eigenvalues_, rtol=1e-10)
+
+
+def test_a_tolerance_leaves_directions_out():
+    spans = []
+    for tol in (1e-8, 1e-3, 0.1):
+        sites = [DisKPCAClient(X)]
+        step = LowRank(KERNEL, "float64", tol)
+        drawn = Drawn(X[:40], (0,))
+        fields = {"n_components": 40, "columns": "exact", "embed": False}
+        spans.append(drive(low_rank(step, X[:40], drawn, **fields), sites).n_components)
+    values = np.linalg.eigvalsh(KERNEL.gram(X[:40]))
+    assert spans == [np.count_nonzero(values > tol * values[-1]) for tol in (1e-8, 1e-3, 0.1)]
+    assert spans[0] > spans[1] > spans[2]
+
+
+def test_fewer_components_than_asked_for_are_said_to_be(caplog):
+    shards = [np.repeat(np.eye(3), 10, axis=0)] * 2
+    result = uniform(RBF(gamma=1.0), n_samples=30).fit(shards)
+    assert result.model.n_components == 3
+    assert result.outputs[0]["embedding"].shape == (30, 3)
+    assert "the landmarks span 3 dimensions, fewer than the 6 components asked for" in caplog.text
+
+
+# The rivals
+
+
+@pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_batch_is_kernel_pca_of_the_rows_drawn(kernel, form):
+    result = uniform(kernel, solver="batch").fit(form(SHARDS), seed=2, evaluate=True)
+    other = uniform(kernel).fit(form(SHARDS), seed=2, evaluate=True)
+    Y = result.model.landmarks_
+    assert (other.model.landmarks_ != Y).sum() == 0, "the same rows are drawn"
+    values, vectors = np.linalg.eigh(kernel.gram(Y))
+    values, vectors = values[::-1][:K], vectors[:, ::-1][:, :K]
+    np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
+    expected = kernel.gram(X, Y) @ vectors / np.sqrt(values)
+    H = coordinates(result)
+    np.testing.assert_allclose(H @ H.T, expected @ expected.T, atol=1e-8 * values[0])
+    # what is best for the sample is not best for all rows in its span
+    best = uniform(kernel, projection_size="exact").fit(form(SHARDS), seed=2, evaluate=True)
+    assert best.metrics["reconstruction_error"] < result.metrics["reconstruction_error"]
+    phases = ["join", "DrawUniformly", "TakeLandmarks", "TakeComponents", "MeasureCaptured"]
+    assert [row["phase"] for row in result.history] == phases
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_the_central_counterpart_is_kernel_pca_of_all_rows(kernel):
+    model = uniform(kernel).central(SHARDS)
+    values, vectors = np.linalg.eigh(kernel.gram(X))
+    np.testing.assert_allclose(model.eigenvalues_, values[::-1][:K], rtol=1e-10)
+    H = vectors[:, ::-1][:, :K] * np.sqrt(values[::-1][:K])
+    np.testing.assert_allclose(np.abs(model.transform(X)), np.abs(H), atol=1e-7 * np.sqrt(values[-1]))
+    np.testing.assert_allclose(model.inner_products(model), np.eye(K), atol=1e-8)
+    with pytest.raises(InputError, match="n_components = 6, but must be at most the number of rows, 5"):
+        kernel_pca(X[:5], kernel, 6)
+
+
+def test_gamma_left_to_the_columns_is_one_over_their_number():
+    for one in (uniform(RBF()), uniform(RBF(), solver="batch"), DisKPCA(K, n_adaptive=20, share_rows=True)):
+        assert one.fit(SHARDS).model.kernel == RBF(gamma=1 / 64) == one.central(SHARDS).kernel
+
+
+def test_uniform_ledger_word_for_word():
+    shards = np.split(X, [30, 150])
+    for form, size in ((list, np.size), (as_csr, np.count_nonzero)):
+        for solver in ("disLR", "batch"):
+            result = uniform(solver=solver).fit(form(shards), seed=1)
+            Y = result.model.landmarks_.toarray() if form is as_csr else result.model.landmarks_
+            entries = {(entry.phase, entry.client): entry for entry in result.ledger.entries}
+            counts = [entries["DrawUniformly", client].rows_up for client in range(3)]
+            owned = [size(part) for part in np.split(Y, np.cumsum(counts)[:-1])]
+            assert sum(counts) == 40
+            handed = "SketchKernel" if solver == "disLR" else "TakeLandmarks"
+            for client, n in enumerate((30, 120, 250)):
+                one, two, three = (entries[phase, client] for phase in ("DrawUniformly", handed, "TakeComponents"))
+                assert (one.floats_up, one.floats_down) == (owned[client], 0)
+                sketched = 40 * min(40, n) if solver == "disLR" else 0
+                assert (two.floats_up, two.floats_down) == (sketched, sum(owned) - owned[client])
+                assert (three.floats_up, three.floats_down) == (0, 40 * K)
+            assert result.ledger.rounds == 3
+
+
+def test_faults_of_uniform_draws_are_named():
+    def refused(text, make, tables=SHARDS):
+        with pytest.raises(InputError, match=text):
+            make().fit(tables)
+
+    most = "at most the number of landmarks, n_samples = 20"
+    refused(f"n_components = 30, but must be {most}", lambda: UniformKPCA(30, n_samples=20))
+    told = 'projection_size = 9 has a meaning only with solver = "disLR"'
+    refused(told, lambda: uniform(solver="batch", projection_size=9))
+    refused("solver = 'best'", lambda: uniform(solver="best"))
+    refused("kernel: the sigmoid kernel is not positive semidefinite", lambda: uniform(Sigmoid()))
+    refused("the kernel is zero on all", lambda: uniform(Linear()), [np.zeros((50, 3))])
+    refused("the kernel is zero on all", lambda: uniform(Linear(), solver="batch"), [np.zeros((50, 3))])
+    told = "share_rows = false, but UniformKPCA sends raw data: up to 40 of the 400 rows"
+    refused(told, lambda: uniform(share_rows=False))
+
+
+# Spectral clustering
+
+
+ALL = DIGITS.data / 16
+PARTS = np.array_split(ALL, 5)
+
+
+def spectral(components=None, **fields):
+    found = components or DisKPCA(10, RBF(sigma=WIDTH), n_adaptive=200, share_rows=True)
+    return SpectralKMeans(10, found, **fields)
+
+
+@cache
+def central():
+    return spectral().central(PARTS)
+
+
+@cache
+def clustered(seed=0):
+    return spectral().fit(PARTS, seed=seed, reference=central())
+
+
+def test_clusters_are_nearly_those_of_all_rows_in_one_place():
+    best = spectral().measure(central(), PARTS)["kmeans_objective"]
+    found = [clustered(seed).metrics["kmeans_objective"] for seed in range(3)]
+    # Lloyd's iterations end in local minima, so that neither side is the optimum
+    assert all(0.98 * best <= one <= 1.05 * best for one in found)
+    central_nmi = normalized_mutual_info_score(DIGITS.target, central().predict(ALL))
+    nmi = [normalized_mutual_info_score(DIGITS.target, coordinates(clustered(seed), "labels")) for seed in range(3)]
+    assert abs(np.mean(nmi) - central_nmi) < 0.06
+    assert clustered().metrics["recover_error"] < 1e-3
+
+
+def test_the_objective_is_the_mean_distance_in_feature_space():
+    """By its definition, over explicit coordinates of all of feature space."""
+    model = clustered().model
+    labels = model.predict(ALL)
+    K_XX = RBF(sigma=WIDTH).gram(ALL)
+    C = model.embedding.coefficients @ model.centers_.T  # the centres are phi(Y) of these combinations
+    K_XY = RBF(sigma=WIDTH).gram(ALL, model.embedding.landmarks)
+    K_YY = RBF(sigma=WIDTH).gram(model.embedding.landmarks)
+    cross, norms = K_XY @ C, np.sum(C * (K_YY @ C), axis=0)
+    distances = np.diag(K_XX)[:, None] - 2 * cross + norms
+    assert kmeans_objective(model, ALL) == pytest.approx(distances[np.arange(len(ALL)), labels].sum(), rel=1e-9)
+    np.testing.assert_array_equal(np.argmin(distances, axis=1), labels)
+    expected = distances.min(axis=1).mean()
+    assert spectral().measure(model, PARTS)["kmeans_objective"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_objective_takes_tables_of_all_kinds(tmp_path):
+    model = clustered().model
+    expected = kmeans_objective(model, ALL)
+    np.save(tmp_path / "X.npy", ALL)
+    table = GeneratedTable(ALL.shape, lambda k: ALL[k * 500 : (k + 1) * 500], 500)
+    for given in (sparse.csr_array(ALL), str(tmp_path / "X.npy"), table):
+        assert kmeans_objective(model, given) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_model_labels_rows_as_the_sites_did(tmp_path):
+    result = clustered()
+    assert isinstance(result.model, KernelKMeans)
+    np.testing.assert_array_equal(result.model.predict(ALL), coordinates(result, "labels"))
+    np.testing.assert_allclose(result.model.transform(ALL), coordinates(result), atol=1e-12)
+    result.save(tmp_path)
+    again = Result.load(tmp_path).model
+    np.testing.assert_array_equal(again.predict(ALL), result.model.predict(ALL))
+    assert [sorted(kept) for kept in result.outputs.values()] == [["embedding", "labels"]] * 5
+
+
+def test_components_are_those_of_their_strategy():
+    """The first rounds are the strategy's own, with its seed."""
+    components = DisKPCA(5, KERNEL, n_adaptive=30, share_rows=True, embed=False)
+    one, two = SpectralKMeans(4, components).fit(SHARDS, seed=5), components.fit(SHARDS, seed=5)
+    assert one.model.embedding.coefficients.tobytes() == two.model.coefficients_.tobytes()
+    assert one.model.eigenvalues_.tobytes() == two.model.eigenvalues_.tobytes()
+    phases = [row["phase"] for row in two.history]
+    assert [row["phase"] for row in one.history] == [*phases, "SolveLocally", "SampleCoreset", "LabelRows"]
+    assert one.ledger.rows_up == two.ledger.rows_up
+    assert components.embed is False, "the caller's object is not changed"
+
+
+@pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
+def test_sparse_rows_are_clustered_too(form):
+    one = SpectralKMeans(4, DisKPCA(5, KERNEL, n_adaptive=60, share_rows=True))
+    result = one.fit(form(SHARDS), reference=one.central(form(SHARDS)), seed=1)
+    dense = one.fit(SHARDS, reference=one.central(SHARDS), seed=1)
+    assert result.metrics == pytest.approx(dense.metrics, rel=1e-6)
+    np.testing.assert_array_equal(coordinates(result, "labels"), coordinates(dense, "labels"))
+
+
+@pytest.mark.parametrize(
+    ("table", "kind"),
+    [
+        ({}, DisKPCA),
+        ({"n_components": 3}, DisKPCA),
+        ({"n_adaptive": 30, "kernel": {"type": "rbf", "gamma": 0.5}}, DisKPCA),
+        ({"n_samples": 30}, UniformKPCA),
+        ({"solver": "batch"}, UniformKPCA),
+        (dataclasses.asdict(DisKPCA(4)), DisKPCA),
+        (dataclasses.asdict(UniformKPCA(4)), UniformKPCA),
+    ],
+)
+def test_a_table_becomes_the_components_it_means(table, kind):
+    found = SpectralKMeans(3, components=table).components
+    assert type(found) is kind
+    assert found == kind(**table)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"n_samples": 0}, "components.n_samples = 0: input should be greater than or equal to 1"),
+        ({"n_samples": 5, "n_components": 10}, "components: n_components = 10, but must be at most the number of"),
+        ({"n_samples": 5, "n_adaptive": 10}, "components.n_adaptive is not a known name here"),
+        ({"n_adaptive": -1}, "components.n_adaptive = -1: input should be greater than or equal to 0"),
+        ({"n_sample": 5}, "components.n_sample is not a known name here"),
+        ({"n_samples": 20, "kernel": {"type": "sigmoid"}}, "components.kernel: the sigmoid kernel is not positive"),
+        (7, "components"),
+    ],
+)
+def test_a_table_that_is_wrong_is_named(table, told):
+    with pytest.raises(InputError) as caught:
+        SpectralKMeans(3, components=table)
+    assert told in str(caught.value)
+    assert "DisKPCA" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "components", [DisKPCA(5, KERNEL, n_adaptive=30, share_rows=True), uniform(), uniform(solver="batch")], ids=repr
+)
+def test_a_run_through_files_is_the_run_on_arrays(components):
+    """Where the strategy goes as a table, its components inside."""
+    one = SpectralKMeans(4, components)
+    result = through_files("SpectralKMeans", _parameters_of(one), SHARDS, "local", RunSettings(seed=2))
+    assert result.model.centers_.tobytes() == one.fit(SHARDS, seed=2).model.centers_.tobytes()
+    assert isinstance(result.model, KernelKMeans)
+
+
+def test_faults_of_spectral_clustering_are_named():
+    def refused(text, one, tables=SHARDS):
+        with pytest.raises(InputError, match=text):
+            one.fit(tables)
+
+    told = "share_rows = false, but {} sends raw data: up to {} of the 400 rows, all 64 columns of each"
+    refused(told.format("DisKPCA", 34), SpectralKMeans(3, DisKPCA(10, n_adaptive=10)))
+    refused(told.format("UniformKPCA", 20), SpectralKMeans(3, {"n_samples": 20}))
+    refused("client 0 has 40 rows, but must have at least n_clusters = 41", SpectralKMeans(41, uniform()))
+    refused("client 1 has 63 columns, but client 0 has 64", SpectralKMeans(3, uniform()), [X, X[:, 1:]])
+    refused("n_components = 6, but must be at most the number of rows, 5", SpectralKMeans(2, uniform()), [X[:5]])
+    with pytest.raises(InputError, match="n_clusters = 0: input should be greater"):
+        SpectralKMeans(0)
+
+
+def test_landmarks_of_the_default_are_k_log_k_and_more():
+    for k, by_leverage in ((1, 1), (2, 2), (3, 4), (10, 24)):
+        assert by_leverage == max(k, math.ceil(k * math.log(k)))
+        assert DisKPCA(k, n_adaptive=50).n_landmarks == 50 + by_leverage
+    assert DisKPCA(3, n_leverage=7, n_adaptive=50).n_landmarks == 57
+    assert isinstance(DisKPCA(2, share_rows=True).fit(SHARDS).model, LandmarkPCA)

@@ -1,0 +1,152 @@
+"""VFedPCA and VFedAKPCA without a server: against those with one, and against each client's own computation."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+from sklearn.preprocessing import StandardScaler
+
+from fedkernel import RBF, Linear, Topology
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.graph import neighbours
+from fedkernel.models import PeerComponents, load_model
+from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
+
+WINE = StandardScaler().fit_transform(load_wine().data[::2])
+N = len(WINE)
+SHARDS = np.array_split(WINE, 5, axis=1)
+
+
+@pytest.mark.parametrize("update", ["inplace", "original"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"n_components": 2}, {"merge": "average", "weight_scaling": True, "warm_start": True}]
+)
+def test_on_a_full_graph_it_is_the_server_s(fields, update):
+    server = VFedPCA(update=update, **fields).fit(SHARDS, seed=5)
+    peers = PeerVFedPCA(update=update, **fields).fit(SHARDS, seed=5)
+    for client in range(5):
+        outputs = peers.outputs[client]
+        np.testing.assert_allclose(outputs["eigenvectors"], server.model.eigenvectors_, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(outputs["iterates"], server.model.iterates_, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(outputs["features"], server.outputs[client]["features"], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("center", ["columns", "rows", "none"])
+def test_with_a_kernel_it_is_vfedakpca(center):
+    server = VFedAKPCA(2, kernel=RBF(gamma=0.1), center=center, rounds=4).fit(SHARDS)
+    strategy = PeerVFedPCA(2, kernel=RBF(gamma=0.1), center=center, rounds=4)
+    peers = strategy.fit(SHARDS)
+    for client in range(5):
+        found = peers.outputs[client]["eigenvectors"]
+        np.testing.assert_allclose(found, server.model.eigenvectors_, rtol=0, atol=1e-12)
+    reference = strategy.central(SHARDS)
+    expected = VFedAKPCA(2, kernel=RBF(gamma=0.1), center=center).central(SHARDS)
+    np.testing.assert_array_equal(reference.eigenvectors_, expected.eigenvectors_)
+    assert strategy.judge(peers, reference, SHARDS)["error"] == pytest.approx(
+        VFedAKPCA(2, kernel=RBF(gamma=0.1)).compare(server.model, reference, SHARDS)["error"]
+    )
+
+
+def naive(shards, cells, rounds):
+    """Algorithm 5 by full decompositions: each client merges the leading vectors in its cell, then equation 14."""
+    tables = [X - X.mean(axis=0) for X in shards]
+    merged = []
+    for _ in range(rounds):
+        found = []
+        for X in tables:
+            values, V = np.linalg.eigh(X @ X.T / X.shape[1])
+            found.append((values[-1], V[:, -1]))
+        merged = []
+        for cell in cells:
+            values = np.array([found[q][0] for q in cell])
+            first = found[cell[int(np.argmax(values))]][1]
+            u = sum(w * v * np.sign(v @ first) for w, v in zip(values, [found[q][1] for q in cell], strict=True))
+            merged.append(u / np.linalg.norm(u))
+        for client, u in enumerate(merged):
+            M = tables[client].T @ u
+            tables[client] = tables[client] @ np.outer(M, M) / (M @ M)
+    return merged
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("graph", ["ring", "star", "grid"])
+def test_each_client_merges_what_its_neighbours_sent(graph, rounds):
+    topology = Topology(graph)
+    result = PeerVFedPCA(graph=topology, rounds=rounds, local_iterations=500).fit(SHARDS)
+    cells = [sorted([client, *others]) for client, others in enumerate(neighbours(topology, 5))]
+    for client, u in enumerate(naive(SHARDS, cells, rounds)):
+        mine = result.outputs[client]["eigenvectors"][:, 0]
+        assert min(abs(mine - u).max(), abs(mine + u).max()) < 1e-8
+        features = mine @ (SHARDS[client] - SHARDS[client].mean(axis=0))
+        np.testing.assert_allclose(result.outputs[client]["features"][0], features, atol=1e-12)
+
+
+def test_what_is_more_than_t_edges_away_is_not_in_the_result():
+    changed = [*SHARDS[:3], SHARDS[3][::-1].copy(), SHARDS[4]]
+    line = [[1], [0, 2], [1, 3], [2, 4], [3]]
+    for rounds in (1, 2, 3):
+        strategy = PeerVFedPCA(graph=Topology("grid", rows=1), rounds=rounds, update="original")
+        assert [list(others) for others in neighbours(strategy.graph, 5)] == line
+        one, two = (strategy.fit(shards) for shards in (SHARDS, changed))
+        for client, away in enumerate([3, 2, 1]):
+            difference = np.abs(one.outputs[client]["eigenvectors"] - two.outputs[client]["eigenvectors"]).max()
+            assert (difference > 1e-9) == (away <= rounds)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_every_edge_carries_a_vector_and_its_value(k):
+    result = PeerVFedPCA(k, graph="ring", rounds=4).fit(SHARDS)
+    assert len(result.ledger.edges) == 10
+    for (sender, receiver), load in result.ledger.edges.items():
+        assert (receiver - sender) % 5 in (1, 4)
+        assert (load.messages, load.floats) == (4, 4 * k * (N + 1))
+    assert result.ledger.floats_up == result.ledger.floats_down == 10 * 4 * k * (N + 1)  # forwarded, and nothing else
+    assert result.ledger.rounds == 2 + 4 + 1
+    assert result.ledger.rows_up == 0
+
+
+def test_one_client_is_on_its_own():
+    result = PeerVFedPCA(2, local_iterations=300).fit([WINE])
+    reference = VFedPCA(2).central([WINE])
+    assert PeerVFedPCA(2).judge(result, reference, [WINE])["error"] < 1e-10
+    assert not result.ledger.letters
+
+
+def test_more_edges_do_not_come_out_worse():
+    metrics = {}
+    for graph in ("full", "ring", "star"):
+        strategy = PeerVFedPCA(graph=Topology(graph), rounds=5)
+        reference = strategy.central(SHARDS)
+        result = strategy.fit(SHARDS)
+        metrics[graph] = strategy.judge(result, reference, SHARDS)
+        steps = strategy.judge_steps(result, reference, SHARDS)["distance"]
+        assert len(steps) == 5
+        assert steps[-1] == pytest.approx(metrics[graph]["distance"], abs=1e-12)
+        assert metrics[graph]["worst_error"] >= metrics[graph]["error"]
+    assert metrics["full"]["worst_error"] < min(metrics["ring"]["worst_error"], metrics["star"]["worst_error"])
+
+
+def test_the_model_is_saved(tmp_path):
+    PeerVFedPCA(2, kernel=RBF(gamma=0.1), rounds=2).fit(SHARDS).model.save(tmp_path / "kernel.npz")
+    PeerVFedPCA(rounds=2).fit(SHARDS).model.save(tmp_path / "linear.npz")
+    assert load_model(tmp_path / "kernel.npz") == PeerComponents(RBF(gamma=0.1), 2)
+    assert load_model(tmp_path / "linear.npz") == PeerComponents(Linear(), 1)
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda: PeerVFedPCA(merge="exact"), "merge = 'exact': input should be 'eigenvalue' or 'average'"),
+        (lambda: PeerVFedPCA(90).fit(SHARDS), "n_components = 90, but must be at most the number of rows, 89"),
+        (
+            lambda: PeerVFedPCA(graph=Topology("ring", neighbors=6)).fit(SHARDS),
+            "neighbors = 6, but a ring of 5 nodes allows at most 4",
+        ),
+        (lambda: PeerVFedPCA(graph="line"), "graph"),
+        (lambda: PeerVFedPCA().fit([*SHARDS, WINE[1:]]), "all must have the same rows"),
+    ],
+)
+def test_bad_input_is_one_sentence(build, text):
+    with pytest.raises((InputError, ProtocolError)) as caught:
+        build()
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
