@@ -11,11 +11,11 @@ README = (Path(__file__).parent.parent / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```\s+```text\n(.*?)```", README, flags=re.DOTALL)
 
 
-def test_there_are_three_examples():
-    assert len(EXAMPLES) == 3
+def test_there_are_five_examples():
+    assert len(EXAMPLES) == 5
 
 
-@pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=["library", "k-means", "own pair"])
+@pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=["library", "k-means", "landmarks", "peers", "own pair"])
 def test_example_prints_what_the_readme_says(code, printed, tmp_path):
     script = tmp_path / "example.py"
     script.write_text(code)
