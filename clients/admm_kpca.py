@@ -87,10 +87,13 @@ class Started(CarriesLetters, Reply):
     bound: Annotated[FloatArray, Shape("one")]
 
 
-class Sign(Reply):
-    """Whether the node's direction and another's point the same way: 1 float, 1 or -1."""
+class Likeness(Reply):
+    """How like the starts of the node's neighbours are to its own: a cosine in feature space for each, in order.
 
-    sign: Annotated[FloatArray, Shape("one")]
+    Reveals just these, between -1 and 1, one for every edge of the node.
+    """
+
+    cosines: Annotated[FloatArray, Shape("p_m")]
 
 
 class Progress(CarriesLetters, Reply):
@@ -137,16 +140,8 @@ class NextComponent(CarriesLetters, OfOne[Started]):
     """Delivers these directions; asks to go on with what they leave of the kernel blocks."""
 
 
-class CompareSigns(CarriesLetters, OfOne[Sign]):
-    """Delivers starts; asks whether the node's own points the same way as that of one neighbour.
-
-    Attributes
-    ----------
-    parent : int or None
-        That neighbour; None: the reply is 1.
-    """
-
-    parent: int | None
+class CompareStarts(CarriesLetters, Request[Likeness]):
+    """Delivers starts; asks how like they are to the node's own."""
 
 
 class Penalised(CarriesLetters, Request[ReplyT], Generic[ReplyT]):
@@ -253,20 +248,16 @@ class ADMMKPCAClient(PeerClient):
         self.memory["kernel"] = self.remembered("kernel") - np.outer(p, p)
         return self._start()
 
-    def compare_signs(self, ask: CompareSigns) -> Sign:
-        """Remember the starts of the cell; compare the node's own with one of them."""
+    def compare_starts(self, ask: CompareStarts) -> Likeness:
+        """Remember the starts of the cell; compare the node's own with each."""
         alphas = {peer: letter.alpha for peer, letter in self.mail.read(ask, Estimate)}
         alphas[self.client] = self.remembered("alpha")
         pooled = np.concatenate([alphas[member] for member in self._cell()])
         self._check_length(pooled)
         self.memory["starts"] = pooled
-        if ask.parent is None:
-            return Sign(sign=np.ones(1))
-        if ask.parent not in self.mail.neighbours:
-            raise ProtocolError(f"client {ask.parent} is no neighbour of client {self.client}")
-        own, other = self._own(), self._part(ask.parent)
-        product = pooled[other] @ self.remembered("kernel")[other, own] @ pooled[own]
-        return Sign(sign=np.array([-1.0 if product < 0 else 1.0]))
+        own = self.remembered("kernel")[:, self._own()] @ pooled[self._own()]
+        parts = [self._part(peer) for peer in self.mail.neighbours]
+        return Likeness(cosines=np.array([pooled[part] @ own[part] for part in parts]))
 
     def update_consensus(self, ask: UpdateConsensus) -> Posted:
         """Compute z, and what it is on the rows of each in the cell."""

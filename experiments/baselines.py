@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.clustering import assign
+from fedkernel.directions import Directions
 from fedkernel.errors import InputError
 from fedkernel.kernel_kmeans import nystroem_kernel_kmeans
 from fedkernel.metrics import compare_classes, compare_kernel_pca, training_of
 from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA, Model
 from fedkernel.strategy import KernelStrategy
-from strategies import DKPCA, DisKPCA, FKKMeans, VFedAKPCA, VFedPCA
+from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, VFedAKPCA, VFedPCA
 
 T = TypeVar("T")
 
@@ -27,12 +28,14 @@ METHODS: dict[str, type[KernelStrategy[Any]]] = {
     "AKPCA": VFedAKPCA,
     "batch KPCA": DisKPCA,
     "kernel k-means": FKKMeans,
+    "network KPCA": ADMMKPCA,
 }
 """Each method by the strategy whose central counterpart it is."""
 
 PLACES = {
     "central": "all data in one place",
     "isolated": "each client with its own data only",
+    "pooled": "each client with its own data and those of its neighbours in the network",
     "Nystroem": "all data in one place, the kernel matrix approximated from n_landmarks = 500 rows",
 }
 
@@ -40,7 +43,8 @@ BASELINES = {
     f"{place} {method}": told
     for place, told in PLACES.items()
     for method in METHODS
-    if place != "Nystroem" or method == "kernel k-means"
+    if method in {"Nystroem": ["kernel k-means"], "pooled": ["network KPCA"]}.get(place, list(METHODS))
+    and (place, method) != ("central", "network KPCA")
 }
 """Every baseline, and what it is; ``central kernel k-means`` and the Nystroem one are the FK paper's CK and SK."""
 
@@ -96,6 +100,8 @@ class Baseline:
             own.setdefault("penalty", 0.0)  # of the iteration that is not made, whose n_features would limit n_clusters
         if METHODS[name] is DisKPCA:
             own.setdefault("share_rows", True)  # of the protocol that is not run, which would refuse to begin
+        if METHODS[name] is ADMMKPCA:
+            own.setdefault("share_rows", True)
         self.strategy = METHODS[name](**own)
 
     def check(self, shards: Sequence[Any]) -> None:
@@ -121,6 +127,8 @@ class Baseline:
         """
         if isinstance(self.strategy, FKKMeans):
             return self._cluster(self.strategy, shards, reference, classes, seed)
+        if isinstance(self.strategy, ADMMKPCA):
+            return self._network(self.strategy, shards, reference)
         if self.place == "central":
             model, took = (reference, Took()) if reference is not None else timed(self.strategy.central, shards)
             return Done(model, self._exact(model, shards), [took])
@@ -133,6 +141,17 @@ class Baseline:
         else:
             metrics = _means([self.strategy.measure(model, shards) for model in models])
         return Done(models[0], metrics, [took for _, took in own])
+
+    def _network(self, strategy: ADMMKPCA, shards: Sequence[Any], reference: Model | None) -> Done:
+        """Return client 0's model, and the mean similarity of what all clients find alone or with their neighbours."""
+        peers = strategy.peers(len(shards)) if self.place == "pooled" else [()] * len(shards)
+        cells = [np.vstack([X, *(shards[q] for q in others)]) for X, others in zip(shards, peers, strict=True)]
+        own = [timed(strategy.central, [cell]) for cell in cells]
+        if not isinstance(reference, KernelPCA):
+            return Done(own[0][0], {}, [took for _, took in own])
+        truth = Directions(np.vstack(list(shards)), reference)
+        told = [truth.similarity(X, model.eigenvectors_[: len(X)]) for X, (model, _) in zip(shards, own, strict=True)]
+        return Done(own[0][0], {"similarity": float(np.mean(told))}, [took for _, took in own])
 
     def _exact(self, model: Model, shards: Sequence[Any]) -> dict[str, float]:
         """Return the figures of the reference itself, whose errors are 0 but for what no such model can tell."""
@@ -185,9 +204,13 @@ class Baseline:
         return Done(model, compared | indices, [took])
 
     def floats_up(self, shards: Sequence[Any]) -> int:
-        """Return what the baseline moves: everything to one place, of sparse rows the stored numbers; or nothing."""
+        """Return what the baseline moves: all rows to one place or to neighbours, of sparse ones what is stored."""
         # .size is that of an array's cells and of a sparse matrix's stored numbers
-        return 0 if self.place == "isolated" else sum(int(shard.size) for shard in shards)
+        if self.place == "isolated":
+            return 0
+        if isinstance(self.strategy, ADMMKPCA):
+            return sum(int(shards[peer].size) for others in self.strategy.peers(len(shards)) for peer in others)
+        return sum(int(shard.size) for shard in shards)
 
 
 def timed(find: Callable[..., T], *given: Any) -> tuple[T, Took]:

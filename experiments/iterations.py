@@ -1,7 +1,7 @@
 """Curves along a run, mean and spread over its seeds: by communication round and by outer iteration."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -32,11 +32,15 @@ def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
 def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -> Drawn | None:
     """Draw a value of the rounds against the outer iteration t, if any run tells it.
 
-    The recover error has two logarithmic axes and the line c / t with the least c such that no mean lies above it.
+    Baselines that have a metric of this name are level lines; of the recover error there are none, but two logarithmic
+    axes and the line c / t with the least c such that no mean lies above it.
     """
     curves = _curves(runs, lambda run: by_iteration(run, value))
     if not curves:
         return None
+    if value != GUIDED:
+        steps = {t for panel in curves.values() for curve in panel.values() for t in curve}
+        curves = _curves(runs, lambda run: _level(run, value, steps) or by_iteration(run, value))
     along = [at for panel in curves.values() for curve in panel.values() for at in curve.items()]
     all_t, c = sorted({t for t, _ in along}), max(t * m.mean for t, m in along)
     guide = [c / t for t in all_t] if value == GUIDED and all_t[0] > 0 and c > 0 else []
@@ -60,6 +64,12 @@ def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -
     caption = f"Each point is {what} an outer iteration, mean over the seeds that reached it.{better}"
     caption = f"{caption}{_band(curves)}{read}{note}{scale.note()}"
     return f"{title[:1].upper()}{title[1:]} by iteration", caption, figure
+
+
+def _level(run: Run, value: str, steps: Iterable[int]) -> dict[int, float]:
+    """Return a baseline's figure, where it has this one, at every iteration: a line to hold the curves against."""
+    level = run.metrics.get(value) if run.kind == "baseline" else None
+    return {} if level is None else dict.fromkeys(sorted(steps), level)
 
 
 def _error_of_rounds(run: Run) -> dict[int, float]:

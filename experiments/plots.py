@@ -109,6 +109,10 @@ def draw(
     return made
 
 
+def _is_least_best(metric: str) -> bool:
+    return metric in LEVELS and metric not in HIGHER_IS_BETTER
+
+
 def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str, Look]) -> Drawn:
     scale = value_scale([m for _, m in shown], metric)
     sign = -1 if metric in HIGHER_IS_BETTER else 1
@@ -138,7 +142,7 @@ def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
         ", highest first"
         if sign < 0
         else ", lowest first"
-        if is_error(metric) or metric in LEVELS
+        if is_error(metric) or _is_least_best(metric)
         else ", in increasing order"
     )
     caption = f"Each dot is the mean{_over(shown)}{better}{grouped}.{_bars(shown)}{swept}{scale.note()}"
@@ -173,7 +177,7 @@ def _by_floats(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
     figure.supylabel(label, fontsize=9.5)
     legend(figure, look, [s.name for s, _ in shown], line=False)
     good = " Lower left is better: less sent, smaller error." if is_error(metric) else ""
-    good = f" Lower left is better: less sent, lower {metric}." if metric in LEVELS else good
+    good = f" Lower left is better: less sent, lower {metric}." if _is_least_best(metric) else good
     good = f" Upper left is better: less sent, higher {metric}." if metric in HIGHER_IS_BETTER else good
     along = " A thin line joins the settings of the sweep." if joined else ""
     caption = f"Each dot is a method's mean{_over(shown)}.{good}{_bars(shown)}{along}{note}{''.join(notes)}"

@@ -21,11 +21,11 @@ Seconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 # A figure that does not apply is null; one that was computed and is not finite stays visible as "NaN" or "Infinity".
 ROW = pydantic.ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
-HIGHER_IS_BETTER = ("nmi", "nmi_central", "ari", "explained_variance_ratio")
+HIGHER_IS_BETTER = ("nmi", "nmi_central", "ari", "explained_variance_ratio", "similarity")
 """The metrics that are 1 at best; of any other less is better, or it is neither good nor bad."""
 
-LEVELS = ("reconstruction_error", "error_ratio", "kmeans_objective", "parallel_seconds")
-"""The metrics of which less is better, but 0 is out of reach: an axis from 0 would not show differences."""
+LEVELS = ("reconstruction_error", "error_ratio", "kmeans_objective", "parallel_seconds", "similarity")
+"""The metrics that are far from 0 or all of a size: an axis from 0 would not show differences."""
 
 
 class Round(pydantic.BaseModel):

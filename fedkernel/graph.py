@@ -111,14 +111,21 @@ def neighbours(spec: Topology, n: int) -> list[tuple[int, ...]]:
     return [tuple(sorted(graph.neighbors(node))) for node in range(n)]
 
 
-def spanning_tree(adjacent: Neighbours) -> list[list[tuple[int, int]]]:
-    """Return the edges (parent, child) of the breadth-first tree from node 0, a list per distance from it.
+def spanning_tree(
+    adjacent: Neighbours, weights: Mapping[tuple[int, int], float] | None = None
+) -> list[list[tuple[int, int]]]:
+    """Return the edges (parent, child) of a tree from node 0, a list per distance from it.
 
-    What is passed from node to node along the tree takes one round per list.
+    Without weights it is the breadth-first tree; with a weight for every edge (j, l), j < l, that of the largest sum,
+    whose smallest weight is no smaller than any other tree's.
     """
+    graph = _graph(adjacent)
+    if weights is not None:
+        nx.set_edge_attributes(graph, dict(weights), "weight")
+        graph = nx.maximum_spanning_tree(graph)
     levels: list[list[tuple[int, int]]] = []
     depth = {0: 0}
-    for parent, child in nx.bfs_edges(_graph(adjacent), 0, sort_neighbors=sorted):
+    for parent, child in nx.bfs_edges(graph, 0, sort_neighbors=sorted):
         depth[child] = depth[parent] + 1
         if depth[child] > len(levels):
             levels.append([])

@@ -8,9 +8,11 @@ Where this departs from the paper:
 * The start is the local solution, with signs that agree along the graph; from a random start the method fails.
 * The penalty rho is constant, assumption 2's bound, the largest over the nodes; ``schedule="paper"`` is the paper's.
 * Where the directions do not settle, the multipliers are left out from then on, which the result tells.
+* Theorem 2, that the augmented Lagrangian decreases, is recorded, not relied on: lemma 4 bounds the change of the
+  multipliers by that of their sum, which can be smaller.
 * More components follow by deflation. ``exchange="features"`` sends random features in place of rows.
 * The coordinator, which Flower has, forwards sealed letters. It sees what replies carry beside them: each node's bound
-  on rho, the sign of its start, its part of the augmented Lagrangian and the angle it turned by.
+  on rho, how like its start is to its neighbours', its part of the augmented Lagrangian and the angle it turned by.
 """
 
 import itertools
@@ -25,7 +27,7 @@ from pydantic import Field
 from clients.admm_kpca import (
     CUT,
     ADMMKPCAClient,
-    CompareSigns,
+    CompareStarts,
     KeepComponents,
     NextComponent,
     Progress,
@@ -115,7 +117,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     iteration 2 n_j + n_l, however large the network is. The coordinator forwards every letter: up once, down once.
     Memory: a node the square of the rows in its cell.
 
-    The history's figures are component, t, lagrangian (the nodes' sum) and turned (the largest angle).
+    The history's figures are component and t, and of the iteration before lagrangian (the nodes' sum) and turned (the
+    largest angle).
     """
 
     n_components: Annotated[int, Field(ge=1)] = 1
@@ -312,16 +315,20 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
 
 
 def _signs(started: Sequence[Started], peers: list[tuple[int, ...]]) -> Protocol[FloatArray]:
-    """Return by what every node's start is to be multiplied, so that they agree along the graph: one round."""
-    levels = spanning_tree(peers)
-    parents = {child: parent for level in levels for parent, child in level}
+    """Return by what every node's start is to be multiplied, so that they agree along the graph: one round.
+
+    Along the tree whose edges join the most similar starts: a start nearly orthogonal to the others, whose sign says
+    nothing, does not stand between others that are alike.
+    """
     mail = sort_mail(started)
-    asked = {node: CompareSigns(letters=mail.get(node), parent=parents.get(node)) for node in range(len(peers))}
-    replies = yield from to_each(asked)
+    replies = yield from to_each({node: CompareStarts(letters=mail.get(node)) for node in range(len(peers))})
+    cosines = {
+        (j, q): float(x) for j, others in enumerate(peers) for q, x in zip(others, replies[j].cosines, strict=True)
+    }
+    likeness = {(j, q): abs(x) for (j, q), x in cosines.items() if j < q}
     signs = np.ones(len(peers))
-    for level in levels:
-        for parent, child in level:
-            signs[child] = signs[parent] * float(replies[child].sign[0])
+    for parent, child in itertools.chain(*spanning_tree(peers, likeness)):
+        signs[child] = -signs[parent] if cosines[parent, child] < 0 else signs[parent]
     return signs
 
 

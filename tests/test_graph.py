@@ -224,3 +224,12 @@ def test_a_strategy_takes_a_kind_a_table_or_a_topology():
     assert Uses(graph=plain).graph == Uses(graph=Topology("ring", neighbors=4)).graph
     with pytest.raises(InputError, match="graph = 'torus': input should be 'ring', 'star'"):
         Uses(graph="torus")
+
+
+def test_a_spanning_tree_of_the_largest_weights():
+    """On a circle it leaves out the lightest edge; without weights it is the breadth-first tree."""
+    circle = neighbours(Topology("ring"), 6)
+    weights = {(j, q): 1.0 + j for j in range(6) for q in circle[j] if j < q} | {(1, 2): 0.5}
+    assert spanning_tree(circle, weights) == [[(0, 1), (0, 5)], [(5, 4)], [(4, 3)], [(3, 2)]]
+    assert spanning_tree(circle) == [[(0, 1), (0, 5)], [(1, 2), (5, 4)], [(2, 3)]]
+    assert spanning_tree([()], {}) == []

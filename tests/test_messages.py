@@ -20,13 +20,13 @@ from scipy import sparse
 import clients
 from clients import admm_kpca, peer_vfedpca
 from clients.admm_kpca import (
-    CompareSigns,
+    CompareStarts,
     KeepComponents,
+    Likeness,
     NextComponent,
     Progress,
     ShareDirection,
     ShareRows,
-    Sign,
     Started,
     StartLocally,
     UpdateConsensus,
@@ -178,8 +178,8 @@ SCALARS = {
         {**exchange, "kernel": kernels, "center": st.booleans(), "record": st.booleans()}
     ),
     Started: st.just({}),
-    CompareSigns: st.fixed_dictionaries({"parent": st.none() | st.integers(0, 2**32 - 1)}),
-    Sign: st.just({}),
+    CompareStarts: st.just({}),
+    Likeness: st.just({}),
     UpdateConsensus: st.fixed_dictionaries(penalties),
     UpdateDirection: st.fixed_dictionaries({**penalties, "dual": st.booleans()}),
     Progress: st.just({}),

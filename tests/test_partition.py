@@ -229,7 +229,7 @@ def test_a_dataset_brings_its_labels_and_alpha_is_a_half_by_default():
     [
         ({"kind": "diagonal"}, "kind = 'diagonal': input should be 'vertical' or 'horizontal'"),
         ({"method": "iid"}, "'iid': allowed for a vertical partition: even, sizes, columns, random"),
-        ({"kind": "horizontal", "method": "columns"}, "allowed for a horizontal partition: even, sizes, iid, power"),
+        ({"kind": "horizontal", "method": "columns"}, "for a horizontal partition: even, sizes, iid, stratified"),
         ({"clients": 0}, "clients = 0: input should be greater than 0"),
         ({"seed": -1}, "seed = -1: input should be greater than or equal to 0"),
         ({"kind": "horizontal", "method": "power", "exponent": 0}, "exponent = 0: input should be greater than 0"),

@@ -1,0 +1,52 @@
+"""Tables for the nodes of a network, and what the tests of decentralised kernel PCA ask of a run."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from strategies import ADMMKPCA
+
+MNIST = Path(os.environ.get("FEDKERNEL_DATA", "data")) / "mnist5k.npz"
+
+
+def deal(X, y, rows, nodes, classes=(0, 3, 5, 8)):
+    """Return tables of so many rows for every node, each with as many of every class."""
+    rng = np.random.default_rng(0)
+    share = rows // len(classes)
+    order = [rng.permutation(np.flatnonzero(y == label)) for label in classes]
+    return [X[np.concatenate([own[j * share : (j + 1) * share] for own in order])] for j in range(nodes)]
+
+
+def mnist(rows=100, nodes=20):
+    with np.load(MNIST) as file:
+        return deal(file["X"].astype(float), file["y"], rows, nodes)
+
+
+def unbalanced(seed):
+    """40 rows at each of 20 nodes, whatever their class."""
+    with np.load(MNIST) as file:
+        rows = np.random.default_rng(seed).permutation(np.flatnonzero(np.isin(file["y"], (0, 3, 5, 8))))[:800]
+        return list(file["X"][rows].astype(float).reshape(20, 40, -1))
+
+
+def digits(rows=40, nodes=10):
+    return deal(*load_digits(return_X_y=True), rows, nodes)
+
+
+def spread(nodes, rows=30, seed=0, lengths=(5.0, 3.0, 1.8, 0.5, 0.5, 0.5)):
+    """Normal rows whose leading directions are well apart."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((rows, len(lengths))) * lengths for _ in range(nodes)]
+
+
+def judged(strategy, shards, **options):
+    """Return the result, its metrics and the similarity after each iteration."""
+    reference = strategy.central(shards)
+    result = strategy.fit(shards, **options)
+    return result, strategy.judge(result, reference, shards), strategy.judge_steps(result, reference, shards)
+
+
+def admm(**fields):
+    return ADMMKPCA(**{"share_rows": True, "record": True, "iterations": 8, "tol": 0.0} | fields)

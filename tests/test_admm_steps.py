@@ -1,0 +1,138 @@
+"""The steps of decentralised kernel PCA by ADMM: against explicit feature vectors, and the augmented Lagrangian."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import admm, digits, spread
+
+from clients.admm_kpca import penalty_bound
+from fedkernel import RBF, Linear
+from fedkernel.graph import Topology, spanning_tree
+from fedkernel.kernels import normalised_gram
+
+
+def unit(X):
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def directions(peers, phi):
+    """Return where the nodes start: their leading directions, signs agreeing along the tree of the most similar."""
+    found = [np.linalg.eigh(P @ P.T)[1][:, -1] for P in phi]
+    likeness = {(j, q): abs(found[j] @ found[q]) for j, others in enumerate(peers) for q in others if j < q}
+    for parent, child in (edge for level in spanning_tree(peers, likeness) for edge in level):
+        if found[parent] @ found[child] < 0:
+            found[child] = -found[child]
+    return found
+
+
+@dataclasses.dataclass
+class Explicit:
+    """Equations 8 to 13 with phi(x) = x / ||x||: directions w_j = phi_j a_j, estimates z_q, multipliers, as vectors."""
+
+    phi: list  # of arrays (d, n_j)
+    cells: list
+    rho: float
+
+    def __post_init__(self):
+        self.w = directions([[q for q in cell if q != j] for j, cell in enumerate(self.cells)], self.phi)
+        self.span = [P @ np.linalg.pinv(P, rcond=1e-9) for P in self.phi]
+        self.eta = {(j, q): np.zeros(len(self.w[0])) for j, cell in enumerate(self.cells) for q in cell}
+        self.z = None
+
+    def update_z(self):
+        self.z = []
+        for q, cell in enumerate(self.cells):
+            one = sum(self.rho * self.w[j] + self.eta[j, q] for j in cell) / (self.rho * len(cell))
+            self.z.append(one / max(1.0, np.linalg.norm(one)))
+
+    def update_w(self):
+        for j, cell in enumerate(self.cells):
+            right = self.span[j] @ sum(self.rho * self.z[q] - self.eta[j, q] for q in cell)
+            system = self.rho * len(cell) * self.span[j] - 2 * self.phi[j] @ self.phi[j].T
+            self.w[j] = np.linalg.pinv(system, rcond=1e-9, hermitian=True) @ right
+
+    def update_eta(self):
+        for j, q in self.eta:
+            self.eta[j, q] = self.eta[j, q] + self.rho * self.residual(j, q)
+
+    def residual(self, j, q):
+        return self.w[j] - self.span[j] @ self.z[q]
+
+    def lagrangian(self):
+        parts = [eta @ (r := self.residual(*edge)) + self.rho / 2 * r @ r for edge, eta in self.eta.items()]
+        return sum(parts) - sum(np.square(P.T @ w).sum() for P, w in zip(self.phi, self.w, strict=True))
+
+
+graphs = pytest.mark.parametrize("graph", ["ring", "star", "full", "grid"])
+EVEN = (1.0, 0.8, 0.9, 1.1)  # of rows like these no eigenvalue is small enough to be cut
+
+
+@graphs
+@pytest.mark.parametrize("seed", range(5))
+def test_all_iterations_equal_explicit_vectors(graph, seed):
+    """And so does the augmented Lagrangian; in its proof of descent, all but one of the steps hold."""
+    shards, T = spread(6, 9, seed, EVEN), 7
+    strategy = admm(kernel=Linear(), graph=Topology(graph), iterations=T, center=False)
+    result = strategy.fit(shards)
+    rho, trace = result.model.rho_, result.model.lagrangian_[0]
+    last = int(result.model.without_multipliers_[0]) or T + 1
+    naive = Explicit([unit(X).T for X in shards], [sorted([j, *o]) for j, o in enumerate(strategy.peers(6))], rho)
+    way = 0
+    for t in range(1, last):
+        before = naive.lagrangian() if t > 1 else np.inf
+        naive.update_z()
+        assert naive.lagrangian() <= before + 1e-12 * rho  # lemma 3
+        assert naive.lagrangian() == pytest.approx(trace[t - 1], rel=1e-9, abs=1e-9)
+        old, before = dict(naive.eta), naive.lagrangian()
+        naive.update_w()
+        assert naive.lagrangian() <= before + 1e-12 * rho  # equation 15
+        before = naive.lagrangian()
+        naive.update_eta()
+        # the first lines of lemma 4, whose next one, that this is at most what the sum over q gives, is not so
+        moved = sum(np.square(eta - old[edge]).sum() for edge, eta in naive.eta.items()) / rho
+        assert naive.lagrangian() - before == pytest.approx(moved, rel=1e-9, abs=1e-9)
+        for node, w in enumerate(naive.w):
+            mine = naive.phi[node] @ result.outputs[node]["iterates"][t - 1]
+            way = way or float(np.sign(mine @ w))
+            np.testing.assert_allclose(mine, way * w, atol=1e-9)
+
+
+def test_the_bound_is_assumption_2_s():
+    values = np.array([3.0, 2.0, 0.5])
+    cubes = 27 + 8 + 0.125
+    assert penalty_bound(values, 5) == pytest.approx((9 + np.sqrt(81 + 8 * 5 * 3 * cubes)) / (5 * 3))
+    model = admm(kernel=Linear(), center=False, iterations=1).fit(spread(6)).model
+    grams = [normalised_gram(Linear(), X) for X in spread(6)]
+    assert model.rho_ == pytest.approx(max(penalty_bound(kept(K), 5) for K in grams))
+
+
+def kept(K):
+    values = np.linalg.eigvalsh(K)[::-1]
+    return values[values > 1e-3 * values[0]]
+
+
+@pytest.mark.parametrize("neighbors", [2, 4])
+def test_the_augmented_lagrangian_decreases(neighbors):
+    """Theorem 2 on real data, not centred, with rho at the bound: from the first multipliers on, but for 1e-5 of it."""
+    model = admm(kernel=RBF(gamma=3e-4), neighbors=neighbors, center=False, iterations=12).fit(digits()).model
+    L = model.lagrangian_[0]
+    assert not model.without_multipliers_[0]
+    assert np.all(np.diff(L[1:]) < 1e-5 * abs(L[-1]))
+    assert L[-1] < L[1]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    nodes=st.integers(3, 8),
+    graph=st.sampled_from(["ring", "star", "full", "grid"]),
+    kernel=st.sampled_from([RBF(gamma=1.0), Linear()]),
+)
+def test_without_multipliers_the_lagrangian_always_decreases(seed, nodes, graph, kernel):
+    model = admm(kernel=kernel, graph=Topology(graph), center=False, iterations=15).fit(spread(nodes, 15, seed)).model
+    first = int(model.without_multipliers_[0])
+    L = model.lagrangian_[0][first - 1 :] if first else np.zeros(1)
+    assert np.all(np.diff(L) <= 1e-9 * np.abs(L).max())
