@@ -6,13 +6,14 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 
 from experiments.baselines import BASELINES
 from experiments.checks import AnyCheck
 from experiments.overrides import with_override
+from fedkernel.certificates import check_name
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, explain
@@ -20,6 +21,13 @@ from fedkernel.metrics import METRICS
 from strategies import REGISTRY
 
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+def differing(values: list[str]) -> list[str]:
+    """Return the values if no two are equal."""
+    if again := [value for place, value in enumerate(values) if value in values[:place]]:
+        raise ValueError(f"{again[0]!r} stands twice, but the values must differ")
+    return values
 
 
 class Method(pydantic.BaseModel):
@@ -53,6 +61,28 @@ class Shards(pydantic.BaseModel):
     model_config = STRICT
 
     shards: list[str] = pydantic.Field(min_length=1)
+
+
+class Sites(pydantic.BaseModel):
+    """A ``[data]`` table of a run across sites that hold their own data, which `fedkernel serve` waits for.
+
+    Attributes
+    ----------
+    sites : list of str
+        Their names, in the order of the clients' numbers.
+    missing : {"drop", "refuse"}
+        What rows mean, with columns divided and an id column, that not all sites have.
+    """
+
+    model_config = STRICT
+
+    sites: list[Annotated[str, pydantic.AfterValidator(check_name)]] = pydantic.Field(min_length=1)
+    missing: Literal["drop", "refuse"] = "drop"
+
+    @pydantic.field_validator("sites")
+    @classmethod
+    def _differ(cls, values: list[str]) -> list[str]:
+        return differing(values)
 
 
 class ReportOptions(pydantic.BaseModel):
@@ -89,17 +119,21 @@ class ReportOptions(pydantic.BaseModel):
     @pydantic.field_validator("by_iteration")
     @classmethod
     def _differ(cls, values: list[str]) -> list[str]:
-        if again := [value for place, value in enumerate(values) if value in values[:place]]:
-            raise ValueError(f"{again[0]!r} stands twice, but the values must differ")
-        return values
+        return differing(values)
 
 
 def _which_data(value: Any) -> str:
-    return "(files)" if (isinstance(value, Mapping) and "shards" in value) or isinstance(value, Shards) else "(set)"
+    named: dict[str, type] = {"shards": Shards, "sites": Sites}
+    found = (
+        key for key, kind in named.items() if isinstance(value, kind) or (isinstance(value, Mapping) and key in value)
+    )
+    return f"({next(found, 'set')})"
 
 
 Data = Annotated[
-    Annotated[DataSpec, pydantic.Tag("(set)")] | Annotated[Shards, pydantic.Tag("(files)")],
+    Annotated[DataSpec, pydantic.Tag("(set)")]
+    | Annotated[Shards, pydantic.Tag("(shards)")]
+    | Annotated[Sites, pydantic.Tag("(sites)")],
     pydantic.Discriminator(_which_data),
 ]
 
@@ -133,7 +167,7 @@ class Experiment(pydantic.BaseModel):
         Seconds that a round may take.
     threads : int
         BLAS threads per client.
-    data : DataSpec or Shards
+    data : DataSpec, Shards or Sites
     partition : PartitionSpec
     strategy, baseline : list of Method
     sweep : dict of str to list
@@ -225,9 +259,12 @@ class Experiment(pydantic.BaseModel):
                     raise ValueError(
                         f"{kind} {table.name!r}: method = {table.method!r}, but must be one of {', '.join(known)}"
                     )
-        if isinstance(self.data, Shards):
+        if not isinstance(self.data, DataSpec):
             if self.partition != PartitionSpec():
-                raise ValueError("partition has no meaning with data.shards, whose files are the clients' parts")
+                key = "shards" if isinstance(self.data, Shards) else "sites"
+                raise ValueError(f"partition has no meaning with data.{key}, which are the clients' parts")
+            if isinstance(self.data, Sites) and self.baseline:
+                raise ValueError("baseline has no meaning with data.sites, whose data nobody has in one place")
         elif self.clients is None:
             raise ValueError("partition.clients is required (or sizes, or columns)")
         self._check_claims(names)
@@ -261,6 +298,8 @@ class Experiment(pydantic.BaseModel):
         """How many clients there are."""
         if isinstance(self.data, Shards):
             return len(self.data.shards)
+        if isinstance(self.data, Sites):
+            return len(self.data.sites)
         lists = (self.partition.sizes, self.partition.columns)
         return self.partition.clients or next((len(given) for given in lists if given is not None), None)
 

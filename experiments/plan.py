@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from experiments.baselines import METHODS, Baseline, Classes
-from experiments.config import Experiment, Method, Shards
+from experiments.config import Experiment, Method, Shards, Sites
 from experiments.overrides import with_value
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.client import KernelClient
 from fedkernel.cohort import Member
+from fedkernel.data import DataSpec
 from fedkernel.errors import InputError
 from fedkernel.job import RunSpec
 from fedkernel.site import read_shard, simulated_partition
@@ -77,14 +78,17 @@ class Planned:
 
     @property
     def shards(self) -> list[Rows]:
-        """The clients' tables: loaded when they are needed, since those of a large sweep do not fit side by side."""
+        """The clients' tables: loaded when they are needed, since those of a large sweep do not fit side by side.
+
+        None are here where sites hold their own.
+        """
         return _shards(self.point.experiment, self.seed)
 
     @property
     def classes(self) -> Classes:
         """The labels of each client's rows, where rows are divided and have labels: floats are measurements."""
         experiment = self.point.experiment
-        if isinstance(experiment.data, Shards):
+        if not isinstance(experiment.data, DataSpec):
             return None
         partition = experiment.partition
         labels = simulated_partition(experiment.data, partition, experiment.clients or 1, self.seed).labels
@@ -107,6 +111,9 @@ class Planned:
         if isinstance(experiment.data, Shards):
             files = [str(Path(file).resolve()) for file in experiment.data.shards]
             return RunSpec(**common, shards=files, clients=experiment.clients)
+        if isinstance(experiment.data, Sites):
+            told = experiment.data.model_dump()
+            return RunSpec(**common, **told, clients=experiment.clients)
         return RunSpec(**common, data=experiment.data, partition=experiment.partition, clients=experiment.clients)
 
 
@@ -157,7 +164,7 @@ def _class_of(kind: str, method: Method) -> type[KernelStrategy[Any]]:
 def _check_partition(kind: str, method: Method, experiment: Experiment) -> None:
     """Refuse data divided the other way: with as many rows everywhere no client could notice."""
     needed = _class_of(kind, method).partition
-    if not isinstance(experiment.data, Shards) and experiment.partition.kind != needed:
+    if isinstance(experiment.data, DataSpec) and experiment.partition.kind != needed:
         raise InputError(f"partition.kind = {experiment.partition.kind!r}, but {method.method} needs {needed!r}")
 
 
@@ -172,6 +179,8 @@ def _check_sparse(kind: str, method: Method, shards: Sequence[Rows]) -> None:
 
 
 def _shards(experiment: Experiment, seed: int) -> list[Rows]:
+    if isinstance(experiment.data, Sites):
+        return []
     if isinstance(experiment.data, Shards):
         tables = [read_shard(file)[0] for file in experiment.data.shards]
         return [table.block(0, len(table)) if table.sparse else np.asarray(table) for table in tables]
@@ -201,6 +210,9 @@ class Widths:
         found = dict(parameters)
         for name, value in parameters.items():
             if name == "kernel" and isinstance(value, Mapping) and {"width", "factor"} & value.keys():
+                if not shards:
+                    asked = ", ".join(f"{key} = {value[key]!r}" for key in ("width", "factor") if key in value)
+                    raise InputError(f"{name}: {asked} needs the data, which sites hold; allowed: gamma or sigma")
                 key = repr((sorted(value.items(), key=str), divided, data))
                 if key not in self._known:
                     self._known[key] = with_width(value, _pooled(shards, divided))
@@ -222,8 +234,11 @@ def _pooled(shards: Sequence[Any], divided: str) -> Rows:
 
 
 def _check(run: Planned) -> None:
+    strategy = run.strategy()
+    if not run.shards:
+        return
     members = [Member(number, number, shard.shape[0], shard.shape[1], 0) for number, shard in enumerate(run.shards)]
-    run.strategy().check_cohort(members)
+    strategy.check_cohort(members)
     if run.kind == "baseline":
         run.baseline().check(run.shards)
 

@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,12 +12,12 @@ import numpy as np
 
 from experiments.baselines import Took, timed
 from experiments.claims import check_claims
-from experiments.config import Experiment, as_json
+from experiments.config import Experiment, Sites, as_json
 from experiments.folder import open_folder
 from experiments.plan import Planned, plan
 from experiments.report import write_report
 from experiments.rows import Run, append_run, in_order, read_runs
-from fedkernel.engines import ENGINES
+from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.job import Job
 from fedkernel.metrics import compare_classes
@@ -25,6 +25,9 @@ from fedkernel.models import Model
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.threads import blas_threads
+
+AT_SITES = ("superlink",)
+"""Engines whose nodes may hold their own data, besides `fedkernel serve`."""
 
 Progress = Callable[[str, int, int], None]
 """Told the name of the run that has just finished, how many are done, and how many there are."""
@@ -38,6 +41,7 @@ def run_experiment(
     source: str,
     restart: bool = False,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> list[Run]:
     """Carry out what is not done yet, write rows, models and the report, and return all rows.
 
@@ -54,12 +58,16 @@ def run_experiment(
     restart : bool
         Throw away what the folder holds of an experiment; other files in it stay.
     progress : callable, optional
+    engine : callable, optional
+        Carries out a job, where the engine of that name needs to be told more than the configuration says.
     """
     experiment = Experiment.from_table(table, source)
+    if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in AT_SITES:
+        raise InputError(f"{source}: data.sites hold their own data; `fedkernel serve {source}` waits for them")
     planned = plan(table, source)
     done = open_folder(out, as_json(table), text, restart)
     todo = [run for run in planned if run.id not in done]
-    for count, row in enumerate(_carry_out(experiment, todo, out), start=len(planned) - len(todo) + 1):
+    for count, row in enumerate(_carry_out(experiment, todo, out, engine), start=len(planned) - len(todo) + 1):
         append_run(out / "runs.jsonl", row)
         if progress is not None:
             progress(row.id, count, len(planned))
@@ -70,7 +78,7 @@ def run_experiment(
     return rows
 
 
-def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path) -> Any:
+def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path, engine: Engine | None) -> Iterator[Run]:
     """Yield a row for each run as it finishes: strategies through the engine, baselines here."""
     references = References()
     by_id = {run.id: run for run in todo if run.kind == "strategy"}
@@ -83,7 +91,7 @@ def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path) -> An
         )
         waiting = list(by_id)
         try:
-            for finished in ENGINES[experiment.engine](job):
+            for finished in (engine or ENGINES[experiment.engine])(job):
                 waiting.remove(finished)
                 yield _strategy_row(by_id[finished], experiment, references, out)
         except (InputError, ProtocolError) as error:
@@ -110,7 +118,7 @@ class References:
     def of(self, strategy: KernelStrategy[Any], run: Planned) -> Reference | None:
         """Return what the strategy's method finds with all data in one place; None where that is not asked for."""
         experiment = run.point.experiment
-        if not experiment.report.reference:
+        if not experiment.report.reference or isinstance(experiment.data, Sites):
             return None
         asked = [getattr(strategy, name, None) for name in ("n_components", "kernel", "center", "n_clusters")]
         key = repr((experiment.data, experiment.partition, run.seed, type(strategy).central.__qualname__, asked))
@@ -125,7 +133,9 @@ def _strategy_row(run: Planned, experiment: Experiment, references: References, 
     result = Result.load(out / "results" / run.id)
     metrics, history = result.metrics, [dict(row) for row in result.history]
     reference, shards = references.of(strategy, run), run.shards
-    if reference is None:
+    if not shards:
+        pass  # there is nothing here to measure the model on
+    elif reference is None:
         metrics |= strategy.measure(result.model, shards)
     else:
         metrics |= strategy.judge(result, reference.model, shards)

@@ -1,36 +1,63 @@
-"""The clients of a run: who takes part, in which order, under which settings."""
+"""The clients of a run: who takes part, in which order, under which settings, and with which rows in common."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from fedkernel.alignment import Missing, agree, check_same_columns
 from fedkernel.engines import _flower
-from fedkernel.errors import InputError, ProtocolError, and_more
+from fedkernel.errors import InputError, ProtocolError, and_more, called
 from fedkernel.ledger import Account, Entry
 from fedkernel.messages import VERSION
 
 
 @dataclass(frozen=True)
 class Member:
-    """One client of the cohort, as it introduced itself."""
+    """One client of the cohort, as it introduced itself.
+
+    Attributes
+    ----------
+    client, node_id, rows, columns, new_rows : int
+        With a vertical partition and ids, `rows` are those that all sites have.
+    site : str or None
+        The name of its site.
+    names : tuple of str
+        Those of its columns; empty where they have none.
+    ids : bool
+        Whether it knows its rows by ids.
+    """
 
     client: int
     node_id: int
     rows: int
     columns: int
     new_rows: int
+    site: str | None = None
+    names: tuple[str, ...] = ()
+    ids: bool = False
+
+    @property
+    def called(self) -> str:
+        """What texts call it."""
+        return called(self.client, self.site)
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What every message of a run carries: which run it belongs to, its seed, and how long a round may take."""
+    """What every message of a run carries: which run it belongs to, its seed, and how long a round may take.
+
+    With a vertical partition and ids, rows that are `missing` somewhere are dropped, or the run is refused.
+    """
 
     run: str = "run"
     seed: int = 0
     clients: int | None = None
     deadline: float = 3600.0
+    missing: Missing = "drop"
 
     def __post_init__(self) -> None:
         """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""
@@ -38,48 +65,38 @@ class RunSettings:
             raise InputError(f"seed = {self.seed}, but must be from 0 to 2^63 - 1")
         if not self.deadline > 0:
             raise InputError(f"deadline = {self.deadline:g}, but must be greater than 0")
+        if self.missing not in get_args(Missing):
+            raise InputError(f"missing = {self.missing!r}, but must be one of {', '.join(get_args(Missing))}")
 
 
-def join(grid: Grid, settings: RunSettings, pair: str, account: Account) -> list[Member]:
+def join(
+    grid: Grid,
+    settings: RunSettings,
+    pair: str,
+    account: Account,
+    partition: Literal["vertical", "horizontal"],
+) -> list[Member]:
     """Ask every node who it is, and return the cohort in the order of the clients' own numbers.
 
-    Flower's node ids change when a process restarts, so clients are known by the number their site gives them.
+    Flower's node ids change when a process restarts, so clients are known by the number their site gives them. Sites
+    with the same columns must agree on the names of these; sites that know their rows by ids agree on the rows.
 
     Raises
     ------
     ProtocolError
         If nodes are missing, have the same number, fail, or speak another wire version.
+    InputError
+        If the sites' columns or ids do not fit together.
     """
     started = time.perf_counter()
-    config = ConfigRecord({"pair": pair, "run": settings.run, "seed": settings.seed})
-    nodes = _wait_for_nodes(grid, settings)
-    content = RecordDict({"config": config})
-    messages = [Message(content, node, MessageType.QUERY, group_id="0") for node in nodes]
-    down = _flower.content_bytes(content)
-    replies = list(grid.send_and_receive(messages, timeout=settings.deadline))
-    if len(replies) < len(nodes):
-        late = len(nodes) - len(replies)
-        raise ProtocolError(
-            f"{pair}, joining: {late} of {len(nodes)} clients did not answer in {settings.deadline:g} s"
-        )
+    wire = _Wire(grid, settings, pair)
+    down, replies = wire.ask(_wait_for_nodes(grid, settings), "joining", MessageType.QUERY)
     members: list[Member] = []
-    failures: list[str] = []
     told_bytes: dict[int, int] = {}
-    for reply in replies:
-        if reply.has_error():
-            failures.append(reply.error.reason or f"error {reply.error.code}")
-            continue
-        told = reply.content["config"]
-        if told["version"] != VERSION:
-            raise ProtocolError(
-                f"{pair}, joining: client {told['client']!r} speaks wire version {told['version']!r}, "
-                f"the coordinator {VERSION}"
-            )
-        size = {name: int(str(told[name])) for name in ("client", "rows", "columns", "new_rows")}
-        members.append(Member(node_id=reply.metadata.src_node_id, **size))
-        told_bytes[size["client"]] = _flower.content_bytes(reply.content)
-    if failures:
-        raise ProtocolError(sorted(failures)[0] + and_more(len(failures) - 1))
+    for node, content in replies.items():
+        member = _introduced(node, content.config_records["config"], pair)
+        members.append(member)
+        told_bytes[member.client] = _flower.content_bytes(content)
     members.sort(key=lambda member: member.client)
     if settings.clients is not None:
         members = [member for member in members if member.client < settings.clients]
@@ -92,7 +109,105 @@ def join(grid: Grid, settings: RunSettings, pair: str, account: Account) -> list
     for member in members:
         account.ledger.add(Entry(0, "join", member.client, 0, down, 0, told_bytes[member.client]))
     account.close_round(0, "join", time.perf_counter() - started, {})
+    if partition == "vertical":
+        return _align(wire, members, account)
+    named = {member.called: member.names for member in members if member.names}
+    if named:
+        check_same_columns(named)
     return members
+
+
+def _introduced(node: int, told: Mapping[str, Any], pair: str) -> Member:
+    """Check how a client introduced itself."""
+    if told["version"] != VERSION:
+        raise ProtocolError(
+            f"{pair}, joining: client {told['client']!r} speaks wire version {told['version']!r}, "
+            f"the coordinator {VERSION}"
+        )
+    size = {name: int(str(told[name])) for name in ("client", "rows", "columns", "new_rows")}
+    names = tuple(str(name) for name in told.get("names", ()))
+    site = str(told["site"]) if "site" in told else None
+    member = Member(node_id=node, **size, site=site, names=names, ids=bool(told.get("ids", False)))
+    if names and len(set(names)) != member.columns:
+        raise ProtocolError(
+            f"{pair}, joining: {member.called} tells {len(set(names))} different names of its {member.columns} columns"
+        )
+    return member
+
+
+def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[Member]:
+    """Have sites that know their rows by ids work on those that all of them have, in one order.
+
+    Sites without ids are taken to hold the same rows in the same order.
+    """
+    without = [member.called for member in members if not member.ids]
+    if len(without) == len(members):
+        return list(members)
+    if without:
+        knows = next(member.called for member in members if member.ids)
+        raise InputError(
+            f"{without[0]}{and_more(len(without) - 1)} has no ids, but {knows} has; allowed: ids at all sites or none"
+        )
+    started = time.perf_counter()
+    nodes = {member.node_id: member for member in members}
+
+    def ask(action: str, **arrays: Any) -> dict[int, RecordDict]:
+        down, replies = wire.ask([*nodes], "aligning", f"{MessageType.QUERY}.{action}", **arrays)
+        ordered = {node: replies[node] for node in nodes}
+        for node, content in ordered.items():
+            up = _flower.content_bytes(content)
+            account.ledger.add(Entry(0, "align", nodes[node].client, 0, down, 0, up))
+        return ordered
+
+    keys: dict[str, Any] = {}
+    hashed: dict[str, Any] = {}
+    for node, content in ask("ids").items():
+        who = nodes[node].called
+        try:
+            keys[who] = content.config_records["config"]["key"]
+            hashed[who] = _flower.read_array(content.array_records["arrays"]["ids"])
+        except KeyError as error:
+            raise ProtocolError(f"{wire.pair}, aligning: the reply of {who} has no {error}") from None
+        if keys[who] != keys[members[0].called]:
+            raise InputError(
+                f"{who} has another id-key than {members[0].called}; allowed: the same at all sites, or none"
+            )
+    common = agree(hashed, wire.settings.missing, wire.settings.run)
+    for node, content in ask("align", ids=common).items():
+        if (rows := content.config_records["config"].get("rows")) != len(common):
+            raise ProtocolError(f"{wire.pair}, aligning: {nodes[node].called} has {rows!r} of {len(common)} rows")
+    figures = {f"rows_{member.client}": float(member.rows) for member in members} | {"rows": float(len(common))}
+    account.close_round(0, "align", time.perf_counter() - started, figures)
+    return [replace(member, rows=len(common)) for member in members]
+
+
+@dataclass(frozen=True)
+class _Wire:
+    """Asks nodes what is no request of a protocol."""
+
+    grid: Grid
+    settings: RunSettings
+    pair: str
+
+    def ask(self, nodes: Sequence[int], doing: str, action: str, **arrays: Any) -> tuple[int, dict[int, RecordDict]]:
+        """Return the bytes of what was sent to each of them, and their replies by node; one cause where one fails."""
+        content = RecordDict(
+            {"config": ConfigRecord({"pair": self.pair, "run": self.settings.run, "seed": self.settings.seed})}
+        )
+        if arrays:
+            content["arrays"] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+        messages = [Message(content, node, action, group_id="0") for node in nodes]
+        down = _flower.content_bytes(content)
+        replies = list(self.grid.send_and_receive(messages, timeout=self.settings.deadline))
+        if len(replies) < len(nodes):
+            late = len(nodes) - len(replies)
+            raise ProtocolError(
+                f"{self.pair}, {doing}: {late} of {len(nodes)} clients did not answer in {self.settings.deadline:g} s"
+            )
+        failures = sorted(reply.error.reason or f"error {reply.error.code}" for reply in replies if reply.has_error())
+        if failures:
+            raise ProtocolError(failures[0] + and_more(len(failures) - 1))
+        return down, {reply.metadata.src_node_id: reply.content for reply in replies}
 
 
 def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:

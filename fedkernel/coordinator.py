@@ -35,7 +35,7 @@ def server_app(strategies: Mapping[str, type[KernelStrategy[Any]]]) -> ServerApp
                 if run.strategy not in strategies:
                     raise InputError(f"strategy = {run.strategy!r}, but there are only {', '.join(strategies)}")
                 strategy = strategies[run.strategy](**run.parameters)
-                settings = RunSettings(run=run.id, seed=run.seed, clients=run.clients, deadline=job.deadline)
+                settings = RunSettings(run.id, run.seed, run.clients, job.deadline, run.missing)
                 result = strategy.run(grid, settings, evaluate=run.evaluate)
                 if job.out is None:
                     log.info("%s: %s", run.id, result)

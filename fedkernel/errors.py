@@ -37,6 +37,11 @@ def and_more(count: int) -> str:
     return f" (and {count} more)" if count > 0 else ""
 
 
+def called(client: int, site: str | None) -> str:
+    """Return how texts call a client: by its number, and by its site's name where that is known."""
+    return f"client {client}" if site is None else f"client {client} (site {site!r})"
+
+
 def explain(
     error: pydantic.ValidationError,
     fields: Sequence[str] = (),

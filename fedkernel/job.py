@@ -4,6 +4,7 @@ from typing import Any
 
 import pydantic
 
+from fedkernel.alignment import Missing
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.errors import InputError, explain
 
@@ -25,8 +26,14 @@ class RunSpec(pydantic.BaseModel):
     shards : list of str, optional
         Instead of these: one file per site: .npy, .npz (arrays ``X`` and maybe ``new``; or written by
         scipy.sparse.save_npz) or .parquet.
+    sites : list of str, optional
+        Instead of these: the names of the sites in the order of the clients; each has data of its own, which the
+        configuration of its node names (see `fedkernel.site.site_of_job`).
     clients : int, optional
-        How many clients take part; None: all nodes there are.
+        How many clients take part; None: all sites, or all nodes there are.
+    missing : {"drop", "refuse"}
+        Of sites that hold columns and know their rows by ids: whether rows that are missing somewhere are left out
+        everywhere, or the run is refused.
     evaluate : bool
         Measure the model on the clients by one more round, where the method has such a measure.
     """
@@ -40,13 +47,28 @@ class RunSpec(pydantic.BaseModel):
     data: DataSpec | None = None
     partition: PartitionSpec | None = None
     shards: list[str] | None = None
+    sites: list[str] | None = pydantic.Field(default=None, min_length=1)
     clients: int | None = pydantic.Field(default=None, ge=1)
+    missing: Missing = "drop"
     evaluate: bool = False
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _all_sites(cls, given: Any) -> Any:
+        """Have as many clients as there are sites, unless told otherwise."""
+        if isinstance(given, dict) and isinstance(given.get("sites"), list) and given.get("clients") is None:
+            return given | {"clients": len(given["sites"]) or None}
+        return given
 
     @pydantic.model_validator(mode="after")
     def _one_source(self) -> "RunSpec":
-        if (self.data is None) != (self.partition is None) or (self.data is None) == (self.shards is None):
-            raise ValueError(f"run {self.id} needs data and partition, or shards")
+        sources = [self.data, self.shards, self.sites]
+        if (self.data is None) != (self.partition is None) or sources.count(None) != len(sources) - 1:
+            raise ValueError(f"run {self.id} needs data and partition, or shards, or sites")
+        if self.sites is not None and (len(set(self.sites)) < len(self.sites) or "" in self.sites):
+            raise ValueError(f"sites = {self.sites}, but must be different names")
+        if self.sites is not None and self.clients != len(self.sites):
+            raise ValueError(f"clients = {self.clients}, but must be the number of sites, {len(self.sites)}")
         return self
 
 

@@ -59,7 +59,8 @@ class Ledger:
     Attributes
     ----------
     entries : list of Entry
-        Round 0 is the joining of the clients: its bytes count, but it is not a round of the protocol.
+        Round 0 is the joining of the clients, and the agreement on their rows: its bytes count, but it is not a round
+        of the protocol.
     letters : list of Posted
         What the clients wrote to each other.
     """
@@ -176,8 +177,11 @@ class Account:
 
         `seconds` are the round's on the clock, `slowest_seconds` those that the slowest client computed.
         """
-        costs = Ledger(list(itertools.takewhile(lambda entry: entry.round == number, reversed(self.ledger.entries))))
+        of_round = itertools.takewhile(
+            lambda entry: (entry.round, entry.phase) == (number, phase), reversed(self.ledger.entries)
+        )
+        costs = Ledger(list(of_round))
         row: dict[str, Any] = {"round": number, "phase": phase, "seconds": seconds, "slowest_seconds": slowest_seconds}
-        row["clients"] = len(costs.entries)
+        row["clients"] = len({entry.client for entry in costs.entries})
         totals = {name: total for name, total in costs.totals().items() if name != "rounds"}
         self.history.append(row | totals | ({"values": dict(values)} if values else {}))

@@ -3,8 +3,8 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedkernel.alignment import find_rows, hash_ids, key_check, read_key
 from fedkernel.client import KernelClient
-from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Table, TableLike, load, split
-from fedkernel.data.tables import open_tables
+from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Table, TableLike, as_table, load, split
+from fedkernel.data.site_files import SiteData, SiteFile
+from fedkernel.data.tables import open_tables, readable
 from fedkernel.engines import _flower
-from fedkernel.errors import FedkernelError, InputError
-from fedkernel.job import Job
+from fedkernel.errors import FedkernelError, InputError, called
+from fedkernel.job import Job, RunSpec
+from fedkernel.memory import Memory
 from fedkernel.messages import VERSION
 from fedkernel.sealing import KeyPair, read_pins
 from fedkernel.storage import write_whole
@@ -50,6 +53,14 @@ class Site:
         BLAS threads for the client's computations.
     identity, pins
         The site's key pair and its peers' fingerprints (see `KernelClient`): the site's own, of no coordinator's.
+    name : str, optional
+        The site's, for error texts.
+    columns : sequence of str
+        Names of the columns of `X`, which the coordinator is told; empty: they have none.
+    ids : sequence of str, optional
+        What each row of `X` is known by. They do not leave the site, but hashes of them do (`fedkernel.alignment`).
+    id_key : bytes
+        What these hashes are keyed with, as at all sites of a run.
     """
 
     number: int
@@ -59,38 +70,60 @@ class Site:
     threads: int = 1
     identity: KeyPair | None = None
     pins: Mapping[int, str] | None = None
+    name: str | None = None
+    columns: Sequence[str] = ()
+    ids: Sequence[str] | None = None
+    id_key: bytes = b""
+
+    @property
+    def called(self) -> str:
+        """What texts call it."""
+        return called(self.number, self.name)
 
 
 FindSite = Callable[[Context, Mapping[str, Any]], Site]
 
 
-class Memory(MutableMapping[str, NDArray]):
-    """A client's named arrays in Flower's context, where they survive rounds on every engine; one run's at a time."""
+@dataclass(frozen=True)
+class _Call:
+    """A message to a site, and what is at hand there to answer it."""
 
-    def __init__(self, context: Context, run: str) -> None:
-        state = context.state
-        if "run" not in state.config_records or state.config_records["run"]["id"] != run:
-            state["run"] = ConfigRecord({"id": run})
-            state["memory"] = ArrayRecord()
-        self._record = state.array_records["memory"]
+    message: Message
+    context: Context
+    site: Site
+    clients: Mapping[str, type[KernelClient]]
 
-    def __getitem__(self, name: str) -> NDArray:
-        return _flower.read_array(self._record[name])
+    @property
+    def config(self) -> ConfigRecord:
+        return self.message.content.config_records["config"]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._record  # the inherited one would read the array
+    @property
+    def run(self) -> str:
+        return str(self.config["run"])
 
-    def __setitem__(self, name: str, value: NDArray) -> None:
-        self._record[name] = Array(np.asarray(value, order="C"))
+    @property
+    def seed(self) -> int:
+        return int(str(self.config["seed"]))
 
-    def __delitem__(self, name: str) -> None:
-        del self._record[name]
+    def memory(self) -> Memory:
+        return Memory(self.context, self.run, self.site.called)
 
-    def __iter__(self) -> Any:
-        return iter(self._record)
+    def client(self, memory: Memory) -> KernelClient:
+        """Return the client that the message is for, with the rows that the run works on."""
+        site, pair = self.site, str(self.config["pair"])
+        if pair not in self.clients:
+            raise InputError(f"this site runs {', '.join(sorted(self.clients))}, but was asked for {pair!r}")
+        X, positions = site.X, memory.rows
+        if X is not None and positions is not None:
+            X = as_table(X, f"the data of {site.called}").take(positions)
+        keys: dict[str, Any] = {"identity": site.identity, "pins": site.pins}
+        return self.clients[pair](X, new=site.new, client=site.number, seed=self.seed, memory=memory, **keys)  # type: ignore[arg-type]
 
-    def __len__(self) -> int:
-        return len(self._record)
+    def hashes(self) -> NDArray:
+        """Return the hashes of the site's ids, of shape (n_m, 16)."""
+        if self.site.ids is None:
+            raise InputError(f"{self.site.called} has no ids, but was asked for them")
+        return hash_ids(self.site.ids, self.site.id_key, self.run, self.seed)
 
 
 def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
@@ -103,63 +136,81 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
     find_site : callable
         Finds the site's data from Flower's context and a message's configuration.
     """
+
+    def handler(act: Callable[[_Call], RecordDict]) -> Callable[[Message, Context], Message]:
+        def handle(message: Message, context: Context) -> Message:
+            try:
+                site = find_site(context, message.content.config_records["config"])
+                return Message(act(_Call(message, context, site, clients)), reply_to=message)
+            except FedkernelError as error:
+                return Message(Error(REFUSED, str(error)), reply_to=message)
+            except Exception as error:
+                # Whatever else goes wrong may quote data in its text: the coordinator learns the type, the site the
+                # rest.
+                log.exception("the client failed")
+                reason = f"{type(error).__name__} on the site, whose log has the details"
+                return Message(Error(FAILED, reason), reply_to=message)
+
+        return handle
+
     app = ClientApp()
-
-    def client_for(message: Message, context: Context, site: Site, *, joins: bool = False) -> KernelClient:
-        config = message.content.config_records["config"]
-        pair = str(config["pair"])
-        if pair not in clients:
-            raise InputError(f"this site runs {', '.join(sorted(clients))}, but was asked for {pair!r}")
-        memory = Memory(context, str(config["run"]))
-        if joins:
-            # A run begins: what an earlier one of the same name left must not be taken for this one's.
-            memory.clear()
-        seed = int(str(config["seed"]))
-        keys: dict[str, Any] = {"identity": site.identity, "pins": site.pins}
-        return clients[pair](site.X, new=site.new, client=site.number, seed=seed, memory=memory, **keys)  # type: ignore[arg-type]
-
-    def answer(message: Message, context: Context, act: Callable[[Site], RecordDict]) -> Message:
-        try:
-            return Message(act(find_site(context, message.content.config_records["config"])), reply_to=message)
-        except FedkernelError as error:
-            return Message(Error(REFUSED, str(error)), reply_to=message)
-        except Exception as error:
-            # Whatever else goes wrong may quote data in its text: the coordinator learns the type, the site the rest.
-            log.exception("the client failed")
-            reason = f"{type(error).__name__} on the site, whose log has the details"
-            return Message(Error(FAILED, reason), reply_to=message)
-
-    @app.query()
-    def introduce(message: Message, context: Context) -> Message:
-        def act(site: Site) -> RecordDict:
-            if site.X is None:
-                told: dict[str, Any] = {"client": site.number, "rows": 0, "columns": 0, "new_rows": 0}
-                return RecordDict({"config": ConfigRecord({**told, "version": VERSION})})
-            return RecordDict(
-                {"config": ConfigRecord({**client_for(message, context, site, joins=True).get_properties({})})}
-            )
-
-        return answer(message, context, act)
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        def act(site: Site) -> RecordDict:
-            config = message.content.config_records["config"]
-            arrays = _flower.read_arrays(message.content.array_records["arrays"])
-            client = client_for(message, context, site)
-            with blas_threads(site.threads):
-                # of this thread's processor: what other clients do on the same machine does not count
-                began = time.thread_time()
-                replied, _, scalars = client.fit(arrays, dict(config))  # type: ignore[arg-type]
-                seconds = time.thread_time() - began
-            if client.outputs:
-                site.keep(client.outputs)
-            told = ConfigRecord({**scalars, "seconds": seconds})
-            return RecordDict({"arrays": ArrayRecord(replied), "config": told})
-
-        return answer(message, context, act)
-
+    app.query()(handler(_introduce))
+    app.query("ids")(handler(_tell_ids))
+    app.query("align")(handler(_align))
+    app.train()(handler(_train))
     return app
+
+
+def _introduce(call: _Call) -> RecordDict:
+    """Begin a run; tells who this is and how large its table is, and if it has them its name and its columns'."""
+    site = call.site
+    if site.X is None:
+        told: dict[str, Any] = {"client": site.number, "rows": 0, "columns": 0, "new_rows": 0}
+        return RecordDict({"config": ConfigRecord({**told, "version": VERSION})})
+    told = {**call.client(Memory.begin(call.context, call.run)).get_properties({})}
+    more = {"site": site.name, "names": list(site.columns), "ids": site.ids is not None}
+    return RecordDict({"config": ConfigRecord(told | {name: value for name, value in more.items() if value})})
+
+
+def _tell_ids(call: _Call) -> RecordDict:
+    """Tell the hashes of the site's ids, and what differs where a site has another key."""
+    call.memory()
+    arrays = ArrayRecord({"ids": Array(call.hashes())})
+    return RecordDict(
+        {"arrays": arrays, "config": ConfigRecord({"key": key_check(call.site.id_key, call.run, call.seed)})}
+    )
+
+
+def _align(call: _Call) -> RecordDict:
+    """Work from now on with the rows that all sites agreed on, in their order; tells how many these are."""
+    memory, own = call.memory(), call.hashes()
+    found = find_rows(own, _flower.read_array(call.message.content.array_records["arrays"]["ids"]))
+    if not np.array_equal(found, np.arange(len(own))):
+        memory.rows = found
+    return RecordDict({"config": ConfigRecord({"rows": len(found)})})
+
+
+def _train(call: _Call) -> RecordDict:
+    """Answer a request of the protocol."""
+    arrays = _flower.read_arrays(call.message.content.array_records["arrays"])
+    memory = call.memory()
+    client = call.client(memory)
+    with blas_threads(call.site.threads):
+        # of this thread's processor: what other clients do on the same machine does not count
+        began = time.thread_time()
+        replied, _, scalars = client.fit(arrays, dict(call.config))  # type: ignore[arg-type]
+        seconds = time.thread_time() - began
+    if client.outputs:
+        call.site.keep(client.outputs | _ids_in_order(call.site, memory))
+    return RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord({**scalars, "seconds": seconds})})
+
+
+def _ids_in_order(site: Site, memory: Memory) -> dict[str, NDArray]:
+    """Return the ids of the rows that a run works on, in its order, where the site knows them."""
+    if site.ids is None:
+        return {}
+    ids, positions = np.array(site.ids), memory.rows
+    return {"ids": ids if positions is None else ids[positions]}
 
 
 @lru_cache(maxsize=1)
@@ -187,31 +238,93 @@ def read_shard(path: str | os.PathLike[str]) -> tuple[Table, Table | None]:
     return open_tables(path)
 
 
-def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
-    """Find the part that a simulated site holds in a run of the job that stands in Flower's run configuration.
+@lru_cache(maxsize=8)
+def _read_own(file: SiteFile, changed: tuple[int, int]) -> SiteData:
+    """Read a site's own file; cached, as `simulated_partition` is, until the file is changed."""
+    return file.read()
 
-    The node's configuration may name files of the site's own: ``identity``, see `KeyPair.read`, and ``pins``, see
-    `read_pins`.
+
+def _own_data(node: Mapping[str, Any]) -> SiteData:
+    """Return what the file holds that a node's configuration names."""
+    columns = [name.strip() for name in str(node["columns"]).split(",")] if "columns" in node else None
+    label, id_ = (str(node[key]) if key in node else None for key in ("label", "id"))
+    file = SiteFile(str(node["data"]), columns, label, id_)
+    with readable(file.path, "a file with the site's data"):
+        found = Path(file.path).expanduser().stat()
+    return _read_own(file, (found.st_mtime_ns, found.st_size))
+
+
+def _number(node: Mapping[str, Any], run: RunSpec) -> int:
+    """Return the client's number: the node's partition, or its place among the run's sites."""
+    sites, name = run.sites or [], node.get("name")
+    if name is not None and sites and name not in sites:
+        raise InputError(f"this node's name = {name!r}, but the sites of run {run.id!r} are {', '.join(sites)}")
+    if "partition-id" not in node:
+        if name is None or not sites:
+            raise InputError("this node has no partition-id; allowed without one: a name, and a run of named sites")
+        return sites.index(str(name))
+    number = int(node["partition-id"])
+    if name is not None and sites and sites.index(str(name)) != number:
+        raise InputError(f"this node's partition-id = {number}, but site {name!r} is client {sites.index(str(name))}")
+    return number
+
+
+def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
+    """Find the data of a site, its own or its part of simulated ones, for a run of the job in Flower's configuration.
+
+    The node's configuration says what is the site's own, and none of it is told by a job:
+
+    ``name``
+        The site's, by which a run of ``sites`` knows it; its number is ``partition-id`` where that is there.
+    ``data``, ``columns``, ``label``, ``id``
+        Its file, see `SiteFile`; ``columns`` with commas between. With it, no path that the job names is used.
+    ``id-key``
+        A file with the key of the hashes of its ids, see `fedkernel.alignment`.
+    ``out``
+        A folder: what the site keeps of a run is written to ``<out>/<run>.npz``; without it nothing is kept.
+    ``identity``, ``pins``
+        Files, see `KeyPair.read` and `read_pins`.
+
+    Raises
+    ------
+    InputError
+        If there are no data for the run, if they cannot be read, or if the node and the run contradict each other.
     """
     job = Job.from_json(str(context.run_config["job"]))
     run = job.run(str(config["run"]))
-    number = int(context.node_config["partition-id"])
-    clients = run.clients or int(context.node_config["num-partitions"])
-    folder = None if job.out is None else Path(job.out) / run.id
-
-    def keep(outputs: dict[str, NDArray]) -> None:
-        if folder is not None:
-            path = folder / f"client-{number}.npz"
-            write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs))
-
-    X: TableLike | None = None
-    new: TableLike | None = None
-    if number < clients:
-        if run.shards is not None:
-            X, new = read_shard(run.shards[number])
-        elif run.data is not None and run.partition is not None:
-            X = simulated_partition(run.data, run.partition, clients, run.seed).shards[number]
     node = context.node_config
+    number = _number(node, run)
+    name = str(node["name"]) if "name" in node else run.sites[number] if run.sites and number < len(run.sites) else None
     identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
     pins = read_pins(str(node["pins"])) if "pins" in node else None
-    return Site(number, X, new, keep, job.threads, identity, pins)
+    site = Site(number, None, None, _keeper(None), job.threads, identity, pins, name)
+    clients = run.clients or int(node.get("num-partitions", number + 1))
+    if number >= clients:
+        return site
+    if "data" in node:
+        key = read_key(str(node["id-key"])) if "id-key" in node else b""
+        path = Path(str(node["out"])).expanduser() / f"{run.id}.npz" if "out" in node else None
+        try:
+            own = _own_data(node)
+        except InputError as error:
+            raise InputError(f"{site.called}: {error}") from None
+        return replace(site, X=own.X, keep=_keeper(path), columns=own.columns, ids=own.ids, id_key=key)
+    if run.sites is not None:
+        raise InputError(f"{site.called} has no data of its own for run {run.id!r}: its node needs data = PATH")
+    site = replace(site, keep=_keeper(None if job.out is None else Path(job.out) / run.id / f"client-{number}.npz"))
+    if run.shards is not None:
+        X, new = read_shard(run.shards[number])
+        return replace(site, X=X, new=new)
+    if run.data is not None and run.partition is not None:
+        return replace(site, X=simulated_partition(run.data, run.partition, clients, run.seed).shards[number])
+    return site
+
+
+def _keeper(path: Path | None) -> Callable[[dict[str, NDArray]], object]:
+    """Return what stores a site's named arrays in a file; with None, nowhere."""
+
+    def keep(outputs: dict[str, NDArray]) -> None:
+        if path is not None:
+            write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs))
+
+    return keep

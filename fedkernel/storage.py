@@ -74,12 +74,21 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
     return Parts(header.pop("model"), header, arrays)
 
 
-def write_whole(path: Path, write: Callable[[Any], object]) -> Path:
-    """Write a file beside its place and move it there, so that a reader never meets half of one."""
+def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -> Path:
+    """Write a file beside its place and move it there, so that a reader never meets half of one.
+
+    Parameters
+    ----------
+    path : Path
+    write : callable
+        Is given the open file.
+    mode : int
+        Who may read and write it, less what the process's umask takes away; 0o600: its owner only.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     try:
-        with partial.open("wb") as file:
+        with open(partial, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             write(file)
         partial.replace(path)
     finally:

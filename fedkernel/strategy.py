@@ -21,6 +21,7 @@ from fedkernel.data import TableLike
 from fedkernel.data.matrix import seeded
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.forecast import Forecast
 from fedkernel.ledger import Account
 from fedkernel.protocol import Protocol
 from fedkernel.result import Result
@@ -68,6 +69,10 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         """Return a protocol that measures the model on the clients' data, where the method has such a measure."""
         return None
 
+    def forecast(self, cohort: Sequence[Member]) -> Forecast | None:
+        """Return what a run with such clients will take, without a measurement of the model; None: it is not known."""
+        return None
+
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the coordinator's generator for one purpose in the run under way, the same whenever asked for."""
         return seeded(self._settings.seed, purpose)
@@ -85,7 +90,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         for member in cohort[1:]:
             if getattr(member, axis) != getattr(first, axis):
                 raise InputError(
-                    f"client {member.client} has {getattr(member, axis)} {axis}, but client {first.client} has "
+                    f"{member.called} has {getattr(member, axis)} {axis}, but {first.called} has "
                     f"{getattr(first, axis)}: with a {self.partition} partition all must have the same {axis}"
                 )
 
@@ -103,7 +108,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         arrays : ArrayRecord
             Not used: these methods start from the clients' data, not from a model.
         config : ConfigRecord
-            May hold ``run``, ``seed``, ``clients`` and ``deadline``.
+            May hold ``run``, ``seed``, ``clients``, ``deadline`` and ``missing``.
         grid : Grid
         """
         if server_round == 1:
@@ -113,7 +118,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
             self._settings = RunSettings(**known)  # type: ignore[arg-type]
             self._account = Account()
             self._evaluation = None
-            self._cohort = join(grid, self._settings, self.client.__name__, self._account)
+            self._cohort = join(grid, self._settings, self.client.__name__, self._account, self.partition)
             self.check_cohort(self._cohort)
             self._conversation = self._converse(self.protocol())
         return [] if self._conversation.done else self._conversation.messages()
@@ -358,7 +363,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
 
         def act(grid: Grid) -> T:
             one._settings, one._account = settings, Account()
-            one._cohort = join(grid, settings, one.client.__name__, one._account)
+            one._cohort = join(grid, settings, one.client.__name__, one._account, one.partition)
             one.check_cohort(one._cohort)
             conversation = one._converse(protocol)
             while not conversation.done:

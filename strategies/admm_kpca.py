@@ -43,6 +43,7 @@ from fedkernel.cohort import Member
 from fedkernel.data import check_matrix
 from fedkernel.directions import Directions, normalised_kernel_pca
 from fedkernel.errors import InputError, value_object
+from fedkernel.forecast import FLOAT, Forecast, key_agreement
 from fedkernel.graph import Graph, Topology, neighbours, spanning_tree
 from fedkernel.kernels import RBF, Linear
 from fedkernel.letters import sort_mail
@@ -177,6 +178,19 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         if self.exchange == "rows":
             return None
         return SubspaceEmbedding(self.kernel.settled(columns), None, self.n_features, seed)
+
+    def forecast(self, cohort: Sequence[Member]) -> Forecast:
+        """Return the costs above; ``tol`` may end a component early."""
+        M, T, more = len(cohort), self.iterations, self.n_components - 1
+        peers, n = self.peers(M), [member.rows for member in cohort]
+        width = cohort[0].columns if self.exchange == "rows" else self.n_features
+        edges = sum(map(len, peers))
+        told = sum(len(others) * rows for others, rows in zip(peers, n, strict=True))  # a number a row, on every edge
+        up = told * width + (more + 1) * (told + M + edges + T * (3 * told + 2 * M)) + more * told
+        down = told * width + (more + 1) * (told + M + edges + (3 * T - 2) * told) + more * 3 * told
+        cell = max(rows + sum(n[peer] for peer in others) for others, rows in zip(peers, n, strict=True))
+        memory = FLOAT * cell * ((4 if more else 3) * cell + 2 * width)
+        return key_agreement(peers) + Forecast((more + 1) * (3 + 2 * T) + 1, up, down, memory, "at most")
 
     def protocol(self) -> Protocol[PeerComponents]:
         """Algorithm 1, for one component after the other."""

@@ -15,6 +15,7 @@ Where this departs from the paper:
 """
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -29,14 +30,24 @@ from clients.diskpca import (
     ScoreRows,
     SketchPoints,
 )
-from fedkernel.arrays import FloatArray, Rows, stack_rows, sum_in_order
+from fedkernel.arrays import ROWS, FloatArray, Rows, stack_rows, sum_in_order
+from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
+from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import RBF, Linear
 from fedkernel.linalg import whitening
 from fedkernel.models import LandmarkPCA
 from fedkernel.protocol import Protocol, to_all, to_each
 from fedkernel.sketch import Embeddable, SubspaceEmbedding
-from strategies.landmarks import Drawn, LandmarkStrategy, LowRank, SketchSize, draw_uniformly, low_rank
+from strategies.landmarks import (
+    Drawn,
+    LandmarkStrategy,
+    LowRank,
+    SketchSize,
+    draw_uniformly,
+    low_rank,
+    sketched_floats,
+)
 
 
 def score_by_leverage(embedding: SubspaceEmbedding, precision: Precision, columns: SketchSize) -> Protocol[FloatArray]:
@@ -217,6 +228,20 @@ class DisKPCA(LandmarkStrategy):
     def n_landmarks(self) -> int:
         """|Y|, but for rows drawn twice."""
         return self._by_leverage + self.n_adaptive
+
+    def forecast(self, cohort: Sequence[Member]) -> Forecast:
+        """Return the costs above; where all rows are landmarks, nothing is scored."""
+        span = self.span_forecast(cohort, self.projection_size)
+        M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
+        if self.n_landmarks >= sum(member.rows for member in cohort):
+            return Forecast(1) + span
+        t = min(d, self.embedding_size) if isinstance(self.kernel, Linear) else self.embedding_size
+        up = sketched_floats(cohort, t, self.point_sketch_size) + (2 * M if self.n_adaptive else M)
+        products = -(-n // ROWS) * t * (t + 1) // 2
+        memory = FLOAT * products + np.dtype(self.dtype).itemsize * (
+            min(n, ROWS) * (d + t) + d * self.n_random_features
+        )
+        return Forecast(5 if self.n_adaptive else 3, up, M * t * t, memory, "at most") + span
 
     def protocol(self) -> Protocol[LandmarkPCA]:
         """Algorithm 4."""

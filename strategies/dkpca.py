@@ -17,6 +17,7 @@ from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum, NewKernel
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.cohort import Member, RunSettings
 from fedkernel.errors import InputError, value_object
+from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import Kernel, Linear
 from fedkernel.linalg import center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.metrics import compare_kernel_pca
@@ -79,6 +80,16 @@ class DKPCA(KernelStrategy[KernelPCA]):
         for name, value in (("n_components", self.n_components), ("local_components", self.local_components)):
             if isinstance(value, int) and value > rows:
                 raise InputError(f"{name} = {value}, but must be at most the number of rows, {rows}")
+
+    def forecast(self, cohort: Sequence[Member]) -> Forecast:
+        """Return the costs above; "adaptive" may send as many eigenpairs as the rank of each part."""
+        N, product = cohort[0].rows, self.kernel.vertical == "product"
+        ranks = [N if product else min(N, member.columns) for member in cohort]
+        adaptive = self.local_components == "adaptive"
+        asked = N if self.local_components == "adaptive" else self.local_components or self.n_components
+        sent = [min(asked, rank) for rank in ranks]
+        memory = FLOAT * N * ((5 if adaptive else 2) * N if product else 3 * max(ranks))
+        return Forecast(1, sum(sent) * (N + 1), 0, memory, "at most" if adaptive else "exact")
 
     def protocol(self) -> Protocol[KernelPCA]:
         """Algorithm 1."""

@@ -18,6 +18,7 @@ from fedkernel.clustering import allot, k_means
 from fedkernel.cohort import Member, RunSettings
 from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import InputError
+from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernel_kmeans import RESTARTS, kernel_kmeans
 from fedkernel.kernels import RBF, AnyKernel
 from fedkernel.metrics import compare_kernel_kmeans
@@ -61,6 +62,14 @@ def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Genera
     return centers
 
 
+def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int, dimensions: int) -> Forecast:
+    """Return what `distributed_kmeans` takes at most, of rows of so many coordinates."""
+    M, rows = len(cohort), [member.rows for member in cohort]
+    points = min(coreset_size, sum(rows) - M) + M * n_clusters
+    memory = 3 * FLOAT * max(rows) * dimensions
+    return Forecast(3, M + points * (dimensions + 1), M * n_clusters * dimensions, memory, "at most")
+
+
 class KMeansStrategy(KernelStrategy[KernelKMeans]):
     """Base of the strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
 
@@ -98,6 +107,10 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         return RBF(
             gamma=fk_gamma([Moments(member.rows, reply.mean, float(reply.scatter[0])) for member, reply in told])
         )
+
+    def width_forecast(self, cohort: Sequence[Member]) -> Forecast:
+        """Return what `federated_kernel` takes."""
+        return Forecast(1, len(cohort) * (cohort[0].columns + 1)) if self.kernel is None else Forecast(0)
 
     def prediction(self, model: KernelKMeans) -> Protocol[None]:
         """Have the clients label the rows that are new there: one round, T D s + k s floats down, none up."""

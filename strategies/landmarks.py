@@ -23,9 +23,10 @@ from clients.diskpca import (
     SketchKernel,
     TakeComponents,
 )
-from fedkernel.arrays import Rows, stack_rows, sum_in_order
+from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
 from fedkernel.cohort import Member
 from fedkernel.errors import InputError
+from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import AnyKernel
 from fedkernel.linalg import leading_eigenpairs, whitening
 from fedkernel.messages import CarriesRows
@@ -134,6 +135,13 @@ def low_rank(
     return LandmarkPCA(step.kernel, landmarks, C, np.maximum(pairs.values, 0.0))
 
 
+def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) -> int:
+    """Return how many floats the clients' sketches are together, of `size` numbers a row."""
+    if columns == "exact":
+        return len(cohort) * size * (size + 1) // 2
+    return sum(size * min(columns, member.rows) for member in cohort)
+
+
 def draw_uniformly(cohort: Sequence[Member], samples: int, rng: np.random.Generator) -> Protocol[Drawn]:
     """Have the clients disclose some of all rows, every choice equally likely; one round, a sub-protocol.
 
@@ -157,6 +165,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
     dtype: Precision
     tol: float | None
     share_rows: bool
+    embed: bool
 
     @property
     @abstractmethod
@@ -175,6 +184,19 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
                 f"share_rows = false, but {type(self).__name__} sends raw data: up to {sent} of the {rows} rows, all "
                 f"{columns} columns of each, go to the coordinator and to every client; share_rows = true allows that"
             )
+
+    def span_forecast(self, cohort: Sequence[Member], columns: SketchSize | None) -> Forecast:
+        """Return what it takes to disclose the landmarks and to find components in their span, but for the draws.
+
+        At most: rows may be sparse, or drawn twice, and may span fewer dimensions than components are asked for.
+        ``columns`` are those of the sketch; 0: there is none.
+        """
+        M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
+        Y, k = min(self.n_landmarks, sum(member.rows for member in cohort)), self.n_components
+        up = Y * d + sketched_floats(cohort, Y, Y if columns is None else columns)
+        kept = Y * (d + k) + (n * k if self.embed else 0) + Y * (Y if columns in {None, "exact"} else int(columns or 0))
+        memory = FLOAT * (kept + min(n, ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, ROWS) * (d + Y)
+        return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most")
 
     def _step(self) -> LowRank:
         tol = float(np.sqrt(np.finfo(self.dtype).eps)) if self.tol is None else self.tol

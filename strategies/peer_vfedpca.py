@@ -13,6 +13,7 @@ from pydantic import Field
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers, PeerVFedPCAClient
 from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
+from fedkernel.forecast import FLOAT, Forecast, key_agreement
 from fedkernel.graph import Graph, Topology, neighbours
 from fedkernel.kernels import Kernel, Linear
 from fedkernel.letters import sort_mail
@@ -22,7 +23,7 @@ from fedkernel.peers import agree_keys
 from fedkernel.protocol import Protocol, to_each
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
-from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA
+from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory
 
 
 @value_object()
@@ -70,6 +71,14 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
                 f"n_components = {self.n_components}, but must be at most the number of rows, {cohort[0].rows}"
             )
         neighbours(self.graph, len(cohort))
+
+    def forecast(self, cohort: Sequence[Member]) -> Forecast:
+        """Return the costs above."""
+        N, k, T = cohort[0].rows, self.n_components, self.rounds
+        graph = neighbours(self.graph, len(cohort))
+        floats = T * sum(map(len, graph)) * k * (N + 1)
+        memory = local_memory(cohort, k, self.kernel) + FLOAT * N * k * (T + 3 * max(map(len, graph)))
+        return key_agreement(graph) + Forecast(T + 1, floats, floats, memory)
 
     def protocol(self) -> Protocol[PeerComponents]:
         """Algorithm 5."""

@@ -4,18 +4,21 @@ Source: Chitta, Jin, Jain: Efficient Kernel Clustering Using Random Fourier Feat
 k-means of Balcan, Ehrlich, Liang, NIPS 2013.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from clients.fk_kmeans import EmbedRows, FKKMeansClient
+from fedkernel.cohort import Member
 from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import value_object
+from fedkernel.forecast import Forecast
 from fedkernel.kernels import RBF, AnyKernel
 from fedkernel.models import KernelKMeans
 from fedkernel.protocol import Protocol, to_all
 from fedkernel.sketch import RandomFeatures, ShiftInvariant
-from strategies.kmeans import KMeansStrategy, distributed_kmeans
+from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 
 
 @value_object()
@@ -56,6 +59,11 @@ class RFKKMeans(KMeansStrategy):
 
     def _features(self, kernel: AnyKernel) -> RandomFeatures:
         return RandomFeatures(kernel, self.n_features, self.features, self._settings.seed)  # type: ignore[arg-type]
+
+    def forecast(self, cohort: Sequence[Member]) -> Forecast:
+        """Return the costs above; coresets may be smaller."""
+        clustered = kmeans_forecast(cohort, self.n_clusters, self.coreset_size, self.n_features)
+        return self.width_forecast(cohort) + Forecast(1) + clustered
 
     def protocol(self) -> Protocol[KernelKMeans]:
         """One draw of features, then distributed k-means."""

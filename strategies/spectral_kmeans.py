@@ -16,13 +16,14 @@ from fedkernel.arrays import Rows, stack_rows
 from fedkernel.cohort import Member
 from fedkernel.data import check_rows
 from fedkernel.errors import InputError, value_object
+from fedkernel.forecast import Forecast
 from fedkernel.kernel_kmeans import kernel_kmeans
 from fedkernel.metrics import compare_kernel_kmeans, kmeans_objective
 from fedkernel.models import KernelKMeans
 from fedkernel.protocol import Protocol
 from fedkernel.strategy import KernelStrategy
 from strategies.diskpca import DisKPCA
-from strategies.kmeans import distributed_kmeans
+from strategies.kmeans import distributed_kmeans, kmeans_forecast
 from strategies.uniform_kpca import UniformKPCA
 
 
@@ -74,6 +75,11 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
                     f"client {member.client} has {member.rows} rows, but must have at least n_clusters = "
                     f"{self.n_clusters}, since it finds as many centres of its own"
                 )
+
+    def forecast(self, cohort: Sequence[Member]) -> Forecast:
+        """Return the costs above."""
+        found = dataclasses.replace(self.components, embed=True).forecast(cohort)
+        return found + kmeans_forecast(cohort, self.n_clusters, self.coreset_size, self.components.n_components)
 
     def protocol(self) -> Protocol[KernelKMeans]:
         """Components first, clusters then."""

@@ -4,12 +4,15 @@ Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed 
 KDD 2016, section 6: "uniform + disLR" and "uniform + batch KPCA".
 """
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from clients.diskpca import DisKPCAClient, Precision, TakeComponents, TakeLandmarks
+from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
+from fedkernel.forecast import Forecast
 from fedkernel.kernels import RBF
 from fedkernel.models import LandmarkPCA
 from fedkernel.protocol import Protocol, to_all, to_each
@@ -67,6 +70,10 @@ class UniformKPCA(LandmarkStrategy):
     def n_landmarks(self) -> int:
         """|Y|."""
         return self.n_samples
+
+    def forecast(self, cohort: Sequence[Member]) -> Forecast:
+        """Return the costs above."""
+        return Forecast(1) + self.span_forecast(cohort, 0 if self.solver == "batch" else self.projection_size)
 
     def protocol(self) -> Protocol[LandmarkPCA]:
         """Draw rows, and solve."""

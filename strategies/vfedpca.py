@@ -14,6 +14,7 @@ Where this departs from the paper:
 * Equation 14 is applied to the kernel matrix ``X X^T`` rather than to X, which carries it over to kernels.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
@@ -33,6 +34,7 @@ from clients.vfedpca import (
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
+from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import RBF, Kernel, Linear
 from fedkernel.krylov import block_krylov, distributed
 from fedkernel.linalg import Eigenpairs, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
@@ -44,6 +46,13 @@ from fedkernel.subspaces import sin_theta_error
 
 DEFAULT_ROUNDS = 10
 MOST_ROUNDS = 1000
+
+
+def local_memory(cohort: Sequence[Member], n_components: int, kernel: Kernel | None) -> int:
+    """Return the bytes that local iterations take at most: the kernel matrix or the centred table, and vectors."""
+    widest = max(member.columns for member in cohort)
+    N = cohort[0].rows
+    return FLOAT * N * (4 * n_components + (3 * N if kernel else widest))
 
 
 @value_object()
@@ -107,6 +116,20 @@ class VFedPCA(KernelStrategy[KernelPCA]):
             raise InputError(
                 f"n_components = {self.n_components}, but must be at most the number of rows, {cohort[0].rows}"
             )
+
+    def forecast(self, cohort: Sequence[Member]) -> Forecast:
+        """Return the costs above; with "exact" R is at most ``rounds``, or else about one for each digit of ``tol``."""
+        M, N, k = len(cohort), cohort[0].rows, self.n_components
+        memory = local_memory(cohort, k, self._local_kernel())
+        if self.merge != "exact":
+            T = self.rounds or DEFAULT_ROUNDS
+            return Forecast(T + 1, T * M * k * (N + 1), T * M * k * N, memory)
+        # the vectors that are multiplied are independent, and in about the span of all columns
+        most = N if self.rounds or self._local_kernel() else max(k, min(N, sum(member.columns for member in cohort)))
+        steps = min(self.rounds, N) if self.rounds else min(math.ceil(-math.log10(self.tol)), -(-most // k))
+        products = M * N * min(steps * k, most)
+        up, down = M * k * (N + 1) + products, M * k * N + products
+        return Forecast(steps + 2, up, down, memory, "at most" if self.rounds else "about")
 
     def protocol(self) -> Protocol[KernelPCA]:
         """Algorithm 2, or the exact iteration."""

@@ -16,7 +16,7 @@ from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
 from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum
-from experiments import cli, runner
+from experiments import cli, console, runner
 from experiments.baselines import BASELINES
 from experiments.rows import read_runs
 from fedkernel.data import available
@@ -76,7 +76,7 @@ def failure(*arguments: str, code: int) -> str:
     assert done.stdout == ""
     assert done.stderr.endswith("\n")
     assert done.stderr.count("\n") == 1
-    if code == cli.BAD_INPUT:
+    if code == console.BAD_INPUT:
         assert sorted(Path().rglob("*")) == before
     return done.stderr.strip()
 
@@ -167,7 +167,7 @@ def test_a_defect_says_so_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> 
     def defect(*_: object) -> None:
         raise ZeroDivisionError("by\nzero")
 
-    monkeypatch.setattr(cli, "console_table", defect)
+    monkeypatch.setattr(console, "console_table", defect)
     told = "error: ZeroDivisionError: by zero (this is a defect"
     assert failure("run", "tiny.toml", code=1) == f"{told}; --debug shows where)"
     shown = call("run", "tiny.toml", "--debug")
@@ -293,7 +293,7 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> Non
     commands = [
         command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback
     ]
-    assert sorted(commands) == ["list", "report", "run"]
+    assert sorted(commands) == ["certs", "join", "list", "report", "run", "serve"]
     assert [name for name in commands if not re.search(rf"^\W*{name} ", told.stdout, re.MULTILINE)] == []
     assert call("fly").exit_code == call("list", "planets").exit_code == call("run").exit_code == 2
 
@@ -321,7 +321,7 @@ def test_rounds_are_told_while_a_run_lasts() -> None:
     seen: list[str] = []
     logger = logging.getLogger("fedkernel.conversation")
     before = (logger.level, list(logger.handlers))
-    with cli._Follow(seen.append):
+    with console.Follow(seen.append):
         VFedPCA(rounds=2).fit([load_iris().data[:, :2], load_iris().data[:, 2:]])
     assert seen == ["run: round 1, PowerIteration", "run: round 2, PowerIteration", "run: round 3, Finish"]
     assert (logger.level, logger.handlers) == before

@@ -13,8 +13,9 @@ from fedkernel import RBF, Linear
 from fedkernel.client import KernelClient
 from fedkernel.engines import _flower
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.memory import Memory
 from fedkernel.messages import VERSION, Done, Reply, Request, Shape, decode, encode
-from fedkernel.site import FAILED, REFUSED, Memory, Site, client_app
+from fedkernel.site import FAILED, REFUSED, Site, client_app
 
 X = np.random.default_rng(0).standard_normal((9, 4))
 SECRET = 8675309.25
@@ -195,8 +196,12 @@ class Conversation:
     def __init__(self, kind=Teller, table=X):
         _flower.ensure_task_identity()
         self.app = client_app({kind.__name__: kind}, lambda context, config: Site(0, table, None, lambda outputs: None))
-        self.context = _flower.new_context(1, {"partition-id": 0, "num-partitions": 1}, {})
         self.kind = kind
+        self.restart()
+        assert not self.join().has_error()
+
+    def restart(self):
+        self.context = _flower.new_context(1, {"partition-id": 0, "num-partitions": 1}, {})
 
     def ask(self, request, run="run", **config):
         arrays, scalars = encode(request)
@@ -254,14 +259,28 @@ def test_memory_survives_the_messages_of_a_run_and_no_longer():
 
     assert not site.join("first").has_error()
     assert [count("first"), count("first"), count("first")] == [1, 2, 3]
+    site.join("second")
     assert [count("second"), count("second")] == [1, 2]
-    assert count("first") == 1, "a run that was left is not taken up again"
+    left = site.ask(Remember(), run="first").error
+    assert (left.code, left.reason) == (
+        REFUSED,
+        "client 0 knows nothing of run 'first': it has begun run 'second' since",
+    )
     site.join("first")
     assert count("first") == 1, "joining begins a run, also one whose name was used before"
 
 
+def test_a_site_that_has_lost_its_memory_says_so():
+    site = Conversation()
+    assert not site.ask(Remember()).has_error()
+    site.restart()
+    lost = site.ask(Remember()).error
+    told = "client 0 knows nothing of run 'run': it was restarted after the run had begun"
+    assert (lost.code, lost.reason) == (REFUSED, told)
+
+
 def test_memory_is_a_mapping_that_returns_the_bits_it_was_given():
-    memory = Memory(_flower.new_context(1, {}, {}), "run")
+    memory = Memory.begin(_flower.new_context(1, {}, {}), "run")
     for name, array in {"F": np.asfortranarray(X), "rows": X[::2], "0d": np.array(2.5), "int": np.arange(3)}.items():
         memory[name] = array
         got = memory[name]

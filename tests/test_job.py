@@ -25,9 +25,14 @@ def test_a_job_survives_the_way_to_the_coordinator() -> None:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"data": None, "partition": None}, "run one needs data and partition, or shards"),
+        ({"data": None, "partition": None}, "run one needs data and partition, or shards, or sites"),
         ({"data": None}, "run one needs data and partition, or shards"),
         ({"shards": ["a.npy"]}, "run one needs data and partition, or shards"),
+        ({"sites": ["a", "b"]}, "run one needs data and partition, or shards, or sites"),
+        ({"data": None, "partition": None, "sites": ["a", "a"]}, "sites = ['a', 'a'], but must be different names"),
+        ({"data": None, "partition": None, "sites": ["a"]}, "clients = 2, but must be the number of sites, 1"),
+        ({"data": None, "partition": None, "clients": None, "sites": []}, "sites = []: list should have at least 1"),
+        ({"missing": "ask"}, "missing = 'ask': input should be 'drop' or 'refuse'"),
         ({"id": "../one"}, "id = '../one': string should match"),
         ({"seed": -1}, "seed = -1: input should be greater than or equal to 0"),
         ({"colour": "red"}, "colour is not a known name here"),
@@ -39,6 +44,12 @@ def test_a_job_that_cannot_be_is_refused_in_one_sentence(changed: dict[str, Any]
     assert str(caught.value).startswith("the job is not valid: ")
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_there_are_as_many_clients_as_sites() -> None:
+    job = Job(runs=[RunSpec(id="one", strategy="DKPCA", sites=["b", "a"])])
+    assert job.runs[0].clients == 2
+    assert Job.from_json(job.model_dump_json()) == job
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"runs": []}', "[1]"])

@@ -316,7 +316,6 @@ def test_tables_as_files(folder):
 
 
 def test_a_job_takes_files_of_all_kinds(folder):
-    pytest.importorskip("pyarrow")
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow import parquet  # noqa: PLC0415
 

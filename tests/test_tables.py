@@ -4,9 +4,11 @@ import tracemalloc
 
 import hypothesis.extra.numpy as hnp
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 from scipy import sparse
 
 from fedkernel.data import (
@@ -22,9 +24,6 @@ from fedkernel.data import (
 )
 from fedkernel.data.tables import open_tables
 from fedkernel.errors import InputError
-
-parquet = pytest.importorskip("pyarrow.parquet")
-import pyarrow as pa  # noqa: E402 - skipped where it is not there
 
 N, D, CHUNK = 23, 4, 5
 X = np.random.default_rng(0).integers(-2, 3, size=(N, D)) / 4  # exact in float32; many zeros, for the sparse ones
@@ -201,7 +200,9 @@ def test_row_groups_are_read_once_per_pass_and_only_where_needed(tmp_path, monke
     asked = []
     read = parquet.ParquetFile.read_row_group
     monkeypatch.setattr(
-        parquet.ParquetFile, "read_row_group", lambda self, number: asked.append(number) or read(self, number)
+        parquet.ParquetFile,
+        "read_row_group",
+        lambda self, number, columns: asked.append(number) or read(self, number, columns),
     )
     table = ParquetTable(write_parquet(tmp_path / "X.parquet", X))
     assert asked == []
@@ -464,6 +465,17 @@ def test_files_that_hold_no_table(kind, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_columns_of_a_parquet_file_are_chosen_and_read_group_by_group(tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", None, a=X[:, 0], word=["x"] * N, b=X[:, 1], c=X[:, 2] > 0)
+    table = ParquetTable(path, ["c", "a"])
+    expected = np.column_stack([X[:, 2] > 0, X[:, 0]])
+    np.testing.assert_array_equal(table, expected)
+    np.testing.assert_array_equal(table.take(np.array([22, 0, 7])), expected[[22, 0, 7]])
+    assert (table.shape, table.path) == ((N, 2), None)
+    with pytest.raises(InputError, match="column 'word' is not numeric"):
+        ParquetTable(path, ["a", "word"])
+
+
 def test_a_parquet_file_without_a_value(tmp_path):
     values = pa.array([1.0] * 7 + [None] + [2.0] * 5)
     table = open_table(write_parquet(tmp_path / "a.parquet", None, a=np.ones(13), b=values))
@@ -483,14 +495,6 @@ def test_a_parquet_file_with_a_damaged_row_group(tmp_path):
     assert table.block(500, 600).shape == (100, 1)
     with pytest.raises(InputError, match=r"a\.parquet cannot be read \(\w+\); allowed: \.npy"):
         table.block(0, 10)
-
-
-def test_without_pyarrow_parquet_is_refused_in_one_sentence(tmp_path, monkeypatch):
-    path = write_parquet(tmp_path / "X.parquet", X)
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(InputError) as caught:
-        open_table(path)
-    assert str(caught.value) == "reading parquet needs pyarrow: pip install 'fedkernel[tables]'"
 
 
 @pytest.mark.parametrize("made", [np.ones((5, 3)), np.ones((4, 4)), np.ones(5)])

@@ -4,6 +4,7 @@ from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.datasets import Available, Dataset, DataSpec, available, load
 from fedkernel.data.matrix import check_matrix, check_rows
 from fedkernel.data.partition import Partition, PartitionSpec, split
+from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import (
     ArrayTable,
     GeneratedTable,
@@ -26,6 +27,8 @@ __all__ = [
     "Partition",
     "PartitionSpec",
     "Rows",
+    "SiteData",
+    "SiteFile",
     "SparseTable",
     "Table",
     "TableLike",

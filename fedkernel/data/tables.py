@@ -11,13 +11,14 @@
 except that a sparse table is brought into order: a block is checked when it is read.
 """
 
+import csv
 import importlib
 import os
 import threading
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -27,6 +28,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fedkernel.arrays import Rows
+from fedkernel.data.columns import is_numeric, stack_columns
 from fedkernel.data.matrix import AnyArray, as_array, check_rows, first_not_finite, not_finite
 from fedkernel.errors import InputError
 
@@ -36,7 +38,7 @@ Raw: TypeAlias = AnyArray | sparse.csr_array
 ALLOWED = ".npy, .npz with an array X or from scipy.sparse.save_npz, .parquet"
 _UNREADABLE = (
     *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also an encrypted zip; pyarrow's are among
-    *(zipfile.BadZipFile, zlib.error),
+    *(csv.Error, zipfile.BadZipFile, zlib.error),
 )
 
 
@@ -195,42 +197,33 @@ class ParquetTable(Table):
     Parameters
     ----------
     path : str or path
+    columns : sequence of str, optional
+        Names of the columns to read, in this order; None: all there are.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        try:
-            parquet = importlib.import_module("pyarrow.parquet")
-        except ImportError:
-            raise InputError("reading parquet needs pyarrow: pip install 'fedkernel[tables]'") from None
-        with _readable(path):
+    def __init__(self, path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> None:
+        parquet = importlib.import_module("pyarrow.parquet")
+        with readable(path):
             self._file = parquet.ParquetFile(path, memory_map=True)
         meta, schema = self._file.metadata, self._file.schema_arrow
-        types = importlib.import_module("pyarrow.types")
-        numeric = (types.is_integer, types.is_floating, types.is_boolean)
-        self._names = list(schema.names)
-        if others := [field.name for field in schema if not any(is_kind(field.type) for is_kind in numeric)]:
+        self._chosen = None if columns is None else list(columns)
+        fields = list(schema) if columns is None else [schema.field(name) for name in columns]
+        if others := [field.name for field in fields if not is_numeric(field.type)]:
             raise InputError(f"{path}: column {others[0]!r} is not numeric; allowed: columns of numbers only")
-        shape = (meta.num_rows, len(self._names))
+        shape = (meta.num_rows, len(fields))
         if 0 in shape:
             raise InputError(f"{path} has shape {shape}; allowed: (rows, columns) with at least 1 x 1")
-        self._dtype = np.result_type(*(field.type.to_pandas_dtype() for field in schema))
+        self._dtype = np.result_type(*(field.type.to_pandas_dtype() for field in fields))
         sizes = [meta.row_group(number).num_rows for number in range(meta.num_row_groups)]
         self._chunks = _Chunks(np.cumsum([0, *sizes]), self._read)
-        super().__init__(str(path), shape, path=Path(path))
+        super().__init__(str(path), shape, path=Path(path) if columns is None else None)
 
     def _read(self, number: int) -> AnyArray:
-        with _readable(self.what):
-            group = self._file.read_row_group(number)
-        made = np.empty(group.shape, self._dtype)
-        for place, column in enumerate(group.columns):
-            if column.null_count:
-                row = int(np.flatnonzero(column.is_null().to_numpy())[0]) + int(self._chunks.starts[number])
-                raise InputError(
-                    f"{self.what}: row {row}, column {self._names[place]!r} (counted from 0) holds no value; "
-                    "allowed: finite numbers only"
-                )
-            made[:, place] = column.to_numpy()
-        return made
+        with readable(self.what):
+            group = self._file.read_row_group(number, columns=self._chosen)
+        if self._chosen is not None:
+            group = group.select(self._chosen)  # it was read in the file's order
+        return stack_columns(group, self._dtype, self.what, int(self._chunks.starts[number]))
 
     def _block(self, first: int, last: int) -> AnyArray:
         return self._chunks.block(first, last)
@@ -373,7 +366,7 @@ class Opened(NamedTuple):
 def open_tables(path: str | os.PathLike[str]) -> Opened:
     """Open a file as `open_table` does, with the new rows it may hold."""
     path = Path(path).expanduser()
-    with _readable(path):
+    with readable(path):
         with path.open("rb") as stream:
             begins = stream.read(6)
         if begins == b"\x93NUMPY":
@@ -399,8 +392,8 @@ def is_sparse_file(keys: Iterable[str]) -> bool:
 
 
 @contextmanager
-def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn what goes wrong with a file into one sentence."""
+def readable(path: str | os.PathLike[str], allowed: str = f"{ALLOWED}, of numbers") -> Iterator[None]:
+    """Turn what goes wrong with a file into one sentence, which quotes nothing of it."""
     try:
         yield
     except InputError:
@@ -408,4 +401,4 @@ def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except _UNREADABLE as error:
-        raise InputError(f"{path} cannot be read ({type(error).__name__}); allowed: {ALLOWED}, of numbers") from None
+        raise InputError(f"{path} cannot be read ({type(error).__name__}); allowed: {allowed}") from None

@@ -2,8 +2,15 @@
 
 from collections.abc import Callable, Iterator
 
-from fedkernel.engines import local, ray
+from fedkernel.engines import grpc, local, ray
 from fedkernel.job import Job
 
-ENGINES: dict[str, Callable[[Job], Iterator[str]]] = {"local": local.run_job, "ray": ray.run_job}
-"""By name: carries out a job and yields the id of each run whose results are complete in the job's folder."""
+Engine = Callable[[Job], Iterator[str]]
+"""Carries out a job and yields the id of each run whose results are complete in the job's folder."""
+
+ENGINES: dict[str, Engine] = {
+    "local": local.run_job,
+    "ray": ray.run_job,
+    "grpc": grpc.run_job,
+}
+"""By name."""

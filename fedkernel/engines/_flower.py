@@ -9,7 +9,9 @@ from typing import Any, cast
 
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto, recorddict_to_proto
+from flwr.common.serde_utils import metadata_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
+from flwr.proto.recorddict_pb2 import Array as ArrayProto
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
@@ -17,9 +19,11 @@ from numpy.typing import NDArray
 __all__ = [
     "Run",
     "content_bytes",
+    "content_to_bytes",
     "empty_run",
     "ensure_task_identity",
     "from_bytes",
+    "head_to_bytes",
     "new_context",
     "read_array",
     "read_arrays",
@@ -28,6 +32,8 @@ __all__ = [
 ]
 
 _READING = threading.Lock()
+_CONTENT = b"\x12"
+"""Protobuf's tag of a message's content: field 2, of a length that follows."""
 
 
 def ensure_task_identity() -> None:
@@ -67,6 +73,17 @@ def to_bytes(message: Message) -> bytes:
     return cast(bytes, message_to_proto(message).SerializeToString())
 
 
+def content_to_bytes(content: RecordDict) -> bytes:
+    """Serialise a message's content."""
+    return cast(bytes, recorddict_to_proto(content).SerializeToString())
+
+
+def head_to_bytes(message: Message, size: int) -> bytes:
+    """Serialise what precedes a message's content of so many bytes: both together are the message's `to_bytes`."""
+    metadata = MessageProto(metadata=metadata_to_proto(message.metadata))
+    return metadata.SerializeToString() + _CONTENT + _varint(size)  # type: ignore[no-any-return]
+
+
 def from_bytes(data: bytes) -> Message:
     """Rebuild a message from `to_bytes`."""
     return message_from_proto(MessageProto.FromString(data))
@@ -85,5 +102,28 @@ def read_arrays(record: ArrayRecord) -> list[NDArray[Any]]:
 
 
 def content_bytes(content: RecordDict) -> int:
-    """Return the serialised size of a message's content."""
-    return int(recorddict_to_proto(content).ByteSize())
+    """Return the size of `content_to_bytes`, without copying the arrays."""
+    others = RecordDict({name: record for name, record in content.items() if not isinstance(record, ArrayRecord)})
+    size = int(recorddict_to_proto(others).ByteSize())
+    for name, record in content.array_records.items():
+        inner = sum(_field(_field(len(key.encode())) + _field(_array_size(array))) for key, array in record.items())
+        size += _field(_field(len(name.encode())) + _field(inner))
+    return size
+
+
+def _array_size(array: Array) -> int:
+    empty = ArrayProto(dtype=array.dtype, shape=array.shape, stype=array.stype)
+    return int(empty.ByteSize()) + (_field(len(array.data)) if array.data else 0)
+
+
+def _field(size: int) -> int:
+    """Return what a protobuf field of so many bytes takes, with its tag and its length."""
+    return 1 + len(_varint(size)) + size
+
+
+def _varint(number: int) -> bytes:
+    digits = []
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*digits, number])

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fedkernel.engines.local import CLIENT_APP, SERVER_APP
+from fedkernel.engines.apps import CLIENT_APP, SERVER_APP
 from fedkernel.errors import EngineError, InputError, ProtocolError
 from fedkernel.job import Job
 

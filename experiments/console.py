@@ -1,0 +1,128 @@
+"""What the commands share: where they print, how errors end them, how long work shows that it goes on."""
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from experiments.claims import check_claims
+from experiments.config import Experiment
+from experiments.report import console_table, summarise
+from experiments.rows import Run
+from fedkernel.errors import FedkernelError, InputError, ProtocolError
+
+output = Console()
+messages = Console(stderr=True)
+
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+"""Exit codes: something the user gave is not allowed; a run or an engine failed; the user stopped it."""
+
+
+PIPE_WIDTH = 240
+"""Columns where the output is no terminal: enough that no line of a table is broken or cut."""
+
+
+def show(table: Table) -> None:
+    """Print a table, unbroken where the output is no terminal."""
+    if not output.is_terminal:
+        output.width = PIPE_WIDTH
+    output.print(table)
+
+
+def say(text: str) -> None:
+    """Print a message on standard error, as one line whatever a library put into its own text."""
+    messages.print(" ".join(text.splitlines()), highlight=False, markup=False, soft_wrap=True)
+
+
+def show_results(experiment: Experiment, rows: Sequence[Run]) -> None:
+    """Print an experiment's table, and whether its claims hold."""
+    show(console_table(summarise(rows), experiment.report.metric))
+    for claim in check_claims(experiment.claim, rows, experiment.due):
+        line = f"{claim.verdict:15}{claim.text.rstrip('.')}: {claim.numbers}"
+        output.print(" ".join(line.splitlines()), highlight=False, markup=False, soft_wrap=True)
+
+
+def tell_report(folder: Path) -> None:
+    """Print where the report is."""
+    output.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar on a terminal while a run's rounds pass in this process.
+
+    Yields
+    ------
+    callable
+        To be told what has finished, how many are done, and how many there are.
+    """
+    told = TextColumn("{task.description}")
+    columns = (SpinnerColumn(), told, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as bar:
+        task = bar.add_task("checking", total=None)
+
+        def tell(name: str, done: int, total: int) -> None:
+            bar.update(task, description=name, completed=done, total=total)
+
+        with Follow(lambda told: bar.update(task, description=told)):
+            yield tell
+
+
+class Follow(logging.Handler):
+    """Tell each finished round of a run in this process: a long one would look like one that hangs."""
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        super().__init__(logging.INFO)
+        self._tell = tell
+        self._logger = logging.getLogger("fedkernel.conversation")
+        self._level = self._logger.level
+
+    def __enter__(self) -> None:
+        self._logger.setLevel(logging.INFO)
+        self._logger.addHandler(self)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell a record's text."""
+        self._tell(record.getMessage())
+
+
+class errors:  # noqa: N801 - reads as a statement
+    """Turn what a user can mend into one line on standard error and an exit code."""
+
+    def __init__(self, debug: bool) -> None:
+        self._debug = debug
+        self._quiet = logging.NullHandler()
+
+    def __enter__(self) -> None:
+        if not self._debug:  # a simulated site's log would put its traceback here
+            logging.getLogger("fedkernel.site").addHandler(self._quiet)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        logging.getLogger("fedkernel.site").removeHandler(self._quiet)
+        if error is None or isinstance(error, typer.Exit | SystemExit):
+            return
+        if self._debug and not isinstance(error, KeyboardInterrupt):
+            traceback.print_exception(error)
+        if isinstance(error, KeyboardInterrupt):
+            say("interrupted; the same command (without --restart) goes on where it stopped")
+            raise typer.Exit(INTERRUPTED) from None
+        if isinstance(error, FedkernelError):
+            shows = isinstance(error, ProtocolError) and not self._debug
+            say(f"error: {error}{'; --debug shows the log' if shows else ''}")
+            raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILED) from None
+        if isinstance(error, OSError) and error.strerror:
+            say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror}")
+        else:
+            hint = "" if self._debug else "; --debug shows where"
+            say(f"error: {type(error).__name__}: {error} (this is a defect{hint})")
+        raise typer.Exit(FAILED) from None

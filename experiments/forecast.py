@@ -1,0 +1,101 @@
+"""What an experiment will take, before it runs: a line for each strategy and setting, and one for all runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich import box
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from experiments.plan import Planned
+from fedkernel.arrays import Rows
+from fedkernel.cohort import Member
+from fedkernel.forecast import ENGINE_COSTS, Forecast, largest, seconds
+
+NOTE = (
+    "Seconds are those that an engine adds, its start included; the clients' computing comes on top, and a network's "
+    "delays. Figures: exact; at most, where a run may end early or send less; about, where convergence decides. "
+    "Memory: of one client beside its rows, estimated. A line is one run, of the seed that takes most."
+)
+
+
+@dataclass
+class Line:
+    """A strategy at one setting.
+
+    Attributes
+    ----------
+    name, setting : str
+    clients : int
+    forecasts : list of Forecast or None
+        For each seed; None: the strategy has none, or the sites' tables are not known here.
+    """
+
+    name: str
+    setting: str
+    clients: int
+    forecasts: list[Forecast | None] = field(default_factory=list)
+
+    @property
+    def known(self) -> list[Forecast]:
+        """The forecasts that there are."""
+        return [one for one in self.forecasts if one is not None]
+
+    def seconds(self, engine: str) -> float:
+        """Return what an engine that was started adds to the runs of all seeds."""
+        return sum(seconds(engine, one, self.clients) - ENGINE_COSTS[engine].start for one in self.known)
+
+
+def cohort(shards: Sequence[Rows]) -> list[Member]:
+    """Return the clients that hold these tables, as they would introduce themselves."""
+    return [Member(number, number, shard.shape[0], shard.shape[1], 0) for number, shard in enumerate(shards)]
+
+
+def lines_of(planned: Sequence[Planned]) -> list[Line]:
+    """Forecast the strategies' runs; baselines are computed without an engine."""
+    lines: dict[tuple[str, str], Line] = {}
+    for run in planned:
+        if run.kind == "strategy":
+            members, clients = cohort(run.shards), run.point.experiment.clients or 1
+            setting = ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in run.point.values.items())
+            line = lines.setdefault((run.method.name, setting), Line(run.method.name, setting, clients))
+            line.forecasts.append(run.strategy().forecast(members) if members else None)
+    return list(lines.values())
+
+
+def forecast_table(lines: Sequence[Line]) -> Table:
+    """Lay out what one run of each line takes, and all runs one after the other, the engine being started once."""
+    swept = any(line.setting for line in lines)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for heading in ("Method", *(["setting"] if swept else [])):
+        table.add_column(heading, overflow="fold", min_width=12)
+    engines = [f"{engine} s" for engine in ENGINE_COSTS]
+    for heading in ("clients", "rounds", "floats up", "floats down", "memory", *engines):
+        table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
+    table.add_column("figures", no_wrap=True)
+    for line in lines:
+        most = largest(line.known) if len(line.known) == len(line.forecasts) else None
+        took = [] if most is None else [seconds(engine, most, line.clients) for engine in ENGINE_COSTS]
+        named = [line.name, *([line.setting] if swept else []), str(line.clients)]
+        table.add_row(*map(Text, [*named, *_cells(most, took)]))
+    known = [one for line in lines for one in line.known]
+    if len(known) == (runs := sum(len(line.forecasts) for line in lines)):
+        took = [cost.start + sum(line.seconds(engine) for line in lines) for engine, cost in ENGINE_COSTS.items()]
+        table.add_section()
+        named = [f"all {runs} runs", *([""] if swept else []), ""]
+        table.add_row(*map(Text, [*named, *_cells(sum(known, Forecast(0)), took)]))
+    return table
+
+
+def _cells(forecast: Forecast | None, took: Sequence[float]) -> list[str]:
+    if forecast is None:
+        return ["unknown"]
+    floats = [f"{count:,}" for count in (forecast.rounds, forecast.floats_up, forecast.floats_down)]
+    return [*floats, decimal(forecast.memory), *map(_seconds, took), forecast.meaning]
+
+
+def _seconds(value: float) -> str:
+    if value < 0.005:
+        return "<0.01"
+    return f"{value:,.2f}" if value < 10 else f"{value:,.0f}"

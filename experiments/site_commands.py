@@ -1,0 +1,148 @@
+"""The commands for separate machines: certificates, the server, and the site that joins it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.config import Experiment, Sites, read_config
+from experiments.console import errors, output, progress, say, show_results, tell_report
+from experiments.runner import run_experiment
+from fedkernel.certificates import TLS, check_name, make_certificates, read_tls
+from fedkernel.data.site_files import SiteFile
+from fedkernel.engines import grpc
+from fedkernel.engines.apps import CLIENT_APP, component
+from fedkernel.engines.grpc.address import check_address, is_loopback
+from fedkernel.engines.grpc.frames import LIMIT
+from fedkernel.engines.grpc.hub import PATIENCE
+from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
+from fedkernel.engines.grpc.node import Node
+from fedkernel.errors import InputError
+from fedkernel.job import Job
+
+Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
+
+
+def certs(  # noqa: PLR0917 - one option each
+    folder: Annotated[Path, typer.Argument(help="Where the authority is, or is to be; a folder in it for each name.")],
+    server: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="A host name or address of the server; again for more.")
+    ] = None,
+    client: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A site's name; again for more.")] = None,
+    days: Annotated[float, typer.Option(help="How long the certificates are valid.")] = 365,
+    renew: Annotated[bool, typer.Option("--renew", help="Replace certificates that are there.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Make certificates for a server and its sites, signed by an authority of your own."""
+    with errors(debug):
+        made = make_certificates(folder, server or [], client or [], days=days, renew=renew)
+        for one in made:
+            output.print(f"{one}: carry it to where --tls names it", highlight=False, markup=False, soft_wrap=True)
+        output.print(f"{folder / 'ca.key'} signs further certificates: keep it to yourself", highlight=False)
+
+
+def serve(  # noqa: PLR0917 - one option each
+    config: Annotated[Path, typer.Argument(help="The experiment, whose [data] table names the sites.")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where sites can join.")] = "127.0.0.1:8443",
+    tls: Annotated[Path | None, typer.Option(help="The server's folder of `fedkernel certs`.")] = None,
+    insecure: Insecure = False,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the configuration.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder; by default runs/NAME.")] = None,
+    restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of an experiment.")] = False,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds that a site may be gone.")] = PATIENCE,
+    max_message: Annotated[int, typer.Option(min=1, max=LIMIT, help="Bytes of a message, at most.")] = LIMIT,
+    debug: Debug = False,
+) -> None:
+    """Wait until all sites have joined, run an experiment with them, and write its report."""
+    with errors(debug):
+        secured = _tls(tls, insecure, listen, "server")
+        table, text = read_config(config, [*(overrides or []), "engine=grpc"])
+        experiment = Experiment.from_table(table, str(config))
+        if not isinstance(experiment.data, Sites):
+            raise InputError(
+                f'{config}: serve needs a table [data] with sites = ["name", ...], which names who may join'
+            )
+        names = experiment.data.sites
+        check_address(listen, any_port=True)
+
+        def engine(job: Job) -> Iterator[str]:
+            return grpc.serve(
+                job,
+                names,
+                listen,
+                secured,
+                patience=patience,
+                limit=max_message,
+                tell=say,
+                ready=_waiting(listen, names),
+            )
+
+        folder = out or Path("runs") / experiment.name
+        with progress() as tell:
+            rows = run_experiment(
+                table, text, folder, source=str(config), restart=restart, progress=tell, engine=engine
+            )
+        show_results(experiment, rows)
+        tell_report(folder)
+
+
+def join(  # noqa: PLR0917 - one option each
+    server: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")],
+    name: Annotated[str, typer.Option(help="The site's name, as its certificate has it.")],
+    data: Annotated[Path, typer.Option(help="The site's table: .csv, .parquet, .npz or .npy.")],
+    out: Annotated[Path, typer.Option(help="Folder for what the site keeps of each run: labels, embedding, ...")],
+    tls: Annotated[Path | None, typer.Option(help="The site's folder of `fedkernel certs`.")] = None,
+    insecure: Insecure = False,
+    columns: Annotated[
+        str | None, typer.Option(help="Names of the table's columns, with commas; by default all others.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="A column that is kept out.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="The column that says which row is which; kept out.")] = None,
+    id_key: Annotated[
+        Path | None, typer.Option(help="A file with a secret of all sites, which the server lacks, to hash ids with.")
+    ] = None,
+    identity: Annotated[Path | None, typer.Option(help="The site's key for letters to its peers.")] = None,
+    pins: Annotated[Path | None, typer.Option(help="Fingerprints of its peers' keys.")] = None,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds for which a server is looked for.")] = NODE_PATIENCE,
+    debug: Debug = False,
+) -> None:
+    """Join a server as a site, with the site's own data, until the work is done."""
+    with errors(debug):
+        check_address(server)
+        check_name(name)
+        secured = _tls(tls, insecure, server, "site")
+        if secured is not None and secured.name != name:
+            raise InputError(f"name = {name!r}, but the certificate in {tls} is that of {secured.name!r}")
+        given = {
+            "data": data, "columns": columns, "label": label, "id": id_,
+            "id-key": id_key, "identity": identity, "pins": pins, "out": out,
+        }  # fmt: skip
+        config = {key: str(value) for key, value in given.items() if value is not None}
+        chosen = None if columns is None else [column.strip() for column in columns.split(",")]
+        rows, width = SiteFile(data, chosen, label, id_).read().X.shape
+        say(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
+        Node(component(CLIENT_APP), name, {**config, "name": name}, say).attend(server, secured, patience)
+        say(f"the work is done; what this site keeps is in {out}")
+
+
+def _tls(folder: Path | None, insecure: bool, address: str, role: str) -> TLS | None:
+    if (folder is None) != insecure:
+        both = "both are given" if folder is not None else "neither is given"
+        raise InputError(f"--tls DIR or --insecure is needed, but {both}")
+    if folder is not None:
+        return read_tls(folder, role)
+    if not is_loopback(address):
+        raise InputError(f"--insecure with {address}, but plaintext is allowed on loopback only, such as 127.0.0.1")
+    return None
+
+
+def _waiting(address: str, names: list[str]) -> Callable[[int], None]:
+    def tell(port: int) -> None:
+        host = address.rpartition(":")[0]
+        say(f"listening at {host}:{port}, waiting for {', '.join(names)}")
+
+    return tell

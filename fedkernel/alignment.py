@@ -1,0 +1,167 @@
+"""What sites agree on before the first round: which rows they have in common, and that their columns are the same.
+
+Rows are compared by hashes of their ids: HMAC-SHA256 of the run's salt and the id, under a key that the sites share and
+the coordinator does not know. It learns how many rows each site has and which hashes are at which sites; another run's
+hashes are others. Without a key the function is known to everybody: a coordinator (or whoever reads its messages) that
+can list likely ids, such as all customer numbers, finds out which of them a site has.
+"""
+
+import hashlib
+import hmac
+import logging
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.data.tables import readable
+from fedkernel.errors import InputError, ProtocolError
+
+log = logging.getLogger(__name__)
+
+SIZE = 16
+"""Bytes of a hash: among 10^9 ids, two have the same one with probability 10^-21."""
+
+Missing = Literal["drop", "refuse"]
+"""What becomes of rows that are missing at a site: they are left out everywhere, or the run is refused."""
+
+Hashes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int64]
+
+
+# --- what a site does ------------------------------------------------------------------------------------------------
+
+
+def read_key(path: str) -> bytes:
+    """Read the key that sites share, less the white space around it; none is known as text.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or holds less than 16 bytes.
+    """
+    with readable(path, "a file with the sites' key"):
+        key = Path(path).expanduser().read_bytes().strip()
+    if len(key) < SIZE:
+        raise InputError(f"the key in {path} has {len(key)} bytes; allowed: at least {SIZE}")
+    return key
+
+
+def hash_ids(ids: Sequence[str], key: bytes, run: str, seed: int) -> Hashes:
+    """Return the hashes of ids in a run, of shape (n, 16).
+
+    The salt follows from the run's id and seed, so that a run that is repeated sends the same bytes.
+    """
+    salt = hashlib.sha256(f"fedkernel, ids of run {run}, seed {seed}".encode()).digest()
+    made = b"".join(hmac.digest(key, salt + one.encode(), "sha256")[:SIZE] for one in ids)
+    return np.frombuffer(made, np.uint8).reshape(-1, SIZE)
+
+
+def key_check(key: bytes, run: str, seed: int) -> bytes:
+    """Return what tells whether two sites have the same key: the hash of the empty id, which no row has."""
+    return hash_ids([""], key, run, seed).tobytes()
+
+
+def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
+    """Return where a site has the rows that all agreed on.
+
+    Parameters
+    ----------
+    own : ndarray of shape (n_m, 16)
+    common : ndarray of shape (n, 16)
+        What the coordinator sent.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    Raises
+    ------
+    ProtocolError
+        If `common` are no hashes, not in order, repeated, or not all among the site's own.
+    """
+    if not _are_hashes(common) or not len(common):
+        raise ProtocolError(
+            f"the rows agreed on have shape {common.shape}, {common.dtype}; allowed: (n, {SIZE}), uint8"
+        )
+    wanted, there = _as_keys(common), _as_keys(own)
+    order = np.argsort(there)
+    places = np.minimum(np.searchsorted(there, wanted, sorter=order), len(there) - 1)
+    found = order[places]
+    if not np.all(wanted[:-1] < wanted[1:]) or not np.array_equal(there[found], wanted):
+        raise ProtocolError("the rows agreed on are not some of this site's own, in order and each once")
+    return found.astype(np.int64)
+
+
+# --- what the coordinator does ---------------------------------------------------------------------------------------
+
+
+def agree(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: str) -> Hashes:
+    """Return the hashes that all sites have, of shape (n, 16), in their own order, which is the rows' from now on.
+
+    Parameters
+    ----------
+    hashed : mapping of str to ndarray of shape (n_m, 16)
+        The sites' hashes, by what error texts call them.
+    missing : {"drop", "refuse"}
+    run : str
+        For the log.
+
+    Raises
+    ------
+    InputError
+        If no row is common to all, or if one is not and that is refused.
+    ProtocolError
+        If a site sent no hashes, or one twice.
+    """
+    keys = {}
+    for site, hashes in hashed.items():
+        if not _are_hashes(hashes):
+            raise ProtocolError(f"{site} sent ids of shape {hashes.shape}, {hashes.dtype}; allowed: (n, {SIZE}), uint8")
+        keys[site] = np.unique(_as_keys(hashes))
+        if len(keys[site]) < len(hashes):
+            raise ProtocolError(f"{site} sent the same id twice; allowed: each once")
+    common = reduce(np.intersect1d, keys.values())
+    held = ", ".join(f"{site} has {len(own)}" for site, own in keys.items())
+    if not len(common):
+        raise InputError(f"no row is common to all sites: {held}; allowed: at least one id that all have")
+    if missing == "refuse":
+        every = len(reduce(np.union1d, keys.values()))
+        if lacking := ", ".join(f"{every - len(own)} at {site}" for site, own in keys.items() if len(own) < every):
+            raise InputError(f"missing = 'refuse', but of the {every} ids of all sites some are missing: {lacking}")
+    log.info("%s: rows are aligned by their ids: %s; %d are common to all", run, held, len(common))
+    return np.frombuffer(common.tobytes(), np.uint8).reshape(-1, SIZE)
+
+
+def check_same_columns(columns: Mapping[str, Sequence[str]]) -> None:
+    """Raise InputError if sites' columns, by what error texts call the sites, have other names or another order."""
+    (first, expected), *others = columns.items()
+    for site, names in others:
+        if list(names) == list(expected):
+            continue
+        if len(names) < len(expected):
+            lacking = next(name for name in expected if name not in names)
+            raise InputError(
+                f"{site} has no column {lacking!r}, which {first} has; allowed: the same columns everywhere"
+            )
+        if len(names) > len(expected):
+            surplus = next(name for name in names if name not in expected)
+            raise InputError(f"{site} has a column {surplus!r}, which {first} has not; allowed: the same everywhere")
+        place = next(place for place, name in enumerate(names) if name != expected[place])
+        order = "; the names are the same, but not their order" if set(names) == set(expected) else ""
+        raise InputError(
+            f"{site}: column {place} (counted from 0) is {names[place]!r}, but {expected[place]!r} was expected, as at "
+            f"{first}{order}"
+        )
+
+
+def _are_hashes(array: npt.NDArray[Any]) -> bool:
+    return array.dtype == np.uint8 and array.ndim == 2 and array.shape[1] == SIZE
+
+
+def _as_keys(hashes: npt.NDArray[Any]) -> npt.NDArray[np.bytes_]:
+    """Return hashes (n, 16) as n keys that numpy compares and sorts, byte after byte."""
+    return np.ascontiguousarray(hashes).view(f"S{SIZE}").ravel()

@@ -1,0 +1,233 @@
+"""Certificates for mutual TLS: an authority of one's own, one certificate for the server and one for each site.
+
+`make_certificates` writes a folder for whoever starts a process, to be carried there; ``ca.key`` goes nowhere::
+
+    DIR/ca.crt  DIR/ca.key                                    the authority, which signs later certificates too
+    DIR/server/  ca.crt  tls.crt  tls.key                     for the server
+    DIR/NAME/    ca.crt  tls.crt  tls.key                     for the site of that name, which is its identity
+
+The rest is `cryptography`'s.
+"""
+
+import datetime
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedkernel.errors import InputError
+from fedkernel.storage import write_whole
+
+SERVER = "server"
+"""Name of the server's certificate and folder."""
+
+AUTHORITY_DAYS = 3650
+CLOCK_SKEW = datetime.timedelta(minutes=5)
+"""A certificate is valid from so long before it was made, for machines whose clocks are late."""
+
+_NAME = re.compile(r"\w[\w.-]{0,62}", re.ASCII)
+_ROLES = {SERVER: ExtendedKeyUsageOID.SERVER_AUTH, "site": ExtendedKeyUsageOID.CLIENT_AUTH}
+
+
+@dataclass(frozen=True)
+class TLS:
+    """A process's certificate, its key and the authority that it trusts, as PEM.
+
+    Attributes
+    ----------
+    authority, certificate, key : bytes
+    name : str
+        Whom the certificate names.
+    """
+
+    authority: bytes
+    certificate: bytes
+    key: bytes
+    name: str
+
+
+def check_name(name: str) -> str:
+    """Return a site's name if it can be one: it names a certificate and a folder."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"name = {name!r}, but must be 1 to 63 letters, digits, '.', '_' or '-', beginning with no sign"
+        )
+    return name
+
+
+def make_certificates(
+    folder: Path, servers: Sequence[str] = (), clients: Sequence[str] = (), *, days: float = 365, renew: bool = False
+) -> list[Path]:
+    """Write certificates, signed by the folder's authority, which is made if there is none.
+
+    Parameters
+    ----------
+    folder : Path
+    servers : sequence of str
+        Under which host names and addresses the server is reached; none: no certificate for a server.
+    clients : sequence of str
+        The sites' names.
+    days : float
+        How long the certificates are valid.
+    renew : bool
+        Write certificates anew that are there already; else that is an error.
+
+    Returns
+    -------
+    list of Path
+        The folders that were written.
+
+    Raises
+    ------
+    InputError
+        A name that cannot be one, stands twice or has a certificate; an authority that is damaged.
+    """
+    if not days > 0:
+        raise InputError(f"days = {days:g}, but must be greater than 0")
+    for name in clients:
+        if check_name(name) == SERVER:
+            raise InputError(f"name = {name!r}, but that is the server's own; sites are called otherwise")
+    names = [*([SERVER] if servers else []), *clients]
+    if not names:
+        raise InputError("no server and no client is named, but a certificate needs at least one name")
+    if again := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise InputError(f"client = {again[0]!r} stands twice, but names must differ")
+    hosts = [_host(server) for server in servers]
+    if not renew and (there := [name for name in names if (folder / name / "tls.crt").exists()]):
+        raise InputError(f"{folder / there[0]} holds a certificate already; --renew writes a new one")
+    authority, signer = _authority(folder)
+    for name in names:
+        role = SERVER if name == SERVER else "site"
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = _builder(name, authority.subject, key.public_key(), days)
+        made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        made = made.add_extension(x509.ExtendedKeyUsage([_ROLES[role]]), critical=False)
+        made = made.add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+        if role == SERVER:
+            made = made.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+        _write(folder / name / "ca.crt", authority.public_bytes(serialization.Encoding.PEM))
+        _write(folder / name / "tls.key", _pem(key), 0o600)
+        _write(folder / name / "tls.crt", made.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    return [folder / name for name in names]
+
+
+def read_tls(folder: Path, role: str) -> TLS:
+    """Read a folder of `make_certificates`, and refuse what the other end would refuse without saying why.
+
+    Parameters
+    ----------
+    folder : Path
+    role : {"server", "site"}
+
+    Raises
+    ------
+    InputError
+        A file that is missing or damaged; a certificate that is expired, of another authority, key or role.
+    """
+    parts = {name: _read(folder / name) for name in ("ca.crt", "tls.crt", "tls.key")}
+    try:
+        authority, own = (x509.load_pem_x509_certificate(parts[name]) for name in ("ca.crt", "tls.crt"))
+        key = serialization.load_pem_private_key(parts["tls.key"], None)
+    except (ValueError, TypeError):
+        raise InputError(f"{folder} does not hold certificates and a key as `fedkernel certs` writes them") from None
+    if own.public_key() != key.public_key():
+        raise InputError(f"{folder / 'tls.key'} is not the key of the certificate beside it")
+    try:
+        own.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        raise InputError(f"{folder / 'tls.crt'} is not signed by the authority beside it, ca.crt") from None
+    for what, certificate in (("certificate", own), ("authority", authority)):
+        now = datetime.datetime.now(datetime.UTC)
+        if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+            first, last = (
+                f"{time:%Y-%m-%d %H:%M} UTC"
+                for time in (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+            )
+            state = "has expired" if now > certificate.not_valid_after_utc else "is not valid yet"
+            raise InputError(f"the {what} in {folder} {state}: it is valid from {first} to {last}")
+    name = str(own.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    usage = own.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    if _ROLES[role] not in usage:
+        raise InputError(f"the certificate in {folder} is that of {name!r}, which is no {role}")
+    return TLS(parts["ca.crt"], parts["tls.crt"], parts["tls.key"], name)
+
+
+def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return the folder's authority; it is made where there is none."""
+    certificate, key = folder / "ca.crt", folder / "ca.key"
+    if certificate.exists() != key.exists():
+        there, lacks = (certificate, key) if certificate.exists() else (key, certificate)
+        raise InputError(f"{folder} holds {there.name} but not {lacks.name}: an authority needs both")
+    if certificate.exists():
+        try:
+            signer = serialization.load_pem_private_key(_read(key), None)
+            made = x509.load_pem_x509_certificate(_read(certificate))
+        except (ValueError, TypeError):
+            raise InputError(f"{folder} does not hold an authority as `fedkernel certs` writes it") from None
+        if not isinstance(signer, ec.EllipticCurvePrivateKey) or made.public_key() != signer.public_key():
+            raise InputError(f"{key} is not the key of the authority beside it")
+        return made, signer
+    signer = ec.generate_private_key(ec.SECP256R1())
+    subject = _common_name("fedkernel authority")
+    made = (
+        _builder("fedkernel authority", subject, signer.public_key(), AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(signer.public_key()), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    _write(key, _pem(signer), 0o600)
+    _write(certificate, made.public_bytes(serialization.Encoding.PEM))
+    return made, signer
+
+
+def _builder(name: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_common_name(name))
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _host(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        pass
+    if not re.fullmatch(r"[A-Za-z0-9*]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", text):
+        raise InputError(f"server = {text!r}, but must be a host name or an address, without a port")
+    return x509.DNSName(text)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}; `fedkernel certs` writes it") from None
+
+
+def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
+    write_whole(path, lambda file: file.write(data), mode)

@@ -1,0 +1,43 @@
+"""Columns as pyarrow reads them from CSV and parquet files: whether they hold numbers, and put side by side."""
+
+import importlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.data.matrix import AnyArray
+from fedkernel.errors import InputError
+
+
+def is_numeric(kind: Any) -> bool:
+    """Whether a column of this pyarrow type holds numbers; true and false are 1 and 0."""
+    types = importlib.import_module("pyarrow.types")
+    return any(is_kind(kind) for is_kind in (types.is_integer, types.is_floating, types.is_boolean))
+
+
+def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0) -> AnyArray:
+    """Return the columns of a pyarrow table of numbers side by side, or an InputError that names an empty cell.
+
+    Parameters
+    ----------
+    read : pyarrow.Table of n rows and d columns
+    dtype : dtype
+    what : str
+        How the error text calls it.
+    first : int
+        The number of its first row, for the error text.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+    """
+    made = np.empty(read.shape, dtype)
+    for place, (name, column) in enumerate(zip(read.column_names, read.columns, strict=True)):
+        if column.null_count:
+            row = int(np.flatnonzero(column.is_null().to_numpy())[0]) + first
+            raise InputError(
+                f"{what}: row {row}, column {name!r} (counted from 0) holds no value; allowed: finite numbers only"
+            )
+        made[:, place] = column.to_numpy()
+    return made

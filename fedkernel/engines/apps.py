@@ -1,0 +1,49 @@
+"""Flower's two apps: where a bundle has them, how one answers a message, how the other carries out a job."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from flwr.app import Context, Error, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from fedkernel.engines import _flower
+from fedkernel.job import Job, RunSpec
+
+SERVER_APP, CLIENT_APP = "strategies.server_app:app", "clients.client_app:app"
+"""Where a Flower app bundle has its components, as pyproject.toml names them."""
+
+
+def component(address: str) -> Any:
+    """Return what stands at ``module:name``."""
+    module, name = address.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def answer(app: ClientApp, message: Message, context: Context) -> bytes:
+    """Return the reply of a client app, serialised; an app that raises replies with its error."""
+    try:
+        reply = app(message, context)
+    except Exception as error:  # an app of somebody else's may raise anything: the caller must hear of it
+        reply = Message(Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
+    _flower.stamp(reply)
+    return _flower.to_bytes(reply)
+
+
+def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str]:
+    """Carry out a job's runs one by one over grids of this process; yields each run's id when its results are there.
+
+    Parameters
+    ----------
+    job : Job
+    grid : callable
+        Opens the grid for a run, given also the run as the JSON of a job of its own.
+    """
+    server: ServerApp = component(SERVER_APP)
+    for run in job.runs:
+        told = job.model_copy(update={"runs": [run]}).model_dump_json()
+        with grid(run, told) as opened:
+            server(opened, _flower.new_context(0, {}, {"job": told}))
+        yield run.id

@@ -1,0 +1,84 @@
+"""What grids of our own have in common: messages leave as bytes, and replies are collected until they are asked for."""
+
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Iterable
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedkernel.engines import _flower
+
+LOOK = 0.25
+"""Seconds between two looks at the nodes while replies are waited for."""
+
+
+class MessageGrid(Grid):
+    """Base of Flower Grids that carry the messages themselves; a subclass sends bytes and delivers replies."""
+
+    def __init__(self) -> None:
+        _flower.ensure_task_identity()
+        self._run = _flower.empty_run()
+        self._arrived = threading.Condition()
+        self._replies: dict[str, bytes] = {}
+
+    @abstractmethod
+    def _post(self, message: Message, message_id: str, parts: tuple[bytes, bytes]) -> None:
+        """Send a message to its node, serialised in two parts; whenever the reply comes, `_deliver` is called."""
+
+    def _deliver(self, message_id: str, reply: bytes) -> None:
+        """Keep the reply to a message until it is asked for."""
+        with self._arrived:
+            self._replies[message_id] = reply
+            self._arrived.notify_all()
+
+    def _look_after(self) -> None:
+        """Look whether all nodes that replies are waited for are still there."""
+
+    def set_run(self, run: _flower.Run) -> None:
+        """Set the run this grid belongs to."""
+        self._run = run
+
+    @property
+    def run(self) -> _flower.Run:
+        """The run this grid belongs to."""
+        return self._run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Create a message to a node."""
+        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Serialise the messages and send them to their nodes."""
+        ids = []
+        # most rounds ask everybody the same: that is serialised once
+        contents: dict[int, bytes] = {}
+        for message in messages:
+            ids.append(_flower.stamp(message))
+            if id(message.content) not in contents:
+                contents[id(message.content)] = _flower.content_to_bytes(message.content)
+            content = contents[id(message.content)]
+            self._post(message, ids[-1], (_flower.head_to_bytes(message, len(content)), content))
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies that have come to these messages; each is returned once."""
+        with self._arrived:
+            ready = [self._replies.pop(message_id) for message_id in message_ids if message_id in self._replies]
+        return [_flower.from_bytes(data) for data in ready]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send messages and wait for the replies, or for those that come before the timeout."""
+        ids = list(self.push_messages(messages))
+        give_up = None if timeout is None else time.monotonic() + timeout
+        with self._arrived:
+            while not all(message_id in self._replies for message_id in ids):
+                left = LOOK if give_up is None else give_up - time.monotonic()
+                if left <= 0:
+                    break
+                self._arrived.wait(min(left, LOOK))
+                self._look_after()
+        return self.pull_messages(ids)

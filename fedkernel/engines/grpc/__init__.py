@@ -1,0 +1,131 @@
+"""The engine of separate processes: Flower's messages over gRPC streams, each end known by its certificate.
+
+`serve` is the coordinator of processes that join it from wherever they run; `run_job` starts them all on this machine.
+A round costs 3 ms beside the clients' computing, starting some seconds.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fedkernel.certificates import SERVER, TLS, make_certificates, read_tls
+from fedkernel.engines.apps import carry_out
+from fedkernel.engines.grpc.frames import LIMIT
+from fedkernel.engines.grpc.hub import PATIENCE, Hub, Tell, listening
+from fedkernel.errors import EngineError
+from fedkernel.job import Job
+
+__all__ = ["run_job", "serve"]
+
+LOOPBACK = "127.0.0.1"
+LOST = 5.0
+"""Seconds for which a process of `run_job` may be gone, or look for a server that is."""
+
+STOP_SECONDS = 10.0
+"""How long a process may take to end by itself before it is killed."""
+
+
+def serve(
+    job: Job,
+    sites: Sequence[str],
+    address: str,
+    tls: TLS | None,
+    *,
+    patience: float = PATIENCE,
+    limit: int = LIMIT,
+    tell: Tell | None = None,
+    ready: Callable[[int], object] = lambda port: None,
+) -> Iterator[str]:
+    """Carry out a job with sites that join from wherever they are; yields each run's id when its results are there.
+
+    Parameters
+    ----------
+    job : Job
+        Its runs name the sites.
+    sites : sequence of str
+        Their names, in the order of the clients' numbers; the work begins when all are there.
+    address : str
+        ``host:port`` to listen at.
+    tls : TLS or None
+        None: plaintext, which anybody on the way can read and change.
+    patience : float
+        Seconds that a site may be gone before what it was asked counts as failed.
+    limit : int
+        Bytes of a message.
+    tell : callable, optional
+        Told in a sentence who comes, goes and is refused.
+    ready : callable
+        Told the port once sites can join.
+    """
+    # what a site is told of the job does not hold the server's folders
+    hub = Hub(
+        sites, job=job.model_copy(update={"out": None}).model_dump_json(), patience=patience, limit=limit, tell=tell
+    )
+    with listening(hub, address, tls) as port:
+        ready(port)
+        hub.wait_for_all()
+        yield from _run_over(hub, job)
+
+
+def run_job(job: Job) -> Iterator[str]:
+    """Carry out a job with a process for each client on this machine, over loopback with mutual TLS."""
+    names = [f"client-{number}" for number in range(max(run.clients or 1 for run in job.runs))]
+    hub = Hub(names, job=job.model_dump_json(), patience=LOST)
+    with TemporaryDirectory(prefix="fedkernel-") as made:
+        folder = Path(made)
+        make_certificates(folder, [LOOPBACK], names)
+        with (
+            listening(hub, f"{LOOPBACK}:0", read_tls(folder / SERVER, "server")) as port,
+            _processes(folder, names, port) as look,
+        ):
+            hub.wait_for_all(look)
+            yield from _run_over(hub, job)
+
+
+def _run_over(hub: Hub, job: Job) -> Iterator[str]:
+    return carry_out(job, lambda run, told: nullcontext(hub))
+
+
+@contextmanager
+def _processes(folder: Path, names: Sequence[str], port: int) -> Iterator[Callable[[], None]]:
+    """Start the clients' processes.
+
+    Yields
+    ------
+    callable
+        Raises EngineError if one of them has ended.
+    """
+    started: dict[str, subprocess.Popen[bytes]] = {}
+    logs = {name: folder / name / "log" for name in names}
+    command = [sys.executable, "-m", "fedkernel.engines.grpc.process", f"{LOOPBACK}:{port}"]
+    try:
+        for name in names:
+            with logs[name].open("wb") as sink:
+                started[name] = subprocess.Popen(  # noqa: S603 - ourselves
+                    [*command, str(folder / name), str(LOST)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=sink,
+                    stderr=subprocess.STDOUT,
+                )
+
+        def look() -> None:
+            for name, process in started.items():
+                if process.poll() is not None:
+                    last = logs[name].read_text(errors="replace").strip()[-500:]
+                    raise EngineError(f"the process of {name} has ended with code {process.returncode}: {last}")
+
+        yield look
+    finally:
+        for process in started.values():
+            process.terminate()
+        give_up = time.monotonic() + STOP_SECONDS
+        for process in started.values():
+            try:
+                process.wait(max(0.0, give_up - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

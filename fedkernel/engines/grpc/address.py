@@ -1,0 +1,22 @@
+"""Addresses as users write them, HOST:PORT."""
+
+import ipaddress
+
+from fedkernel.errors import InputError
+
+
+def check_address(address: str, *, any_port: bool = False) -> str:
+    """Return an address if it is one; port 0, any that is free, only where that can be listened at."""
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and port.isdecimal() and (0 if any_port else 1) <= int(port) < 1 << 16):
+        raise InputError(f"address = {address!r}, but must be HOST:PORT, such as 127.0.0.1:8443")
+    return address
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether what goes to an address stays on this machine."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

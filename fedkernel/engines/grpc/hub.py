@@ -1,0 +1,316 @@
+"""The coordinator's end: a Flower Grid whose nodes are processes that have connected by gRPC under their names."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import grpc
+from flwr.app import Error, Message, MessageType
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from fedkernel.certificates import TLS
+from fedkernel.engines import _flower
+from fedkernel.engines.grid import MessageGrid
+from fedkernel.engines.grpc.frames import (
+    INSTANCE,
+    LIMIT,
+    METHOD,
+    NAME,
+    OPTIONS,
+    SPOKEN,
+    VERSION,
+    FrameError,
+    Inbox,
+    Letter,
+    frames,
+    note,
+)
+from fedkernel.errors import EngineError
+
+log = logging.getLogger(__name__)
+
+GONE = 103
+"""Error code of what stands in for the reply of a site that is no longer connected."""
+
+PATIENCE = 30.0
+"""Seconds that a site may be gone before what it was asked counts as failed."""
+
+KEPT_BYTES = 1 << 28
+"""Of a site's requests of a run; beyond, they cannot be sent again to a process that was restarted."""
+
+FAREWELL = 5.0
+"""Seconds that the streams have to end by themselves."""
+
+Tell = Callable[[str], object]
+
+
+@dataclass
+class _Seat:
+    """A site's place: whether it is taken, and what was asked of whoever takes it."""
+
+    name: str
+    node: int
+    outbox: "queue.SimpleQueue[bytes | Letter | None] | None" = None
+    instance: str = ""
+    peer: str = ""
+    since: float = 0.0
+    sent: list[Letter] = field(default_factory=list)
+    kept: bool = True
+    waiting: dict[str, Message] = field(default_factory=dict)
+
+
+class Hub(MessageGrid):
+    """A Flower Grid over gRPC streams; every site has its seat, by name.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The sites, in the order of the clients' numbers.
+    job : str
+        What Flower hands to every app of a run, as JSON: what the sites may know of it.
+    patience : float
+        Seconds that a site may be gone before what it was asked counts as failed.
+    limit : int
+        Bytes of a message.
+    tell : callable, optional
+        Told in a sentence who comes, goes and is refused.
+
+    Notes
+    -----
+    A site that comes back while it is asked something is asked again: the same process, whose reply may have been lost,
+    for just that; one that was restarted for everything in the run under way, which brings its memory back.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        job: str = "",
+        patience: float = PATIENCE,
+        limit: int = LIMIT,
+        tell: Tell | None = None,
+    ) -> None:
+        super().__init__()
+        self._seats = {name: _Seat(name, node) for node, name in enumerate(names, start=1)}
+        self._nodes = list(self._seats.values())
+        self._job = job
+        self._patience = patience
+        self._limit = limit
+        self._tell = tell or log.info
+        self._over = False
+
+    # What Flower's Grid does.
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the nodes that are connected, or were a moment ago: the clients' numbers plus 1."""
+        with self._arrived:
+            return [seat.node for seat in self._nodes if seat.instance and not self._is_gone(seat)]
+
+    def _post(self, message: Message, message_id: str, parts: tuple[bytes, bytes]) -> None:
+        seat, letter = self._nodes[message.metadata.dst_node_id - 1], Letter(message_id, parts)
+        if letter.size > self._limit:
+            raise EngineError(
+                f"a message of {letter.size:,} bytes is to go to {seat.name}, but {self._limit:,} are allowed "
+                "(--max-message)"
+            )
+        with self._arrived:
+            if message.metadata.message_type == MessageType.QUERY:  # a run begins
+                seat.sent, seat.kept = [], True
+            seat.sent.append(letter)
+            if sum(sent.size for sent in seat.sent) > KEPT_BYTES:
+                seat.sent, seat.kept = [letter], False
+            seat.waiting[message_id] = message
+            if seat.outbox is not None:
+                seat.outbox.put(letter)
+
+    def _is_gone(self, seat: _Seat) -> bool:
+        return seat.outbox is None and time.monotonic() - seat.since > self._patience
+
+    def _look_after(self) -> None:
+        for seat in self._nodes:
+            if seat.waiting and self._is_gone(seat):
+                reason = f"site {seat.name!r} is no longer connected ({self._patience:g} s)"
+                for message_id, message in list(seat.waiting.items()):
+                    reply = Message(Error(GONE, reason), reply_to=message)
+                    _flower.stamp(reply)
+                    self._receive(seat, Letter(message_id, (_flower.to_bytes(reply),)))
+
+    # What a node meets.
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return what a gRPC server is to be given."""
+        method = grpc.stream_stream_rpc_method_handler(self.connect)
+        service, name = METHOD.strip("/").split("/")
+        return grpc.method_handlers_generic_handler(service, {name: method})
+
+    def connect(self, incoming: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        """Attend to a node as long as it is connected."""
+        seat, outbox = self._admit(context)
+        context.add_callback(lambda: outbox.put(None))
+        threading.Thread(
+            target=self._listen, args=(seat, incoming, context), name=f"from-{seat.name}", daemon=True
+        ).start()
+        try:
+            while (item := outbox.get()) is not None:
+                if isinstance(item, Letter):
+                    yield from frames(item)
+                else:
+                    yield item
+        finally:
+            self._leave(seat, outbox)
+
+    def _admit(self, context: grpc.ServicerContext) -> tuple[_Seat, "queue.SimpleQueue[bytes | Letter | None]"]:
+        told = {key: str(value) for key, value in context.invocation_metadata()}
+        name, instance = told.get(NAME, ""), told.get(INSTANCE, "")
+
+        def refuse(code: grpc.StatusCode, reason: str) -> NoReturn:
+            self._tell(f"refused {name!r} from {context.peer()}: {reason}")
+            context.abort(code, reason)
+            raise AssertionError  # abort has raised
+
+        if told.get(SPOKEN) != str(VERSION):
+            reason = f"it speaks transport version {told.get(SPOKEN)}, the server {VERSION}"
+            refuse(grpc.StatusCode.FAILED_PRECONDITION, reason)
+        certified = [text.decode() for text in context.auth_context().get("x509_common_name", [])]
+        if certified and certified != [name]:
+            refuse(grpc.StatusCode.PERMISSION_DENIED, f"its certificate names {certified[0]!r}")
+        if name not in self._seats or not instance:
+            refuse(grpc.StatusCode.PERMISSION_DENIED, f"no site of this run is called {name!r}")
+        seat = self._seats[name]
+        with self._arrived:
+            if seat.outbox is not None and seat.instance != instance:
+                refuse(grpc.StatusCode.ALREADY_EXISTS, f"site {name!r} is connected already, from {seat.peer}")
+            if seat.outbox is not None:
+                seat.outbox.put(None)  # the same process: it knows that its old stream is broken before we do
+            restarted, again = seat.instance not in ("", instance), seat.instance == instance
+            outbox: queue.SimpleQueue[bytes | Letter | None] = queue.SimpleQueue()
+            welcome = {"client": seat.node - 1, "clients": len(self._nodes), "job": self._job, "limit": self._limit}
+            outbox.put(note(welcome=welcome))
+            repeated = restarted and seat.kept
+            for letter in seat.sent if repeated else [letter for letter in seat.sent if letter.id in seat.waiting]:
+                outbox.put(letter)
+            seat.outbox, seat.instance, seat.peer = outbox, instance, context.peer()
+            self._arrived.notify_all()
+        how = "is back" if again else "is back, restarted" if restarted else "is here"
+        self._tell(f"{name} {how}, from {seat.peer} ({self.present} of {len(self._nodes)})")
+        return seat, outbox
+
+    def _listen(self, seat: _Seat, incoming: Iterator[bytes], context: grpc.ServicerContext) -> None:
+        inbox = Inbox(self._limit)
+        try:
+            for frame in incoming:
+                item = inbox.take(frame)
+                if isinstance(item, Letter):
+                    self._receive(seat, item)
+        except FrameError as error:
+            self._tell(f"{seat.name} is disconnected: {error}")
+            context.cancel()
+        except grpc.RpcError:
+            pass  # the stream has ended, which `connect` notices
+
+    def _receive(self, seat: _Seat, letter: Letter) -> None:
+        with self._arrived:
+            if seat.waiting.pop(letter.id, None) is not None:
+                self._deliver(letter.id, *letter.parts)
+
+    def _leave(self, seat: _Seat, outbox: Any) -> None:
+        with self._arrived:
+            if seat.outbox is not outbox:
+                return
+            seat.outbox, seat.since = None, time.monotonic()
+            self._arrived.notify_all()
+        if not self._over:
+            self._tell(f"{seat.name} is gone ({self.present} of {len(self._nodes)})")
+
+    # What the engine does.
+
+    @property
+    def present(self) -> int:
+        """How many sites are connected."""
+        return sum(seat.outbox is not None for seat in self._nodes)
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of the sites that are not connected."""
+        return [seat.name for seat in self._nodes if seat.outbox is None]
+
+    def wait_for_all(self, look: Callable[[], object] = lambda: None, every: float = 0.25) -> None:
+        """Wait until every site is connected.
+
+        Parameters
+        ----------
+        look : callable
+            Called again and again; may raise to end the waiting.
+        every : float
+            Seconds between two calls.
+        """
+        with self._arrived:
+            while self.missing:
+                look()
+                self._arrived.wait(every)
+
+    def close(self, failure: str = "") -> None:
+        """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended."""
+        with self._arrived:
+            self._over = True
+            for seat in self._nodes:
+                if seat.outbox is not None:
+                    seat.outbox.put(note(end=failure))
+                    seat.outbox.put(None)
+            self._arrived.wait_for(lambda: not self.present, FAREWELL)
+
+
+@contextmanager
+def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
+    """Serve a hub's nodes, and gRPC's health checks, at an address.
+
+    Parameters
+    ----------
+    hub : Hub
+    address : str
+        ``host:port``; port 0: any that is free.
+    tls : TLS or None
+        None: plaintext.
+
+    Yields
+    ------
+    port : int
+
+    Raises
+    ------
+    EngineError
+        If the address cannot be listened at.
+    """
+    # every stream keeps a thread; one that is refused needs one, too, and so does a health check
+    server = grpc.server(ThreadPoolExecutor(len(hub.missing) + 8, thread_name_prefix="hub"), options=OPTIONS)
+    checks = health.HealthServicer()
+    checks.set("", health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    server.add_generic_rpc_handlers([hub.handler()])
+    try:
+        if tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            pairs = [(tls.key, tls.certificate)]
+            credentials = grpc.ssl_server_credentials(pairs, tls.authority, require_client_auth=True)
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError:
+        raise EngineError(f"cannot listen at {address}: the port is taken, or the host is no address here") from None
+    server.start()
+    failure = "the server was stopped"
+    try:
+        yield port
+        failure = ""
+    except Exception as error:
+        failure = str(error)
+        raise
+    finally:
+        checks.enter_graceful_shutdown()
+        hub.close(failure)
+        server.stop(grace=1).wait()

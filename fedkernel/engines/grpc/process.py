@@ -1,0 +1,22 @@
+"""The process of one client that `run_job` starts: ``python -m`` this module, address, folder and patience."""
+
+import sys
+from pathlib import Path
+
+from fedkernel.certificates import read_tls
+from fedkernel.engines.apps import CLIENT_APP, component
+from fedkernel.engines.grpc.node import Node
+from fedkernel.errors import FedkernelError
+
+
+def main(address: str, folder: str, patience: str) -> None:
+    """Be the client whose certificate is in the folder, until the server ends the work."""
+    tls = read_tls(Path(folder), "site")
+    Node(component(CLIENT_APP), tls.name, {}).attend(address, tls, float(patience))
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except FedkernelError as error:
+        sys.exit(str(error))

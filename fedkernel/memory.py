@@ -1,0 +1,74 @@
+"""What a client remembers from one message of a run to the next, in Flower's context."""
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context
+
+from fedkernel.engines import _flower
+from fedkernel.errors import ProtocolError
+
+NDArray = npt.NDArray[Any]
+
+
+class Memory(MutableMapping[str, NDArray]):
+    """A client's named arrays in Flower's context, where they survive rounds on every engine; one run's at a time.
+
+    Parameters
+    ----------
+    context : flwr.app.Context
+    run : str
+        One that has begun, and is the last that has.
+    who : str
+        What texts call the client.
+
+    Raises
+    ------
+    ProtocolError
+        If the context holds no memory of this run.
+    """
+
+    def __init__(self, context: Context, run: str, who: str = "the client") -> None:
+        state = context.state
+        known = str(state.config_records["run"]["id"]) if "run" in state.config_records else None
+        if known != run:
+            why = "it was restarted after the run had begun" if known is None else f"it has begun run {known!r} since"
+            raise ProtocolError(f"{who} knows nothing of run {run!r}: {why}")
+        self._record = state.array_records["memory"]
+        self._rows = state.array_records["rows"]
+
+    @classmethod
+    def begin(cls, context: Context, run: str) -> "Memory":
+        """Return the empty memory of a run that begins: nothing of an earlier one is taken for this one's."""
+        context.state["run"] = ConfigRecord({"id": run})
+        context.state["memory"], context.state["rows"] = ArrayRecord(), ArrayRecord()
+        return cls(context, run)
+
+    @property
+    def rows(self) -> NDArray | None:
+        """Positions of the site's rows that the run works on, in its order; None: all, as they are."""
+        return _flower.read_array(self._rows["rows"]) if "rows" in self._rows else None
+
+    @rows.setter
+    def rows(self, positions: NDArray) -> None:
+        self._rows["rows"] = Array(positions)
+
+    def __getitem__(self, name: str) -> NDArray:
+        return _flower.read_array(self._record[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._record  # the inherited one would read the array
+
+    def __setitem__(self, name: str, value: NDArray) -> None:
+        self._record[name] = Array(np.asarray(value, order="C"))
+
+    def __delitem__(self, name: str) -> None:
+        del self._record[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._record)
+
+    def __len__(self) -> int:
+        return len(self._record)

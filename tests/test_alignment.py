@@ -1,0 +1,460 @@
+"""Sites with data of their own: which rows they have in common, what of it travels, and what they must agree on."""
+
+import hashlib
+import hmac
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+
+from clients.client_app import app
+from fedkernel import alignment, site
+from fedkernel.alignment import SIZE, agree, check_same_columns, find_rows, hash_ids, read_key
+from fedkernel.client import KernelClient
+from fedkernel.cohort import RunSettings
+from fedkernel.engines import _flower
+from fedkernel.engines.local import LocalGrid
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.job import Job, RunSpec
+from fedkernel.memory import Memory
+from fedkernel.site import Site, client_app, site_of_job
+from strategies import DKPCA, FKKMeans, VFedPCA
+
+rng = np.random.default_rng(0)
+IDS = [f"patient-{number:03d}" for number in rng.permutation(40)]
+TABLE = rng.standard_normal((40, 7))
+COLUMNS = [slice(0, 2), slice(2, 5), slice(5, 7)]
+HELD = [rng.permutation(40)[:count] for count in (36, 33, 38)]  # each site has other rows, in another order
+COMMON = {IDS[row] for row in range(40) if all(row in held for held in HELD)}
+NAMES = ("north", "east", "south")
+KEY = b"0123456789abcdef0123456789abcdef"
+
+
+def write_csv(path, ids, X, names=None):
+    names = names or [f"c{place}" for place in range(X.shape[1])]
+    lines = [",".join([*map(repr, row.tolist()), id_]) for id_, row in zip(ids, X, strict=True)]
+    path.write_text("\n".join([",".join([*names, "patient"]), *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def vertical(folder, held=HELD, **more):
+    """Node configurations of three sites with columns of different, shuffled rows."""
+    nodes = []
+    for name, columns, rows in zip(NAMES, COLUMNS, held, strict=True):
+        path = write_csv(folder / f"{name}.csv", [IDS[row] for row in rows], TABLE[rows, columns])
+        nodes.append({"name": name, "data": str(path), "id": "patient", "out": str(folder / name), **more})
+    return nodes
+
+
+class Sites(LocalGrid):
+    """Nodes with these configurations; keeps all that crosses the wire, and may lose its memory before the rounds."""
+
+    def __init__(self, run, nodes, restarts=False):
+        super().__init__(app, clients=len(nodes), run_config={"job": Job(runs=[run]).model_dump_json()})
+        for context, node in zip(self._contexts.values(), nodes, strict=True):
+            context.node_config = dict(node)
+        self.restarts, self.seen, self.wire = restarts, [], b""
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        if self.restarts and messages[0].metadata.message_type == "train":
+            for context in self._contexts.values():
+                context.state = RecordDict()
+        replies = list(super().send_and_receive(messages, timeout=timeout))
+        self.seen += messages + replies
+        self.wire += b"".join(_flower.to_bytes(message) for message in messages + replies)
+        return replies
+
+
+def spec(strategy="DKPCA", sites=NAMES, **more):
+    return RunSpec(id="trial", strategy=strategy, sites=list(sites), **more)
+
+
+def settings_of(run):
+    return RunSettings(run.id, run.seed, run.clients, 60, run.missing)
+
+
+def run_on(nodes, strategy, **more):
+    run = spec(type(strategy).__name__, [node["name"] for node in nodes], **more)
+    with Sites(run, nodes) as grid:
+        return strategy.run(grid, settings_of(run)), grid
+
+
+def refused(nodes, strategy, error=InputError, **more):
+    with pytest.raises(error) as caught:
+        run_on(nodes, strategy, **more)
+    assert "\n" not in str(caught.value)
+    assert "patient-" not in str(caught.value)
+    return str(caught.value)
+
+
+def hashed(id_, key=b"", seed=0):
+    """The slow way."""
+    salt = hashlib.sha256(f"fedkernel, ids of run trial, seed {seed}".encode()).digest()
+    return hmac.new(key, salt + id_.encode(), hashlib.sha256).digest()[:16]
+
+
+def pooled(key=b"", seed=0):
+    """The rows that all sites have, in the order of their hashes."""
+    ids = sorted(COMMON, key=lambda id_: hashed(id_, key, seed))
+    return ids, TABLE[[IDS.index(id_) for id_ in ids]]
+
+
+# The rows
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_shuffled_rows_of_which_some_are_missing_give_the_model_of_the_common_ones(tmp_path, seed):
+    strategy = DKPCA(n_components=3, local_components=5)
+    result, _ = run_on(vertical(tmp_path), strategy, seed=seed)
+    _, X = pooled(seed=seed)
+    assert 20 < len(X) < 33
+    shards = [X[:, columns] for columns in COLUMNS]
+    expected = strategy.fit(shards, seed=seed).model
+    for name in ("eigenvectors_", "eigenvalues_"):
+        np.testing.assert_allclose(getattr(result.model, name), getattr(expected, name), rtol=0, atol=1e-12)
+    central = strategy.central(shards).eigenvalues_
+    np.testing.assert_allclose(result.model.eigenvalues_, central, rtol=1e-12)
+
+
+def test_every_site_keeps_its_results_with_the_ids_in_the_agreed_order(tmp_path):
+    strategy = VFedPCA(n_components=2, merge="exact")
+    run_on(vertical(tmp_path), strategy)
+    ids, X = pooled()
+    expected = strategy.fit([X[:, columns] for columns in COLUMNS])
+    for number, name in enumerate(NAMES):
+        with np.load(tmp_path / name / "trial.npz") as kept:
+            assert kept["ids"].tolist() == ids
+            np.testing.assert_allclose(kept["eigenvectors"], expected.outputs[number]["eigenvectors"], atol=1e-12)
+
+
+def test_what_the_agreement_cost_is_accounted_for_and_the_overlap_is_told(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger=alignment.__name__):
+        result, grid = run_on(vertical(tmp_path), DKPCA(2))
+    row = result.history[1]
+    assert [entry["phase"] for entry in result.history] == ["join", "align", "LocalEigenpairs"]
+    assert row["values"] == {"rows_0": 36, "rows_1": 33, "rows_2": 38, "rows": len(COMMON)}
+    assert (row["round"], row["clients"], row["floats_up"], row["floats_down"]) == (0, 3, 0, 0)
+    asked = [message for message in grid.seen if message.metadata.message_type.startswith("query.")]
+    assert [message.metadata.message_type for message in asked[::6]] == ["query.ids", "query.align"]
+    size = sum(_flower.content_bytes(message.content) for message in asked)
+    assert row["bytes_up"] + row["bytes_down"] == size
+    assert row["bytes_up"] > 16 * (36 + 33 + 38)
+    assert row["bytes_down"] > 3 * 16 * len(COMMON)
+    assert result.history[0]["clients"] == 3
+    assert sum(one["bytes_up"] for one in result.history) == result.ledger.bytes_up
+    assert result.ledger.rounds == 1
+    told = "client 0 (site 'north') has 36, client 1 (site 'east') has 33, client 2 (site 'south') has 38"
+    assert caplog.messages == [f"trial: rows are aligned by their ids: {told}; {len(COMMON)} are common to all"]
+
+
+def hashes_sent(grid):
+    records = [message.content.array_records for message in grid.seen]
+    return b"".join(
+        record["arrays"]["ids"].numpy().tobytes() for record in records if "ids" in record.get("arrays", {})
+    )
+
+
+def test_nothing_that_crosses_the_wire_holds_an_id(tmp_path):
+    path = tmp_path / "key"
+    path.write_bytes(KEY + b"\n")
+    sent = {}
+    for name, more, options in [("plain", {}, {}), ("keyed", {"id-key": str(path)}, {}), ("seed", {}, {"seed": 1})]:
+        result, grid = run_on(vertical(tmp_path, **more), DKPCA(2), **options)
+        again, repeated = run_on(vertical(tmp_path, **more), DKPCA(2), **options)
+        assert hashes_sent(grid) == hashes_sent(repeated)
+        assert result.ledger == again.ledger
+        assert not any(text.encode() in grid.wire for text in (*IDS, "patient-", KEY.decode()))
+        sent[name] = set(np.frombuffer(hashes_sent(grid), "V16").tolist())
+        assert len(sent[name]) == 40
+    assert not sent["plain"] & sent["keyed"]
+    assert not sent["plain"] & sent["seed"]
+    assert sent["plain"] == {hashed(id_) for id_ in IDS}
+    assert sent["keyed"] == {hashed(id_, KEY) for id_ in IDS}
+
+
+def test_a_run_is_refused_where_rows_are_missing_if_that_is_asked_for(tmp_path):
+    nodes = vertical(tmp_path)
+    there = len(set(np.concatenate(HELD)))
+    assert refused(nodes, DKPCA(2), missing="refuse") == (
+        f"missing = 'refuse', but of the {there} ids of all sites some are missing: {there - 36} at client 0 (site "
+        f"'north'), {there - 33} at client 1 (site 'east'), {there - 38} at client 2 (site 'south')"
+    )
+    everywhere = vertical(tmp_path, [held[np.isin(held, HELD[0][:9])] for held in [rng.permutation(40)] * 3])
+    result, _ = run_on(everywhere, DKPCA(2), missing="refuse")
+    assert len(result.model.eigenvectors_) == 9
+
+
+def test_sites_without_a_row_in_common_are_refused(tmp_path):
+    nodes = vertical(tmp_path, [np.arange(3), np.arange(2, 6), np.arange(5, 7)])
+    assert refused(nodes, DKPCA(2)) == (
+        "no row is common to all sites: client 0 (site 'north') has 3, client 1 (site 'east') has 4, client 2 (site "
+        "'south') has 2; allowed: at least one id that all have"
+    )
+
+
+def test_sites_of_which_only_some_have_ids_are_refused(tmp_path):
+    nodes = vertical(tmp_path)
+    for node in nodes[:2]:
+        node["columns"] = "c0,c1"
+        del node["id"]
+    assert refused(nodes, DKPCA(2)) == (
+        "client 0 (site 'north') (and 1 more) has no ids, but client 2 (site 'south') has; allowed: ids at all sites "
+        "or none"
+    )
+
+
+def test_without_ids_rows_are_taken_as_they_are(tmp_path):
+    nodes = []
+    for name, columns in zip(NAMES, COLUMNS, strict=True):
+        np.save(tmp_path / f"{name}.npy", TABLE[:, columns])
+        nodes.append({"name": name, "data": str(tmp_path / f"{name}.npy")})
+    result, _ = run_on(nodes, DKPCA(2))
+    plain = DKPCA(2).fit([TABLE[:, columns] for columns in COLUMNS])
+    np.testing.assert_array_equal(result.model.eigenvectors_, plain.model.eigenvectors_)
+    assert [row["phase"] for row in result.history] == ["join", "LocalEigenpairs"]
+    np.save(tmp_path / "north.npy", TABLE[:9, COLUMNS[0]])
+    assert refused(nodes, DKPCA(2)).startswith(
+        "client 1 (site 'east') has 40 rows, but client 0 (site 'north') has 9: with a vertical partition"
+    )
+
+
+def test_sites_with_other_keys_are_refused(tmp_path):
+    nodes = vertical(tmp_path)
+    for number in (0, 1):
+        (tmp_path / "key").write_bytes(KEY)
+        nodes[number]["id-key"] = str(tmp_path / "key")
+    assert refused(nodes, DKPCA(2)) == (
+        "client 2 (site 'south') has another id-key than client 0 (site 'north'); allowed: the same at all sites, or "
+        "none"
+    )
+
+
+def test_keys_that_cannot_be_used(tmp_path):
+    path = tmp_path / "key"
+    with pytest.raises(InputError, match="there is no file"):
+        read_key(str(path))
+    path.write_bytes(b"  secret  ")
+    with pytest.raises(InputError, match=r"key has 6 bytes; allowed: at least 16$"):
+        read_key(str(path))
+
+
+# What a site makes of the rows that were agreed on
+
+OWN = hash_ids(IDS, b"", "run", 0)
+ORDER = np.argsort(OWN.view("S16").ravel())
+
+
+def test_a_site_finds_its_rows():
+    some = ORDER[[0, 3, 4, 39]]
+    np.testing.assert_array_equal(find_rows(OWN, OWN[some]), some)
+    np.testing.assert_array_equal(find_rows(OWN[ORDER], OWN[ORDER]), np.arange(40))
+
+
+@pytest.mark.parametrize(
+    ("common", "told"),
+    [
+        (OWN[ORDER[[1, 0]]], "are not some of this site's own, in order and each once"),
+        (OWN[ORDER[[1, 1]]], "are not some of this site's own, in order and each once"),
+        (np.full((1, 16), 255, np.uint8), "are not some of this site's own, in order and each once"),
+        (OWN[:0], r"have shape \(0, 16\), uint8; allowed: \(n, 16\), uint8"),
+        (OWN[:, :8], r"have shape \(40, 8\), uint8; allowed"),
+        (OWN.astype(float), r"have shape \(40, 16\), float64; allowed"),
+    ],
+)
+def test_a_site_works_on_no_other_rows_than_its_own(common, told):
+    with pytest.raises(ProtocolError, match=told):
+        find_rows(OWN, common)
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (OWN[[0, 0]], "b sent the same id twice"),
+        (OWN[:, 1:], r"b sent ids of shape \(40, 15\), uint8; allowed: \(n, 16"),
+    ],
+)
+def test_a_coordinator_takes_only_hashes(sent, told):
+    with pytest.raises(ProtocolError, match=told):
+        agree({"a": OWN, "b": sent}, "drop", "run")
+
+
+def test_hashes_that_end_in_zeros_are_still_told_apart():
+    ends = np.zeros((3, SIZE), np.uint8)
+    ends[1, 15], ends[2, 14] = 1, 1
+    np.testing.assert_array_equal(agree({"a": ends[[2, 0, 1]], "b": ends[1:]}, "drop", "run"), ends[1:])
+
+
+def test_rows_that_are_in_order_already_are_not_copied():
+    worked_on = []
+
+    class Looking(DKPCA.client):
+        @staticmethod
+        def table(X, what):
+            worked_on.append(X)
+            return KernelClient.table(X, what)
+
+    shuffled = [IDS[row] for row in ORDER[::-1]]
+    held = [IDS[row] for row in np.argsort(hash_ids(IDS, b"", "trial", 0).view("S16").ravel())]
+
+    def find_site(context, config):
+        number = int(context.node_config["partition-id"])
+        return Site(number, TABLE, None, lambda outputs: None, ids=[held, shuffled][number])
+
+    with LocalGrid(client_app({"DKPCAClient": Looking}, find_site), clients=2) as grid:
+        DKPCA(2).run(grid, RunSettings("trial"))
+    assert [any(X is TABLE for X in worked_on[place:]) for place in (0, 2)] == [True, True]
+    assert sum(X is TABLE for X in worked_on) == 3, "both at first, then the one that is in order"
+
+
+# Columns
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (
+            ("age", "height", "bmi"),
+            "c: column 1 (counted from 0) is 'height', but 'weight' was expected, as at a",
+        ),
+        (
+            ("age", "bmi", "weight"),
+            "c: column 1 (counted from 0) is 'bmi', but 'weight' was expected, as at a; the names are the same, but "
+            "not their order",
+        ),
+        (("age", "bmi"), "c has no column 'weight', which a has; allowed: the same columns everywhere"),
+        (("age", "x", "weight", "bmi"), "c has a column 'x', which a has not; allowed: the same everywhere"),
+    ],
+)
+def test_columns_that_differ_are_named(names, told):
+    expected = ("age", "weight", "bmi")
+    check_same_columns({"a": expected, "b": expected})
+    with pytest.raises(InputError) as caught:
+        check_same_columns({"a": expected, "b": expected, "c": names})
+    assert str(caught.value) == told
+
+
+def horizontal(folder, names=("age", "weight"), last=("age", "weight")):
+    nodes = []
+    for number, name in enumerate(NAMES):
+        rows = slice(number * 12, number * 12 + 12)
+        path = write_csv(folder / f"{name}.csv", IDS[rows], TABLE[rows, :2], last if name == "south" else names)
+        nodes.append({"name": name, "data": str(path), "id": "patient", "out": str(folder)})
+    return nodes
+
+
+def test_horizontal_sites_agree_on_their_columns_and_keep_their_own_order(tmp_path):
+    nodes = horizontal(tmp_path)
+    for node in nodes:
+        node["out"] = str(tmp_path / node["name"])
+    result, _ = run_on(nodes, FKKMeans(n_clusters=2, iterations=2))
+    assert "align" not in {row["phase"] for row in result.history}
+    for number, name in enumerate(NAMES):
+        with np.load(tmp_path / name / "trial.npz") as kept:
+            assert kept["ids"].tolist() == IDS[number * 12 : number * 12 + 12]
+            assert kept["labels"].shape == (12,)
+
+
+def test_horizontal_sites_with_other_columns_are_refused(tmp_path):
+    strategy = FKKMeans(n_clusters=2, iterations=2)
+    assert refused(horizontal(tmp_path, last=("weight", "age")), strategy) == (
+        "client 2 (site 'south'): column 0 (counted from 0) is 'weight', but 'age' was expected, as at client 0 (site "
+        "'north'); the names are the same, but not their order"
+    )
+    nodes = horizontal(tmp_path)
+    nodes[1]["columns"] = " age"
+    assert refused(nodes, strategy).startswith("client 1 (site 'east') has no column 'weight', which client 0")
+
+
+# Where a site finds its data
+
+
+def find(node, run=None):
+    job = Job(runs=[run or spec()], out="/nowhere").model_dump_json()
+    return site_of_job(_flower.new_context(1, node, {"job": job}), {"run": "trial"})
+
+
+def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
+    north, east, _ = vertical(tmp_path)
+    assert [(found.number, found.name) for found in (find(north), find(east))] == [(0, "north"), (1, "east")]
+    del east["name"]
+    found = find(east | {"partition-id": 2, "num-partitions": 3})
+    assert (found.number, found.name, found.called) == (2, "south", "client 2 (site 'south')")
+    assert find(east | {"partition-id": 3, "num-partitions": 5}).X is None, "more nodes than sites"
+
+
+def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(site, "read_shard", lambda path: pytest.fail("it read a job's path"))
+    run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3)
+    node = vertical(tmp_path)[1] | {"partition-id": 1, "num-partitions": 3}
+    del node["out"]
+    found = find(node, run)
+    np.testing.assert_array_equal(found.X, TABLE[HELD[1], COLUMNS[1]])
+    written = sorted(tmp_path.rglob("*"))
+    found.keep({"secret": np.ones(3)})
+    assert sorted(tmp_path.rglob("*")) == written
+
+
+def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
+    node = vertical(tmp_path)[0]
+    first = find(node)
+    assert find(node).X is first.X
+    assert find(node | {"columns": "c1"}).X.shape == (36, 1)
+    write_csv(tmp_path / "north.csv", IDS[:5], TABLE[:5, :2])
+    assert len(find(node).X) == 5
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"name": "west"}, "this node's name = 'west', but the sites of run 'trial' are north, east, south"),
+        ({"name": None}, "this node has no partition-id; allowed without one: a name, and a run of named sites"),
+        ({"partition-id": 1}, "this node's partition-id = 1, but site 'north' is client 0"),
+        ({"data": None}, "client 0 (site 'north') has no data of its own for run 'trial': its node needs data = PATH"),
+        ({"data": "none.csv"}, "client 0 (site 'north'): there is no file none.csv"),
+        ({"columns": "c0, c7"}, "client 0 (site 'north'): columns = 'c7' is no column of "),
+        ({"label": "y"}, "client 0 (site 'north'): label = 'y' is no column of "),
+        ({"id-key": "none"}, "there is no file none"),
+    ],
+)
+def test_a_node_that_does_not_fit_the_run_says_why(tmp_path, changed, told):
+    node = vertical(tmp_path)[0] | changed
+    with pytest.raises(InputError) as caught:
+        find({key: value for key, value in node.items() if value is not None})
+    assert str(caught.value).startswith(told)
+
+
+def test_a_coordinator_hears_which_site_cannot_read_its_data(tmp_path):
+    nodes = vertical(tmp_path)
+    nodes[1]["label"] = "diagnosis"
+    told = refused(nodes, DKPCA(2), ProtocolError)
+    assert told.startswith("client 1 (site 'east'): label = 'diagnosis' is no column of ")
+
+
+# Memory
+
+
+def test_a_site_that_was_restarted_within_a_run_says_so(tmp_path):
+    run = spec(sites=NAMES)
+    with Sites(run, vertical(tmp_path), restarts=True) as grid, pytest.raises(ProtocolError) as caught:
+        DKPCA(2).run(grid, settings_of(run))
+    assert str(caught.value) == (
+        "DKPCA, round 1 (LocalEigenpairs), client 0: client 0 (site 'north') knows nothing of run 'trial': it was "
+        "restarted after the run had begun (and 2 more)"
+    )
+
+
+def test_the_rows_of_a_run_are_forgotten_when_another_begins():
+    context = _flower.new_context(1, {}, {})
+    memory = Memory.begin(context, "first")
+    assert memory.rows is None
+    memory.rows = np.array([2, 0])
+    np.testing.assert_array_equal(Memory(context, "first").rows, [2, 0])
+    assert list(memory) == []
+    assert Memory.begin(context, "first").rows is None
+
+
+def test_a_wish_about_missing_rows_is_checked():
+    with pytest.raises(InputError, match="missing = 'ask', but must be one of drop, refuse"):
+        RunSettings(missing="ask")

@@ -1,0 +1,105 @@
+"""Certificates: who is signed by whom, for what and how long, and what is refused before the other end would."""
+
+import datetime
+import shutil
+import stat
+
+import pytest
+from cryptography import x509
+
+from fedkernel.certificates import make_certificates, read_tls
+from fedkernel.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certs")
+    make_certificates(folder, ["localhost", "127.0.0.1", "10.0.0.1"], ["a", "b"])
+    return folder
+
+
+@pytest.fixture
+def copy(made, tmp_path):
+    shutil.copytree(made, tmp_path / "certs")
+    return tmp_path / "certs"
+
+
+def test_each_gets_its_own_key_and_all_one_authority(made):
+    tls = [read_tls(made / "server", "server"), read_tls(made / "a", "site"), read_tls(made / "b", "site")]
+    assert [one.name for one in tls] == ["server", "a", "b"]
+    assert len({one.authority for one in tls}) == 1
+    assert len({one.key for one in tls}) == 3
+    server = x509.load_pem_x509_certificate(tls[0].certificate)
+    hosts = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert hosts.get_values_for_type(x509.DNSName) == ["localhost"]
+    assert [str(one) for one in hosts.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "10.0.0.1"]
+
+
+def test_keys_are_their_owner_s_only(made):
+    for key in made.rglob("*.key"):
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+def test_a_later_site_is_signed_by_the_same_authority(copy):
+    before = (copy / "a" / "tls.crt").read_bytes()
+    assert make_certificates(copy, [], ["c"], days=1) == [copy / "c"]
+    one = read_tls(copy / "c", "site")
+    assert one.authority == read_tls(copy / "a", "site").authority
+    life = x509.load_pem_x509_certificate(one.certificate)
+    assert life.not_valid_after_utc - life.not_valid_before_utc == datetime.timedelta(days=1, minutes=5)
+    assert (copy / "a" / "tls.crt").read_bytes() == before
+    make_certificates(copy, [], ["a"], renew=True)
+    assert (copy / "a" / "tls.crt").read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (([], ["a"]), "a holds a certificate already; --renew writes a new one"),
+        (([], []), "no server and no client is named"),
+        (([], ["c", "c"]), "client = 'c' stands twice"),
+        (([], ["server"]), "name = 'server', but that is the server's own"),
+        (([], ["../x"]), "name = '../x', but must be 1 to 63 letters"),
+        (([], ["a b"]), "name = 'a b', but must be"),
+        ((["host:80"], []), "server = 'host:80', but must be a host name or an address, without a port"),
+    ],
+)
+def test_names_that_cannot_be(copy, given, text):
+    with pytest.raises(InputError) as caught:
+        make_certificates(copy, *given)
+    assert text in str(caught.value)
+    assert not (copy.parent / "x").exists()
+
+
+def test_half_an_authority_signs_nothing(copy):
+    (copy / "ca.key").unlink()
+    with pytest.raises(InputError, match=r"holds ca\.crt but not ca\.key"):
+        make_certificates(copy, [], ["c"])
+    (copy / "ca.key").write_text("no key")
+    with pytest.raises(InputError, match="does not hold an authority"):
+        make_certificates(copy, [], ["c"])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "role", "text"),
+    [
+        (lambda a: (a / "tls.key").unlink(), "site", "tls.key cannot be read: No such file"),
+        (lambda a: (a / "tls.crt").write_text("x"), "site", "does not hold certificates and a key"),
+        (lambda a: shutil.copy(a.parent / "b" / "tls.key", a), "site", "is not the key of the certificate beside it"),
+        (lambda a: make_certificates(a.parent, [], ["a"], days=1e-9, renew=True), "site", "has expired: it is valid"),
+        (lambda a: None, "server", "is that of 'a', which is no server"),
+    ],
+)
+def test_what_the_other_end_would_refuse(copy, spoil, role, text):
+    spoil(copy / "a")
+    with pytest.raises(InputError) as caught:
+        read_tls(copy / "a", role)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_certificate_of_another_authority(copy, tmp_path):
+    make_certificates(tmp_path / "others", [], ["a"])
+    shutil.copy(tmp_path / "others" / "ca.crt", copy / "a" / "ca.crt")
+    with pytest.raises(InputError, match=r"tls.crt is not signed by the authority beside it, ca.crt"):
+        read_tls(copy / "a", "site")

@@ -1,0 +1,252 @@
+"""What a strategy says that a run will take, against what it takes."""
+
+import dataclasses
+import threading
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import CASES, WINE
+from typer.testing import CliRunner
+
+from experiments import cli
+from experiments.config import read_config
+from experiments.forecast import cohort, forecast_table, lines_of
+from experiments.plan import plan
+from fedkernel import RBF
+from fedkernel.client import KernelClient
+from fedkernel.forecast import ENGINE_COSTS, Forecast, largest, seconds
+from strategies import (
+    ADMMKPCA,
+    DKPCA,
+    REGISTRY,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
+
+ROWS, COLUMNS = np.array_split(WINE, 5), np.array_split(WINE, 5, axis=1)
+KERNEL = RBF(gamma=0.05)
+SHOWN = {"share_rows": True}
+TIMES = 1.6
+"""How far off a forecast of about so much may be."""
+
+VARIANTS = [
+    ADMMKPCA(kernel=KERNEL, iterations=4, **SHOWN),
+    ADMMKPCA(2, KERNEL, graph={"kind": "star"}, iterations=3, tol=0.0, exchange="features", n_features=50),
+    ADMMKPCA(kernel=KERNEL, iterations=30, tol=0.1, **SHOWN),
+    DKPCA(3, KERNEL, local_components="adaptive", epsilon=0.1),
+    DKPCA(3, local_components=50),
+    DisKPCA(3, KERNEL, n_adaptive=0, n_leverage=20, **SHOWN),
+    DisKPCA(3, KERNEL, n_adaptive=15, projection_size=5, point_sketch_size="exact", dtype="float32", **SHOWN),
+    FKKMeans(3, n_features=20, iterations=1),
+    FKKMeans(3, n_features=20, iterations=1, solver="gram", kernel=KERNEL),
+    FKKMeans(4, n_features=40, iterations=6, coreset_size=20),
+    PeerVFedPCA(2, rounds=3),
+    PeerVFedPCA(graph={"kind": "ring"}, kernel=KERNEL, rounds=2),
+    RFKKMeans(3, n_features=20, kernel=KERNEL, coreset_size=10_000),
+    SpectralKMeans(3, UniformKPCA(3, KERNEL, n_samples=20, solver="batch", embed=False, **SHOWN)),
+    UniformKPCA(3, KERNEL, n_samples=20, projection_size=7, **SHOWN),
+    VFedAKPCA(2, kernel=KERNEL, merge="exact"),
+    VFedPCA(2, merge="exact", rounds=4),
+    VFedPCA(2, merge="exact", tol=1e-3),
+]
+
+
+def tables(strategy):
+    return COLUMNS if strategy.partition == "vertical" else ROWS
+
+
+def compared(strategy, shards):
+    """Return what was forecast, and what a run has taken."""
+    forecast, ledger = strategy.forecast(cohort(shards)), strategy.fit(shards).ledger
+    told = (forecast.rounds, forecast.floats_up, forecast.floats_down)
+    return forecast, list(zip(told, (ledger.rounds, ledger.floats_up, ledger.floats_down), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "shards"),
+    [(case.strategy, case.shards()) for case in CASES] + [(strategy, tables(strategy)) for strategy in VARIANTS],
+    ids=[*map(str, CASES), *(f"{type(one).__name__} {number}" for number, one in enumerate(VARIANTS))],
+)
+def test_a_run_takes_what_was_forecast(strategy, shards):
+    forecast, figures = compared(strategy, shards)
+    for told, took in figures:
+        if forecast.meaning == "exact":
+            assert told == took
+        elif forecast.meaning == "at most":
+            assert told >= took
+        else:
+            assert took / TIMES <= told <= took * TIMES
+    assert 0 < forecast.memory < 1e8
+
+
+def test_every_strategy_has_a_forecast():
+    tested = {type(strategy).__name__ for strategy in [*VARIANTS, *(case.strategy for case in CASES)]}
+    assert tested == set(REGISTRY)
+    assert [name for name, made in REGISTRY.items() if "forecast" not in {*vars(made), *vars(made.__mro__[1])}] == []
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        ADMMKPCA(2, KERNEL, iterations=3, tol=0.0, **SHOWN),
+        ADMMKPCA(kernel=KERNEL, neighbors=2, iterations=4, tol=0.0, exchange="features", n_features=30),
+        RFKKMeans(3, n_features=20, coreset_size=10),
+        UniformKPCA(3, KERNEL, n_samples=20, **SHOWN),
+        VFedPCA(merge="exact", rounds=4),
+        VFedAKPCA(3, kernel=KERNEL, merge="exact", rounds=3),
+        DisKPCA(3, KERNEL, n_adaptive=100, **SHOWN),
+        FKKMeans(3, n_features=20, iterations=1, solver="gram", coreset_size=10),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_the_most_is_taken_where_nothing_ends_a_run_early(strategy):
+    _, figures = compared(strategy, tables(strategy))
+    assert [told for told, _ in figures] == [took for _, took in figures]
+
+
+def test_one_node_agrees_on_no_keys():
+    _, figures = compared(ADMMKPCA(kernel=KERNEL, iterations=2, tol=0.0), [WINE])
+    assert all(told >= took for told, took in figures)
+    assert figures[0][0] == 8
+
+
+RNG = np.random.default_rng(0)
+LONG, WIDE = np.array_split(RNG.standard_normal((6000, 30)), 3), np.array_split(RNG.standard_normal((800, 40)), 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "shards"),
+    [
+        (DKPCA(5, RBF(gamma=0.02)), WIDE),
+        (DKPCA(5, RBF(gamma=0.02), local_components="adaptive"), WIDE),
+        (VFedAKPCA(2, kernel=RBF(gamma=0.02), rounds=2), WIDE),
+        (FKKMeans(5, iterations=3, solver="gram"), LONG),
+        (DisKPCA(10, RBF(gamma=0.02), **SHOWN), LONG),
+        (ADMMKPCA(2, RBF(gamma=0.02), iterations=2, **SHOWN), [shard[:300] for shard in LONG]),
+    ],
+    ids=lambda one: type(one).__name__ if not isinstance(one, list) else "",
+)
+def test_memory_is_that_of_a_client_within_a_factor_of_three(strategy, shards, monkeypatch):
+    peaks, fit, one_at_a_time = [], KernelClient.fit, threading.Lock()
+
+    def traced(self, parameters, config):
+        with one_at_a_time:
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            held = sum(array.nbytes for array in [*self.memory.values(), *parameters])
+            answered = fit(self, parameters, config)
+            peaks.append(tracemalloc.get_traced_memory()[1] - before + held)
+            return answered
+
+    monkeypatch.setattr(KernelClient, "fit", traced)
+    tracemalloc.start()
+    try:
+        strategy.fit(shards)
+    finally:
+        tracemalloc.stop()
+    assert max(peaks) / 3 < strategy.forecast(cohort(shards)).memory < 3 * max(peaks)
+
+
+# seconds by engine
+
+
+def test_seconds_are_those_that_were_measured():
+    small, large = Forecast(1, 128 * 5, 128 * 5), Forecast(1, 5 * 1_250_000, 5 * 1_250_000)  # 10 MB each way
+    for engine, one_round, megabytes in (("local", 0.007, 0.17), ("grpc", 0.003, 0.13), ("ray", 0.10, 0.43)):
+        start = ENGINE_COSTS[engine].start
+        assert seconds(engine, small, 5) - start == pytest.approx(one_round, rel=0.05)
+        assert seconds(engine, large, 5) - start == pytest.approx(megabytes, rel=0.05)
+    assert seconds("local", Forecast(1), 50) == pytest.approx(0.066, rel=0.05)
+    assert seconds("ray", Forecast(1), 50) - 10 == pytest.approx(0.21, rel=0.05)
+    assert seconds("superlink", Forecast(20), 3) == pytest.approx(114)
+
+
+def test_forecasts_add_up_and_the_largest_is_at_most():
+    one, two = Forecast(1, 2, 3, 400), Forecast(10, 1, 1, 300, "about")
+    assert one + two == Forecast(11, 3, 4, 400, "about")
+    assert largest([one, one]) == one
+    assert largest([one, dataclasses.replace(one, floats_up=5)]) == Forecast(1, 5, 3, 400, "at most")
+    assert largest([one, two]) == Forecast(10, 2, 3, 400, "about")
+
+
+# fedkernel run --dry-run
+
+
+FOLDER = Path(__file__).parent.parent / "experiments"
+SWEPT = """
+name = "swept"
+seeds = [0, 1]
+[data]
+name = "iris"
+[partition]
+kind = "horizontal"
+clients = 2
+[[strategy]]
+name = "ADMM [red]"
+method = "ADMMKPCA"
+share_rows = true
+iterations = 5
+kernel = { type = "rbf", gamma = 0.5 }
+[sweep]
+"partition.clients" = [3, 4]
+"""
+
+
+def dry_run(*arguments: str) -> list[str]:
+    """Return what the command prints; it must succeed and leave nothing behind."""
+    before = sorted(Path().rglob("*"))
+    done = CliRunner().invoke(cli.app, ["run", *arguments, "--dry-run"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert sorted(Path().rglob("*")) == before
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+def test_the_quickstart_is_forecast_as_it_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = dry_run(str(FOLDER / "quickstart.toml"))
+    (line,) = [line for line in lines if line.startswith("VFedPCA (paper)")]
+    assert line.split()[2:6] == ["5", "11", "28,500", "28,450"]  # as the README's table has it
+    (line,) = [line for line in lines if line.startswith("DKPCA linear, 15 local")]
+    assert line.split()[4:7] == ["5", "1", "17,100"]
+    assert line.endswith("exact")
+    assert sum("DKPCA" in line or "VFedPCA" in line for line in lines) == 9
+    assert any(line.startswith("all 27 runs") for line in lines)
+    assert "the clients' computing comes on top" in lines[-1]
+    assert all(word in lines[-1] for word in ("exact", "at most", "about", "Memory"))
+
+
+def test_a_sweep_has_a_line_for_each_setting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("swept.toml").write_text(SWEPT, encoding="utf-8")
+    lines = dry_run("swept.toml")
+    assert [line.split()[:4] for line in lines if line.startswith("ADMM [red]")] == [
+        ["ADMM", "[red]", "clients=3", "3"],
+        ["ADMM", "[red]", "clients=4", "4"],
+    ]
+    assert any(line.startswith("all 4 runs") for line in lines)
+
+
+def test_tables_that_only_sites_have_give_no_forecast(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = '[data]\nname = "iris"\n[partition]\nkind = "horizontal"\nclients = 2\n'
+    sites = SWEPT.replace(data, '[data]\nsites = ["rome", "oslo"]\n').split("[sweep]")[0]
+    Path("sites.toml").write_text(sites, encoding="utf-8")
+    (line,) = [line for line in dry_run("sites.toml") if line.startswith("ADMM")]
+    assert line.split() == ["ADMM", "[red]", "2", "unknown"]
+
+
+def test_a_strategy_without_a_forecast_is_unknown(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ADMMKPCA, "forecast", lambda self, cohort: None)
+    Path("swept.toml").write_text(SWEPT, encoding="utf-8")
+    table, _ = read_config(Path("swept.toml"), [])
+    assert forecast_table(lines_of(plan(table, "swept.toml"))).row_count == 2  # and no sum
+    assert sum("unknown" in line for line in dry_run("swept.toml")) == 2

@@ -1,0 +1,266 @@
+"""A site's own file gives the same table whatever its kind, and says in one sentence what is wrong with it."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from scipy import sparse
+
+from fedkernel.data import ParquetTable, SiteFile
+from fedkernel.errors import InputError
+
+N = 9
+X = np.random.default_rng(0).standard_normal((N, 3))
+X[:, 1] = np.arange(N) % 2  # true and false
+X[:, 2] = np.arange(N) - 4  # whole numbers
+NAMES = ("pressure", "smokes", "score")
+IDS = tuple(f"00{row}" for row in range(N))
+CITY = ["Bergen"] * N
+NUMBER = "8675309"
+
+
+def csv_text(columns):
+    """Numbers with all their digits, true and false as words."""
+    rows = zip(*columns.values(), strict=True)
+    words = {True: "true", False: "false"}
+    lines = [",".join(words[cell] if isinstance(cell, bool) else str(cell) for cell in row) for row in rows]
+    return "\n".join([",".join(columns), *lines]) + "\n"
+
+
+def columns_of():
+    return {
+        "patient": list(IDS),
+        "pressure": X[:, 0].tolist(),
+        "city": CITY,
+        "smokes": [bool(cell) for cell in X[:, 1]],
+        "score": [int(cell) for cell in X[:, 2]],
+    }
+
+
+def write_csv(folder, columns=None):
+    path = folder / "a.csv"
+    path.write_text(csv_text(columns or columns_of()), encoding="utf-8")
+    return path
+
+
+def write_csv_of_numbers(folder):
+    return write_csv(folder, dict(zip(NAMES, X.T.tolist(), strict=True)))
+
+
+def write_parquet(folder, columns=None):
+    path = folder / "a.parquet"
+    parquet.write_table(pa.table(columns or columns_of()), path, row_group_size=4)
+    return path
+
+
+def write_npz(folder, **arrays):
+    path = folder / "a.npz"
+    np.savez(path, **({"X": X, "columns": np.array(NAMES), "ids": np.array(IDS)} | arrays))
+    return path
+
+
+def write_npy(folder, X=X):
+    path = folder / "a.npy"
+    np.save(path, X)
+    return path
+
+
+NAMED = {
+    "csv": lambda folder, **more: SiteFile(write_csv(folder), label="city", id="patient", **more),
+    "parquet": lambda folder, **more: SiteFile(write_parquet(folder), label="city", id="patient", **more),
+    "npz": lambda folder, **more: SiteFile(write_npz(folder), **more),
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_a_table_is_the_same_in_every_kind_of_file(kind, tmp_path):
+    found = NAMED[kind](tmp_path).read()
+    assert np.asarray(found.X).tobytes() == X.tobytes()
+    assert (found.columns, found.ids) == (NAMES, IDS)
+    chosen = NAMED[kind](tmp_path, columns=["score", "pressure"]).read()
+    np.testing.assert_array_equal(chosen.X, X[:, [2, 0]])
+    assert (chosen.columns, chosen.ids) == (("score", "pressure"), IDS)
+
+
+@pytest.mark.parametrize("write", [write_npy, write_csv_of_numbers])
+def test_a_table_without_ids(write, tmp_path):
+    found = SiteFile(str(write(tmp_path))).read()
+    assert np.asarray(found.X).tobytes() == X.tobytes()
+    assert found.ids is None
+
+
+def test_columns_without_names_are_chosen_by_number(tmp_path):
+    path = write_npy(tmp_path)
+    found = SiteFile(path, columns=["2", "0"]).read()
+    np.testing.assert_array_equal(found.X, X[:, [2, 0]])
+    assert found.columns == ()
+    np.testing.assert_array_equal(SiteFile(path, label="1").read().X, X[:, [0, 2]])
+    nameless = tmp_path / "b.npz"
+    np.savez(nameless, X=X)
+    np.testing.assert_array_equal(SiteFile(nameless, columns=["1"]).read().X, X[:, [1]])
+    sparse_file = tmp_path / "s.npz"
+    sparse.save_npz(sparse_file, sparse.csr_array(X))
+    np.testing.assert_array_equal(SiteFile(sparse_file, label="0").read().X.block(0, N).toarray(), X[:, 1:])
+
+
+def test_a_parquet_file_is_read_group_by_group(tmp_path):
+    assert isinstance(NAMED["parquet"](tmp_path).read().X, ParquetTable)
+    numbers = SiteFile(write_parquet(tmp_path, {"a": [1.5, 2.5], "b": [1, 2]})).read()
+    assert isinstance(numbers.X, ParquetTable)
+    assert numbers.columns == ("a", "b")
+
+
+def test_ids_are_texts_as_they_stand(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('id,x\n"007",1\n7,2\n"å, é",3\nNA,4\n', encoding="utf-8")
+    assert SiteFile(path, id="id").read().ids == ("007", "7", "å, é", "NA")
+    whole = SiteFile(write_parquet(tmp_path, {"id": [7, 8], "x": [1.0, 2.0]}), id="id")
+    assert whole.read().ids == ("7", "8")
+    words = pa.array(["b", "a"]).dictionary_encode()
+    assert SiteFile(write_parquet(tmp_path, {"id": words, "x": [1, 2]}), id="id").read().ids == ("b", "a")
+    assert SiteFile(write_npz(tmp_path, ids=np.arange(N))).read().ids == tuple("012345678")
+
+
+def test_a_csv_file_with_a_mark_and_other_line_ends(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'\xef\xbb\xbfa,"b, c"\r\n1,True\r\n2e3,false\r\n\r\n')
+    found = SiteFile(path).read()
+    np.testing.assert_array_equal(found.X, [[1, 1], [2000, 0]])
+    assert found.columns == ("a", "b, c")
+
+
+# What is refused
+
+
+def csv_of(text):
+    def write(folder):
+        path = folder / "a.csv"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+REFUSED = {
+    "missing": (lambda f: f / "none.csv", {}, "there is no file {path}"),
+    "a folder": (lambda f: (f / "a.csv").mkdir() or f / "a.csv", {}, "{path} cannot be read (IsADirectoryError)"),
+    "unknown": (lambda f: f / "a.xlsx", {}, "{path} ends in '.xlsx'; allowed: .csv, .parquet, .npy, .npz"),
+    "no suffix": (lambda f: f / "data", {}, "{path} ends in 'nothing'; allowed: .csv"),
+    "empty": (csv_of(""), {}, "{path} is empty; allowed: a line with the names"),
+    "no rows": (csv_of("a,b\n"), {}, "{path} has no rows; allowed: at least one"),
+    "no rows, parquet": (lambda f: write_parquet(f, {"a": pa.array([], pa.float64())}), {}, "{path} has shape (0, 1)"),
+    "not UTF-8": (csv_of(b"a,b\n\xff,1\n"), {}, "{path} cannot be read (UnicodeDecodeError); allowed: text in UTF-8"),
+    "not UTF-8, far below": (csv_of(b"a,b\n" + b"1,1\n" * 9999 + b"\xff,1\n"), {}, "{path}: column 'a' holds binary"),
+    "not UTF-8, ids": (
+        csv_of(b"a,b\n" + b"".join(b"%d,1\n" % row for row in range(9999)) + b"\xff,1\n"),
+        {"id": "a"},
+        "{path} cannot be read (ArrowInvalid); allowed: text in UTF-8",
+    ),
+    "a binary file": (csv_of(b"\x93NUMPY\x00\x01"), {}, "{path} cannot be read (UnicodeDecodeError); allowed: text in"),
+    "no such column": (
+        csv_of("a,b\n1,2\n"),
+        {"columns": ["a", "c"]},
+        "columns = 'c' is no column of {path}; there are: a, b",
+    ),
+    "no such label": (csv_of("a,b\n1,2\n"), {"label": "c"}, "label = 'c' is no column of {path}; there are: a, b"),
+    "no such id": (csv_of("a,b\n1,2\n"), {"id": "c"}, "id = 'c' is no column of {path}; there are: a, b"),
+    "no such number": (write_npy, {"columns": ["3"]}, "columns = '3' is no column of {path}; there are: 0, 1, 2"),
+    "no such name": (
+        write_npz,
+        {"columns": ["0"]},
+        "columns = '0' is no column of {path}; there are: pressure, smokes",
+    ),
+    "text": (
+        csv_of(f"a,b\n1,2\n{NUMBER},x{NUMBER}\n"),
+        {},
+        "{path}: column 'b' holds string in row 1 (counted from 0); allowed in the table: numbers (--columns chooses "
+        "columns, --label and --id keep one out)",
+    ),
+    "text, parquet": (write_parquet, {"id": "patient"}, "{path}: column 'city' holds string; allowed in the table"),
+    "dates": (csv_of("a\n2020-01-01\n"), {}, "{path}: column 'a' holds date32[day]; allowed in the table: numbers"),
+    "no value": (csv_of(f"a,b\n1,2\n{NUMBER},\n"), {}, "{path}: row 1, column 'b' (counted from 0) holds no value"),
+    "NaN": (csv_of("a,b\n1,2\n3,NaN\n"), {}, "{path}: row 1, column 'b' (counted from 0) holds no value"),
+    "no values": (csv_of("a,b\n1,\n3,\n"), {}, "{path}: row 0, column 'b' (counted from 0) holds no value"),
+    "an empty line": (csv_of("a\n1\n\n3\n"), {}, "{path}: row 1, column 'a' (counted from 0) holds no value"),
+    "a short row": (
+        csv_of(f"a,b\n1,2\n{NUMBER}\n"),
+        {},
+        "{path}: row 1 (counted from 0) has 1 values; allowed: one for each of the 2 columns",
+    ),
+    "the same name": (csv_of("a,b,a\n1,2,3\n"), {}, "{path} has two columns 'a'; allowed: names that differ"),
+    "the same name, parquet": (
+        lambda f: write_parquet(f, pa.table([[1.0], [2.0]], ["a", "a"])),
+        {},
+        "{path} has two columns 'a'",
+    ),
+    "the same name, npz": (
+        lambda f: write_npz(f, columns=np.array(["a", "b", "a"])),
+        {},
+        "{path} has two columns 'a'",
+    ),
+    "no name": (csv_of("a,,b\n1,2,3\n"), {}, "{path}: column 1 (counted from 0) has no name"),
+    "the same id": (
+        csv_of(f"i,x\nb,1\n{NUMBER},2\nc,3\n{NUMBER},4\n"),
+        {"id": "i"},
+        "{path}: column 'i': rows 1 and 3 (counted from 0) have the same id; allowed: unique ids",
+    ),
+    "no id": (csv_of("i,x\nb,1\n ,2\n"), {"id": "i"}, "{path}: column 'i': row 1 (counted from 0) has no id"),
+    "no id, parquet": (
+        lambda f: write_parquet(f, {"i": ["a", None], "x": [1, 2]}),
+        {"id": "i"},
+        "{path}: column 'i': row 1 (counted from 0) has no id",
+    ),
+    "fractions as ids": (
+        lambda f: write_parquet(f, {"i": [0.5, 1.5], "x": [1, 2]}),
+        {"id": "i"},
+        "{path}: column 'i' holds double; allowed for ids: text or whole numbers",
+    ),
+    "ids of an npy file": (write_npy, {"id": "0"}, "id = '0', but {path} has no column of ids; allowed: an .npz file"),
+    "ids of fractions": (lambda f: write_npz(f, ids=np.ones(N)), {}, "ids in {path} are not one text or whole number"),
+    "too few ids": (lambda f: write_npz(f, ids=np.arange(N - 1)), {}, "ids in {path} are not one text or whole number"),
+    "the same id, npz": (
+        lambda f: write_npz(f, ids=np.zeros(N, int)),
+        {},
+        "ids in {path}: rows 0 and 1 (counted from 0) have the same id",
+    ),
+    "objects": (lambda f: write_npz(f, ids=np.array([None] * N)), {}, "{path} cannot be read (ValueError)"),
+    "too few names": (
+        lambda f: write_npz(f, columns=np.array(["a"])),
+        {},
+        "columns in {path} are not the names of its",
+    ),
+    "no X": (lambda f: write_npz(f, X=np.ones(3)), {}, "{path} has shape (3,); allowed"),
+    "only ids": (csv_of("i\nb\n"), {"id": "i"}, "{path} has no columns beside label and id; allowed: at least one"),
+    "another kind": (
+        lambda f: write_parquet(f, {"a": [1.5]}).rename(f / "a.npy"),
+        {},
+        "{path} is no .npy file; allowed: a name that says what is in it",
+    ),
+    "no parquet": (lambda f: write_npy(f).rename(f / "a.parquet"), {}, "{path} cannot be read (ArrowInvalid)"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_wrong_is_said_in_one_sentence_without_a_value(kind, tmp_path):
+    write, options, text = REFUSED[kind]
+    path = write(tmp_path)
+    with pytest.raises(InputError) as caught:
+        SiteFile(path, **options).read()
+    told = str(caught.value)
+    assert told.startswith(text.format(path=path))
+    assert NUMBER not in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"columns": ["a", "b", "a"]}, "columns names 'a' twice; allowed: each column once"),
+        ({"columns": ["a", "b"], "label": "b"}, "columns names 'b', which is the label and is kept out of the table"),
+        ({"columns": ["a", "b"], "id": "a"}, "columns names 'a', which is the id and is kept out of the table"),
+    ],
+)
+def test_choices_that_contradict_each_other_are_refused(options, told):
+    with pytest.raises(InputError) as caught:
+        SiteFile("a.csv", **options)
+    assert str(caught.value) == told
