@@ -1,8 +1,8 @@
 """Seconds per round over gRPC with mutual TLS, 5 processes on this machine, against the raw time of moving as much.
 
-`python benchmarks/grpc_rounds.py`. The toy pair of rounds.py sends an array down and up again, per client and round. Raw
-is a gRPC server that hands the same bytes to the same processes and gets them back, as whole messages: nothing of Flower
-or of this project's is in it. Not a test: a busy machine makes every figure larger.
+`python benchmarks/grpc_rounds.py`. The toy pair of rounds.py sends an array down and up again, per client and round.
+Raw is a gRPC server that hands the same bytes to the same processes and gets them back, as whole messages: nothing of
+Flower or of this project's is in it. Not a test: a busy machine makes every figure larger.
 """
 
 import argparse

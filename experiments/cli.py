@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +24,7 @@ from experiments.report import write_report
 from experiments.rows import in_order, read_runs
 from experiments.runner import environment, run_experiment
 from fedkernel.data import available
-from fedkernel.engines import ENGINES
+from fedkernel.engines import ENGINES, superlink
 from fedkernel.errors import InputError
 from fedkernel.kernels import KERNELS
 from fedkernel.metrics import METRICS
@@ -62,6 +63,9 @@ def run(  # noqa: PLR0917 - one option each
     engine: Annotated[
         str | None, typer.Option(help=f"Where it runs: {' or '.join(ENGINES)}; by default what the file says.")
     ] = None,
+    connection: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Engine superlink: which one of Flower's configuration.")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value, e.g. partition.clients=10.")
     ] = None,
@@ -80,10 +84,13 @@ def run(  # noqa: PLR0917 - one option each
             show(forecast_table(lines_of(plan(table, str(config)))))
             output.print(NOTE, highlight=False, markup=False, soft_wrap=True)
             return
+        if connection is not None and experiment.engine != "superlink":
+            raise InputError(f"connection = {connection!r}, but engine {experiment.engine} has none, only superlink")
+        carry = partial(superlink.run_job, connection=connection) if connection is not None else None
         suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
         folder = out or Path("runs") / f"{experiment.name}{suffix}"
         with progress() as tell:
-            rows = run_experiment(table, text, folder, source=str(config), restart=restart, progress=tell)
+            rows = run_experiment(table, text, folder, source=str(config), restart=restart, progress=tell, engine=carry)
         show_results(experiment, rows)
         tell_report(folder)
 

@@ -72,12 +72,15 @@ class Sites(pydantic.BaseModel):
         Their names, in the order of the clients' numbers.
     missing : {"drop", "refuse"}
         What rows mean, with columns divided and an id column, that not all sites have.
+    share_model : bool
+        Whether every site gets the model of each run.
     """
 
     model_config = STRICT
 
     sites: list[Annotated[str, pydantic.AfterValidator(check_name)]] = pydantic.Field(min_length=1)
     missing: Literal["drop", "refuse"] = "drop"
+    share_model: bool = False
 
     @pydantic.field_validator("sites")
     @classmethod

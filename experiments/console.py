@@ -75,12 +75,12 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 class Follow(logging.Handler):
-    """Tell each finished round of a run in this process: a long one would look like one that hangs."""
+    """Tell each line of a log; by default each finished round in this process, or a long run would seem to hang."""
 
-    def __init__(self, tell: Callable[[str], object]) -> None:
+    def __init__(self, tell: Callable[[str], object], log: str = "fedkernel.conversation") -> None:
         super().__init__(logging.INFO)
         self._tell = tell
-        self._logger = logging.getLogger("fedkernel.conversation")
+        self._logger = logging.getLogger(log)
         self._level = self._logger.level
 
     def __enter__(self) -> None:

@@ -112,8 +112,7 @@ class Planned:
             files = [str(Path(file).resolve()) for file in experiment.data.shards]
             return RunSpec(**common, shards=files, clients=experiment.clients)
         if isinstance(experiment.data, Sites):
-            told = experiment.data.model_dump()
-            return RunSpec(**common, **told, clients=experiment.clients)
+            return RunSpec(**common, sites=experiment.data.sites, missing=experiment.data.missing)
         return RunSpec(**common, data=experiment.data, partition=experiment.partition, clients=experiment.clients)
 
 

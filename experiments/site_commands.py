@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from experiments.config import Experiment, Sites, read_config
-from experiments.console import errors, output, progress, say, show_results, tell_report
+from experiments.console import Follow, errors, output, progress, say, show_results, tell_report
 from experiments.runner import run_experiment
 from fedkernel.certificates import TLS, check_name, make_certificates, read_tls
 from fedkernel.data.site_files import SiteFile
@@ -15,11 +15,13 @@ from fedkernel.engines import grpc
 from fedkernel.engines.apps import CLIENT_APP, component
 from fedkernel.engines.grpc.address import check_address, is_loopback
 from fedkernel.engines.grpc.frames import LIMIT
+from fedkernel.engines.grpc.handshakes import handshakes_told
 from fedkernel.engines.grpc.hub import PATIENCE
 from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError
 from fedkernel.job import Job
+from fedkernel.storage import write_whole
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
@@ -39,7 +41,7 @@ def certs(  # noqa: PLR0917 - one option each
     with errors(debug):
         made = make_certificates(folder, server or [], client or [], days=days, renew=renew)
         for one in made:
-            output.print(f"{one}: carry it to where --tls names it", highlight=False, markup=False, soft_wrap=True)
+            output.print(f"{one}: for {one.name}, whose --tls names it", highlight=False, markup=False, soft_wrap=True)
         output.print(f"{folder / 'ca.key'} signs further certificates: keep it to yourself", highlight=False)
 
 
@@ -62,27 +64,28 @@ def serve(  # noqa: PLR0917 - one option each
         secured = _tls(tls, insecure, listen, "server")
         table, text = read_config(config, [*(overrides or []), "engine=grpc"])
         experiment = Experiment.from_table(table, str(config))
-        if not isinstance(experiment.data, Sites):
+        sites = experiment.data
+        if not isinstance(sites, Sites):
             raise InputError(
                 f'{config}: serve needs a table [data] with sites = ["name", ...], which names who may join'
             )
-        names = experiment.data.sites
         check_address(listen, any_port=True)
 
         def engine(job: Job) -> Iterator[str]:
             return grpc.serve(
                 job,
-                names,
+                sites.sites,
                 listen,
                 secured,
                 patience=patience,
                 limit=max_message,
+                share_model=sites.share_model,
                 tell=say,
-                ready=_waiting(listen, names),
+                ready=_waiting(listen, sites.sites),
             )
 
         folder = out or Path("runs") / experiment.name
-        with progress() as tell:
+        with handshakes_told(say), Follow(say, "fedkernel.alignment"), progress() as tell:
             rows = run_experiment(
                 table, text, folder, source=str(config), restart=restart, progress=tell, engine=engine
             )
@@ -125,7 +128,12 @@ def join(  # noqa: PLR0917 - one option each
         chosen = None if columns is None else [column.strip() for column in columns.split(",")]
         rows, width = SiteFile(data, chosen, label, id_).read().X.shape
         say(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
-        Node(component(CLIENT_APP), name, {**config, "name": name}, say).attend(server, secured, patience)
+
+        def keep(file: str, content: bytes) -> None:
+            write_whole(out / file, lambda opened: opened.write(content))
+
+        with handshakes_told(lambda told: None):  # the node tells what they mean here
+            Node(component(CLIENT_APP), name, {**config, "name": name}, say, keep).attend(server, secured, patience)
         say(f"the work is done; what this site keeps is in {out}")
 
 

@@ -10,9 +10,13 @@ from flwr.serverapp import Grid
 
 from fedkernel.alignment import Missing, agree, check_same_columns
 from fedkernel.engines import _flower
+from fedkernel.engines.exchange import POLL, send_and_receive
 from fedkernel.errors import InputError, ProtocolError, and_more, called
 from fedkernel.ledger import Account, Entry
 from fedkernel.messages import VERSION
+
+CONNECT_SECONDS = 60.0
+"""How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,7 @@ class _Wire:
             content["arrays"] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
         messages = [Message(content, node, action, group_id="0") for node in nodes]
         down = _flower.content_bytes(content)
-        replies = list(self.grid.send_and_receive(messages, timeout=self.settings.deadline))
+        replies = send_and_receive(self.grid, messages, self.settings.deadline)
         if len(replies) < len(nodes):
             late = len(nodes) - len(replies)
             raise ProtocolError(
@@ -212,9 +216,10 @@ class _Wire:
 
 def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:
     """Wait until as many nodes are connected as the run wants, or one if it takes all there are."""
-    wanted, give_up = settings.clients or 1, time.monotonic() + settings.deadline
+    wanted, patience = settings.clients or 1, min(settings.deadline, CONNECT_SECONDS)
+    give_up = time.monotonic() + patience
     while len(nodes := sorted(grid.get_node_ids())) < wanted:
         if time.monotonic() > give_up:
-            raise ProtocolError(f"{len(nodes)} of {wanted} clients were connected after {settings.deadline:g} s")
-        time.sleep(0.05)
+            raise ProtocolError(f"{len(nodes)} of {wanted} clients were connected after {patience:g} s")
+        time.sleep(POLL)
     return nodes

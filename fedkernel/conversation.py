@@ -57,6 +57,7 @@ class Conversation(Generic[T]):
         self._protocol = protocol
         self._name = name
         self._cohort = list(cohort)
+        self._called = {member.client: member.called for member in cohort}
         self._go_on = go_on
         self._settings = settings
         self._header: dict[str, ConfigValue] = {"pair": pair, "run": settings.run, "seed": settings.seed}
@@ -137,7 +138,7 @@ class Conversation(Generic[T]):
         return self.done
 
     def _where(self, client: int) -> str:
-        return f"{self._name}, round {self._round_number} ({self._pending.phase}), client {client}"
+        return f"{self._name}, round {self._round_number} ({self._pending.phase}), {self._called[client]}"
 
     def _failure(self, client: int, reply: Message | None) -> str | None:
         if reply is None:

@@ -4,14 +4,17 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedkernel.cohort import RunSettings
+from fedkernel.engines.parcels import Parcel, pack, tell
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.job import Job
+from fedkernel.result import Result
 from fedkernel.storage import write_whole
 from fedkernel.strategy import KernelStrategy
 
@@ -37,14 +40,28 @@ def server_app(strategies: Mapping[str, type[KernelStrategy[Any]]]) -> ServerApp
                 strategy = strategies[run.strategy](**run.parameters)
                 settings = RunSettings(run.id, run.seed, run.clients, job.deadline, run.missing)
                 result = strategy.run(grid, settings, evaluate=run.evaluate)
-                if job.out is None:
-                    log.info("%s: %s", run.id, result)
-                else:
-                    result.save(Path(job.out) / run.id)
+                _hand_over(run.id, result, job)
         except FedkernelError as error:
-            if job.out is not None:
-                told = json.dumps({"kind": type(error).__name__, "text": str(error)}).encode()
-                write_whole(Path(job.out) / "error.json", lambda file: file.write(told))
+            told = {"kind": type(error).__name__, "text": str(error)}
+            if job.mark is not None:
+                tell(Parcel(error=told))
+            elif job.out is not None:
+                write_whole(Path(job.out) / "error.json", lambda file: file.write(json.dumps(told).encode()))
             raise
 
     return app
+
+
+def _hand_over(run: str, result: Result[Any], job: Job) -> None:
+    """Write a result where the job wants it, and say so or what it is in the log where the job asks for that."""
+    folder, parcel = job.folder, Parcel(run)
+    if folder is not None:
+        result.save(folder / run)
+    elif job.mark is None:
+        log.info("%s: %s", run, result)
+    else:
+        with TemporaryDirectory(prefix="fedkernel-") as made:
+            result.save(made)
+            parcel = pack(run, Path(made))
+    if job.mark is not None:
+        tell(parcel)

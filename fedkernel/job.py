@@ -1,5 +1,7 @@
 """What a coordinator is given to run: a list of runs, as plain data that travels as one JSON string."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pydantic
@@ -80,6 +82,9 @@ class Job(pydantic.BaseModel):
     runs : list of RunSpec
     out : str or None
         Folder for the results; None: they are only logged.
+    mark : str, optional
+        Name of a file in `out`, for apps that may run elsewhere: where it is not there, `out` is another machine's
+        folder; results are then told in the log (see `fedkernel.engines.parcels`), and simulated sites keep nothing.
     deadline : float
         Seconds that a round may take.
     threads : int
@@ -90,6 +95,7 @@ class Job(pydantic.BaseModel):
 
     runs: list[RunSpec] = pydantic.Field(min_length=1)
     out: str | None = None
+    mark: str | None = None
     deadline: float = pydantic.Field(default=3600.0, gt=0)
     threads: int = pydantic.Field(default=1, ge=1)
 
@@ -100,6 +106,14 @@ class Job(pydantic.BaseModel):
             return cls.model_validate_json(text)
         except pydantic.ValidationError as error:
             raise InputError(f"the job is not valid: {explain(error)}") from None
+
+    @property
+    def folder(self) -> Path | None:
+        """Where this process can write results; None: nowhere."""
+        if self.out is None or self.mark is None:
+            return None if self.out is None else Path(self.out)
+        here = os.access(Path(self.out) / self.mark, os.R_OK) and os.access(self.out, os.W_OK)
+        return Path(self.out) if here else None
 
     def run(self, run_id: str) -> RunSpec:
         """Return the run of that id."""

@@ -21,8 +21,6 @@ class Memory(MutableMapping[str, NDArray]):
     context : flwr.app.Context
     run : str
         One that has begun, and is the last that has.
-    who : str
-        What texts call the client.
 
     Raises
     ------
@@ -30,12 +28,12 @@ class Memory(MutableMapping[str, NDArray]):
         If the context holds no memory of this run.
     """
 
-    def __init__(self, context: Context, run: str, who: str = "the client") -> None:
+    def __init__(self, context: Context, run: str) -> None:
         state = context.state
         known = str(state.config_records["run"]["id"]) if "run" in state.config_records else None
         if known != run:
             why = "it was restarted after the run had begun" if known is None else f"it has begun run {known!r} since"
-            raise ProtocolError(f"{who} knows nothing of run {run!r}: {why}")
+            raise ProtocolError(f"it knows nothing of run {run!r}: {why}")
         self._record = state.array_records["memory"]
         self._rows = state.array_records["rows"]
 

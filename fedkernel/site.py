@@ -106,7 +106,7 @@ class _Call:
         return int(str(self.config["seed"]))
 
     def memory(self) -> Memory:
-        return Memory(self.context, self.run, self.site.called)
+        return Memory(self.context, self.run)
 
     def client(self, memory: Memory) -> KernelClient:
         """Return the client that the message is for, with the rows that the run works on."""
@@ -213,6 +213,12 @@ def _ids_in_order(site: Site, memory: Memory) -> dict[str, NDArray]:
     return {"ids": ids if positions is None else ids[positions]}
 
 
+@lru_cache(maxsize=4)
+def _job(text: str) -> Job:
+    """Read a job, which comes with every message."""
+    return Job.from_json(text)
+
+
 @lru_cache(maxsize=1)
 def _loaded(data: DataSpec) -> Dataset:
     """Return the data set that the seeds of an experiment divide, each in its own way."""
@@ -290,7 +296,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     InputError
         If there are no data for the run, if they cannot be read, or if the node and the run contradict each other.
     """
-    job = Job.from_json(str(context.run_config["job"]))
+    job = _job(str(context.run_config["job"]))
     run = job.run(str(config["run"]))
     node = context.node_config
     number = _number(node, run)
@@ -311,7 +317,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         return replace(site, X=own.X, keep=_keeper(path), columns=own.columns, ids=own.ids, id_key=key)
     if run.sites is not None:
         raise InputError(f"{site.called} has no data of its own for run {run.id!r}: its node needs data = PATH")
-    site = replace(site, keep=_keeper(None if job.out is None else Path(job.out) / run.id / f"client-{number}.npz"))
+    site = replace(site, keep=_keeper(None if job.folder is None else job.folder / run.id / f"client-{number}.npz"))
     if run.shards is not None:
         X, new = read_shard(run.shards[number])
         return replace(site, X=X, new=new)

@@ -20,6 +20,7 @@ from fedkernel.conversation import Conversation
 from fedkernel.data import TableLike
 from fedkernel.data.matrix import seeded
 from fedkernel.engines import ENGINES
+from fedkernel.engines.exchange import send_and_receive
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.forecast import Forecast
 from fedkernel.ledger import Account
@@ -206,14 +207,14 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         arrays, number = initial_arrays or ArrayRecord(), 0
         while messages := list(self.configure_train(number + 1, arrays, config, grid)):
             number += 1
-            finished, metrics = self.aggregate_train(number, grid.send_and_receive(messages, timeout=timeout))
+            finished, metrics = self.aggregate_train(number, send_and_receive(grid, messages, timeout))
             arrays = finished or arrays
             if metrics is not None:
                 outcome.train_metrics_clientapp[number] = metrics
         outcome.arrays = arrays
         if evaluate_config is not None:
             asked = list(self.configure_evaluate(number, arrays, evaluate_config, grid))
-            measured = self.aggregate_evaluate(number, grid.send_and_receive(asked, timeout=timeout) if asked else [])
+            measured = self.aggregate_evaluate(number, send_and_receive(grid, asked, timeout) if asked else [])
             if measured is not None:
                 outcome.evaluate_metrics_clientapp[number] = measured
         if evaluate_fn is not None and (judged := evaluate_fn(number, arrays)) is not None:
@@ -274,8 +275,8 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         shards : sequence of array-like
             One table per client: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one. Of pairs whose
             client reads its rows block by block also sparse matrices, files' paths and `Table`s.
-        engine : {"local", "ray"}
-            This process, or Flower's simulation.
+        engine : {"local", "grpc", "ray"}
+            This process, a process for each client, or Flower's simulation.
         seed : int
             Everything random derives from it.
         deadline : float

@@ -440,7 +440,7 @@ def test_a_site_that_was_restarted_within_a_run_says_so(tmp_path):
     with Sites(run, vertical(tmp_path), restarts=True) as grid, pytest.raises(ProtocolError) as caught:
         DKPCA(2).run(grid, settings_of(run))
     assert str(caught.value) == (
-        "DKPCA, round 1 (LocalEigenpairs), client 0: client 0 (site 'north') knows nothing of run 'trial': it was "
+        "DKPCA, round 1 (LocalEigenpairs), client 0 (site 'north'): it knows nothing of run 'trial': it was "
         "restarted after the run had begun (and 2 more)"
     )
 

@@ -264,7 +264,7 @@ def test_memory_survives_the_messages_of_a_run_and_no_longer():
     left = site.ask(Remember(), run="first").error
     assert (left.code, left.reason) == (
         REFUSED,
-        "client 0 knows nothing of run 'first': it has begun run 'second' since",
+        "it knows nothing of run 'first': it has begun run 'second' since",
     )
     site.join("first")
     assert count("first") == 1, "joining begins a run, also one whose name was used before"
@@ -275,7 +275,7 @@ def test_a_site_that_has_lost_its_memory_says_so():
     assert not site.ask(Remember()).has_error()
     site.restart()
     lost = site.ask(Remember()).error
-    told = "client 0 knows nothing of run 'run': it was restarted after the run had begun"
+    told = "it knows nothing of run 'run': it was restarted after the run had begun"
     assert (lost.code, lost.reason) == (REFUSED, told)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from experiments.config import Experiment, read_config
 from fedkernel.engines import ray
+from fedkernel.engines.command import status_of, submit
 from fedkernel.job import Job, RunSpec
 
 ROOT = Path(__file__).parent.parent
@@ -101,11 +102,10 @@ def test_flwr_build_packs_the_four_packages_and_no_data(tmp_path):
 def test_flwr_run_without_overrides_completes(tmp_path):
     app = bundle(tmp_path / "app")
     with ray.superlink() as (flwr, _):
-        told = flwr("run", str(app), ray.CONNECTION, "--format", "json")
-        assert told["success"], told
+        run = submit(flwr, app, ray.CONNECTION)
         give_up = time.monotonic() + 120
         while time.monotonic() < give_up:
-            status, details = ray.status_of(flwr, str(told["run-id"]))
+            status, details = status_of(flwr, ray.CONNECTION, run)
             if status.startswith("finished"):
                 break
             time.sleep(2)

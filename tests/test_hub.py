@@ -288,6 +288,26 @@ def test_a_site_that_goes_fails_the_run_with_its_name():
     assert site.end() is None
 
 
+class GoingOn(Counting):
+    """Goes on without those that are gone."""
+
+    on_missing = "continue"
+
+
+def test_a_strategy_that_allows_it_goes_on_without(before):
+    with server("a", "b", patience=0.3) as (hub, port):
+        sites = [Process("a", port), Process("b", port)]
+        hub.wait_for_all()
+
+        def go(client, asked):
+            if (client, asked) == (0, 2.0):
+                raise Died
+
+        before(go)
+        assert GoingOn().run(hub, RunSettings(deadline=20.0)).model == [3.0]
+    assert sites[1].end() is None
+
+
 def test_one_that_is_silent_fails_it_at_the_deadline():
     with server("a", "b") as (hub, port):
         Process("b", port)

@@ -1,6 +1,8 @@
 """The README's Python examples print what stands below them."""
 
+import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,3 +23,26 @@ def test_example_prints_what_the_readme_says(code, printed, tmp_path):
     script.write_text(code)
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == printed, done.stderr
+
+
+def test_the_walk_through_of_separate_machines(tmp_path):
+    """Its blocks in their order, as a reader would type them, but for a port that is free."""
+    section = README.split("## Separate machines\n")[1].split("\n## ")[0]
+    blocks = re.findall(r"```(sh|toml|text)\n(.*?)```", section, flags=re.DOTALL)
+    assert [kind for kind, _ in blocks] == ["sh", "toml", "sh", "sh", "text"]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    for kind, block in blocks:
+        if kind == "toml":
+            (tmp_path / "hospitals.toml").write_text(block)
+        elif kind == "sh":
+            command = ["bash", "-c", block.replace("8443", port)]
+            done = subprocess.run(
+                command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+            )
+            assert done.returncode == 0, done.stderr
+    assert done.stdout == blocks[-1][1]
+    assert (tmp_path / "results" / "report.html").exists()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from fedkernel.engines import grpc, local, ray
+from fedkernel.engines import grpc, local, ray, superlink
 from fedkernel.job import Job
 
 Engine = Callable[[Job], Iterator[str]]
@@ -12,5 +12,6 @@ ENGINES: dict[str, Engine] = {
     "local": local.run_job,
     "ray": ray.run_job,
     "grpc": grpc.run_job,
+    "superlink": superlink.run_job,
 }
 """By name."""

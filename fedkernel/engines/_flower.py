@@ -3,6 +3,7 @@
 Tested on flwr 1.41.
 """
 
+import sys
 import threading
 import uuid
 from typing import Any, cast
@@ -12,6 +13,7 @@ from flwr.common.serde import message_from_proto, message_to_proto, recorddict_t
 from flwr.common.serde_utils import metadata_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.recorddict_pb2 import Array as ArrayProto
+from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ __all__ = [
     "from_bytes",
     "head_to_bytes",
     "new_context",
+    "polls_slowly",
     "read_array",
     "read_arrays",
     "stamp",
@@ -59,6 +62,13 @@ def new_context(node_id: int, node_config: dict[str, int | str], run_config: dic
         state=RecordDict(),
         run_config=dict(run_config),
     )
+
+
+def polls_slowly(grid: Grid) -> bool:
+    """Tell whether a grid sleeps for seconds between two questions for replies, as a SuperLink's does."""
+    # not imported, which takes half a second and is for the coordinator only: whoever has such a grid has imported it
+    module = sys.modules.get("flwr.superlink.grid.http_grid")
+    return module is not None and isinstance(grid, module.HttpGrid)
 
 
 def stamp(message: Message) -> str:

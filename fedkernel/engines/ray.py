@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -21,13 +20,11 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from fedkernel.engines.apps import CLIENT_APP, SERVER_APP
-from fedkernel.errors import EngineError, InputError, ProtocolError
+from fedkernel.engines.bundle import cause, write_app
+from fedkernel.engines.command import QUIET, SCRIPTS, Flwr, flwr_in, status_of, submit
+from fedkernel.errors import EngineError, InputError
 from fedkernel.job import Job
-
-Flwr = Callable[..., dict[str, Any]]
 
 START_SECONDS = 60.0
 """How long the SuperLink may take until it answers."""
@@ -58,13 +55,11 @@ def run_job(job: Job) -> Iterator[str]:
         raise InputError("the job needs a folder for its results (out) to run in the simulation")
     clients = max(run.clients or 1 for run in job.runs)
     with superlink() as (flwr, folder):
-        app = _write_app(folder / "app", job)
+        app = write_app(folder / "app", job, ["flwr[simulation]==" + version("flwr")])
         size = f"num-supernodes={clients} client-resources-num-cpus=1"
-        told = flwr("run", str(app), CONNECTION, "--federation-config", size, "--format", "json")
-        if not told.get("success"):
-            raise EngineError(f"flwr run was refused: {told.get('error-message', told)}")
+        run = submit(flwr, app, CONNECTION, "--federation-config", size)
         try:
-            yield from _results(job, Path(job.out), lambda: status_of(flwr, str(told["run-id"])))
+            yield from _results(job, Path(job.out), lambda: status_of(flwr, CONNECTION, run))
         except EngineError as error:
             kept = Path(job.out) / LOG
             with suppress(OSError):
@@ -86,9 +81,7 @@ def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iter
         if (out / waiting[0] / "result.json").exists():
             yield waiting.pop(0)
         elif (out / "error.json").exists():
-            error = json.loads((out / "error.json").read_text())
-            kinds = {"InputError": InputError, "ProtocolError": ProtocolError}
-            raise kinds.get(error["kind"], EngineError)(error["text"])
+            raise cause(json.loads((out / "error.json").read_text()))
         elif ended:
             raise EngineError(f"the simulation ended without a result for run {waiting[0]}")
         elif time.monotonic() - checked > STATUS_SECONDS:
@@ -100,46 +93,6 @@ def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iter
                 raise EngineError(f"the simulation ended as {current}: {details or 'its log has the cause'}")
         else:
             time.sleep(0.05)
-
-
-def status_of(flwr: Flwr, run_id: str) -> tuple[str, str]:
-    """Return a run's status, such as ``finished:completed``, and what there is to say about it."""
-    runs = flwr("list", CONNECTION, "--run-id", run_id, "--format", "json").get("runs") or [{}]
-    return str(runs[0].get("status", "unknown")), str(runs[0].get("status-details", ""))
-
-
-def _write_app(folder: Path, job: Job) -> Path:
-    """Write an app bundle of the packages as they are imported here, installed or not, with the job in its config."""
-    packages = ["fedkernel", *sorted({address.split(".")[0] for address in (SERVER_APP, CLIENT_APP)})]
-    for package in packages:
-        spec = importlib.util.find_spec(package)
-        if spec is None or not spec.submodule_search_locations:
-            raise EngineError(f"the package {package} is not importable, but the simulation needs it")
-        source = Path(spec.submodule_search_locations[0])
-        shutil.copytree(source, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-    # A JSON string is a TOML string too.
-    quoted = json.dumps
-    (folder / "pyproject.toml").write_text(
-        f"""
-[project]
-name = "fedkernel"
-version = {quoted(version("fedkernel"))}
-license = "Apache-2.0"
-dependencies = [{quoted("flwr[simulation]==" + version("flwr"))}]
-
-[tool.flwr.app]
-publisher = "fedkernel"
-fab-include = {quoted([f"{package}/**/*.py" for package in packages])}
-
-[tool.flwr.app.components]
-serverapp = {quoted(SERVER_APP)}
-clientapp = {quoted(CLIENT_APP)}
-
-[tool.flwr.app.config]
-job = {quoted(job.model_dump_json())}
-"""
-    )
-    return folder
 
 
 @contextmanager
@@ -167,45 +120,25 @@ def _superlink_in(folder: Path) -> Iterator[Flwr]:
         f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
         f'address = "127.0.0.1:{port}"\ninsecure = true\n'
     )
-    scripts = Path(sys.executable).parent
-    environment = {
-        **os.environ,
-        "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
+    own = {
         "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "RAY_TMPDIR": str(folder),
     }
-
-    def flwr(*arguments: str) -> dict[str, Any]:
-        done = subprocess.run(  # noqa: S603 - our own executable and arguments
-            [str(scripts / "flwr"), *arguments],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        try:
-            return dict(json.loads(done.stdout))
-        except ValueError:
-            raise EngineError(f"flwr {arguments[0]} failed: {(done.stderr or done.stdout).strip()[-500:]}") from None
-
     log = folder / LOG
     with log.open("wb") as sink:
         command = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
         process = subprocess.Popen(  # noqa: S603 - our own executable and arguments
-            [str(scripts / "flower-superlink"), *command, "--disable-runtime-dependency-installation"],
+            [str(SCRIPTS / "flower-superlink"), *command, "--disable-runtime-dependency-installation"],
             cwd=folder,
-            env=environment,
+            env={**os.environ, **QUIET, **own},
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
     try:
         _wait_until_healthy(process, port, log)
-        yield flwr
+        yield flwr_in(folder, own)
     finally:
         _stop(process, home)
 

@@ -37,6 +37,7 @@ def serve(
     *,
     patience: float = PATIENCE,
     limit: int = LIMIT,
+    share_model: bool = False,
     tell: Tell | None = None,
     ready: Callable[[int], object] = lambda port: None,
 ) -> Iterator[str]:
@@ -56,6 +57,8 @@ def serve(
         Seconds that a site may be gone before what it was asked counts as failed.
     limit : int
         Bytes of a message.
+    share_model : bool
+        Send every run's model to all sites.
     tell : callable, optional
         Told in a sentence who comes, goes and is refused.
     ready : callable
@@ -68,7 +71,10 @@ def serve(
     with listening(hub, address, tls) as port:
         ready(port)
         hub.wait_for_all()
-        yield from _run_over(hub, job)
+        for run in _run_over(hub, job):
+            if share_model and job.out is not None:
+                hub.give(f"{run}.model.npz", (Path(job.out) / run / "model.npz").read_bytes())
+            yield run
 
 
 def run_job(job: Job) -> Iterator[str]:
@@ -115,7 +121,7 @@ def _processes(folder: Path, names: Sequence[str], port: int) -> Iterator[Callab
         def look() -> None:
             for name, process in started.items():
                 if process.poll() is not None:
-                    last = logs[name].read_text(errors="replace").strip()[-500:]
+                    *_, last = ["no word", *logs[name].read_text(errors="replace").split("\n")[:-1]]
                     raise EngineError(f"the process of {name} has ended with code {process.returncode}: {last}")
 
         yield look

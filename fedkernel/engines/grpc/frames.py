@@ -25,13 +25,13 @@ OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 2 * CHUNK),
     ("grpc.max_send_message_length", 2 * CHUNK),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
 ]
-"""Of channel and server: the other end is known to be gone after 15 s in which nothing comes back."""
+"""Of channel and server: the other end is known to be gone after 40 s in which nothing comes back."""
 
 _NOTE, _FIRST, _MORE = b"\0", b"\1", b"\2"
 _HEAD = struct.Struct(">36sQ")

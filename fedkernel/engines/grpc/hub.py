@@ -152,7 +152,8 @@ class Hub(MessageGrid):
     def connect(self, incoming: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Attend to a node as long as it is connected."""
         seat, outbox = self._admit(context)
-        context.add_callback(lambda: outbox.put(None))
+        if not context.add_callback(lambda: outbox.put(None)):
+            outbox.put(None)  # the stream has ended already
         threading.Thread(
             target=self._listen, args=(seat, incoming, context), name=f"from-{seat.name}", daemon=True
         ).start()
@@ -254,6 +255,14 @@ class Hub(MessageGrid):
             while self.missing:
                 look()
                 self._arrived.wait(every)
+
+    def give(self, name: str, data: bytes) -> None:
+        """Send a file to every site that is connected."""
+        with self._arrived:
+            for seat in self._nodes:
+                if seat.outbox is not None:
+                    seat.outbox.put(note(file=name))
+                    seat.outbox.put(Letter("", (data,)))
 
     def close(self, failure: str = "") -> None:
         """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended."""

@@ -2,6 +2,7 @@
 
 import logging
 import queue
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +50,8 @@ _UNTRUSTED = {
     "WRONG_VERSION_NUMBER": "it does not speak TLS; is it run with --insecure?",
     "Hostname Verification": "its certificate is of another host",
 }
+_FILE = re.compile(r"[\w.=,+-]+\.npz")
+
 CLOSINGS = 5
 """So many connections that are closed at once in a row, without a word, mean that the server wants something else."""
 
@@ -66,6 +69,8 @@ class Node:
         Flower's node configuration: where the site's data are, and the like.
     tell : callable
         Told in a sentence what happens.
+    keep : callable, optional
+        Given the name and the bytes of each file that the server sends.
 
     Attributes
     ----------
@@ -77,6 +82,7 @@ class Node:
     name: str
     config: Mapping[str, str | int]
     tell: Callable[[str], object] = log.info
+    keep: Callable[[str, bytes], object] = lambda name, data: None
     instance: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -148,15 +154,22 @@ class Node:
         metadata = ((NAME, self.name), (INSTANCE, self.instance), (SPOKEN, str(VERSION)))
         with _channel(address, tls) as channel:
             call = channel.stream_stream(METHOD)(_frames_of(outbox), metadata=metadata)
-            inbox = Inbox(self._limit)
+            inbox, file = Inbox(self._limit), None
             try:
                 for frame in call:
                     item = inbox.take(frame)
-                    if isinstance(item, Letter):
+                    if isinstance(item, Letter) and file is not None:
+                        self.keep(file, *item.parts)
+                        file = None
+                    elif isinstance(item, Letter):
                         outbox.put(self._reply(item))
                     elif item is not None and "welcome" in item:
                         inbox = Inbox(self._settle(item["welcome"]))
                         self.tell(f"joined {address} as {self.name}")
+                    elif item is not None and "file" in item:
+                        file = str(item["file"])
+                        if not _FILE.fullmatch(file):
+                            raise FrameError(f"it sent a file named {file!r}")
                     elif item is not None and "end" in item:
                         return str(item["end"])
             except (FrameError, KeyError, TypeError, ValueError) as error:

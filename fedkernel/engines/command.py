@@ -1,0 +1,66 @@
+"""Flower's command ``flwr``: it is run, and what it prints is read as JSON."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedkernel.errors import EngineError
+
+Flwr = Callable[..., dict[str, Any]]
+
+SCRIPTS = Path(sys.executable).parent
+"""Where Flower's commands are: beside the Python that runs this."""
+
+QUIET = {
+    "PATH": f"{SCRIPTS}{os.pathsep}{os.environ.get('PATH', '')}",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+}
+"""Of the environment of Flower's commands."""
+
+
+def flwr_in(folder: Path | None = None, environment: Mapping[str, str] | None = None) -> Flwr:
+    """Return what runs ``flwr`` in a folder, in an environment, and returns what it prints."""
+
+    def flwr(*arguments: str) -> dict[str, Any]:
+        done = subprocess.run(  # noqa: S603 - our own executable and arguments
+            [str(SCRIPTS / "flwr"), *arguments],
+            cwd=folder,
+            env={**os.environ, **QUIET, **(environment or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        try:
+            return dict(json.loads(done.stdout))
+        except ValueError:
+            raise EngineError(f"flwr {arguments[0]} failed: {(done.stderr or done.stdout).strip()[-500:]}") from None
+
+    return flwr
+
+
+def submit(flwr: Flwr, app: Path, connection: str, *options: str) -> str:
+    """Submit an app bundle to a SuperLink and return the id of Flower's run."""
+    told = flwr("run", str(app), connection, *options, "--format", "json")
+    if not told.get("success"):
+        raise EngineError(f"flwr run was refused: {_one_line(told)}")
+    return str(told["run-id"])
+
+
+def status_of(flwr: Flwr, connection: str, run_id: str) -> tuple[str, str]:
+    """Return a run's status, such as ``finished:completed``, and what there is to say about it."""
+    told = flwr("list", connection, "--run-id", run_id, "--format", "json")
+    if not told.get("success", True):
+        raise EngineError(f"flwr list failed: {_one_line(told)}")
+    runs = told.get("runs") or [{}]
+    return str(runs[0].get("status", "unknown")), str(runs[0].get("status-details", ""))
+
+
+def _one_line(told: Mapping[str, Any]) -> str:
+    """Return the error that flwr tells, which may begin with lines that are none."""
+    lines = str(told.get("error-message") or told).strip().splitlines()
+    return lines[-1]

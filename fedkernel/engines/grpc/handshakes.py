@@ -1,0 +1,54 @@
+"""Tells which connections fail before they have a name, of which gRPC's core says a line on file descriptor 2 only."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_SIGN = b"Handshake failed"
+_CAUSES = {
+    b"certificate has expired": "its certificate has expired",
+    b"CERTIFICATE_VERIFY_FAILED": "its certificate is not of this server's authority",
+    b"PEER_DID_NOT_RETURN_A_CERTIFICATE": "it showed no certificate",
+    b"WRONG_VERSION_NUMBER": "it speaks plaintext, where TLS is needed",
+    b"HTTP_REQUEST": "it speaks plaintext, where TLS is needed",
+    b"UNKNOWN_CA": "it does not trust this server's certificate",
+}
+
+
+@contextmanager
+def handshakes_told(tell: Callable[[str], object]) -> Iterator[None]:
+    """Tell of each TLS handshake that fails, in words; everything else that is written to descriptor 2 passes.
+
+    gRPC says nothing of them with GRPC_VERBOSITY=error, which Flower sets unless something else was set before.
+    """
+    reading, writing = os.pipe()
+    kept, python = os.dup(2), sys.stderr
+    sys.stderr = os.fdopen(os.dup(kept), "w", buffering=1)  # what Python writes does not take the detour
+    os.dup2(writing, 2)
+    os.close(writing)
+
+    def listen() -> None:
+        with os.fdopen(reading, "rb") as lines:
+            for line in lines:
+                if _SIGN in line:
+                    tell(f"refused a connection: {_cause(line)}")
+                else:
+                    os.write(kept, line)
+
+    thread = threading.Thread(target=listen, name="handshakes", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)  # the pipe's last writing end is closed
+        thread.join(1)
+        sys.stderr.close()
+        sys.stderr = python
+        os.close(kept)
+
+
+def _cause(line: bytes) -> str:
+    known = (told for sign, told in _CAUSES.items() if sign in line)
+    return next(known, line.decode(errors="replace").strip())

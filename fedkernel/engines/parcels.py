@@ -1,0 +1,68 @@
+"""A run's result as a line in the log of its ServerApp, which is what Flower brings from a SuperLink to its users."""
+
+import base64
+import binascii
+import json
+import sys
+import zlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from fedkernel.errors import EngineError
+from fedkernel.storage import write_whole
+
+PREFIX = "fedkernel-parcel "
+FILES = ("model.npz", "result.json")
+"""What is taken from a run's folder, and nothing else is written into one; the last says that it is complete."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """What a ServerApp tells of a run.
+
+    Attributes
+    ----------
+    run : str
+        Its id; empty where the whole job failed.
+    files : dict of str to str
+        The result's files, base64; none where they are in the job's folder already.
+    error : dict of str to str
+        Of a job that failed, the kind and the text of the cause.
+    """
+
+    run: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    error: dict[str, str] = field(default_factory=dict)
+
+
+def pack(run: str, folder: Path) -> Parcel:
+    """Take a run's result from its folder."""
+    found = {name: folder / name for name in FILES if (folder / name).exists()}
+    return Parcel(run, {name: base64.b64encode(path.read_bytes()).decode() for name, path in found.items()})
+
+
+def unpack(parcel: Parcel, folder: Path) -> None:
+    """Write a parcel's files into a run's folder."""
+    for name in FILES:
+        if name in parcel.files:
+            content = base64.b64decode(parcel.files[name])
+            write_whole(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
+
+
+def tell(parcel: Parcel) -> None:
+    """Print a parcel as one line."""
+    packed = base64.b64encode(zlib.compress(json.dumps(asdict(parcel)).encode())).decode()
+    # in one piece, so that no other thread's output comes between
+    sys.stdout.write(f"{PREFIX}{packed}\n")
+    sys.stdout.flush()
+
+
+def read(line: str) -> Parcel | None:
+    """Return the parcel that a line of a log is; None for any other line."""
+    if not line.startswith(PREFIX):
+        return None
+    try:
+        told = json.loads(zlib.decompress(base64.b64decode(line.removeprefix(PREFIX), validate=False)))
+        return Parcel(**told)
+    except (binascii.Error, zlib.error, ValueError, TypeError):
+        raise EngineError("the log of the run has a result that is damaged") from None

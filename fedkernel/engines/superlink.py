@@ -1,0 +1,157 @@
+"""The engine of Flower's deployment: a SuperLink that runs somewhere, and a SuperNode at each site.
+
+The job goes through ``flwr run`` to a connection of the user's own Flower configuration. Starting takes about 10 s, a
+round about 5 s: Flower's SuperNodes ask for work every 3 s and start a process for each message.
+
+Results come back through the log of Flower's run, which its users can read wherever they are: the SuperLink and whoever
+may ask it for that log see the models. Where simulated sites share a file system with this process, as on one machine,
+results and what the sites keep go to the job's folder instead.
+"""
+
+import os
+import re
+import subprocess
+import time
+import tomllib
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import requires, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fedkernel.engines import parcels
+from fedkernel.engines.bundle import cause, write_app
+from fedkernel.engines.command import QUIET, SCRIPTS, flwr_in, status_of, submit
+from fedkernel.errors import EngineError, InputError
+from fedkernel.job import Job
+
+STATUS_SECONDS = 3.0
+"""How long to wait before a log that broke off is read again, or a SuperLink is asked that did not answer."""
+
+STATUS_TRIES = 10
+"""How often a status is asked for in vain before the SuperLink counts as gone."""
+
+
+def run_job(job: Job, connection: str | None = None) -> Iterator[str]:
+    """Carry out a job on a SuperLink; yields each run's id when its results are in the job's folder.
+
+    A caller that does not wait for the last one stops Flower's run.
+
+    Parameters
+    ----------
+    job : Job
+    connection : str, optional
+        Name of a connection in the Flower configuration, ``$FLWR_HOME/config.toml``; by default its default.
+
+    Raises
+    ------
+    EngineError
+        If the SuperLink cannot be reached, refuses the run, or ends it without a result.
+    InputError, ProtocolError
+        What the run itself failed with; a connection that is not in the configuration.
+    """
+    if job.out is None:
+        raise InputError("the job needs a folder for its results (out) to run on a SuperLink")
+    name, address = find_connection(connection)
+    flwr, out = flwr_in(), Path(job.out)
+    with _marked(job) as told, TemporaryDirectory(prefix="fedkernel-superlink-") as made:
+        app = write_app(Path(made) / "app", told, _dependencies())
+        try:
+            run = submit(flwr, app, name)
+        except EngineError as error:
+            raise EngineError(f"connection {name!r}, {address}: {error}") from None
+        where = f"run {run} of connection {name!r}"
+        waiting, ended = [one.id for one in job.runs], False
+        try:
+            while not ended:
+                with _log(run, name) as lines:
+                    for parcel in filter(None, map(parcels.read, lines)):
+                        if parcel.error:
+                            ended = True
+                            raise cause(parcel.error)
+                        # a log that broke off is read from its beginning
+                        if parcel.run in waiting:
+                            parcels.unpack(parcel, out / parcel.run)
+                            waiting.remove(parcel.run)
+                            yield parcel.run
+                current, details = _patient_status(run, name, where)
+                ended = current.startswith("finished")
+                if ended and waiting:
+                    why = " ".join(details.split()) or f"`flwr log {run} {name}` shows its log"
+                    raise EngineError(f"{where} ended as {current} without a result for {waiting[0]!r}: {why}")
+                if not ended:
+                    time.sleep(STATUS_SECONDS)
+        finally:
+            if waiting and not ended:
+                with suppress(EngineError):
+                    flwr("stop", run, name, "--format", "json")
+
+
+def find_connection(name: str | None) -> tuple[str, str]:
+    """Return a connection's name and address as the Flower configuration has them, the default without a name."""
+    path = Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
+    try:
+        known = tomllib.loads(path.read_text(encoding="utf-8")).get("superlink", {})
+    except FileNotFoundError:
+        raise InputError(f"there is no Flower configuration {path}; deploy/README.md shows one") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"the Flower configuration {path} cannot be read: {error}") from None
+    chosen = known.get("default") if name is None else name
+    names = [key for key, value in known.items() if isinstance(value, dict)]
+    if chosen not in names:
+        raise InputError(f"connection = {chosen!r}, but {path} has only {', '.join(names) or 'none'}")
+    if not isinstance(address := known[chosen].get("address"), str) or address.startswith(":"):
+        raise InputError(f"connection = {chosen!r}, but in {path} it has no address of a SuperLink")
+    return str(chosen), address
+
+
+@contextmanager
+def _marked(job: Job) -> Iterator[Job]:
+    """Mark the job's folder for whoever shares the file system; sites that hold their data are not told of it."""
+    out, mark = Path(str(job.out)), f".fedkernel-{uuid.uuid4().hex}"
+    shared = all(run.sites is None for run in job.runs)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / mark).touch()
+    try:
+        yield job.model_copy(update={"mark": mark, "out": str(out.resolve()) if shared else None})
+    finally:
+        (out / mark).unlink(missing_ok=True)
+
+
+@contextmanager
+def _log(run: str, connection: str) -> Iterator[Iterator[str]]:
+    """Yield the lines of a run's log as they come, from its beginning until it ends or breaks off."""
+    process = subprocess.Popen(  # noqa: S603 - our own executable and arguments
+        [str(SCRIPTS / "flwr"), "log", run, connection, "--stream"],
+        env={**os.environ, **QUIET, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+    )
+    try:
+        yield iter(process.stdout or ())
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def _patient_status(run: str, connection: str, where: str) -> tuple[str, str]:
+    """Return a run's status, even if the way to the SuperLink is interrupted for some seconds."""
+    tries = 0
+    while True:
+        try:
+            return status_of(flwr_in(), connection, run)
+        except EngineError as error:
+            tries += 1
+            if tries == STATUS_TRIES:
+                raise EngineError(f"{where}: the SuperLink does not answer any more: {error}") from None
+            time.sleep(STATUS_SECONDS)
+
+
+def _dependencies() -> list[str]:
+    """Return what the app needs, for a SuperLink that installs it."""
+    needed = [line for line in requires("fedkernel") or [] if "extra ==" not in line]
+    return [f"flwr=={version('flwr')}" if re.match(r"flwr\b", line) else line for line in needed]

@@ -1,0 +1,115 @@
+"""Sites and a server as their operators would start them: their files, their configuration, their processes."""
+
+import csv
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import numpy as np
+from sklearn.datasets import load_wine
+
+FEDKERNEL = [sys.executable, "-m", "experiments.cli"]
+NAMES = ("a", "b", "c")
+WINE = load_wine().data / load_wine().data.std(axis=0)
+PARTS = np.array_split(WINE, 3, axis=1)
+KEPT = [np.sort(np.random.default_rng(seed).permutation(178)[:170]) for seed in range(3)]
+COMMON = sorted(set(KEPT[0]) & set(KEPT[1]) & set(KEPT[2]))
+
+CONFIG = """
+name = "wine"
+
+[data]
+sites = ["a", "b", "c"]
+share_model = true
+
+[[strategy]]
+name = "DKPCA"
+method = "DKPCA"
+n_components = 3
+kernel = { type = "rbf", gamma = 0.05 }
+local_components = 20
+"""
+SLOW = """
+[[strategy]]
+name = "slow"
+method = "VFedPCA"
+rounds = 400
+"""
+
+
+def furnish(folder):
+    """Write a configuration and three sites' files, with rows in orders of their own, some missing somewhere."""
+    (folder / "run.toml").write_text(CONFIG)
+    for seed, (name, part, kept) in enumerate(zip(NAMES, PARTS, KEPT, strict=True)):
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            sheet = csv.writer(file)
+            sheet.writerow(["patient", *(f"{name}{column}" for column in range(part.shape[1]))])
+            for row in np.random.default_rng(seed + 10).permutation(kept):
+                sheet.writerow([f"p{row:03}", *(repr(float(value)) for value in part[row])])
+    return folder
+
+
+class Running:
+    """A command under way, and what it prints."""
+
+    def __init__(self, place, name, *arguments, within=()):
+        self.log = place / f"{name}.log"
+        command = [*within, *FEDKERNEL, *arguments]
+        # as in a shell, where Flower has not been imported yet, which sets it
+        environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+        with self.log.open("wb") as sink:
+            self.process = subprocess.Popen(command, cwd=place, env=environment, stdout=sink, stderr=subprocess.STDOUT)
+
+    @property
+    def text(self):
+        return self.log.read_text()
+
+    def until(self, words, seconds=30):
+        give_up = time.monotonic() + seconds
+        while words not in self.text:
+            assert self.process.poll() is None, self.text
+            assert time.monotonic() < give_up, self.text
+            time.sleep(0.02)
+
+    def end(self, seconds=40):
+        return self.process.wait(seconds)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def federation(place, tls):
+    """Starts commands, and ends those that have not ended."""
+    started = []
+
+    def start(name, *arguments):
+        started.append(Running(place, name, *arguments))
+        return started[-1]
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+
+    def serve(*more, name="serve", config="run.toml"):
+        own = ["--tls", str(tls / "server")] if "--insecure" not in more else []
+        return start(name, "serve", config, "--listen", address, *own, "--out", "out", *more)
+
+    def join(name, *more, log=None):
+        own = ["--tls", str(tls / name)] if not {"--insecure", "--tls"} & set(more) else []
+        data = [] if "--data" in more else ["--data", f"{name}.csv", "--id", "patient"]
+        own += [*data, "--out", f"kept-{name}"]
+        return start(log or name, "join", address, "--name", name, *own, *more)
+
+    serve.address = address
+    try:
+        yield serve, join
+    finally:
+        for one in started:
+            if one.process.poll() is None:
+                one.process.kill()
+            one.process.wait()

@@ -1,0 +1,106 @@
+"""A SuperLink with its SuperNodes on this machine, and how all of it ends."""
+
+import os
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from fedkernel.engines import ray
+from fedkernel.engines.command import QUIET, SCRIPTS, flwr_in
+
+NAME = "dep"
+
+
+class Network:
+    """Where the processes are: each has a folder with a home of its own, and runs in that folder."""
+
+    def __init__(self, folder, secure):
+        self.folder, self.secure, self.port = folder, secure, ray._free_port()
+        self.user = {"FLWR_HOME": str(folder / "user")}
+        self.homes = []
+        self.trust = ["--root-certificates", str(folder / "certs" / "ca.crt")] if secure else ["--insecure"]
+
+    @property
+    def flwr(self):
+        return flwr_in(self.folder, self.user)
+
+    @contextmanager
+    def process(self, name, *command):
+        """Run a command in a folder of its own until it is left, and everything it started."""
+        place = self.folder / name
+        home = place / "home"
+        home.mkdir(parents=True)
+        self.homes.append(home)
+        own = {"FLWR_HOME": str(home), "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
+        with (place / "log").open("wb") as sink:
+            process = subprocess.Popen(
+                [SCRIPTS / command[0], *command[1:]],
+                cwd=place,
+                env={**os.environ, **QUIET, **own},
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            ray._stop(process, home)
+
+    def superlink(self):
+        served = self.folder / "certs" / "server"
+        secured = ["--ssl-ca-certfile", served / "ca.crt", "--ssl-certfile", served / "tls.crt"]
+        secured += ["--ssl-keyfile", served / "tls.key", "--enable-supernode-auth", "--database", "state.db"]
+        where = ["--host", "127.0.0.1", "--port", str(self.port)]
+        return self.process("superlink", "flower-superlink", *where, *(secured if self.secure else ["--insecure"]))
+
+    def supernode(self, name, config):
+        command = ["--superlink", f"127.0.0.1:{self.port}", "--port", str(ray._free_port()), "--node-config", config]
+        if self.secure:
+            key = self.folder / f"{name}.key"
+            subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key], check=True)
+            told = self.flwr("supernode", "register", f"{key}.pub", NAME, "--format", "json")
+            assert told["success"], told
+            command += ["--auth-supernode-private-key", key]
+        return self.process(name, "flower-supernode", *self.trust, *command)
+
+    def wait_for(self, nodes, seconds=60):
+        give_up = time.monotonic() + seconds
+        found = []
+        while time.monotonic() < give_up and found.count("online") < nodes:
+            told = self.flwr("supernode", "list", NAME, "--format", "json")
+            found = [node["status"] for node in told.get("nodes", [])]
+        assert found.count("online") == nodes, self.logs()
+
+    def logs(self):
+        return "\n".join(f"{path}:\n{path.read_text(errors='replace')[-3000:]}" for path in self.folder.glob("*/log"))
+
+
+@contextmanager
+def network(folder: Path, nodes: dict[str, str], *, secure: bool):
+    """Run a SuperLink and a SuperNode for each name, given its configuration."""
+    made = Network(folder, secure)
+    home = folder / "user"
+    home.mkdir(parents=True)
+    trust = f'root-certificates = "{folder}/certs/ca.crt"' if secure else "insecure = true"
+    address = f"127.0.0.1:{made.port}"
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{address}"\n{trust}\n'
+    )
+    if secure:
+        hosts = ["--server", "localhost", "--server", "127.0.0.1"]
+        subprocess.run([SCRIPTS / "fedkernel", "certs", folder / "certs", *hosts], check=True, capture_output=True)
+    try:
+        with ExitStack() as running:
+            running.enter_context(made.superlink())
+            give_up = time.monotonic() + 60
+            while not made.flwr("supernode", "list", NAME, "--format", "json").get("success"):
+                assert time.monotonic() < give_up, made.logs()
+            for name, config in nodes.items():
+                running.enter_context(made.supernode(name, config))
+            made.wait_for(len(nodes))
+            yield made
+    finally:
+        left = {str(one): family for one in made.homes if (family := ray._descendants(one, {}))}
+        assert not left

@@ -1,0 +1,128 @@
+"""What stands in deploy/ can be read by what it is for, and its commands have the options that it gives them."""
+
+import configparser
+import functools
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+DEPLOY = Path(__file__).parent.parent / "deploy"
+UNITS = sorted((DEPLOY / "systemd").iterdir())
+COMPOSE = sorted((DEPLOY / "docker").glob("*.yml"))
+TOOLS = ("fedkernel", "flwr", "flower-superlink", "flower-supernode")
+SUBCOMMANDS = {
+    "supernode": ("register", "list"),
+    "run": (),
+    "list": (),
+    "log": (),
+    "stop": (),
+    "certs": (),
+    "serve": (),
+    "join": (),
+}
+
+
+@functools.cache
+def options(*command):
+    """Return the options that a command says it has."""
+    told = subprocess.run(
+        [Path(sys.executable).parent / command[0], *command[1:], "--help"],
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "FLWR_DISABLE_UPDATE_CHECK": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", told.stdout + told.stderr))
+
+
+def check(words):
+    """Fail where a command line has an option that its command does not."""
+    tool = Path(words[0]).name
+    assert tool in TOOLS
+    sub = []
+    if words[1] in SUBCOMMANDS and tool in ("fedkernel", "flwr"):
+        sub = words[1:3] if words[2] in SUBCOMMANDS[words[1]] else words[1:2]
+    given = {word.partition("=")[0] for word in words[1 + len(sub) :] if word.startswith("-")}
+    assert given <= options(tool, *sub), words
+    return given
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", (DEPLOY / "README.md").read_text(), flags=re.DOTALL)
+
+
+def command_lines():
+    lines = "\n".join(blocks("sh")).replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line) for line in lines if line]
+    return [words for words in commands if Path(words[0]).name in TOOLS]
+
+
+def unit(path):
+    parsed = configparser.RawConfigParser(strict=False)
+    parsed.optionxform = str
+    parsed.read_string(path.read_text())
+    return parsed
+
+
+def test_every_command_of_the_readme_has_its_options():
+    lines = command_lines()
+    assert {Path(words[0]).name for words in lines} == set(TOOLS)
+    assert sum(len(check(words)) for words in lines) > 20
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_file_starts_a_command_that_has_its_options(path):
+    parsed = unit(path)
+    assert parsed.sections() == ["Unit", "Service", "Install"]
+    check(shlex.split(parsed["Service"]["ExecStart"]))
+    assert parsed["Service"]["ReadWritePaths"] == parsed["Service"]["WorkingDirectory"]
+
+
+@pytest.mark.parametrize("name", ["flower-superlink", "flower-supernode"])
+def test_the_readme_s_commands_are_the_units(name):
+    (told,) = [words for words in command_lines() if words[0] == name]
+    started = shlex.split(unit(DEPLOY / "systemd" / f"{name}.service")["Service"]["ExecStart"])
+    assert started[1:] == told[1:]
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
+def test_a_compose_file_starts_a_command_that_has_its_options(path):
+    table = yaml.safe_load(path.read_text())
+    ((name, service),) = table["services"].items()
+    check([f"flower-{name}", *service["command"]])
+    assert service["build"]["args"]["PART"] == name
+    assert (path.parent / service["build"]["context"] / service["build"]["dockerfile"]).samefile(
+        path.parent / "Dockerfile"
+    )
+    mounted = {word.partition("/run/secrets/")[2] for word in service["command"] if "/run/secrets/" in word}
+    assert mounted == set(service["secrets"]) == set(table["secrets"])
+
+
+def test_the_image_copies_what_there_is():
+    copied = re.findall(
+        r"^COPY --chown=app:app (.*) \S+$", (DEPLOY / "docker" / "Dockerfile").read_text(), flags=re.MULTILINE
+    )
+    names = " ".join(copied).split()
+    assert {"fedkernel", "clients", "strategies", "experiments", "pyproject.toml"} <= set(names)
+    assert all((DEPLOY.parent / name).exists() for name in names)
+
+
+def test_the_readme_s_tables_are_toml():
+    assert [sorted(tomllib.loads(block)) for block in blocks("toml")] == [
+        ["superlink"],
+        ["data", "id", "name", "out"],
+        ["data"],
+    ]
+
+
+def test_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)]+)\)", (DEPLOY / "README.md").read_text())
+    assert len(links) > 5
+    assert all((DEPLOY / link).exists() for link in links)

@@ -1,0 +1,96 @@
+"""Every pair between processes, over gRPC with mutual TLS: the local engine's numbers; and nothing is left running."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import CASES, WINE
+from networks import digits
+
+from fedkernel import RBF
+from fedkernel.engines import grpc
+from fedkernel.engines.local import run_job as run_local
+from fedkernel.errors import EngineError, InputError
+from fedkernel.job import Job, RunSpec
+from fedkernel.result import Result
+from fedkernel.simulate import as_file
+from fedkernel.storage import load_parts
+from fedkernel.strategy import _parameters_of
+from strategies import ADMMKPCA, REGISTRY, PeerVFedPCA
+
+pytestmark = pytest.mark.xdist_group("grpc")
+
+CLIENTS = 5
+PEERS = {
+    "ADMM": (ADMMKPCA(2, RBF(gamma=3e-4), share_rows=True, iterations=3), digits(20, CLIENTS)),
+    "ADMM, features": (ADMMKPCA(kernel=RBF(gamma=3e-4), exchange="features", iterations=3), digits(20, CLIENTS)),
+    "peers": (PeerVFedPCA(rounds=3), np.array_split(WINE, CLIENTS, axis=1)),
+}
+
+
+def own_processes():
+    """The processes of clients that this one has started."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == os.getpid() and b"fedkernel.engines.grpc.process" in command:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left():
+    yield
+    assert own_processes() == []
+
+
+def spec(name, strategy, shards, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [as_file(np.asarray(shard), folder / f"{number}") for number, shard in enumerate(shards)]
+    parameters = _parameters_of(strategy)
+    return RunSpec(
+        id=name, strategy=type(strategy).__name__, parameters=parameters, shards=files, seed=3, clients=CLIENTS
+    )
+
+
+def test_all_pairs_give_the_local_engine_s_numbers(tmp_path):
+    pairs = {case.name: (case.strategy, np.array_split(WINE, CLIENTS, axis=case.axis)) for case in CASES} | PEERS
+    runs = [spec(f"run-{number}", *pair, tmp_path / f"data-{number}") for number, pair in enumerate(pairs.values())]
+    assert {run.strategy for run in runs} == set(REGISTRY)
+    ids = [run.id for run in runs]
+    assert list(run_local(Job(runs=runs, out=str(tmp_path / "local")))) == ids
+    assert list(grpc.run_job(Job(runs=runs, out=str(tmp_path / "grpc")))) == ids
+    for name, run in zip(pairs, ids, strict=True):
+        one, two = (Result.load(tmp_path / engine / run) for engine in ("local", "grpc"))
+        assert one.ledger.totals() == two.ledger.totals(), name
+        compare(name, *(load_parts(tmp_path / engine / run / "model.npz").arrays for engine in ("local", "grpc")))
+        assert one.outputs.keys() == two.outputs.keys(), name
+        for client, outputs in one.outputs.items():
+            compare(name, outputs, two.outputs[client])
+
+
+def compare(name, one, two):
+    assert one.keys() == two.keys(), name
+    for key, array in one.items():
+        np.testing.assert_allclose(two[key], array, rtol=1e-12, atol=1e-12, err_msg=f"{name}: {key}")
+
+
+def test_fit_takes_it_and_an_error_is_the_same_as_elsewhere():
+    strategy, shards = PEERS["peers"]
+    one, two = (strategy.fit(shards[:2], engine=engine) for engine in ("local", "grpc"))
+    np.testing.assert_allclose(one.outputs[0]["eigenvectors"], two.outputs[0]["eigenvectors"], rtol=0, atol=1e-12)
+    with pytest.raises(InputError, match="n_components = 100"):
+        ADMMKPCA(100, share_rows=True).fit(digits(20, 2), engine="grpc")
+
+
+def test_a_process_that_cannot_start_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "flwr.py").write_text("raise ImportError('no Flower here')")
+    strategy, shards = PEERS["peers"]
+    with pytest.raises(EngineError, match=r"the process of client-\d has ended with code 1: .*no Flower here"):
+        strategy.fit(shards[:2], engine="grpc")

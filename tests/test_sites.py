@@ -1,0 +1,233 @@
+"""Sites in processes of their own, started as their operators would: who joins, what is kept, what goes wrong."""
+
+import os
+import signal
+import subprocess
+import time
+
+import grpc
+import numpy as np
+import pytest
+from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, Running, federation, furnish
+
+from fedkernel import RBF
+from fedkernel.certificates import make_certificates
+from fedkernel.models import load_model
+from fedkernel.result import Result
+from strategies import DKPCA, VFedPCA
+
+pytestmark = pytest.mark.xdist_group("sites")
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    make_certificates(folder, ["127.0.0.1"], NAMES)
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path):
+    return furnish(tmp_path)
+
+
+def test_three_sites_with_their_own_rows(place, tls):
+    """The model is that of the rows all have, in one order; each site keeps it; nothing of the data is printed."""
+    with federation(place, tls) as (serve, join):
+        server, sites = serve(), [join(name) for name in reversed(NAMES)]
+        assert [one.end() for one in (server, *sites)] == [0, 0, 0, 0], server.text
+        result = Result.load(next((place / "out" / "results").iterdir()))
+        assert f"{len(COMMON)}" in server.text
+        assert result.history[0]["phase"] == "join"
+        model = load_model(next((place / "kept-a").glob("*.model.npz")))
+        np.testing.assert_array_equal(model.eigenvectors_, result.model.eigenvectors_)
+        reference = DKPCA(3, RBF(gamma=0.05), local_components=20).fit([part[COMMON] for part in PARTS]).model
+        np.testing.assert_allclose(model.eigenvalues_, reference.eigenvalues_, rtol=0, atol=1e-10)
+        printed = "".join(path.read_text() for path in place.glob("*.log"))
+        assert "p001" not in printed
+        assert repr(float(PARTS[0][0, 0])) not in printed
+        assert "a.csv: 170 rows, 5 columns" in printed
+
+
+def test_plaintext_on_loopback_and_outputs_at_the_sites(place, tls):
+    (place / "run.toml").write_text(CONFIG.split("[[strategy]]", maxsplit=1)[0] + SLOW.replace("400", "3"))
+    with federation(place, tls) as (serve, join):
+        server, sites = serve("--insecure"), [join(name, "--insecure") for name in NAMES]
+        assert [one.end() for one in (server, *sites)] == [0, 0, 0, 0], server.text
+        with np.load(next(path for path in (place / "kept-b").iterdir() if "model" not in path.name)) as kept:
+            assert sorted(kept["ids"]) == [f"p{row:03}" for row in COMMON]
+            assert set(kept) > {"ids"}
+
+
+def test_a_site_that_is_killed_fails_the_run_with_one_cause(place, tls):
+    (place / "run.toml").write_text(CONFIG + SLOW)
+    with federation(place, tls) as (serve, join):
+        server, sites = serve("--patience", "1"), {name: join(name) for name in NAMES}
+        server.until("common to all")
+        until_folder(place / "out" / "results" / "DKPCA__seed=0" / "result.json")
+        sites["b"].kill()
+        assert server.end() == 1
+        assert server.text.count("site 'b' is no longer connected (1 s)") == 1, server.text
+        for name in "ac":
+            assert sites[name].end() == 1
+            assert "the server ended the work: site 'b' is no longer connected" in sites[name].text
+
+
+def until_folder(path, seconds=30):
+    give_up = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def test_a_site_that_is_killed_and_comes_back_goes_on(place, tls):
+    """It is asked again for all of the run; what comes out is what comes out without that."""
+    (place / "run.toml").write_text(CONFIG.split("[[strategy]]", maxsplit=1)[0] + SLOW)
+    with federation(place, tls) as (serve, join):
+        server, sites = serve(), {name: join(name) for name in NAMES}
+        server.until("common to all")
+        time.sleep(0.3)
+        sites["b"].kill()
+        server.until("b is gone")
+        again = join("b", log="b again")
+        assert [one.end(90) for one in (server, again, sites["a"], sites["c"])] == [0, 0, 0, 0], server.text
+        assert "b is back, restarted" in server.text
+        model = Result.load(place / "out" / "results" / "slow__seed=0").model
+        with np.load(place / "kept-b" / "slow__seed=0.npz") as kept:
+            order = [int(one[1:]) for one in kept["ids"]]
+        assert sorted(order) == COMMON
+        reference = VFedPCA(rounds=400).fit([part[order] for part in PARTS]).model
+        np.testing.assert_allclose(model.eigenvectors_, reference.eigenvectors_, rtol=0, atol=1e-12)
+
+
+def test_a_server_that_is_killed_is_started_again(place, tls):
+    """The sites come back by themselves; what was finished is not repeated."""
+    (place / "run.toml").write_text(CONFIG + SLOW)
+    with federation(place, tls) as (serve, join):
+        server, sites = serve(), {name: join(name) for name in NAMES}
+        until_folder(place / "out" / "results" / "DKPCA__seed=0" / "result.json")
+        time.sleep(0.3)
+        first = (place / "out" / "results" / "DKPCA__seed=0" / "result.json").stat().st_mtime_ns
+        server.kill()
+        sites["a"].until("is lost; trying to come back")
+        again = serve(name="serve again")
+        assert [one.end(90) for one in (again, *sites.values())] == [0, 0, 0, 0], again.text
+        assert (place / "out" / "results" / "DKPCA__seed=0" / "result.json").stat().st_mtime_ns == first
+        assert (place / "out" / "results" / "slow__seed=0" / "result.json").exists()
+
+
+def test_an_operator_s_interruption_ends_all(place, tls):
+    with federation(place, tls) as (serve, join):
+        server, site = serve(), join("a")
+        server.until("a is here")
+        server.process.send_signal(signal.SIGINT)
+        assert server.end() == 130
+        assert site.end() == 1
+        assert "the server ended the work: the server was stopped" in site.text
+
+
+# --- who is refused, and told so on both ends
+
+
+def test_refusals_at_the_server(place, tls):
+    make_certificates(place / "other", [], ["b"])
+    make_certificates(tls, [], ["old"], days=1e-9, renew=True)
+    with federation(place, tls) as (serve, join):
+        server, site = serve(), join("a")
+        server.until("a is here")
+        others = {
+            "site 'a' is connected already": join("a", log="double"),
+            "closes every connection: it is doubtful that it speaks plaintext": join("b", "--insecure", log="plain"),
+            "its certificate is not of the authority in ca.crt": join(
+                "b", "--tls", str(place / "other" / "b"), log="stranger"
+            ),
+        }
+        for text, other in others.items():
+            assert other.end() == 1
+            assert text in other.text
+        server.until("refused 'a' from")
+        server.until("refused a connection: it speaks plaintext, where TLS is needed")
+        # who does not look at its own certificate before
+        for folder in (place / "other" / "b", tls / "old"):
+            knock(serve.address, (tls / "a" / "ca.crt").read_bytes(), folder)
+        server.until("refused a connection: its certificate is not of this server's authority")
+        server.until("refused a connection: its certificate has expired")
+        assert server.process.poll() is site.process.poll() is None
+        site.process.terminate()
+        site.end()
+        server.until("a is gone (0 of 3)")
+
+
+def knock(address, authority, folder):
+    own = ((folder / name).read_bytes() for name in ("tls.key", "tls.crt"))
+    credentials = grpc.ssl_channel_credentials(authority, *own)
+    with grpc.secure_channel(address, credentials) as channel, pytest.raises(grpc.RpcError):
+        channel.unary_unary("/any/Thing")(b"", timeout=5)
+
+
+def test_sites_that_do_not_fit_are_named(place, tls):
+    """Of horizontal runs, by column."""
+    (place / "run.toml").write_text(
+        CONFIG.split("[[strategy]]", maxsplit=1)[0]
+        + '[[strategy]]\nname = "clusters"\nmethod = "FKKMeans"\nn_clusters = 3\n'
+    )
+    with federation(place, tls) as (serve, join):
+        server, sites = serve(), [join(name) for name in NAMES]
+        assert server.end() == 2, server.text
+        assert "client 1 (site 'b')" in server.text
+        assert [site.end() for site in sites] == [1, 1, 1]
+
+
+# --- hosts of their own
+
+
+@pytest.fixture
+def hosts():
+    """Three network namespaces, "s" with the address 10.77.0.1 and a cable to "a" and to "b", and to nowhere else."""
+    names = {name: f"fedkernel-{os.getpid()}-{name}" for name in "sab"}
+
+    def ip(*arguments):
+        return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True)
+
+    try:
+        for name in names.values():
+            ip("netns", "add", name)
+        ip("-n", names["s"], "link", "add", "bridge", "type", "bridge")
+        ip("-n", names["s"], "address", "add", "10.77.0.1/24", "dev", "bridge")
+        ip("-n", names["s"], "link", "set", "bridge", "up")
+        for number, name in enumerate("ab", start=2):
+            ip("link", "add", f"to-{name}", "netns", names["s"], "type", "veth", "peer", "eth0", "netns", names[name])
+            ip("-n", names["s"], "link", "set", f"to-{name}", "master", "bridge", "up")
+            ip("-n", names[name], "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
+            ip("-n", names[name], "link", "set", "eth0", "up")
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"network namespaces are not permitted here: {getattr(error, 'stderr', error)}")
+    else:
+        yield {name: ("ip", "netns", "exec", space) for name, space in names.items()}
+    finally:
+        for space in names.values():
+            subprocess.run(["ip", "netns", "delete", space], capture_output=True, check=False)
+
+
+def test_hosts_of_their_own(place, hosts):
+    """Each sees its own address only, and nothing of this machine's."""
+    tls = place / "tls"
+    make_certificates(tls, ["10.77.0.1"], ["a", "b"])
+    (place / "run.toml").write_text(CONFIG.replace('["a", "b", "c"]', '["a", "b"]'))
+    address, started = "10.77.0.1:8443", []
+    try:
+        given = ("serve", "run.toml", "--listen", address, "--tls", str(tls / "server"), "--out", "out")
+        started.append(Running(place, "serve", *given, within=hosts["s"]))
+        for name in "ab":
+            own = ("--data", f"{name}.csv", "--id", "patient", "--tls", str(tls / name), "--out", f"kept-{name}")
+            started.append(Running(place, name, "join", address, "--name", name, *own, within=hosts[name]))
+        assert [one.end() for one in started] == [0, 0, 0], started[0].text
+        assert "a is here, from ipv4:10.77.0.2" in started[0].text
+        assert "b is here, from ipv4:10.77.0.3" in started[0].text
+        model = load_model(next((place / "kept-a").glob("*.model.npz")))
+        common = sorted(set(KEPT[0]) & set(KEPT[1]))
+        reference = DKPCA(3, RBF(gamma=0.05), local_components=20).fit([part[common] for part in PARTS[:2]]).model
+        np.testing.assert_allclose(model.eigenvalues_, reference.eigenvalues_, rtol=0, atol=1e-10)
+    finally:
+        for one in started:
+            one.kill()

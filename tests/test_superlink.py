@@ -1,0 +1,332 @@
+"""SuperNodes give the local engine's numbers in as many rounds as forecast, or the run fails with the cause."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flower_network import NAME, network
+from flwr.app import Message, MessageType, RecordDict
+from test_flower_app import bundle
+
+from fedkernel import RBF
+from fedkernel.alignment import hash_ids
+from fedkernel.cohort import Member
+from fedkernel.data import DataSpec, PartitionSpec
+from fedkernel.engines import _flower, exchange, parcels, superlink
+from fedkernel.engines.command import status_of, submit
+from fedkernel.engines.local import LocalGrid
+from fedkernel.engines.local import run_job as run_local
+from fedkernel.errors import EngineError, InputError
+from fedkernel.job import Job, RunSpec
+from fedkernel.result import Result
+from strategies import DKPCA, FKKMeans
+
+SITES = ("north", "south", "west")
+PATIENTS = 60
+WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(clients=3), "clients": 3}
+
+EXPERIMENT = """
+name = "across"
+engine = "superlink"
+[data]
+sites = ["north", "south", "west"]
+[report]
+plots = false
+[[strategy]]
+name = "components"
+method = "DKPCA"
+n_components = 2
+local_components = 5
+kernel = { type = "rbf", gamma = 0.1 }
+[[strategy]]
+name = "clusters"
+method = "FKKMeans"
+n_clusters = 3
+n_features = 10
+iterations = 1
+solver = "gram"
+"""
+
+
+@pytest.fixture
+def tables():
+    """Of each site, its patients in its own order and four measurements of each."""
+    rng = np.random.default_rng(0)
+    return {name: (rng.permutation(PATIENTS), rng.standard_normal((PATIENTS, 4))) for name in SITES}
+
+
+def write_table(path, patients, values):
+    lines = ["patient,a,b,c,d", *(f"p{p}," + ",".join(map(repr, map(float, row))) for p, row in zip(patients, values))]  # noqa: B905
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def members(*shapes):
+    return [Member(number, number, rows, columns, 0) for number, (rows, columns) in enumerate(shapes)]
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
+    """Over TLS, and each SuperNode known by its key; a relative path counts from where the SuperNode was started."""
+    nodes = {name: f'name="{name}" data="{name}.csv" id="patient" out="kept"' for name in SITES}
+    for name, (patients, values) in tables.items():
+        write_table(tmp_path / "net" / name / f"{name}.csv", patients, values)
+    (tmp_path / "net" / "west" / "node.toml").write_text(nodes["west"].replace(" ", "\n"))
+    nodes["west"] = "node.toml"
+    (tmp_path / "across.toml").write_text(EXPERIMENT)
+    out = tmp_path / "out"
+    with network(tmp_path / "net", nodes, secure=True) as flower:
+        command = [Path(sys.executable).parent / "fedkernel", "run", tmp_path / "across.toml", "--connection", NAME]
+        done = subprocess.run(
+            [*command, "--out", out], env={**os.environ, **flower.user}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr + flower.logs()
+    components, clusters = (Result.load(out / "results" / f"{name}__seed=0") for name in ("components", "clusters"))
+
+    # columns of the same patients, in the order of the hashes of their ids
+    hashes = {p: hash_ids([f"p{p}"], b"", "components__seed=0", 0).tobytes() for p in range(PATIENTS)}
+    order = sorted(hashes, key=hashes.__getitem__)
+    shards = [values[np.argsort(patients)][order] for patients, values in tables.values()]
+    strategy = DKPCA(2, kernel=RBF(gamma=0.1), local_components=5)
+    expected = strategy.fit(shards)
+    np.testing.assert_allclose(components.model.eigenvectors_, expected.model.eigenvectors_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(components.model.eigenvalues_, expected.model.eigenvalues_, rtol=0, atol=1e-12)
+    assert components.ledger.rounds == strategy.forecast(members(*[(PATIENTS, 4)] * 3)).rounds
+
+    # rows of three sites
+    shards = [values for _, values in tables.values()]
+    strategy = FKKMeans(n_clusters=3, n_features=10, iterations=1, solver="gram")
+    expected = strategy.fit(shards)
+    np.testing.assert_allclose(clusters.model.centers_, expected.model.centers_, rtol=0, atol=1e-12)
+    assert clusters.ledger.floats_up == expected.ledger.floats_up
+    assert clusters.ledger.rounds == strategy.forecast(members(*[(PATIENTS, 4)] * 3)).rounds
+    for number, (name, (patients, _)) in enumerate(tables.items()):
+        with np.load(tmp_path / "net" / name / "kept" / "clusters__seed=0.npz") as kept:
+            np.testing.assert_array_equal(kept["labels"], expected.outputs[number]["labels"])
+            assert list(kept["ids"]) == [f"p{p}" for p in patients]
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+def test_simulated_sites_share_the_folder_and_a_run_can_be_given_up_or_fail_with_its_cause(tmp_path, monkeypatch):
+    runs = [
+        RunSpec(id="first", strategy="VFedAKPCA", parameters={"n_components": 2, "rounds": 1}, **WINE),
+        RunSpec(id="second", strategy="VFedPCA", parameters={"rounds": 1000}, **WINE),
+    ]
+    impossible = RunSpec(id="impossible", strategy="DKPCA", parameters={"n_components": 1000}, **WINE)
+    nodes = {name: f"partition-id={number} num-partitions=3" for number, name in enumerate(SITES)}
+    with network(tmp_path / "net", nodes, secure=False) as flower:
+        monkeypatch.setenv("FLWR_HOME", flower.user["FLWR_HOME"])
+        # what `flwr run . NAME` runs, side by side with the engine's
+        default = submit(flower.flwr, bundle(tmp_path / "app"), NAME)
+        finished = superlink.run_job(Job(runs=runs, out=str(tmp_path / "out")))
+        assert next(finished) == "first", flower.logs()
+        finished.close()
+        listed = flower.flwr("list", NAME, "--format", "json")["runs"]
+        assert [one["status"] for one in listed if one["run-id"] != default] == ["finished:stopped"]
+        with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
+            next(superlink.run_job(Job(runs=[impossible], out=str(tmp_path / "out")), NAME))
+        give_up = time.monotonic() + 60
+        while not (status := status_of(flower.flwr, NAME, default)[0]).startswith("finished"):
+            assert time.monotonic() < give_up, flower.logs()
+        assert status == "finished:completed"
+    list(run_local(Job(runs=runs[:1], out=str(tmp_path / "local"))))
+    one, two = (Result.load(tmp_path / engine / "first") for engine in ("local", "out"))
+    np.testing.assert_allclose(one.model.eigenvectors_, two.model.eigenvectors_, rtol=0, atol=1e-12)
+    assert one.ledger == two.ledger
+    for client in range(3):
+        np.testing.assert_allclose(
+            one.outputs[client]["eigenvectors"], two.outputs[client]["eigenvectors"], rtol=0, atol=1e-12
+        )
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["first"]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
+    (tmp_path / "flwr").mkdir()
+
+    def write(text):
+        (tmp_path / "flwr" / "config.toml").write_text(text)
+
+    write(
+        '[superlink]\ndefault = "down"\n[superlink.down]\naddress = "127.0.0.1:1"\ninsecure = true\n[superlink.sim]\n'
+    )
+    return write
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(runs=[RunSpec(id="run", strategy="DKPCA", sites=["a", "b"])], out=str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("up", r"^connection = 'up', but \S+/config.toml has only down, sim$"),
+        ("default", "^connection = 'default', but "),
+        ("sim", r"^connection = 'sim', but in \S+/config.toml it has no address of a SuperLink$"),
+    ],
+)
+def test_a_connection_that_the_configuration_does_not_have(home, job, name, says):
+    with pytest.raises(InputError, match=says):
+        next(superlink.run_job(job, name))
+
+
+def test_no_connection_is_the_default_one(home):
+    assert superlink.find_connection(None) == ("down", "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [(None, "there is no Flower conf"), ("[", "cannot be read"), ("", "has only none")]
+)
+def test_a_configuration_that_is_none(home, tmp_path, text, says):
+    home(text or "")
+    if text is None:
+        (tmp_path / "flwr" / "config.toml").unlink()
+    with pytest.raises(InputError, match=says):
+        superlink.find_connection("dep")
+
+
+def test_a_superlink_that_is_down(home, job, tmp_path):
+    with pytest.raises(
+        EngineError, match=r"^connection 'down', 127.0.0.1:1: flwr run was refused: Connection to the SuperLink is unav"
+    ):
+        next(superlink.run_job(job))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_the_command_refuses_a_connection_on_another_engine(tmp_path):
+    (tmp_path / "across.toml").write_text(EXPERIMENT)
+    command = [Path(sys.executable).parent / "fedkernel", "run", tmp_path / "across.toml", "--engine", "ray"]
+    done = subprocess.run([*command, "--connection", "dep"], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "connection = 'dep', but engine ray has none, only superlink" in done.stderr
+
+
+def test_a_result_survives_the_way_through_a_log(tmp_path, capsys):
+    """Written where the job's folder is not there, and nothing but a result's files is taken out again."""
+    run = RunSpec(id="run", strategy="DKPCA", parameters={"n_components": 2}, **WINE)
+    job = Job(runs=[run], out=str(tmp_path / "elsewhere"), mark="mark")
+    assert list(run_local(job)) == ["run"]
+    assert not (tmp_path / "elsewhere").exists()
+    found = [parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := parcels.read(line))]
+    assert [parcel.run for parcel in found] == ["run"]
+    parcels.unpack(parcels.Parcel("run", found[0].files | {"../other": "YQ=="}), tmp_path / "here")
+    list(run_local(Job(runs=[run], out=str(tmp_path / "local"))))
+    one, two = Result.load(tmp_path / "here"), Result.load(tmp_path / "local" / "run")
+    np.testing.assert_array_equal(one.model.eigenvectors_, two.model.eigenvectors_)
+    assert one.ledger == two.ledger
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "local"]
+
+
+@pytest.fixture
+def scripted(home, monkeypatch, capsys):
+    """A SuperLink of which a test says what its log and its status are, time by time."""
+    told = {"logs": [], "statuses": [], "commands": []}
+
+    @contextlib.contextmanager
+    def log(run, connection):
+        yield iter(told["logs"].pop(0))
+
+    def status(flwr, connection, run):
+        current = told["statuses"].pop(0)
+        if current is None:
+            raise EngineError("flwr list failed: Connection to the SuperLink is unavailable.")
+        return current
+
+    def line(parcel):
+        parcels.tell(parcel)
+        return capsys.readouterr().out
+
+    monkeypatch.setattr(superlink, "_log", log)
+    monkeypatch.setattr(superlink, "status_of", status)
+    monkeypatch.setattr(superlink, "submit", lambda *arguments: "7")
+    monkeypatch.setattr(superlink, "flwr_in", lambda: lambda *words: told["commands"].append(words))
+    monkeypatch.setattr(superlink, "STATUS_SECONDS", 0.0)
+    return told, line
+
+
+def two_runs(tmp_path):
+    runs = [RunSpec(id=name, strategy="DKPCA", sites=["a", "b"]) for name in ("one", "two")]
+    return Job(runs=runs, out=str(tmp_path / "out"))
+
+
+def test_a_log_that_breaks_off_is_read_again(scripted, tmp_path):
+    told, line = scripted
+    one, two = (line(parcels.Parcel(name, {"result.json": "e30="})) for name in ("one", "two"))
+    told["logs"] += [["INFO :  Starting\n", one], ["INFO :  Starting\n", one, two]]
+    told["statuses"] += [None, ("running", ""), ("finished:completed", "")]
+    assert list(superlink.run_job(two_runs(tmp_path))) == ["one", "two"]
+    assert (tmp_path / "out" / "two" / "result.json").read_text() == "{}"
+    assert told == {"logs": [], "statuses": [], "commands": []}
+
+
+def test_a_run_that_ends_without_a_result(scripted, tmp_path):
+    told, line = scripted
+    told["logs"] += [[line(parcels.Parcel("one"))]]
+    told["statuses"] += [("finished:failed", "ServerApp failed with exception:\n no memory")]
+    says = "^run 7 of connection 'down' ended as finished:failed without a result for 'two': ServerApp .*: no memory$"
+    with pytest.raises(EngineError, match=says):
+        list(superlink.run_job(two_runs(tmp_path)))
+    assert told["commands"] == []
+
+
+def test_a_superlink_that_goes_down_meanwhile(scripted, tmp_path):
+    told, _ = scripted
+    told["logs"] += [[]]
+    told["statuses"] += [None] * superlink.STATUS_TRIES
+    with pytest.raises(
+        EngineError, match=r"^run 7 of connection 'down': the SuperLink does not answer any more: flwr list"
+    ):
+        list(superlink.run_job(two_runs(tmp_path)))
+    assert told["commands"] == [("stop", "7", "down", "--format", "json")]
+
+
+@pytest.mark.parametrize("line", ["fedkernel-parcel \n", "fedkernel-parcel eJw!\n", "fedkernel-parcel YWJj\n"])
+def test_a_line_that_was_damaged(line):
+    assert parcels.read("INFO: " + line) is None
+    with pytest.raises(EngineError, match="the log of the run has a result that is damaged"):
+        parcels.read(line)
+
+
+def test_an_app_knows_the_job_s_folder_by_its_mark(tmp_path):
+    job = Job(runs=[RunSpec(id="run", strategy="DKPCA", sites=["a"])], out=str(tmp_path), mark="mark")
+    assert job.folder is None
+    (tmp_path / "mark").touch()
+    assert job.folder == tmp_path
+    assert job.model_copy(update={"out": None}).folder is None
+
+
+class SlowGrid(LocalGrid):
+    """Answers as a SuperLink's grid does, which a caller must ask again and again."""
+
+    def send_and_receive(self, messages, *, timeout=None):
+        raise AssertionError("it would sleep for three seconds")
+
+
+def test_replies_are_asked_for_until_all_are_there_or_the_time_is_up(monkeypatch):
+    monkeypatch.setattr(_flower, "polls_slowly", lambda grid: isinstance(grid, SlowGrid))
+
+    def app(message, context):
+        time.sleep(0.3 * (message.metadata.dst_node_id - 1))
+        return Message(RecordDict(), reply_to=message)
+
+    with SlowGrid(app, clients=2) as grid:
+
+        def ask(timeout):
+            messages = [Message(RecordDict(), node, MessageType.QUERY) for node in (1, 2)]
+            began = time.monotonic()
+            replies = exchange.send_and_receive(grid, messages, timeout)
+            return sorted(reply.metadata.src_node_id for reply in replies), time.monotonic() - began
+
+        assert ask(0.1)[0] == [1]
+        nodes, seconds = ask(10.0)
+        assert nodes == [1, 2]
+        assert seconds < 2
