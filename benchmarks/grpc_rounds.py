@@ -1,8 +1,9 @@
-"""Seconds per round over gRPC with mutual TLS, 5 processes on this machine, against the raw time of moving as much.
+"""Seconds per round over gRPC with mutual TLS, 5 processes on this machine, against what moves as many bytes otherwise.
 
-`python benchmarks/grpc_rounds.py`. The toy pair of rounds.py sends an array down and up again, per client and round.
-Raw is a gRPC server that hands the same bytes to the same processes and gets them back, as whole messages: nothing of
-Flower or of this project's is in it. Not a test: a busy machine makes every figure larger.
+`python benchmarks/grpc_rounds.py`. A round is one of the toy pair of rounds.py: an array down and up again, per client.
+"messages" are Flower's messages with that array over the same streams, without a pair: what remains is serialising and
+moving. "raw" is a gRPC server that hands as many bytes to as many processes and gets them back: nothing of Flower or of
+this project's is in it. Not a test: a busy machine makes every figure larger.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from typing import Any
 
 import grpc
 import numpy as np
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
 from rich.console import Console
 from rich.table import Table
 from rounds import EchoClient, EchoStrategy
@@ -46,6 +49,18 @@ def node(address: str, folder: str) -> None:
         return Site(int(context.node_config["partition-id"]), np.zeros((2, 1)), None, lambda outputs: None)
 
     Node(client_app({EchoClient.__name__: EchoClient}, find_site), tls.name, {}).attend(address, tls, 10)
+
+
+def message_node(address: str, folder: str) -> None:
+    """Send Flower's messages back."""
+    tls, app = read_tls(Path(folder), "site"), ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Any) -> Message:
+        array = message.content.array_records["arrays"]["values"].numpy()
+        return Message(RecordDict({"arrays": ArrayRecord({"values": Array(array)})}), reply_to=message)
+
+    Node(app, tls.name, {}).attend(address, tls, 10)
 
 
 def raw_node(address: str, folder: str) -> None:
@@ -77,6 +92,20 @@ def ours(folder: Path, tls: TLS, floats: int, rounds: int) -> float:
         hub.wait_for_all()
         result = EchoStrategy(rounds, floats).run(hub)
     return statistics.median(row["seconds"] for row in result.history[2:])
+
+
+def messages(folder: Path, tls: TLS, floats: int, rounds: int) -> float:
+    hub, seconds = Hub([f"c{number}" for number in range(CLIENTS)]), []
+    with listening(hub, "127.0.0.1:0", tls) as port, processes(folder, "messages", port):
+        hub.wait_for_all()
+        for _ in range(rounds):
+            began = time.perf_counter()
+            content = RecordDict({"arrays": ArrayRecord({"values": Array(np.zeros(floats))})})
+            sent = [Message(content, node, "train", group_id="1") for node in hub.get_node_ids()]
+            for reply in hub.send_and_receive(sent):
+                reply.content.array_records["arrays"]["values"].numpy()
+            seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[1:])
 
 
 def raw(folder: Path, tls: TLS, floats: int, rounds: int) -> float:
@@ -122,17 +151,18 @@ def main() -> None:
     parser.add_argument("--be", nargs=3, metavar=("KIND", "ADDRESS", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.be:
-        kinds: dict[str, Callable[[str, str], None]] = {"node": node, "raw": raw_node}
+        kinds: dict[str, Callable[[str, str], None]] = {"node": node, "messages": message_node, "raw": raw_node}
         kinds[arguments.be[0]](*arguments.be[1:])
         return
-    table = Table("payload", "median s per round", "raw gRPC", "ratio", box=None)
+    table = Table("payload", "median s per round", "messages", "ratio", "raw", "ratio", box=None)
     with TemporaryDirectory(prefix="fedkernel-bench-") as made:
         folder = Path(made)
         make_certificates(folder, ["127.0.0.1"], [f"c{number}" for number in range(CLIENTS)])
         tls = read_tls(folder / "server", "server")
         for name, (floats, rounds) in SIZES.items():
-            one, other = ours(folder, tls, floats, rounds), raw(folder, tls, floats, rounds)
-            table.add_row(name, f"{one:.4f}", f"{other:.4f}", f"{one / other:.2f}")
+            one, two, three = (measure(folder, tls, floats, rounds) for measure in (ours, messages, raw))
+            ratios = (f"{two:.4f}", f"{one / two:.2f}", f"{three:.4f}", f"{one / three:.2f}")
+            table.add_row(name, f"{one:.4f}", *ratios)
     Console().print(table)
 
 

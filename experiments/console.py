@@ -15,7 +15,7 @@ from experiments.claims import check_claims
 from experiments.config import Experiment
 from experiments.report import console_table, summarise
 from experiments.rows import Run
-from fedkernel.errors import FedkernelError, InputError, ProtocolError
+from fedkernel.errors import FedkernelError, InputError, ProtocolError, one_line
 
 output = Console()
 messages = Console(stderr=True)
@@ -37,7 +37,7 @@ def show(table: Table) -> None:
 
 def say(text: str) -> None:
     """Print a message on standard error, as one line whatever a library put into its own text."""
-    messages.print(" ".join(text.splitlines()), highlight=False, markup=False, soft_wrap=True)
+    messages.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def show_results(experiment: Experiment, rows: Sequence[Run]) -> None:

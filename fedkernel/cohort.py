@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from fedkernel.alignment import Missing, agree, check_same_columns
 from fedkernel.engines import _flower
 from fedkernel.engines.exchange import POLL, send_and_receive
-from fedkernel.errors import InputError, ProtocolError, and_more, called
+from fedkernel.errors import InputError, ProtocolError, and_more, called, one_line
 from fedkernel.ledger import Account, Entry
 from fedkernel.messages import VERSION
 
@@ -71,6 +71,11 @@ class RunSettings:
             raise InputError(f"deadline = {self.deadline:g}, but must be greater than 0")
         if self.missing not in get_args(Missing):
             raise InputError(f"missing = {self.missing!r}, but must be one of {', '.join(get_args(Missing))}")
+
+
+def reason_of(reply: Message) -> str:
+    """Return why a client could not answer, as it says."""
+    return one_line(reply.error.reason or "") or f"error {reply.error.code}"
 
 
 def join(
@@ -208,7 +213,7 @@ class _Wire:
             raise ProtocolError(
                 f"{self.pair}, {doing}: {late} of {len(nodes)} clients did not answer in {self.settings.deadline:g} s"
             )
-        failures = sorted(reply.error.reason or f"error {reply.error.code}" for reply in replies if reply.has_error())
+        failures = sorted(reason_of(reply) for reply in replies if reply.has_error())
         if failures:
             raise ProtocolError(failures[0] + and_more(len(failures) - 1))
         return down, {reply.metadata.src_node_id: reply.content for reply in replies}

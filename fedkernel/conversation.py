@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
-from fedkernel.cohort import Member, RunSettings
+from fedkernel.cohort import Member, RunSettings, reason_of
 from fedkernel.engines import _flower
 from fedkernel.errors import ProtocolError, and_more
 from fedkernel.ledger import Account, Entry, Posted
@@ -144,7 +144,7 @@ class Conversation(Generic[T]):
         if reply is None:
             return f"{self._where(client)}: no answer within {self._settings.deadline:g} s"
         if reply.has_error():
-            return f"{self._where(client)}: {reply.error.reason or f'error {reply.error.code}'}"
+            return f"{self._where(client)}: {reason_of(reply)}"
         return None
 
     def _decode(self, client: int, content: RecordDict) -> Reply:

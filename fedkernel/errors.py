@@ -37,6 +37,11 @@ def and_more(count: int) -> str:
     return f" (and {count} more)" if count > 0 else ""
 
 
+def one_line(text: str) -> str:
+    """Return a text without line breaks, as what somebody else wrote must be before it is passed on."""
+    return " ".join(text.split())
+
+
 def called(client: int, site: str | None) -> str:
     """Return how texts call a client: by its number, and by its site's name where that is known."""
     return f"client {client}" if site is None else f"client {client} (site {site!r})"

@@ -30,7 +30,7 @@ class Memory(MutableMapping[str, NDArray]):
 
     def __init__(self, context: Context, run: str) -> None:
         state = context.state
-        known = str(state.config_records["run"]["id"]) if "run" in state.config_records else None
+        known = str(state.config_records["run"]["id"]) if "run" in state else None
         if known != run:
             why = "it was restarted after the run had begun" if known is None else f"it has begun run {known!r} since"
             raise ProtocolError(f"it knows nothing of run {run!r}: {why}")

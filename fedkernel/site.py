@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ class _Call:
     site: Site
     clients: Mapping[str, type[KernelClient]]
 
-    @property
+    @cached_property
     def config(self) -> ConfigRecord:
         return self.message.content.config_records["config"]
 

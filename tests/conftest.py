@@ -9,4 +9,13 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-pytest.register_assert_rewrite("cases", "model_files", "spectra")  # shared by several files, and they assert
+# Shared by several files, and they assert.
+pytest.register_assert_rewrite("cases", "configs", "gossip", "model_files", "spectra")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Neither the real folder nor scikit-learn's cache has a say, except where a test asks for it."""
+    monkeypatch.setenv("FEDKERNEL_DATA", str(tmp_path))
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
+    return tmp_path

@@ -3,8 +3,19 @@
 import numpy as np
 import pytest
 
-from fedkernel import KernelPCA
+from fedkernel import RBF, ArcCosine, KernelPCA, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.errors import InputError
+
+KERNELS = [
+    Linear(),
+    RBF(),
+    RBF(gamma=0.1),
+    RBF(sigma=0.3),
+    Laplacian(gamma=1 / 3),
+    Polynomial(degree=2, gamma=0.7, coef0=0.1),
+    Sigmoid(gamma=1e-3, coef0=-0.5),
+    ArcCosine(2),
+]
 
 
 def contents(path):

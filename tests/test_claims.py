@@ -2,14 +2,11 @@
 
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import pydantic
 import pytest
-from typer.testing import CliRunner
 
-from experiments import cli
 from experiments.checks import AnyCheck
 from experiments.claims import Claim, check_claims
 from experiments.rows import Run
@@ -339,84 +336,3 @@ def test_curves_without_an_iteration_in_common_cannot_be_compared() -> None:
     later = [b.model_copy(update={"history": b.history[2:]})]
     found = judged([*a, *later], check="overlap", value="recover_error", of=["A", "B"], within=1)
     assert (found.passed, found.numbers) == (None, "'A' and 'B' have no iteration in common")
-
-
-# on the console and the page
-
-
-TINY = """
-name = "tiny"
-seeds = [0, 1]
-[data]
-name = "iris"
-[partition]
-clients = 2
-[[strategy]]
-name = "one round"
-method = "DKPCA"
-n_components = 2
-[[baseline]]
-name = "central"
-method = "central PCA"
-n_components = 2
-[report]
-plots = false
-metric = "distance"
-[[claim]]
-text = "One round is [red] enough."
-check = "value"
-metric = "rounds"
-of = "one round"
-at_most = 1
-[[claim]]
-text = "Twice the floats"
-check = "ratio"
-metric = "floats_up"
-of = "one round"
-to = "central"
-at_least = 2
-[[claim]]
-text = "It falls"
-check = "rate"
-value = "recover_error"
-of = ["one round"]
-from = 2
-at_most = -0.8
-"""
-
-
-def test_claims_are_told_below_the_table_and_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("tiny.toml").write_text(TINY, encoding="utf-8")
-    ran = CliRunner().invoke(cli.app, ["run", "tiny.toml"])
-    assert (ran.exit_code, ran.stderr) == (0, "")  # a claim that does not hold is no error
-    # 2 clients with 150 rows, 2 eigenpairs each at most: 604 floats against 4 columns of 150
-    told = [
-        "holds          One round is [red] enough: 1 against at most 1 (2 seeds)",
-        "does not hold  Twice the floats: 1.01 against at least 2 (2 seeds)",
-        "not checked    It falls: no round of 'one round' tells recover_error and its iteration t",
-    ]
-    assert "distance" in ran.stdout.splitlines()[1]
-    assert ran.stdout.splitlines()[-4:-1] == told
-    page = Path("runs/tiny/report.html")
-    written = page.read_text(encoding="utf-8")
-    assert re.search(r"✓ holds.*1 against.*✗ does not hold.*1.01 against.*>not checked<", written, re.DOTALL)
-    page.unlink()
-    again = CliRunner().invoke(cli.app, ["report", "runs/tiny"])
-    assert (again.exit_code, again.stdout) == (0, ran.stdout)
-    assert page.read_text(encoding="utf-8") == written
-
-
-def test_the_report_of_an_unfinished_experiment_checks_no_claim_that_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("tiny.toml").write_text(TINY, encoding="utf-8")
-    assert CliRunner().invoke(cli.app, ["run", "tiny.toml"]).exit_code == 0
-    rows = Path("runs/tiny/runs.jsonl")
-    lines = rows.read_text(encoding="utf-8").splitlines(keepends=True)
-    rows.write_text("".join(line for line in lines if '"seed":1' not in line), encoding="utf-8")
-    told = CliRunner().invoke(cli.app, ["report", "runs/tiny"])
-    assert told.exit_code == 0
-    assert told.stdout.count("\nnot checked ") == 3
-    assert "One round is [red] enough: 1 of 2 runs of 'one round' are missing" in told.stdout

@@ -1,68 +1,19 @@
 """A configuration means what it says: values land where they should, and whatever is wrong is told in one sentence."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from configs import TINY, refusal, table, write
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_iris
 
-from experiments.config import Experiment, as_json, read_config
-from experiments.plan import plan, points, run_id
+from experiments.config import Experiment, read_config
+from experiments.plan import plan, points
 from fedkernel.errors import InputError
 from fedkernel.kernels import kernel_from
 from fedkernel.widths import dimension_sigma, median_sigma, with_width
-
-TINY = """
-name = "tiny"
-seeds = [0, 1]
-[data]
-name = "iris"
-[partition]
-clients = 2
-[[strategy]]
-name = "a"
-method = "DKPCA"
-n_components = 2
-[[strategy]]
-name = "v1.5 of b, best"
-method = "VFedPCA"
-rounds = 2
-[[baseline]]
-name = "c"
-method = "central PCA"
-"""
-
-
-def write(tmp_path: Path, text: str = TINY) -> Path:
-    path = tmp_path / "tiny.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def table(tmp_path: Path, *overrides: str, text: str = TINY) -> dict[str, Any]:
-    return read_config(write(tmp_path, text), overrides)[0]
-
-
-def experiment(tmp_path: Path, *overrides: str) -> Experiment:
-    return Experiment.from_table(table(tmp_path, *overrides), "tiny.toml")
-
-
-def claim(check: str, fields: str) -> str:
-    """Write an override with a claim."""
-    return f'claim=[{{text = "So it is.", check = "{check}", {fields}}}]'
-
-
-def refusal(tmp_path: Path, *overrides: str, text: str = TINY) -> str:
-    """Return the one sentence that reading, checking and planning end with."""
-    with pytest.raises(InputError) as caught:
-        plan(table(tmp_path, *overrides, text=text), "tiny.toml")
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
 
 # reading
 
@@ -157,93 +108,6 @@ def test_an_override_that_leads_nowhere_is_refused(tmp_path: Path, override: str
     assert says in message
 
 
-# sweeps
-
-
-def test_sweeps_are_combined_and_land_where_they_should(tmp_path: Path) -> None:
-    made = table(tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.*.n_components=[1, 2, 3]", "seeds=[5, 6]")
-    found = list(points(made, "tiny.toml"))
-    expected = [(clients, k) for clients in (2, 4) for k in (1, 2, 3)]
-    assert [tuple(point.values.values()) for point in found] == expected
-    for point, (clients, k) in zip(found, expected, strict=True):
-        assert point.experiment.clients == clients
-        assert [method.parameters["n_components"] for method in point.experiment.strategy] == [k, k]
-        assert point.experiment.baseline[0].parameters == {}
-    runs = plan(made, "tiny.toml")
-    assert len(runs) == 6 * 2 * 3
-    assert len({run.id for run in runs}) == len(runs)
-    assert {len(run.shards) for run in runs} == {2, 4}
-
-
-def test_ids_are_readable_and_fit_for_folders(tmp_path: Path) -> None:
-    made = table(tmp_path, 'sweep={"partition.clients" = [2], "strategy.v1.5 of b, best.center" = ["rows"]}')
-    (point,) = points(made, "tiny.toml")
-    ids = [run_id(method, point, 7) for method in point.experiment.strategy]
-    tail = "__partition.clients=2__strategy.v1.5-of-b,-best.center=rows__seed=7"
-    assert ids == [f"a{tail}", f"v1.5-of-b,-best{tail}"]
-
-
-def test_long_ids_are_cut_and_stay_unique(tmp_path: Path) -> None:
-    text = TINY.replace('"a"', f'"{"ä" * 200}1"').replace('"v1.5 of b, best"', f'"{"ä" * 200}2"')
-    ids = [run.id for run in plan(table(tmp_path, text=text), "tiny.toml")]
-    assert len(set(ids)) == 6
-    assert max(len(one.encode()) for one in ids) <= 150
-
-
-# cases
-
-CASES = [
-    'case.data=[{case="three", "data.name"="wine"}, {case="four", "data.name"="iris"}]',
-    'case.size=[{"strategy.a.n_components"=1, "baseline.c.n_components"=2}, '
-    '{"strategy.a.n_components"=2, "baseline.c.n_components"=1}]',
-]
-
-
-def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path: Path) -> None:
-    made = table(tmp_path, *CASES, "seeds=[0]")
-    found = Experiment.from_table(made, "tiny.toml")
-    assert found.swept == {"case": ["three", "four"], "strategy.a.n_components": [1, 2]}
-    assert found.changes(found.settings[1]) == {
-        "data.name": "wine",
-        "strategy.a.n_components": 2,
-        "baseline.c.n_components": 1,
-    }
-    runs = plan(made, "tiny.toml")
-    assert [(run.point.values["case"], run.strategy().n_components) for run in runs if run.method.name == "a"] == [  # type: ignore[attr-defined]
-        ("three", 1),
-        ("three", 2),
-        ("four", 1),
-        ("four", 2),
-    ]
-    assert [run.parameters["n_components"] for run in runs if run.method.name == "c"] == [2, 1, 2, 1]
-    assert {run.point.experiment.data.name for run in runs} == {"wine", "iris"}  # type: ignore[union-attr]
-    assert runs[0].id.startswith("a__case=three__strategy.a.n_components=1__")
-
-
-def test_a_case_may_give_a_whole_table(tmp_path: Path) -> None:
-    runs = plan(table(tmp_path, 'case=[{case="few", "data.name"="blobs", "data.options"={n=40}}]'), "tiny.toml")
-    assert [shard.shape[0] for shard in runs[0].shards] == [40, 40]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "says"),
-    [
-        (('case.data={"data.name"="wine"}',), "case: its table must be written with double brackets, [[case]]"),
-        ((*CASES, 'case.more=[{"baseline.c.n_components"=2}]'), "is in case.size already; it can be in one only"),
-        (('case.data=[{case="a"}, {"data.name"="wine"}]',), "case.data.1 has 'data.name', but all must have the keys"),
-        (('case=[{case="a", "data.rows"=9}, {case="a", "data.rows"=8}]',), "case: case: 'a' stands twice"),
-        (('case=[{name="a"}]',), "'name' cannot be swept, only what is inside data, partition, strategy, baseline"),
-        (('sweep={case=["a"]}',), "'case' cannot be swept, only what is inside data, partition, strategy, baseline"),
-        (
-            ("case=[{data={name='wine'}}]",),
-            'a dotted path must stand in quotes, such as "partition.clients" (found dat',
-        ),
-    ],
-)
-def test_cases_that_cannot_be_are_refused(tmp_path: Path, overrides: tuple[str, ...], says: str) -> None:
-    assert says in refusal(tmp_path, *overrides)
-
-
 # kernel widths by rule
 
 
@@ -310,135 +174,6 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
     message = refusal(tmp_path, f"strategy.a.kernel={kernel}")
     assert message.startswith("tiny.toml: strategy 'a': ")
     assert says in message
-
-
-# reports and claims
-
-
-def test_report_options_are_read_with_defaults(tmp_path: Path) -> None:
-    silent = experiment(tmp_path).report
-    assert (silent.plots, silent.metric, silent.by_iteration, silent.reference) == (True, None, [], True)
-    told = experiment(tmp_path, 'report={metric = "distance", by_iteration = ["rank", "floats_up"], reference = false}')
-    assert (told.report.plots, told.report.metric, told.report.reference) == (True, "distance", False)
-    assert told.report.by_iteration == ["rank", "floats_up"]
-
-
-def test_claims_are_read_in_order_each_with_the_fields_of_its_check(tmp_path: Path) -> None:
-    text = f"""{TINY}
-[sweep]
-"partition.clients" = [2, 4]
-[[claim]]
-text = "A ratio"
-check = "ratio"
-metric = "floats_up"
-of = "a"
-to = "c"
-where_of = {{ "partition.clients" = 4 }}
-at_most = 0.5
-[[claim]]
-text = "A rate"
-check = "rate"
-value = "recover_error"
-of = ["a", "v1.5 of b, best"]
-from = 3
-at_most = -0.8
-[[claim]]
-text = "An overlap"
-check = "overlap"
-value = "error"
-of = ["a", "c"]
-within = 0.01
-"""
-    made = table(tmp_path, text=text)
-    found = Experiment.from_table(made, "tiny.toml")
-    ratio, rate, overlap = found.claim
-    assert [one.text for one in found.claim] == ["A ratio", "A rate", "An overlap"]
-    assert [one.methods for one in found.claim] == [["a", "c"], ["a", "v1.5 of b, best"], ["a", "c"]]
-    assert (ratio.at_most, ratio.at_least, ratio.conditions) == (0.5, None, [{}, {"partition.clients": 4}, {}])
-    assert (rate.first, rate.at_most) == (3, -0.8)  # type: ignore[union-attr]
-    assert overlap.at_most == 0.01
-    assert Experiment.from_table(json.loads(as_json(made)), "config.json").claim == found.claim
-
-
-def test_a_run_is_due_at_every_combination_of_swept_values_for_every_seed(tmp_path: Path) -> None:
-    assert experiment(tmp_path).due == [({}, 0), ({}, 1)]
-    swept = experiment(tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.a.n_components=[1, 2]", "seeds=[5]")
-    points = [(2, 1), (2, 2), (4, 1), (4, 2)]
-    assert swept.due == [({"partition.clients": m, "strategy.a.n_components": k}, 5) for m, k in points]
-
-
-RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
-
-
-@pytest.mark.parametrize(
-    ("override", "says"),
-    [
-        ("report.metric=nmm", "report.metric: 'nmm' is not known (allowed: error, distance, "),
-        ("report.by_iteration=rank", "report.by_iteration = 'rank': input should be a valid list"),
-        ("report.by_iteration=['']", "report.by_iteration.0 = '': string should have at least 1 character"),
-        ("report.by_iteration=['t', 't']", "report.by_iteration: 't' stands twice, but the values must differ"),
-        ("report.reference=never", "report.reference = 'never': input should be a valid boolean"),
-        ("claim={}", "claim: its table must be written with double brackets, [[claim]]"),
-        ('claim=[{text = "x"}]', "claim.0.check is required"),
-        (
-            claim("equal", RATIO),
-            "claim.0.check = 'equal' is not known (allowed: value, ratio, difference, rate, overlap, bounded)",
-        ),
-        (
-            claim("ratio", f"{RATIO}, colour = 1"),
-            "claim.0: colour is not a known name here (allowed: text, where, at_most, at_least, check, ",
-        ),
-        (claim("rate", 'value = "x", of = ["a"], first = 2'), "claim.0: first is not a known name here (allowed: "),
-        (claim("value", RATIO), "claim.0: to is not a known name here (allowed: "),
-        (claim("ratio", 'metric = "error", of = "a", at_most = 1'), "claim.0.to is required"),
-        (claim("overlap", 'value = "x", of = ["a", "c"]'), "claim.0.within is required"),
-        (claim("overlap", 'value = "x", of = ["a"], within = 1'), "list should have at least 2 items"),
-        (claim("overlap", 'value = "x", of = ["a", "c"], within = -1'), "claim.0.within = -1: input should be greater"),
-        (claim("bounded", 'value = "x", of = "a", at_most = 1'), "claim.0.of = 'a': input should be a valid list"),
-        (claim("rate", 'value = "x", of = ["a"], from = 0, at_most = 1'), "claim.0.from = 0: input should be greater"),
-        (claim("value", 'metric = "error", of = "a"'), "claim.0: at_most or at_least is required"),
-        (claim("rate", 'value = "x", of = ["a"]'), "claim.0: at_most or at_least is required"),
-        (
-            claim("value", 'metric = "error", of = "a", at_most = 1, at_least = 2'),
-            "claim.0: at_least = 2, but must not be above at_most = 1",
-        ),
-        (
-            claim("value", 'metric = "error", of = "a", at_most = nan'),
-            "claim.0.at_most = nan: input should be a finite",
-        ),
-        (
-            claim("value", 'metric = "nmm", of = "a", at_most = 1'),
-            "claim.0.metric: 'nmm' is not known (allowed: error, distance, ",
-        ),
-        (
-            claim("ratio", RATIO.replace('"c"', '"b"')),
-            "claim.0: there is no method named 'b', only 'a', 'v1.5 of b, best', 'c'",
-        ),
-        (
-            claim("rate", 'value = "x", of = ["a", "d"], at_most = 1'),
-            "claim.0: there is no method named 'd', only 'a', 'v1.5 of b, best', 'c'",
-        ),
-        (
-            claim("ratio", f'{RATIO}, where = {{"partition.clients" = 2}}'),
-            "claim.0: 'partition.clients' is not swept (swept: nothing)",
-        ),
-    ],
-)
-def test_report_options_and_claims_that_cannot_be_are_refused(tmp_path: Path, override: str, says: str) -> None:
-    message = refusal(tmp_path, override)
-    assert message.startswith("tiny.toml: ")
-    assert says in message
-
-
-@pytest.mark.parametrize("where", ["where", "where_of", "where_to"])
-def test_a_claim_about_a_setting_that_is_not_run_is_refused(tmp_path: Path, where: str) -> None:
-    sweep = "sweep.partition.clients=[2, 4]"
-    for asked, says in (
-        ('"partition.clients" = 3', "claim.0: partition.clients = 3, but must be one of 2, 4"),
-        ('"partition.client" = 2', "claim.0: 'partition.client' is not swept (swept: 'partition.clients')"),
-        ("partition = {clients = 2}", "claim.0: 'partition' is not swept (swept: 'partition.clients')"),
-    ):
-        assert refusal(tmp_path, sweep, claim("ratio", f"{RATIO}, {where} = {{{asked}}}")) == f"tiny.toml: {says}"
 
 
 # whatever is wrong

@@ -1,8 +1,5 @@
 """Named data: every source gives the same kind of table, and every mistake one sentence that says what is allowed."""
 
-import os
-from urllib.error import HTTPError, URLError
-
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
@@ -11,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy import sparse
-from sklearn.utils import Bunch
 
 from fedkernel.data import DataSpec, available, check_matrix, load
 from fedkernel.data.generated import GENERATED
@@ -19,32 +15,11 @@ from fedkernel.data.sources import BUNDLED, FETCHED
 from fedkernel.errors import InputError
 
 SPECS = TypeAdapter(DataSpec)
-REAL_FOLDER = os.environ.get("FEDKERNEL_DATA")
 tables = hnp.arrays(
     np.float64, st.tuples(st.integers(1, 8), st.integers(1, 6)), elements=st.floats(-1e6, 1e6, allow_subnormal=False)
 )
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """Neither the real folder nor scikit-learn's cache has a say, except where a test asks for it."""
-    monkeypatch.setenv("FEDKERNEL_DATA", str(tmp_path))
-    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
-    return tmp_path
-
-
-def patch_fetcher(monkeypatch, name, result):
-    """Replace a scikit-learn fetcher by one that raises or returns `result`; what it was called with is returned."""
-    calls = []
-
-    def fetch(*, n_retries=3, delay=1.0, **options):
-        calls.append({"n_retries": n_retries, "delay": delay, **options})
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    monkeypatch.setattr(sklearn.datasets, f"fetch_{name}", fetch)
-    return calls
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 # --- every source gives a table --------------------------------------------------------------------------------------
@@ -234,181 +209,6 @@ def test_specs_that_do_not_fit_the_data(table, text):
     with pytest.raises(InputError) as caught:
         load(DataSpec(**table))
     assert text in str(caught.value)
-
-
-# --- npz files -------------------------------------------------------------------------------------------------------
-
-
-def test_npz_files_by_stem_and_by_path(folder):
-    X = np.arange(6, dtype=np.float32).reshape(3, 2)
-    np.savez(folder / "mine.npz", X=X, y=np.array([1, 2, 1]), features=np.array(["a", "b"]), other=np.zeros(9))
-    for name in ("mine", "npz:mine", f"npz:{folder / 'mine.npz'}"):
-        data = load(name)
-        np.testing.assert_array_equal(data.X, X)
-        assert data.X.dtype == np.float64
-        np.testing.assert_array_equal(data.y, [1, 2, 1])
-        assert data.columns == ("a", "b")
-        assert data.source == str(folder / "mine.npz")
-
-
-def test_a_bundled_name_is_the_bundled_set_and_npz_the_file(folder):
-    np.savez(folder / "iris.npz", X=np.eye(2))
-    assert load("iris").X.shape == (150, 4)
-    np.testing.assert_array_equal(load("npz:iris").X, np.eye(2))
-
-
-def test_npz_keys_that_cannot_be_used_are_ignored(folder):
-    np.savez(folder / "odd.npz", X=np.eye(2), features=np.array([{}, {}], dtype=object), notes=np.array([None]))
-    assert load("odd").columns == ("x0", "x1")
-    np.savez(folder / "few.npz", X=np.eye(2), features=np.array(["only one"]))
-    assert load("few").columns == ("x0", "x1")
-
-
-@pytest.mark.parametrize(
-    ("arrays", "text"),
-    [
-        ({"Z": np.eye(2)}, "bad.npz holds Z; allowed: an array X"),
-        ({"X": np.zeros(3)}, "bad.npz has shape (3,); allowed: (rows, columns)"),
-        ({"X": np.zeros((0, 3))}, "has shape (0, 3); allowed: (rows, columns) with at least 1 x 1"),
-        ({"X": np.array([["a", "b"]])}, "holds values of type <U1; allowed: real numbers only"),
-        ({"X": np.array([[1j]])}, "holds values of type complex128"),
-        ({"X": np.array([[None]], dtype=object)}, "bad.npz cannot be read: Object arrays cannot be loaded"),
-        ({"X": np.array([[1, 2], [3, np.nan]])}, "bad.npz: the value in row 1, column 1 (counted from 0) is nan"),
-        ({"X": np.array([[1, -np.inf]])}, "row 0, column 1 (counted from 0) is -inf; allowed: finite"),
-        ({"X": np.eye(2), "y": np.zeros(3)}, "bad.npz has shape (3,); allowed: one label per row, (2,)"),
-        ({"X": np.eye(2), "y": np.zeros((2, 1))}, "bad.npz has shape (2, 1); allowed: one label per row"),
-    ],
-)
-def test_npz_files_that_hold_no_table(folder, arrays, text):
-    np.savez(folder / "bad.npz", **arrays)
-    with pytest.raises(InputError) as caught:
-        load("bad")
-    assert text in str(caught.value)
-
-
-def test_npz_positions_are_those_of_the_file(folder):
-    X = np.ones((40, 2))
-    X[39, 1] = np.nan
-    np.savez(folder / "late.npz", X=X)
-    with pytest.raises(InputError, match="row 39, column 1"):
-        load(DataSpec("late", rows=3))
-
-
-def test_npz_files_that_are_none(folder, monkeypatch):
-    (folder / "text.npz").write_text("hello")
-    np.savez(folder / "cut.npz", X=np.random.default_rng(0).random((50, 50)))
-    whole = (folder / "cut.npz").read_bytes()
-    (folder / "cut.npz").write_bytes(whole[:200] + b"\0" * 500 + whole[700:])
-    for name, text in {
-        "text": "text.npz is not an npz file",
-        "cut": "cut.npz cannot be read: Bad CRC-32",
-        "npz:absent.npz": "absent.npz is not a file",
-        "npz:absent": f"npz:absent is not there ({folder} holds cut, text)",
-    }.items():
-        with pytest.raises(InputError) as caught:
-            load(name)
-        assert text in str(caught.value)
-    monkeypatch.delenv("FEDKERNEL_DATA")
-    with pytest.raises(InputError, match="FEDKERNEL_DATA is not set"):
-        load("npz:absent")
-
-
-def test_a_folder_that_is_missing_is_named(folder, monkeypatch):
-    monkeypatch.setenv("FEDKERNEL_DATA", str(folder / "missing"))
-    assert load("iris").X.shape == (150, 4)
-    for act in (lambda: load("lung5"), lambda: load("npz:lung5"), available):
-        with pytest.raises(InputError, match=r"FEDKERNEL_DATA = .*missing is not a folder"):
-            act()
-
-
-@pytest.mark.skipif(not REAL_FOLDER, reason="FEDKERNEL_DATA is not set: the project's own npz files are not here")
-def test_the_real_folder(monkeypatch):
-    monkeypatch.setenv("FEDKERNEL_DATA", str(REAL_FOLDER))
-    data = load("lung5")
-    assert data.X.shape == (203, 1543)
-    assert len(set(data.y)) == 5
-    assert {line.name: line.shape for line in available()}["npz:lung5"] == (203, 1543)
-
-
-# --- downloads -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", FETCHED)
-def test_fetched_sets_are_taken_from_scikit_learn(monkeypatch, name):
-    calls = patch_fetcher(monkeypatch, name, Bunch(data=np.eye(3, dtype=np.float32), target=np.array([0, 1, 1])))
-    data = load(f"fetch:{name}")
-    np.testing.assert_array_equal(data.X, np.eye(3))
-    np.testing.assert_array_equal(data.y, [0, 1, 1])
-    assert data.X.dtype == np.float64
-    assert data.columns == ("x0", "x1", "x2")
-    assert calls == [{"n_retries": 1, "delay": 0.5}]
-
-
-def test_every_fetched_name_is_a_fetcher_of_scikit_learn():
-    assert {f"fetch_{name}" for name in FETCHED} <= set(sklearn.datasets.__all__)
-
-
-@pytest.mark.parametrize(
-    "error", [URLError("no route to host"), TimeoutError("too slow"), ConnectionResetError("reset")]
-)
-def test_offline_is_one_sentence(monkeypatch, folder, error):
-    patch_fetcher(monkeypatch, "covtype", error)
-    with pytest.raises(InputError) as caught:
-        load("fetch:covtype")
-    text = str(caught.value)
-    for part in ("'fetch:covtype' (581012 x 54, about 11 MB) must be downloaded once", str(folder / "cache"), "iris"):
-        assert part in text
-    assert "\n" not in text
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (HTTPError("https://x", 404, "Not Found", None, None), "the server answered 404 Not Found"),
-        (ValueError("No known OpenML dataset"), "'openml:mnist_784' cannot be had: No known OpenML dataset"),
-        (PermissionError(13, "Permission denied"), "cannot be had: [Errno 13] Permission denied"),
-    ],
-)
-def test_other_failures_of_a_download_are_told_apart_from_being_offline(monkeypatch, error, text):
-    patch_fetcher(monkeypatch, "openml", error)
-    with pytest.raises(InputError) as caught:
-        load("openml:mnist_784")
-    assert text in str(caught.value)
-    assert "network" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("name", "query"), [("openml:61", {"data_id": 61}), ("openml:iris", {"name": "iris"})])
-def test_openml_by_name_and_by_number(monkeypatch, name, query):
-    labels = np.array(["setosa", "virginica"], dtype=object)
-    bunch = Bunch(data=np.eye(2), target=labels, feature_names=["a", "b"], categories={}, url="https://openml/d/61")
-    calls = patch_fetcher(monkeypatch, "openml", bunch)
-    data = load(name)
-    assert query.items() <= calls[0].items()
-    assert data.y.tolist() == ["setosa", "virginica"]
-    assert data.y.dtype.kind == "U"
-    assert (data.columns, data.source) == (("a", "b"), "https://openml/d/61")
-
-
-def test_openml_columns_of_text_are_named(monkeypatch):
-    bunch = Bunch(
-        data=np.eye(2), target=None, feature_names=["age", "job"], categories={"job": ["x", "y"], "class": []}
-    )
-    patch_fetcher(monkeypatch, "openml", bunch)
-    with pytest.raises(InputError, match=r"'openml:adult': 1 columns are not numeric \(job\)"):
-        load("openml:adult")
-
-
-def test_sparse_sets_are_made_dense_after_rows_are_chosen_or_refused(monkeypatch):
-    monkeypatch.setattr("fedkernel.data.datasets.DENSE_CELLS", 1000)
-    X = np.diag(np.arange(1.0, 101.0))
-    patch_fetcher(monkeypatch, "rcv1", Bunch(data=sparse.csr_matrix(X), target=sparse.eye(100, format="csr")))
-    data = load(DataSpec("fetch:rcv1", rows=10))
-    assert data.y is None  # several labels per row
-    rows = data.X.argmax(axis=1)
-    assert len(set(rows)) == 10
-    np.testing.assert_array_equal(data.X, X[rows])
-    with pytest.raises(InputError, match=r"100 x 100 is too large to be made dense; allowed: rows <= 10$"):
-        load(DataSpec("fetch:rcv1", rows=100))
 
 
 # --- the validator and the list --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Kernels: against explicit loops and scikit-learn, over column splits, as values, and the width rules."""
+"""Kernels: against explicit loops and scikit-learn, over column splits, and as values."""
 
 import dataclasses
 import json
@@ -12,39 +12,23 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.spatial.distance import pdist
+from kernel_cases import ARC_COSINES, CASES, EVERY, KERNELS_WITH_GAMMA, WITHOUT_GAMMA, rows
 from sklearn.metrics import pairwise
 
-from fedkernel.arrays import ROWS
 from fedkernel.errors import InputError
-from fedkernel.kernels import KERNELS, RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid, kernel_from
-from fedkernel.widths import dimension_sigma, fk_gamma, median_sigma, moments, with_width
+from fedkernel.kernels import (
+    KERNELS,
+    RBF,
+    ArcCosine,  # noqa: F401 - a test evaluates what repr gives
+    Kernel,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Sigmoid,
+    kernel_from,
+)
 
 ADAPTER = pydantic.TypeAdapter(Kernel)
-
-# Each kernel with its formula for two rows, by explicit loops over the columns.
-CASES = [
-    (Linear(), lambda x, y: sum(a * b for a, b in zip(x, y, strict=True))),
-    (RBF(gamma=0.3), lambda x, y: math.exp(-0.3 * sum((a - b) ** 2 for a, b in zip(x, y, strict=True)))),
-    (RBF(sigma=1.5), lambda x, y: math.exp(-sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) / (2 * 1.5**2))),
-    (Laplacian(gamma=0.2), lambda x, y: math.exp(-0.2 * sum(abs(a - b) for a, b in zip(x, y, strict=True)))),
-    (
-        Polynomial(degree=2, gamma=0.5, coef0=0.7),
-        lambda x, y: (0.5 * sum(a * b for a, b in zip(x, y, strict=True)) + 0.7) ** 2,
-    ),
-    (
-        Sigmoid(gamma=0.1, coef0=-0.4),
-        lambda x, y: math.tanh(0.1 * sum(a * b for a, b in zip(x, y, strict=True)) - 0.4),
-    ),
-]
-KERNELS_WITH_GAMMA = [kernel for kernel, _ in CASES]
-WITHOUT_GAMMA = [RBF(), Laplacian(), Polynomial(), Sigmoid()]
-ARC_COSINES = [ArcCosine(degree=0), ArcCosine(degree=1), ArcCosine(degree=2)]  # their formula: test_arc_cosine.py
-EVERY = [*KERNELS_WITH_GAMMA, *WITHOUT_GAMMA, Polynomial(degree=7, gamma=0.3), *ARC_COSINES]
-
-
-def rows(n, d, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, d))
 
 
 # Values
@@ -133,106 +117,6 @@ def test_diag_of_float32_rows_makes_no_copy_of_them():
         tracemalloc.stop()
         assert peak < X.nbytes / 2
         np.testing.assert_allclose(made, kernel.diag(X.astype(np.float64)), rtol=1e-13)
-
-
-# Against fixed rows
-
-
-def as_given(X):
-    return X
-
-
-KINDS = [as_given, scipy.sparse.csr_array, scipy.sparse.csr_matrix]
-both_types = pytest.mark.parametrize(("dtype", "error"), [(np.float64, 1e-12), (np.float32, 1e-5)])
-
-
-def assert_near(found, expected, error):
-    np.testing.assert_allclose(found, expected, rtol=0, atol=error * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("kernel", EVERY, ids=repr)
-@pytest.mark.parametrize("of_rows", KINDS)
-@pytest.mark.parametrize("of_block", KINDS)
-@both_types
-def test_values_against_fixed_rows_are_those_of_gram(kernel, of_rows, of_block, dtype, error):
-    X, Y = (np.where(rows(n, 5, seed=n) > 0.3, rows(n, 5), 0) for n in (40, 30))
-    Y[3], X[5], X[7] = X[2], 0, Y[11]
-    values = kernel.against(of_rows(Y), dtype)
-    for block in (X, X[:1], X.astype(np.float32), X.astype(int)):
-        K = values(of_block(block))
-        assert isinstance(K, np.ndarray)
-        assert K.dtype == dtype
-        assert_near(K, kernel.gram(np.asarray(block, dtype=np.float64), Y), error)
-
-
-@pytest.mark.parametrize("kernel", EVERY, ids=repr)
-@both_types
-def test_values_of_many_rows_are_those_of_gram(kernel, dtype, error):
-    X, Y = rows(3000, 7).astype(dtype), rows(300, 7, seed=1)  # more than fit in cache at a time
-    assert_near(kernel.against(Y, dtype)(X), kernel.gram(X, Y), error)
-
-
-@pytest.mark.parametrize("kernel", EVERY, ids=repr)
-@pytest.mark.parametrize("of_block", KINDS)
-def test_the_rows_and_values_against_them_are_left_alone(kernel, of_block):
-    X, Y = rows(20, 3), rows(10, 3, seed=1)
-    before = X.copy(), Y.copy()
-    block, values = of_block(X), kernel.against(Y)
-    first = values(block)
-    kept = first.copy()
-    Y += 1
-    second = values(block)
-    assert np.array_equal(first, kept)
-    assert np.array_equal(first, second)
-    assert not np.shares_memory(first, second)
-    assert np.array_equal(block if isinstance(block, np.ndarray) else block.toarray(), before[0])
-    assert np.array_equal(Y, before[1] + 1)
-
-
-@pytest.mark.parametrize("kernel", EVERY, ids=repr)
-@pytest.mark.parametrize("of_block", KINDS)
-def test_fixed_sparse_rows_too_many_to_be_dense_give_the_same(kernel, of_block, monkeypatch):
-    X, Y = np.maximum(rows(40, 9), 0), np.maximum(rows(30, 9, seed=1), 0)
-    monkeypatch.setattr("fedkernel.row_products._SHARED", 100)
-    assert_near(kernel.against(scipy.sparse.csr_array(Y))(of_block(X)), kernel.gram(X, Y), 1e-12)
-
-
-@pytest.mark.parametrize("kernel", EVERY, ids=repr)
-def test_sparse_rows_of_many_columns_never_become_dense(kernel):
-    made = (scipy.sparse.random_array((n, 200_000), density=1e-4, rng=np.random.default_rng(n)) for n in (300, 50))
-    X, Y = (scipy.sparse.csr_array(one) for one in made)
-    tracemalloc.start()
-    K = kernel.against(Y)(X)
-    kernel.diag(X)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 50 * 200_000 * 8 / 2
-    assert_near(K, kernel.gram(X, Y), 1e-12)
-
-
-@pytest.mark.parametrize(("dtype", "error"), [(np.float64, 1e-9), (np.float32, 1e-5)])
-def test_rbf_values_keep_their_digits_far_from_the_origin(dtype, error):
-    X, Y = rows(40, 3), rows(30, 3, seed=1)
-    values = RBF(gamma=0.5).against(Y + 1e5, dtype)
-    # Blocks of float64 are centred before they are rounded. Squared norms of 1e10 would leave nothing of float32.
-    assert_near(values(X + 1e5), RBF(gamma=0.5).gram(X, Y), error)
-
-
-def test_rbf_values_never_exceed_1():
-    X = rows(500, 30) * 100
-    for dtype in (np.float32, np.float64):
-        assert RBF(gamma=1e-9).against(X, dtype)(X).max() == 1
-
-
-@pytest.mark.parametrize("dtype", [np.float16, int, complex])
-def test_values_of_other_types_are_refused(dtype):
-    with pytest.raises(InputError, match="must be float32 or float64"):
-        Linear().against(rows(3, 2), dtype)
-
-
-def test_fixed_rows_are_checked():
-    with pytest.raises(InputError, match=r"Y of shape .* not finite"):
-        RBF().against(np.full((2, 2), np.nan))
 
 
 # Columns split over clients
@@ -395,93 +279,3 @@ def test_bad_tables_are_refused_in_one_line(table, text):
 def test_bad_rows_are_refused(kernel, X, Y, text):
     with pytest.raises(InputError, match=text):
         kernel.gram(X, Y)
-
-
-# Widths by rule
-
-
-def test_median_sigma_is_the_median_over_all_pairs():
-    X = rows(30, 3)
-    distances = [math.dist(X[i], X[j]) for i in range(30) for j in range(i)]
-    assert median_sigma(X) == pytest.approx(np.median(distances), rel=1e-13)
-
-
-def test_median_sigma_draws_rows_by_its_seed():
-    X = rows(500, 3)
-    assert median_sigma(X, max_rows=100) == median_sigma(X, max_rows=100)
-    assert median_sigma(X, max_rows=100, seed=1) != median_sigma(X, max_rows=100)
-    assert median_sigma(X, max_rows=100) == pytest.approx(median_sigma(X), rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("X", "options"),
-    [(np.zeros((5, 2)), {}), (np.ones((5, 2)), {}), (np.ones((1, 2)), {}), (rows(5, 2), {"max_rows": 1})],
-)
-def test_median_sigma_refuses_data_without_a_width(X, options):
-    with pytest.raises(InputError, match=r"median distance"):
-        median_sigma(X, **options)
-
-
-def fk_gamma_of_pairs(X):
-    """N^2 / (2 sum_ij ||x_i - x_j||^2), from the distances themselves: each counts twice in the sum."""
-    return len(X) ** 2 / (4 * (pdist(X) ** 2).sum())
-
-
-def test_fk_gamma_is_the_mean_squared_distance_of_all_pairs():
-    X = rows(40, 3) + 2.0
-    total = sum(math.dist(x, y) ** 2 for x in X for y in X)
-    assert fk_gamma([moments(X)]) == pytest.approx(40**2 / (2 * total), rel=1e-12)
-    assert with_width({"type": "rbf", "width": "mean"}, X) == {"type": "rbf", "gamma": fk_gamma([moments(X)])}
-
-
-@pytest.mark.parametrize("n", [2, ROWS - 1, ROWS, ROWS + 1])
-def test_moments_are_the_mean_and_the_squares_about_it(n):
-    X = rows(n, 3) + np.array([0.0, 5.0, -100.0])
-    count, mean, scatter = moments(X)
-    expected = [sum(column) / n for column in X.T]
-    assert count == n
-    np.testing.assert_allclose(mean, expected, rtol=1e-12, atol=1e-14)
-    assert scatter == pytest.approx(sum(math.dist(x, expected) ** 2 for x in X), rel=1e-12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.sets(st.integers(1, 59)), st.permutations(range(60)), st.sampled_from([0.0, 1.0, 1e4]))
-def test_fk_gamma_is_the_same_however_rows_are_split(cuts, order, apart):
-    """Also where a client's rows are far from the others', or it has a single one."""
-    X = rows(60, 3) + apart * np.arange(60)[:, None]
-    shards = np.split(X[order], sorted(cuts))
-    expected = fk_gamma_of_pairs(X)
-    assert fk_gamma([moments(shard) for shard in shards]) == pytest.approx(expected, rel=1e-12)
-    assert fk_gamma([moments(shard) for shard in np.split(X, sorted(cuts))]) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("offset", [1e3, 1e6, -1e6])
-@pytest.mark.parametrize("clients", [1, 4])
-def test_fk_gamma_keeps_its_digits_far_from_the_origin(offset, clients):
-    # Sums of squares are 1e12 times the spread here, so that their differences would keep 4 digits.
-    X = rows(300, 3) + offset * np.array([1.0, 0.5, 2.0])
-    gamma = fk_gamma([moments(shard) for shard in np.array_split(X, clients)])
-    assert gamma == pytest.approx(fk_gamma_of_pairs(X), rel=1e-8)
-
-
-@pytest.mark.parametrize("value", [0.0, 0.1, 1e6 / 3, -1e6 / 7, 1e-200])
-@pytest.mark.parametrize("n", [600, 5000])
-@pytest.mark.parametrize("cuts", [[], [1], [10, 500]])
-def test_fk_gamma_refuses_constant_data(value, n, cuts):
-    """However many rows have rounded their mean."""
-    X = np.full((n, 3), value) * [1.0, 3.0, 1 / 3]
-    with pytest.raises(InputError, match=f"{n} rows do not differ"):
-        fk_gamma([moments(shard) for shard in np.split(X, cuts)])
-
-
-def test_fk_gamma_sees_a_single_row_that_differs():
-    X = np.full((1000, 3), 1e6 / 3)
-    X[17, 1] += 1.0
-    # 999 pairs of distance 1, each twice.
-    assert fk_gamma([moments(X[:300]), moments(X[300:])]) == pytest.approx(1000**2 / (2 * 2 * 999), rel=1e-8)
-
-
-def test_dimension_sigma():
-    assert dimension_sigma(9) == 1.0
-    with pytest.raises(InputError, match="d = 0"):
-        dimension_sigma(0)

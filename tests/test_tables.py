@@ -2,7 +2,6 @@
 
 import tracemalloc
 
-import hypothesis.extra.numpy as hnp
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,39 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 from scipy import sparse
+from small_table import CHUNK, D, N, X, chunk_of, spoilt, write_parquet
 
-from fedkernel.data import (
-    ArrayTable,
-    GeneratedTable,
-    ParquetTable,
-    SparseTable,
-    Table,
-    as_table,
-    check_matrix,
-    check_rows,
-    open_table,
-)
-from fedkernel.data.tables import open_tables
+from fedkernel.data import ArrayTable, GeneratedTable, ParquetTable, SparseTable, check_matrix, open_table
 from fedkernel.errors import InputError
 
-N, D, CHUNK = 23, 4, 5
-X = np.random.default_rng(0).integers(-2, 3, size=(N, D)) / 4  # exact in float32; many zeros, for the sparse ones
 DTYPES = (np.float64, np.float32)
-
-
-def write_parquet(path, X, rows=CHUNK, **columns):
-    columns = columns or {f"c{j}": X[:, j] for j in range(X.shape[1])}
-    parquet.write_table(pa.table(columns), path, row_group_size=rows)
-    return path
 
 
 def mapped(path, X):
     np.save(path, X)
     return np.load(path, mmap_mode="r")
-
-
-def chunk_of(number, X=X):
-    return X[number * CHUNK : (number + 1) * CHUNK]
 
 
 MAKE = {
@@ -237,12 +214,6 @@ def test_blocks_of_different_types_are_promoted():
 # --- what is no finite number is found when its block is read --------------------------------------------------------
 
 
-def spoilt(value, row, column):
-    bad = X.copy()
-    bad[row, column] = value
-    return bad
-
-
 BAD = {
     "array": lambda bad, folder: ArrayTable(bad, "mine"),
     "npy": lambda bad, folder: open_table((np.save(folder / "X.npy", bad), folder / "X.npy")[1]),
@@ -286,224 +257,3 @@ def test_numbers_too_large_for_the_dtype(make):
         table.block(15, 20, np.float32)
     text = "mine: the value in row 17, column 2 (counted from 0) is too large; allowed: numbers of float32"
     assert str(caught.value) == text
-
-
-# --- sparse rows are brought into order, never in the caller's object ------------------------------------------------
-
-
-def scrambled(dtype=np.float64, index=np.int64):
-    """Return a CSR matrix with columns out of order, a duplicate, a stored zero, and its dense counterpart."""
-    data, columns, starts = [3, 1, 2, 0, 5], [2, 0, 2, 1, 1], [0, 3, 4, 5]
-    made = sparse.csr_array(
-        (np.array(data, dtype), np.array(columns, index), np.array(starts, index)), shape=(3, 4), copy=True
-    )
-    return made, np.array([[1, 0, 5, 0], [0, 0, 0, 0], [0, 5, 0, 0.0]])
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8])
-@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix])
-def test_sparse_rows_in_order(dtype, kind):
-    given_rows, dense = scrambled(dtype)
-    given_rows = kind(given_rows)
-    before = [part.copy() for part in (given_rows.data, given_rows.indices, given_rows.indptr)]
-    made = check_rows(given_rows, "X")
-    assert isinstance(made, sparse.csr_array)
-    assert made.dtype == np.float64
-    assert made.indices.dtype == made.indptr.dtype == np.int32
-    np.testing.assert_array_equal(made.data, [1, 5, 5])
-    np.testing.assert_array_equal(made.indices, [0, 2, 1])
-    np.testing.assert_array_equal(made.toarray(), dense)
-    for part, old in zip((given_rows.data, given_rows.indices, given_rows.indptr), before, strict=True):
-        np.testing.assert_array_equal(part, old)
-
-
-def test_explicit_zeros_alone_are_dropped_from_a_copy():
-    given_rows = sparse.csr_array(np.array([[1.0, 2.0], [3.0, 4.0]]))
-    given_rows.data[1] = 0
-    made = check_rows(given_rows, "X")
-    np.testing.assert_array_equal(made.data, [1, 3, 4])
-    np.testing.assert_array_equal(given_rows.data, [1, 0, 3, 4])
-    cancelled = sparse.csr_array((np.array([1.0, -1.0, 2.0]), np.array([0, 0, 1]), np.array([0, 3])), shape=(1, 2))
-    np.testing.assert_array_equal(check_rows(cancelled, "X").data, [2])
-    assert cancelled.nnz == 3
-
-
-def test_sparse_rows_that_are_in_order_are_not_copied():
-    given_rows = sparse.csr_array(X)
-    assert np.shares_memory(check_rows(given_rows, "X").data, given_rows.data)
-
-
-def test_order_is_not_taken_from_what_a_matrix_says_of_itself():
-    given_rows, dense = scrambled()
-    given_rows.has_canonical_format = True
-    np.testing.assert_array_equal(check_rows(given_rows, "X").toarray(), dense)
-    assert check_rows(given_rows, "X").nnz == 3
-
-
-@given(
-    dense=hnp.arrays(
-        np.float64, st.tuples(st.integers(1, 6), st.integers(1, 6)), elements=st.sampled_from([0.0, -0.0, 1.5, -2.0])
-    ),
-    form=st.sampled_from(["csr", "csc", "coo", "lil", "dok", "dia", "bsr"]),
-    matrix=st.booleans(),
-)
-def test_every_sparse_format_gives_the_same_rows(dense, form, matrix):
-    made = check_rows((sparse.csr_matrix if matrix else sparse.csr_array)(dense).asformat(form), "X")
-    assert isinstance(made, sparse.csr_array)
-    assert made.has_canonical_format
-    assert made.nnz == np.count_nonzero(dense)
-    np.testing.assert_array_equal(made.toarray(), dense)
-
-
-def test_dense_rows_are_checked_as_a_matrix():
-    assert check_rows(X, "X") is X
-    with pytest.raises(InputError, match="row 17, column 2"):
-        check_rows(spoilt(np.inf, 17, 2), "X")
-
-
-def broken():
-    made = sparse.csr_array(X)
-    made.indices = made.indices.copy()
-    made.indices[3] = D + 1
-    return made
-
-
-@pytest.mark.parametrize(
-    ("given_rows", "text"),
-    [
-        (sparse.csr_array(X * 1j), "X holds values of type complex128; allowed: real numbers only"),
-        (sparse.csr_array((0, 3)), "X has shape (0, 3); allowed: (rows, columns) with at least 1 x 1"),
-        (sparse.coo_array(np.ones(3)), "X has shape (3,); allowed: (rows, columns) with at least 1 x 1"),
-        (broken(), "X is a damaged sparse matrix ("),
-    ],
-)
-def test_sparse_rows_that_are_refused(given_rows, text):
-    with pytest.raises(InputError) as caught:
-        check_rows(given_rows, "X")
-    assert str(caught.value).startswith(text)
-
-
-# --- from what is given ----------------------------------------------------------------------------------------------
-
-
-def test_as_table(tmp_path):
-    table = ArrayTable(X)
-    assert as_table(table, "other") is table
-    assert isinstance(as_table(sparse.csr_matrix(X), "X"), SparseTable)
-    assert isinstance(as_table(X.tolist(), "X"), ArrayTable)
-    np.save(tmp_path / "X.npy", X)
-    for path in (tmp_path / "X.npy", str(tmp_path / "X.npy")):
-        opened = as_table(path, "X")
-        assert isinstance(opened, Table)
-        assert (opened.path, opened.what) == (tmp_path / "X.npy", str(tmp_path / "X.npy"))
-    for wrong, text in {
-        "ragged": ([[1, 2], [3]], "ragged has rows of different lengths"),
-        "text": ([["a"]], "text holds values of type <U1"),
-        "flat": (np.zeros(3), "flat has shape (3,)"),
-        "empty": (np.zeros((0, 3)), "empty has shape (0, 3)"),
-    }.values():
-        with pytest.raises(InputError) as caught:
-            as_table(wrong, text.split(" ", maxsplit=1)[0])
-        assert str(caught.value).startswith(text)
-
-
-def test_an_npz_file_may_hold_new_rows(tmp_path):
-    np.savez(tmp_path / "both.npz", X=X, new=X[:2])
-    X_there, new = open_tables(tmp_path / "both.npz")
-    np.testing.assert_array_equal(X_there, X)
-    np.testing.assert_array_equal(new, X[:2])
-
-
-def test_files_are_known_by_their_content(tmp_path):
-    np.save(tmp_path / "X.npy", X)
-    (tmp_path / "X.npy").rename(tmp_path / "X.dat")
-    np.testing.assert_array_equal(open_table(tmp_path / "X.dat"), X)
-
-
-def cut(path, size):
-    path.write_bytes(path.read_bytes()[:size])
-    return path
-
-
-def write(path, save, *arrays, **named):
-    save(path, *arrays, **named)
-    return path
-
-
-WRONG = {
-    "missing": (lambda f: f / "none.npy", "there is no file {path}"),
-    "folder": (lambda f: f, "{path} cannot be read (IsADirectoryError); allowed: .npy, .npz"),
-    "text": (
-        lambda f: write(f / "a.csv", lambda path: path.write_text("a,b\n1,2\n")),
-        "{path} holds no table; allowed",
-    ),
-    "nothing": (lambda f: write(f / "a.npy", lambda path: path.touch()), "{path} holds no table; allowed: .npy"),
-    "npz without X": (lambda f: write(f / "a.npz", np.savez, Z=X), "{path} holds no table; allowed: .npy, .npz with"),
-    "cut npy": (lambda f: cut(write(f / "a.npy", np.save, X), 300), "{path} cannot be read (ValueError)"),
-    "cut npz": (lambda f: cut(write(f / "a.npz", np.savez, X=X), 300), "{path} cannot be read (BadZipFile)"),
-    "cut parquet": (lambda f: cut(write_parquet(f / "a.parquet", X), 300), "{path} cannot be read (ArrowInvalid)"),
-    "objects": (
-        lambda f: write(f / "a.npy", np.save, np.array([[None]]), allow_pickle=True),
-        "{path} cannot be read (ValueError)",
-    ),
-    "one dimension": (lambda f: write(f / "a.npy", np.save, np.ones(3)), "{path} has shape (3,); allowed"),
-    "words": (
-        lambda f: write_parquet(f / "a.parquet", None, a=[1, 2], b=["x", "y"]),
-        "{path}: column 'b' is not numeric; allowed: columns of numbers only",
-    ),
-    "no rows": (lambda f: write_parquet(f / "a.parquet", np.zeros((0, 2))), "{path} has shape (0, 2); allowed: (rows"),
-}
-
-
-@pytest.mark.parametrize("kind", WRONG)
-def test_files_that_hold_no_table(kind, tmp_path):
-    make, text = WRONG[kind]
-    path = make(tmp_path)
-    with pytest.raises(InputError) as caught:
-        open_table(path)
-    assert str(caught.value).startswith(text.format(path=path))
-    assert "\n" not in str(caught.value)
-
-
-def test_columns_of_a_parquet_file_are_chosen_and_read_group_by_group(tmp_path):
-    path = write_parquet(tmp_path / "a.parquet", None, a=X[:, 0], word=["x"] * N, b=X[:, 1], c=X[:, 2] > 0)
-    table = ParquetTable(path, ["c", "a"])
-    expected = np.column_stack([X[:, 2] > 0, X[:, 0]])
-    np.testing.assert_array_equal(table, expected)
-    np.testing.assert_array_equal(table.take(np.array([22, 0, 7])), expected[[22, 0, 7]])
-    assert (table.shape, table.path) == ((N, 2), None)
-    with pytest.raises(InputError, match="column 'word' is not numeric"):
-        ParquetTable(path, ["a", "word"])
-
-
-def test_a_parquet_file_without_a_value(tmp_path):
-    values = pa.array([1.0] * 7 + [None] + [2.0] * 5)
-    table = open_table(write_parquet(tmp_path / "a.parquet", None, a=np.ones(13), b=values))
-    np.testing.assert_array_equal(table.block(0, 5), np.ones((5, 2)))
-    with pytest.raises(InputError, match=r"row 7, column 'b' \(counted from 0\) holds no value; allowed: finite"):
-        table.block(5, 6)
-
-
-def test_a_parquet_file_with_a_damaged_row_group(tmp_path):
-    rng = np.random.default_rng(0)
-    path = tmp_path / "a.parquet"
-    parquet.write_table(pa.table({"a": rng.standard_normal(1000)}), path, row_group_size=500, use_dictionary=False)
-    content = bytearray(path.read_bytes())
-    content[4:60] = bytes(56)
-    path.write_bytes(content)
-    table = open_table(path)
-    assert table.block(500, 600).shape == (100, 1)
-    with pytest.raises(InputError, match=r"a\.parquet cannot be read \(\w+\); allowed: \.npy"):
-        table.block(0, 10)
-
-
-@pytest.mark.parametrize("made", [np.ones((5, 3)), np.ones((4, 4)), np.ones(5)])
-def test_a_function_that_makes_something_else(made):
-    with pytest.raises(InputError, match=r"^block 1 of generated rows has shape .*; allowed: \("):
-        GeneratedTable((N, D), lambda number: made, CHUNK).block(5, 6)
-
-
-@pytest.mark.parametrize(("shape", "rows"), [((0, 3), 2), ((3, 0), 2), ((3, 3), 0)])
-def test_a_generated_table_of_nothing(shape, rows):
-    with pytest.raises(InputError, match="allowed: a table of at least 1 x 1"):
-        GeneratedTable(shape, chunk_of, rows)

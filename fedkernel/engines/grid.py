@@ -22,6 +22,7 @@ class MessageGrid(Grid):
         self._run = _flower.empty_run()
         self._arrived = threading.Condition()
         self._replies: dict[str, bytes] = {}
+        self._awaited: set[str] = set()
 
     @abstractmethod
     def _post(self, message: Message, message_id: str, parts: tuple[bytes, bytes]) -> None:
@@ -31,7 +32,9 @@ class MessageGrid(Grid):
         """Keep the reply to a message until it is asked for."""
         with self._arrived:
             self._replies[message_id] = reply
-            self._arrived.notify_all()
+            self._awaited.discard(message_id)
+            if not self._awaited:  # waking up for each would only keep the others waiting
+                self._arrived.notify_all()
 
     def _look_after(self) -> None:
         """Look whether all nodes that replies are waited for are still there."""
@@ -75,7 +78,8 @@ class MessageGrid(Grid):
         ids = list(self.push_messages(messages))
         give_up = None if timeout is None else time.monotonic() + timeout
         with self._arrived:
-            while not all(message_id in self._replies for message_id in ids):
+            self._awaited = set(ids) - self._replies.keys()
+            while self._awaited:
                 left = LOOK if give_up is None else give_up - time.monotonic()
                 if left <= 0:
                     break

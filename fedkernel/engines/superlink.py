@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from fedkernel.engines import parcels
 from fedkernel.engines.bundle import cause, write_app
 from fedkernel.engines.command import QUIET, SCRIPTS, flwr_in, status_of, submit
-from fedkernel.errors import EngineError, InputError
+from fedkernel.errors import EngineError, InputError, one_line
 from fedkernel.job import Job
 
 STATUS_SECONDS = 3.0
@@ -78,7 +78,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str]:
                 current, details = _patient_status(run, name, where)
                 ended = current.startswith("finished")
                 if ended and waiting:
-                    why = " ".join(details.split()) or f"`flwr log {run} {name}` shows its log"
+                    why = one_line(details) or f"`flwr log {run} {name}` shows its log"
                     raise EngineError(f"{where} ended as {current} without a result for {waiting[0]!r}: {why}")
                 if not ended:
                     time.sleep(STATUS_SECONDS)

@@ -1,0 +1,202 @@
+"""Random messages of every class in clients/, for the tests of the wire."""
+
+from types import NoneType
+from typing import get_args
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import sparse
+
+from clients import admm_kpca, peer_vfedpca
+from clients.admm_kpca import (
+    CompareStarts,
+    KeepComponents,
+    Likeness,
+    NextComponent,
+    Progress,
+    ShareDirection,
+    ShareRows,
+    Started,
+    StartLocally,
+    UpdateConsensus,
+    UpdateDirection,
+)
+from clients.diskpca import (
+    Captured,
+    DrawByDistance,
+    DrawByLeverage,
+    DrawnRows,
+    DrawUniformly,
+    MeasureCaptured,
+    MeasureDistances,
+    ScoreRows,
+    Sketched,
+    SketchKernel,
+    SketchPoints,
+    TakeComponents,
+    TakeLandmarks,
+    Total,
+)
+from clients.dkpca import KernelRows, LocalEigenpairs, LocalSpectrum, NewKernelRows, Projections, ProjectNewRows
+from clients.fk_kmeans import (
+    CombineFeatures,
+    EmbedRows,
+    FeatureSums,
+    FeatureValues,
+    GramOfColumns,
+    GramProduct,
+    LabelNewRows,
+    MeasureSpread,
+    MultiplyGram,
+    PackedGram,
+    SiteMoments,
+    SumFeatures,
+    TakeEmbedding,
+)
+from clients.kmeans import LabelRows, LocalCoreset, LocalCost, SampleCoreset, SolveLocally
+from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
+from clients.vfedpca import CapturedVariance, Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
+from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.letters import OVERHEAD, CarriesLetters, pack
+from fedkernel.messages import CarriesRows, Done
+from fedkernel.sealing import Header, seal
+from fedkernel.sketch import RandomFeatures, SubspaceEmbedding
+
+positive = st.floats(1e-6, 1e6)
+kernels = st.one_of(
+    st.just(Linear()),
+    st.builds(RBF, gamma=st.none() | positive),
+    st.builds(RBF, sigma=st.floats(1e-3, 1e3)),
+    st.builds(Laplacian, gamma=st.none() | positive),
+    st.builds(Polynomial, degree=st.integers(1, 9), gamma=st.none() | positive, coef0=st.floats(0, 1e6)),
+    st.builds(Sigmoid, gamma=st.none() | positive, coef0=st.floats(-1e6, 1e6)),
+    st.builds(ArcCosine, degree=st.sampled_from([0, 1, 2])),
+)
+counts = st.integers(1, 2**62)
+table = {"kernel": st.none() | kernels, "center": st.sampled_from(["columns", "rows", "none"])}
+features = st.builds(
+    RandomFeatures,
+    kernel=st.builds(RBF, gamma=positive) | st.builds(Laplacian, gamma=positive),
+    n_features=st.integers(1, 2**61).map(lambda half: 2 * half),
+    form=st.sampled_from(["pairs", "cosine"]),
+    seed=st.integers(0, 2**63 - 1),
+)
+iteration = {"features": features, "t": counts}
+embedding = st.builds(
+    SubspaceEmbedding,
+    kernel=st.builds(RBF, gamma=positive) | st.builds(Polynomial, gamma=positive) | st.just(ArcCosine(2)),
+    size=st.none() | st.integers(1, 50),
+    n_features=st.integers(50, 2**62),
+    seed=st.integers(0, 2**63 - 1),
+)
+precision = st.sampled_from(["float64", "float32"])
+step = {"kernel": kernels, "precision": precision, "tol": st.floats(0, 0.999)}
+handed = {**step, "before": st.integers(0, 2**62)}
+exchange = {"features": st.none() | embedding, "noise": st.floats(0, 1e6)}
+penalties = {"rho_self": positive, "rho_peers": positive}
+merging = {**table, "rule": st.sampled_from(["eigenvalue", "average"]), "weight_scaling": st.booleans()}
+local_iterations = {
+    "n_components": counts,
+    "iterations": counts,
+    "update": st.sampled_from(["inplace", "original"]),
+    "warm_start": st.booleans(),
+}
+# What the fields of each class may hold, but for its arrays, which its declared shapes say.
+SCALARS = {
+    LocalEigenpairs: st.one_of(
+        st.fixed_dictionaries({"kernel": kernels, "n_components": counts}),
+        st.fixed_dictionaries({"kernel": kernels, "epsilon": st.floats(1e-9, 0.999)}),
+    ),
+    LocalSpectrum: st.just({}),
+    ProjectNewRows: st.just({}),
+    Projections: st.just({}),
+    NewKernelRows: st.fixed_dictionaries({"kernel": kernels}),
+    KernelRows: st.just({}),
+    PowerIteration: st.fixed_dictionaries({**table, **local_iterations}),
+    LeadingVectors: st.just({}),
+    Multiply: st.fixed_dictionaries(table),
+    Product: st.just({}),
+    Finish: st.fixed_dictionaries(table),
+    Done: st.just({}),
+    MeasureVariance: st.fixed_dictionaries(table),
+    CapturedVariance: st.just({}),
+    MeasureSpread: st.just({}),
+    SiteMoments: st.just({}),
+    SolveLocally: st.fixed_dictionaries({"n_clusters": counts}),
+    LocalCost: st.just({}),
+    SampleCoreset: st.fixed_dictionaries({"samples": st.integers(0, 2**62)}),
+    LocalCoreset: st.just({}),
+    LabelRows: st.just({}),
+    LabelNewRows: st.fixed_dictionaries({"features": features}),
+    GramOfColumns: st.fixed_dictionaries({**iteration, "columns": counts}),
+    PackedGram: st.just({}),
+    MultiplyGram: st.fixed_dictionaries(iteration),
+    GramProduct: st.just({}),
+    SumFeatures: st.fixed_dictionaries(iteration),
+    FeatureSums: st.just({}),
+    CombineFeatures: st.fixed_dictionaries(iteration),
+    FeatureValues: st.just({}),
+    EmbedRows: st.fixed_dictionaries(iteration),
+    TakeEmbedding: st.just({}),
+    SketchPoints: st.fixed_dictionaries(
+        {"embedding": embedding, "columns": st.none() | counts, "precision": precision}
+    ),
+    Sketched: st.just({}),
+    ScoreRows: st.just({}),
+    Total: st.just({}),
+    DrawByLeverage: st.fixed_dictionaries({"samples": counts, "embedding": embedding, "precision": precision}),
+    DrawByDistance: st.fixed_dictionaries({"samples": counts, **step}),
+    DrawUniformly: st.fixed_dictionaries({"samples": counts}),
+    DrawnRows: st.just({}),
+    TakeLandmarks: st.fixed_dictionaries(handed),
+    MeasureDistances: st.fixed_dictionaries(handed),
+    SketchKernel: st.fixed_dictionaries({**handed, "columns": st.none() | counts}),
+    TakeComponents: st.fixed_dictionaries({"kernel": kernels, "embed": st.booleans()}),
+    MeasureCaptured: st.fixed_dictionaries({"kernel": kernels}),
+    Captured: st.just({}),
+    ShareRows: st.fixed_dictionaries(exchange),
+    admm_kpca.Posted: st.fixed_dictionaries({"shown": st.integers(0, 2**62)}),
+    StartLocally: st.fixed_dictionaries(
+        {**exchange, "kernel": kernels, "center": st.booleans(), "record": st.booleans()}
+    ),
+    Started: st.just({}),
+    CompareStarts: st.just({}),
+    Likeness: st.just({}),
+    UpdateConsensus: st.fixed_dictionaries(penalties),
+    UpdateDirection: st.fixed_dictionaries({**penalties, "dual": st.booleans()}),
+    Progress: st.just({}),
+    ShareDirection: st.just({}),
+    NextComponent: st.just({}),
+    KeepComponents: st.just({}),
+    IterateAmongPeers: st.fixed_dictionaries({**merging, **local_iterations, "first": st.booleans()}),
+    peer_vfedpca.Posted: st.just({}),
+    FinishAmongPeers: st.fixed_dictionaries(merging),
+}
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+tables = arrays(np.float64, st.tuples(st.integers(0, 5), st.integers(1, 5)), elements=finite | st.just(0.0))
+headers = st.builds(Header, *[st.integers(0, 2**32 - 1)] * 4)
+letters = st.builds(
+    lambda header, floats: seal(bytes(32), "run", header, bytes(OVERHEAD - 36 + 8 * floats)), headers, st.integers(0, 9)
+)
+mail = st.lists(letters, max_size=3).map(pack)
+carried = tables.flatmap(lambda rows: st.sampled_from([rows, sparse.csr_array(rows)])).map(CarriesRows.of)
+
+
+@st.composite
+def messages(draw, kind):
+    if issubclass(kind, CarriesRows):  # whose arrays must fit together
+        return kind(**draw(SCALARS[kind]), **draw(carried))
+    sizes = draw(st.fixed_dictionaries({d: st.integers(0, 5) for s in kind.shapes().values() for d in s.dimensions}))
+    fields = dict(draw(SCALARS[kind]))
+    for name, shape in kind.shapes().items():
+        if NoneType in get_args(kind.model_fields[name].annotation) and draw(st.booleans()):
+            continue
+        if name == "letters" and issubclass(kind, CarriesLetters):
+            fields[name] = draw(mail)
+            continue
+        array = draw(arrays(shape.dtype, tuple(sizes[d] for d in shape.dimensions), elements=finite))
+        fields[name] = draw(st.sampled_from([array, np.asfortranarray(array), array[::-1]]))
+    return kind(**fields)

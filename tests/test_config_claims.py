@@ -1,0 +1,144 @@
+"""Report options and claims of a configuration are read, and those that cannot be are refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from configs import TINY, refusal, table
+
+from experiments.config import Experiment, as_json
+
+
+def experiment(tmp_path: Path, *overrides: str) -> Experiment:
+    return Experiment.from_table(table(tmp_path, *overrides), "tiny.toml")
+
+
+def claim(check: str, fields: str) -> str:
+    """Write an override with a claim."""
+    return f'claim=[{{text = "So it is.", check = "{check}", {fields}}}]'
+
+
+def test_report_options_are_read_with_defaults(tmp_path: Path) -> None:
+    silent = experiment(tmp_path).report
+    assert (silent.plots, silent.metric, silent.by_iteration, silent.reference) == (True, None, [], True)
+    told = experiment(tmp_path, 'report={metric = "distance", by_iteration = ["rank", "floats_up"], reference = false}')
+    assert (told.report.plots, told.report.metric, told.report.reference) == (True, "distance", False)
+    assert told.report.by_iteration == ["rank", "floats_up"]
+
+
+def test_claims_are_read_in_order_each_with_the_fields_of_its_check(tmp_path: Path) -> None:
+    text = f"""{TINY}
+[sweep]
+"partition.clients" = [2, 4]
+[[claim]]
+text = "A ratio"
+check = "ratio"
+metric = "floats_up"
+of = "a"
+to = "c"
+where_of = {{ "partition.clients" = 4 }}
+at_most = 0.5
+[[claim]]
+text = "A rate"
+check = "rate"
+value = "recover_error"
+of = ["a", "v1.5 of b, best"]
+from = 3
+at_most = -0.8
+[[claim]]
+text = "An overlap"
+check = "overlap"
+value = "error"
+of = ["a", "c"]
+within = 0.01
+"""
+    made = table(tmp_path, text=text)
+    found = Experiment.from_table(made, "tiny.toml")
+    ratio, rate, overlap = found.claim
+    assert [one.text for one in found.claim] == ["A ratio", "A rate", "An overlap"]
+    assert [one.methods for one in found.claim] == [["a", "c"], ["a", "v1.5 of b, best"], ["a", "c"]]
+    assert (ratio.at_most, ratio.at_least, ratio.conditions) == (0.5, None, [{}, {"partition.clients": 4}, {}])
+    assert (rate.first, rate.at_most) == (3, -0.8)  # type: ignore[union-attr]
+    assert overlap.at_most == 0.01
+    assert Experiment.from_table(json.loads(as_json(made)), "config.json").claim == found.claim
+
+
+def test_a_run_is_due_at_every_combination_of_swept_values_for_every_seed(tmp_path: Path) -> None:
+    assert experiment(tmp_path).due == [({}, 0), ({}, 1)]
+    swept = experiment(tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.a.n_components=[1, 2]", "seeds=[5]")
+    points = [(2, 1), (2, 2), (4, 1), (4, 2)]
+    assert swept.due == [({"partition.clients": m, "strategy.a.n_components": k}, 5) for m, k in points]
+
+
+RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("report.metric=nmm", "report.metric: 'nmm' is not known (allowed: error, distance, "),
+        ("report.by_iteration=rank", "report.by_iteration = 'rank': input should be a valid list"),
+        ("report.by_iteration=['']", "report.by_iteration.0 = '': string should have at least 1 character"),
+        ("report.by_iteration=['t', 't']", "report.by_iteration: 't' stands twice, but the values must differ"),
+        ("report.reference=never", "report.reference = 'never': input should be a valid boolean"),
+        ("claim={}", "claim: its table must be written with double brackets, [[claim]]"),
+        ('claim=[{text = "x"}]', "claim.0.check is required"),
+        (
+            claim("equal", RATIO),
+            "claim.0.check = 'equal' is not known (allowed: value, ratio, difference, rate, overlap, bounded)",
+        ),
+        (
+            claim("ratio", f"{RATIO}, colour = 1"),
+            "claim.0: colour is not a known name here (allowed: text, where, at_most, at_least, check, ",
+        ),
+        (claim("rate", 'value = "x", of = ["a"], first = 2'), "claim.0: first is not a known name here (allowed: "),
+        (claim("value", RATIO), "claim.0: to is not a known name here (allowed: "),
+        (claim("ratio", 'metric = "error", of = "a", at_most = 1'), "claim.0.to is required"),
+        (claim("overlap", 'value = "x", of = ["a", "c"]'), "claim.0.within is required"),
+        (claim("overlap", 'value = "x", of = ["a"], within = 1'), "list should have at least 2 items"),
+        (claim("overlap", 'value = "x", of = ["a", "c"], within = -1'), "claim.0.within = -1: input should be greater"),
+        (claim("bounded", 'value = "x", of = "a", at_most = 1'), "claim.0.of = 'a': input should be a valid list"),
+        (claim("rate", 'value = "x", of = ["a"], from = 0, at_most = 1'), "claim.0.from = 0: input should be greater"),
+        (claim("value", 'metric = "error", of = "a"'), "claim.0: at_most or at_least is required"),
+        (claim("rate", 'value = "x", of = ["a"]'), "claim.0: at_most or at_least is required"),
+        (
+            claim("value", 'metric = "error", of = "a", at_most = 1, at_least = 2'),
+            "claim.0: at_least = 2, but must not be above at_most = 1",
+        ),
+        (
+            claim("value", 'metric = "error", of = "a", at_most = nan'),
+            "claim.0.at_most = nan: input should be a finite",
+        ),
+        (
+            claim("value", 'metric = "nmm", of = "a", at_most = 1'),
+            "claim.0.metric: 'nmm' is not known (allowed: error, distance, ",
+        ),
+        (
+            claim("ratio", RATIO.replace('"c"', '"b"')),
+            "claim.0: there is no method named 'b', only 'a', 'v1.5 of b, best', 'c'",
+        ),
+        (
+            claim("rate", 'value = "x", of = ["a", "d"], at_most = 1'),
+            "claim.0: there is no method named 'd', only 'a', 'v1.5 of b, best', 'c'",
+        ),
+        (
+            claim("ratio", f'{RATIO}, where = {{"partition.clients" = 2}}'),
+            "claim.0: 'partition.clients' is not swept (swept: nothing)",
+        ),
+    ],
+)
+def test_report_options_and_claims_that_cannot_be_are_refused(tmp_path: Path, override: str, says: str) -> None:
+    message = refusal(tmp_path, override)
+    assert message.startswith("tiny.toml: ")
+    assert says in message
+
+
+@pytest.mark.parametrize("where", ["where", "where_of", "where_to"])
+def test_a_claim_about_a_setting_that_is_not_run_is_refused(tmp_path: Path, where: str) -> None:
+    sweep = "sweep.partition.clients=[2, 4]"
+    for asked, says in (
+        ('"partition.clients" = 3', "claim.0: partition.clients = 3, but must be one of 2, 4"),
+        ('"partition.client" = 2', "claim.0: 'partition.client' is not swept (swept: 'partition.clients')"),
+        ("partition = {clients = 2}", "claim.0: 'partition' is not swept (swept: 'partition.clients')"),
+    ):
+        assert refusal(tmp_path, sweep, claim("ratio", f"{RATIO}, {where} = {{{asked}}}")) == f"tiny.toml: {says}"

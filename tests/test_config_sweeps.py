@@ -1,0 +1,95 @@
+"""Sweeps and cases of a configuration are combined, land where they should, and have readable ids."""
+
+from pathlib import Path
+
+import pytest
+from configs import TINY, refusal, table
+
+from experiments.config import Experiment
+from experiments.plan import plan, points, run_id
+
+# sweeps
+
+
+def test_sweeps_are_combined_and_land_where_they_should(tmp_path: Path) -> None:
+    made = table(tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.*.n_components=[1, 2, 3]", "seeds=[5, 6]")
+    found = list(points(made, "tiny.toml"))
+    expected = [(clients, k) for clients in (2, 4) for k in (1, 2, 3)]
+    assert [tuple(point.values.values()) for point in found] == expected
+    for point, (clients, k) in zip(found, expected, strict=True):
+        assert point.experiment.clients == clients
+        assert [method.parameters["n_components"] for method in point.experiment.strategy] == [k, k]
+        assert point.experiment.baseline[0].parameters == {}
+    runs = plan(made, "tiny.toml")
+    assert len(runs) == 6 * 2 * 3
+    assert len({run.id for run in runs}) == len(runs)
+    assert {len(run.shards) for run in runs} == {2, 4}
+
+
+def test_ids_are_readable_and_fit_for_folders(tmp_path: Path) -> None:
+    made = table(tmp_path, 'sweep={"partition.clients" = [2], "strategy.v1.5 of b, best.center" = ["rows"]}')
+    (point,) = points(made, "tiny.toml")
+    ids = [run_id(method, point, 7) for method in point.experiment.strategy]
+    tail = "__partition.clients=2__strategy.v1.5-of-b,-best.center=rows__seed=7"
+    assert ids == [f"a{tail}", f"v1.5-of-b,-best{tail}"]
+
+
+def test_long_ids_are_cut_and_stay_unique(tmp_path: Path) -> None:
+    text = TINY.replace('"a"', f'"{"ä" * 200}1"').replace('"v1.5 of b, best"', f'"{"ä" * 200}2"')
+    ids = [run.id for run in plan(table(tmp_path, text=text), "tiny.toml")]
+    assert len(set(ids)) == 6
+    assert max(len(one.encode()) for one in ids) <= 150
+
+
+# cases
+
+CASES = [
+    'case.data=[{case="three", "data.name"="wine"}, {case="four", "data.name"="iris"}]',
+    'case.size=[{"strategy.a.n_components"=1, "baseline.c.n_components"=2}, '
+    '{"strategy.a.n_components"=2, "baseline.c.n_components"=1}]',
+]
+
+
+def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path: Path) -> None:
+    made = table(tmp_path, *CASES, "seeds=[0]")
+    found = Experiment.from_table(made, "tiny.toml")
+    assert found.swept == {"case": ["three", "four"], "strategy.a.n_components": [1, 2]}
+    assert found.changes(found.settings[1]) == {
+        "data.name": "wine",
+        "strategy.a.n_components": 2,
+        "baseline.c.n_components": 1,
+    }
+    runs = plan(made, "tiny.toml")
+    assert [(run.point.values["case"], run.strategy().n_components) for run in runs if run.method.name == "a"] == [  # type: ignore[attr-defined]
+        ("three", 1),
+        ("three", 2),
+        ("four", 1),
+        ("four", 2),
+    ]
+    assert [run.parameters["n_components"] for run in runs if run.method.name == "c"] == [2, 1, 2, 1]
+    assert {run.point.experiment.data.name for run in runs} == {"wine", "iris"}  # type: ignore[union-attr]
+    assert runs[0].id.startswith("a__case=three__strategy.a.n_components=1__")
+
+
+def test_a_case_may_give_a_whole_table(tmp_path: Path) -> None:
+    runs = plan(table(tmp_path, 'case=[{case="few", "data.name"="blobs", "data.options"={n=40}}]'), "tiny.toml")
+    assert [shard.shape[0] for shard in runs[0].shards] == [40, 40]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (('case.data={"data.name"="wine"}',), "case: its table must be written with double brackets, [[case]]"),
+        ((*CASES, 'case.more=[{"baseline.c.n_components"=2}]'), "is in case.size already; it can be in one only"),
+        (('case.data=[{case="a"}, {"data.name"="wine"}]',), "case.data.1 has 'data.name', but all must have the keys"),
+        (('case=[{case="a", "data.rows"=9}, {case="a", "data.rows"=8}]',), "case: case: 'a' stands twice"),
+        (('case=[{name="a"}]',), "'name' cannot be swept, only what is inside data, partition, strategy, baseline"),
+        (('sweep={case=["a"]}',), "'case' cannot be swept, only what is inside data, partition, strategy, baseline"),
+        (
+            ("case=[{data={name='wine'}}]",),
+            'a dotted path must stand in quotes, such as "partition.clients" (found dat',
+        ),
+    ],
+)
+def test_cases_that_cannot_be_are_refused(tmp_path: Path, overrides: tuple[str, ...], says: str) -> None:
+    assert says in refusal(tmp_path, *overrides)

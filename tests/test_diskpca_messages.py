@@ -1,0 +1,228 @@
+"""disKPCA's messages: how many floats they hold, in which order they come, and who is named for a wrong one."""
+
+import numpy as np
+import pytest
+from diskpca_runs import DIGITS, KERNELS, SMALL, K, as_csr, dense, shards_of, strategy
+from scipy import sparse
+from sites import ask
+
+from clients import diskpca as pair
+from clients.diskpca import (
+    Captured,
+    DisKPCAClient,
+    DrawByDistance,
+    DrawByLeverage,
+    DrawnRows,
+    DrawUniformly,
+    MeasureCaptured,
+    ScoreRows,
+    Sketched,
+    SketchPoints,
+    TakeComponents,
+)
+from fedkernel import RBF, InputError, Linear
+from fedkernel.errors import ProtocolError
+from fedkernel.messages import CarriesRows, Done, decode, encode
+from fedkernel.sketch import SubspaceEmbedding
+from strategies import DisKPCA, UniformKPCA
+
+# Communication
+
+
+@pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
+def test_the_ledger_is_the_paper_s_word_for_word(form):
+    X = np.where(np.random.default_rng(0).random((500, 40)) < 0.3, DIGITS[:500, 10:50], 0.0)
+    sizes = [20, 130, 350]  # the first has fewer rows than p and w, the second fewer than p
+    shards = form(np.split(X, np.cumsum(sizes)[:-1]))
+    t, p, k, s = 10, 150, 4, 3
+    one = DisKPCA(k, RBF(gamma=0.001), 40, embedding_size=t, point_sketch_size=p, share_rows=True)
+    result = one.fit(shards, seed=3, evaluate=True)
+    Y = dense(result.model.landmarks_)
+    size = np.count_nonzero if form is as_csr else np.size
+    entries = {(entry.phase, entry.client): entry for entry in result.ledger.entries}
+    drawn = {
+        phase: [entries[phase, client].rows_up if (phase, client) in entries else 0 for client in range(s)]
+        for phase in ("DrawByLeverage", "DrawByDistance")
+    }
+    # in the order of the draws, then of the clients: what each owns of Y
+    parts = np.split(np.arange(len(Y)), np.cumsum([*drawn["DrawByLeverage"], *drawn["DrawByDistance"]])[:-1])
+    owned = {"DrawByLeverage": [Y[at] for at in parts[:s]], "DrawByDistance": [Y[at] for at in parts[s:]]}
+    for blocks in owned.values():
+        for client, block in enumerate(blocks):
+            own = {row.tobytes() for row in dense(shards[client])}
+            assert {row.tobytes() for row in block} <= own, f"rows of client {client}'s own"
+    assert len(Y) == result.ledger.rows_up > 40
+    floats = {}
+    for client, n in enumerate(sizes):
+        floats["SketchPoints", client] = (t * min(p, n), 0)
+        floats["ScoreRows", client] = (1, t * t)
+        floats["DrawByLeverage", client] = (size(owned["DrawByLeverage"][client]), 0)
+        others = sum(size(block) for other, block in enumerate(owned["DrawByLeverage"]) if other != client)
+        floats["MeasureDistances", client] = (1, others)
+        floats["DrawByDistance", client] = (size(owned["DrawByDistance"][client]), 0)
+        others = sum(size(block) for other, block in enumerate(owned["DrawByDistance"]) if other != client)
+        floats["SketchKernel", client] = (len(Y) * min(len(Y), n), others)
+        floats["TakeComponents", client] = (0, len(Y) * k)
+        floats["MeasureCaptured", client] = (2, 0)
+    told = {key: (entry.floats_up, entry.floats_down) for key, entry in entries.items() if key[0] != "join"}
+    assert told == {key: count for key, count in floats.items() if key in told}
+    assert {key[0] for key in floats if key not in told} <= {"DrawByLeverage", "DrawByDistance"}
+    assert all(floats[key] == (0, 0) for key in floats if key not in told)
+    assert result.ledger.rounds == 8
+    assert [row["rows_up"] for row in result.history] == [sum(drawn.get(row["phase"], [0])) for row in result.history]
+
+
+def test_exact_products_and_a_given_size_have_the_sizes_they_say():
+    fields = {"n_adaptive": 20, "embedding_size": 10, "share_rows": True}
+    shards = np.array_split(DIGITS[:900], 3)
+    for p, w in ((12, 17), ("exact", "exact")):
+        result = DisKPCA(4, RBF(gamma=0.001), point_sketch_size=p, projection_size=w, **fields).fit(shards)
+        Y = result.ledger.rows_up
+        sent = {row["phase"]: row["floats_up"] for row in result.history}
+        assert sent["SketchPoints"] == 3 * (55 if p == "exact" else 10 * p)
+        assert sent["SketchKernel"] == 3 * (Y * (Y + 1) // 2 if w == "exact" else Y * w)
+
+
+def test_communication_does_not_grow_with_the_rows():
+    few, many = (
+        strategy(RBF(gamma=0.001)).fit(np.array_split(np.tile(DIGITS[:900], (copies, 1)), 3)) for copies in (1, 4)
+    )
+    for phase in ("SketchPoints", "ScoreRows"):
+        one, two = (next(row for row in r.history if row["phase"] == phase) for r in (few, many))
+        assert (one["floats_up"], one["floats_down"]) == (two["floats_up"], two["floats_down"])
+    per_row = [result.ledger.floats_up / result.ledger.rows_up for result in (few, many)]
+    assert per_row[1] == pytest.approx(per_row[0], rel=0.2)
+
+
+def test_landmarks_that_span_everything_end_the_draws():
+    """A second draw would have nothing to go by."""
+    result = strategy(Linear(), n_leverage=100, n_adaptive=20).fit(shards_of(SMALL), evaluate=True)
+    assert "DrawByDistance" not in [row["phase"] for row in result.history]
+    values = np.linalg.eigvalsh(SMALL.T @ SMALL)[::-1]
+    assert result.metrics["reconstruction_error"] <= 1.05 * values[K:].sum() / values.sum()
+
+
+def test_without_adaptive_draws_there_are_fewer_rounds():
+    result = strategy(n_adaptive=0, n_leverage=30).fit(shards_of(SMALL))
+    phases = ["SketchPoints", "ScoreRows", "DrawByLeverage", "SketchKernel", "TakeComponents"]
+    assert [row["phase"] for row in result.history] == ["join", *phases]
+
+
+# Consent
+
+
+@pytest.mark.parametrize(
+    ("one", "told"),
+    [
+        (DisKPCA(3, n_adaptive=30), "DisKPCA sends raw data: up to 34 of the 140 rows, all 8 columns of each"),
+        (DisKPCA(3, n_adaptive=300), "DisKPCA sends raw data: up to 140 of the 140 rows, all 8 columns"),
+        (UniformKPCA(3, n_samples=50), "UniformKPCA sends raw data: up to 50 of the 140 rows, all 8 columns"),
+    ],
+    ids=repr,
+)
+def test_without_consent_nothing_is_asked(one, told, monkeypatch):
+    asked = []
+    monkeypatch.setattr(DisKPCAClient, "fit", lambda self, parameters, config: asked.append(config))
+    with pytest.raises(InputError) as caught:
+        one.fit(shards_of(SMALL))
+    assert told in str(caught.value)
+    assert "share_rows = true allows that" in str(caught.value)
+    assert asked == []
+
+
+# Faults
+
+
+def test_a_request_out_of_order_is_named():
+    def refused(text, request, site=None):
+        with pytest.raises(ProtocolError, match=text):
+            ask(site or DisKPCAClient(SMALL, client=2), request)
+
+    embedding = SubspaceEmbedding(KERNELS[0], 10, 100)
+    step = {"kernel": KERNELS[0], "precision": "float64", "tol": 1e-8}
+    refused("client 2 was not asked for its products before", ScoreRows(whitening=np.eye(10)))
+    leverage = DrawByLeverage(samples=3, embedding=embedding, precision="float64")
+    refused("client 2 was not asked for its whitening before", leverage)
+    refused("client 2 was not given landmarks before", DrawByDistance(samples=3, **step))
+    refused("client 2 was not given landmarks before", MeasureCaptured(kernel=KERNELS[0]))
+    take = TakeComponents(coefficients=np.ones((3, 2)), kernel=KERNELS[0], embed=True)
+    refused("client 2 was not given landmarks before", take)
+    site = DisKPCAClient(SMALL, client=2)
+    ask(site, SketchPoints(embedding=embedding, columns=5, precision="float64"))
+    refused("client 2 was not asked for its whitening before", leverage, site)
+    refused("a map of 11 rows does not fit the embedding", ScoreRows(whitening=np.eye(11)), site)
+    ask(site, pair.TakeLandmarks(**CarriesRows.of(SMALL[:4]), before=0, **step))
+    refused("client 2 was not asked for its distances before", DrawByDistance(samples=3, **step), site)
+    refused("client 2 was not asked for its coefficients before", MeasureCaptured(kernel=KERNELS[0]), site)
+    with pytest.raises(InputError, match="samples = 141, but client 2 has 140 rows"):
+        ask(site, DrawUniformly(samples=141))
+
+
+STEPS = [
+    "SketchPoints",
+    "ScoreRows",
+    "DrawByLeverage",
+    "MeasureDistances",
+    "DrawByDistance",
+    "SketchKernel",
+    "TakeComponents",
+]
+
+
+def broken(monkeypatch, step, answer):
+    """Let client 1 answer one step by something else, past its own checks."""
+    fit = DisKPCAClient.fit
+
+    def other(self, parameters, config):
+        replied, count, told = fit(self, parameters, config)
+        if self.client != 1 or config["message"] != step:
+            return replied, count, told
+        reply = decode(self.handlers[step][0].reply_type, replied, told)
+        arrays, scalars = encode(answer(reply))
+        return arrays, count, scalars
+
+    monkeypatch.setattr(DisKPCAClient, "fit", other)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_client_that_fails_is_named(monkeypatch, step):
+    def fail(reply):
+        raise ZeroDivisionError("secret data")
+
+    broken(monkeypatch, step, fail)
+    with pytest.raises(ProtocolError) as caught:
+        strategy(n_adaptive=60).fit(np.array_split(SMALL, 3))
+    text = str(caught.value)
+    assert f"DisKPCA, round {STEPS.index(step) + 1} ({step}), client 1: ZeroDivisionError" in text
+    assert "secret" not in text
+
+
+def rows_of_width(width, count=1, form=np.asarray):
+    return DrawnRows(**CarriesRows.of(form(np.ones((count, width)))))
+
+
+OF_7 = "width = 7, but client 0 has width = 8"
+
+
+@pytest.mark.parametrize(
+    ("step", "answer", "told"),
+    [
+        ("SketchPoints", lambda reply: Done(), "expected Sketched, but the message is 'Done'"),
+        ("SketchPoints", lambda reply: Sketched(upper=np.ones(3)), "must hold factor, and nothing else"),
+        ("SketchPoints", lambda reply: Sketched(factor=reply.factor[1:]), "c = 49, but client 0 has c = 50"),
+        ("SketchPoints", lambda reply: Sketched(factor=np.ones((50, 251))), "has 251 columns, but at most 250"),
+        ("ScoreRows", lambda reply: Captured(sums=np.ones(2)), "expected Total, but the message is 'Captured'"),
+        ("DrawByLeverage", lambda reply: rows_of_width(8, 99), "the reply holds 99 rows, but from 1 to"),
+        ("DrawByDistance", lambda reply: rows_of_width(8, 0), "the reply holds 0 rows, but from 1 to"),
+        ("DrawByDistance", lambda reply: rows_of_width(7), OF_7),
+        ("DrawByDistance", lambda reply: rows_of_width(7, form=sparse.csr_array), OF_7),
+        ("SketchKernel", lambda reply: Sketched(factor=reply.factor[1:]), "but client 0 has c ="),
+        ("TakeComponents", lambda reply: Captured(sums=np.ones(2)), "expected Done, but the message is 'Captured'"),
+    ],
+)
+def test_a_client_that_answers_something_else_is_named(monkeypatch, step, answer, told):
+    broken(monkeypatch, step, answer)
+    with pytest.raises(ProtocolError) as caught:
+        strategy(n_adaptive=60).fit(np.array_split(SMALL, 3))
+    assert f"({step}), client 1: " in str(caught.value)
+    assert told in str(caught.value)

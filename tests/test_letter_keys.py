@@ -1,0 +1,182 @@
+"""The keys of letters are new in every run, and pins notice a coordinator that hands out its own."""
+
+import numpy as np
+import pytest
+from gossip import FIRST_STEP, KEYS, RING, TABLES, Coordinator, Estimate, GossipClient, N, by_hand, gossiping, refused
+
+from fedkernel.errors import InputError
+from fedkernel.letters import letter_from_bytes, pack, sealed_in
+from fedkernel.peers import PublicKeys, PublishKeys, TakeKeys
+from fedkernel.sealing import KeyPair, Published, agree, seal, unseal
+
+
+def taken(keys, peers):
+    return TakeKeys(
+        peers=np.array(peers),
+        identities=np.array([keys[peer].identity for peer in peers]),
+        ephemerals=np.array([keys[peer].ephemeral for peer in peers]),
+    )
+
+
+def published(one):
+    one.number = 1
+    return {client: one.ask(client, PublishKeys()) for client in range(len(one.clients))}
+
+
+def test_keys_are_taken_once_so_that_no_number_seals_two_letters():
+    one = Coordinator()
+    keys = published(one)
+    unasked = "keys of peers came, but its own were not asked for"
+    assert unasked in refused(Coordinator().ask, 0, taken(keys, [1]))
+    one.ask(0, taken(keys, [1, 3]))
+    assert unasked in refused(one.ask, 0, taken(keys, [1, 3]))
+    again = one.ask(0, PublishKeys())
+    assert again.ephemeral.tobytes() != keys[0].ephemeral.tobytes()
+    assert one.clients[0].mail.neighbours == ()
+
+
+def test_every_run_has_its_own_keys_and_a_site_keeps_its_identity():
+    identity = KeyPair.new()
+    one = Coordinator([GossipClient(TABLES[0], client=0, identity=identity), GossipClient(TABLES[1], client=1)])
+    first, second = published(one), published(one)
+    assert first[0].identity.tobytes() == second[0].identity.tobytes() == identity.public
+    assert first[1].identity.tobytes() != second[1].identity.tobytes()
+    shown = [keys.ephemeral.tobytes() for run in (first, second) for keys in run.values()]
+    assert len(set(shown)) == 4
+
+
+def test_the_seed_does_not_decide_the_keys():
+    same = [Coordinator([GossipClient(TABLES[0], client=0, seed=7)]) for _ in range(2)]
+    first, second = (published(one)[0] for one in same)
+    assert first.identity.tobytes() != second.identity.tobytes()
+    assert first.ephemeral.tobytes() != second.ephemeral.tobytes()
+
+
+@pytest.mark.parametrize("peers", [[0, 1], [1, 1], [-1], [2**32]])
+def test_peers_must_be_other_clients_each_of_them_once(peers):
+    one = Coordinator()
+    keys = published(one)
+    keys[-1] = keys[2**32] = keys[2]
+    assert f"the peers {peers} are not numbers of other clients" in refused(one.ask, 0, taken(keys, peers))
+
+
+@pytest.mark.parametrize("length", [32, 31])
+def test_keys_that_are_none_are_refused(length):
+    one = Coordinator()
+    published(one)
+    nothing = np.zeros((1, length), np.uint8)
+    text = refused(one.ask, 0, TakeKeys(peers=np.array([1]), identities=nothing, ephemerals=nothing))
+    assert "what came as the keys of client 1 are no X25519 public keys" in text
+
+
+def test_a_reply_with_keys_of_another_length_is_refused():
+    short = PublicKeys(identity=np.zeros(31, np.uint8), ephemeral=np.zeros(31, np.uint8))
+    with pytest.raises(ValueError, match="identity has 31 entries along axis 0, but key = 32"):
+        PublishKeys().check_reply(short)
+
+
+class InTheMiddle:
+    """Makes a key pair of its own for each client, hands these out, and opens and seals anew whatever goes by."""
+
+    def __init__(self):
+        self.own = {client: (KeyPair.new(), KeyPair.new()) for client in range(N)}
+        self.true, self.read = {}, []
+
+    def keys(self, as_client, to):
+        return agree("run", as_client, *self.own[as_client], self.true[to])
+
+    def __call__(self, number, client, ask):
+        if isinstance(ask, TakeKeys):
+            if not self.true:
+                # what the clients published cannot be asked for again: the coordinator has it from their replies
+                self.true = {j: Published(j, k.identity.tobytes(), k.ephemeral.tobytes()) for j, k in self.told.items()}
+            own = [self.own[peer] for peer in ask.peers.tolist()]
+            forged = {"identities": [pair[0].public for pair in own], "ephemerals": [pair[1].public for pair in own]}
+            keys = {name: np.array([np.frombuffer(k, np.uint8) for k in found]) for name, found in forged.items()}
+            return ask.model_copy(update=keys)
+        if sealed_in(ask):
+            return ask.model_copy(update={"letters": pack([self.again(sealed) for sealed in ask.sealed])})
+        return ask
+
+    def again(self, sealed):
+        header = sealed.header
+        content = unseal(self.keys(header.receiver, header.sender).reading, "run", sealed.letter)
+        self.read.append(letter_from_bytes(Estimate, content).values)
+        return seal(self.keys(header.sender, header.receiver).writing, "run", header, content)
+
+
+def in_the_middle(clients):
+    middle = InTheMiddle()
+    one = Coordinator(clients, meddle=middle)
+    ask = one.ask
+    middle.told = {}
+
+    def listening(client, request, number=None):
+        reply = ask(client, request, number)
+        if isinstance(reply, PublicKeys):
+            middle.told[client] = reply
+        return reply
+
+    one.ask = listening
+    return one, middle
+
+
+def sites(pins_of):
+    identities = [KeyPair.new() for _ in range(N)]
+    pins = {j: identities[j].fingerprint for j in range(N)}
+    return [GossipClient(TABLES[j], client=j, identity=identities[j], pins=pins_of(j, pins)) for j in range(N)]
+
+
+def test_without_pins_a_coordinator_that_hands_out_its_own_keys_reads_everything():
+    """What the documentation admits; and so the next tests are not about a coordinator that could not do it."""
+    one, middle = in_the_middle(sites(lambda j, pins: None))
+    one.go_on(gossiping())
+    assert len(middle.read) == 4 * 2 * N
+    np.testing.assert_array_equal(middle.read[:2], [TABLES[1].mean(axis=0), TABLES[3].mean(axis=0)])
+
+
+def test_with_pins_a_coordinator_that_hands_out_its_own_keys_is_noticed():
+    one, middle = in_the_middle(sites(lambda j, pins: pins))
+    text = refused(one.go_on, gossiping())
+    assert text.startswith("GossipClient, round 2, client 0: the key of client 1 has fingerprint ")
+    assert f"{middle.own[1][0].fingerprint}, but {one.clients[1].identity.fingerprint} is pinned" in text
+    assert middle.read == []
+
+
+def test_with_pins_true_identities_beside_ephemeral_keys_of_its_own_do_not_help_a_coordinator():
+    one, middle = in_the_middle(sites(lambda j, pins: pins))
+
+    def meddle(number, client, ask):
+        if not isinstance(ask, TakeKeys):
+            return ask
+        return middle(number, client, ask).model_copy(update={"identities": ask.identities})
+
+    one.meddle = meddle
+    text = refused(one.go_on, gossiping())
+    assert f"round {FIRST_STEP}, client 0: the letter of client 1 is refused: {KEYS}" in text
+    for (_, sender, receiver), letter in one.letters.items():
+        assert KEYS in refused(unseal, middle.keys(receiver, sender).reading, "run", letter)
+
+
+def test_pins_that_are_right_let_the_run_pass():
+    one = Coordinator(sites(lambda j, pins: pins))
+    one.go_on(gossiping())
+    np.testing.assert_allclose([c.outputs["mean"] for c in one.clients], by_hand(RING, 4), rtol=1e-12)
+
+
+def test_a_site_that_pins_some_refuses_the_others():
+    clients = sites(lambda j, pins: {1: pins[1]} if j == 0 else {})
+    text = refused(Coordinator(clients).go_on, gossiping())
+    assert text == "GossipClient, round 2, client 0: client 3 is not among the peers that this site has pinned"
+
+
+def test_a_site_that_lost_its_identity_is_refused_by_those_that_pinned_it():
+    clients = sites(lambda j, pins: pins)
+    clients[2].identity = None
+    text = refused(Coordinator(clients).go_on, gossiping())
+    assert text.startswith("GossipClient, round 2, client 1: the key of client 2 has fingerprint ")
+
+
+def test_pins_must_be_fingerprints():
+    with pytest.raises(InputError, match="the pin of client 3 is 'abc'"):
+        GossipClient(TABLES[0], pins={3: "abc"})

@@ -1,0 +1,193 @@
+"""Letters on the engine: the numbers of raw clients, refusals by name, and every letter in the ledger."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord
+from gossip import AT, KEYS, RING, TABLES, Begin, Coordinator, D, GossipClient, N, Told, by_hand, gossiping, relabelled
+
+from fedkernel.engines import _flower
+from fedkernel.engines.local import LocalGrid
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.graph import Topology, neighbours
+from fedkernel.job import Job, RunSpec
+from fedkernel.ledger import Ledger, Load, Posted
+from fedkernel.letters import OVERHEAD, unpack
+from fedkernel.result import Result
+from fedkernel.sealing import KeyPair
+from fedkernel.site import Site, client_app, site_of_job
+from fedkernel.strategy import KernelStrategy
+
+# On an engine
+
+
+class GossipMean(KernelStrategy):
+    client = GossipClient
+    partition: ClassVar = "horizontal"
+    steps = 3
+
+    def protocol(self):
+        yield from gossiping(neighbours(Topology("ring"), len(self._cohort)), self.steps)
+        return 0.0
+
+
+class Hostile(LocalGrid):
+    """Keeps what goes by, and meddles with the letters of a round's requests."""
+
+    def __init__(self, app, *, clients, number=0, change=None):
+        super().__init__(app, clients=clients)
+        self.number, self.change, self.exchanges = number, change, []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        for message in messages:
+            if message.content["config"].get("round") == self.number and message.metadata.dst_node_id == 2:
+                message.content["arrays"] = ArrayRecord([self.change(message.content["arrays"].to_numpy_ndarrays()[0])])
+        replies = list(super().send_and_receive(messages, timeout=timeout))
+        self.exchanges.append((messages, replies))
+        return replies
+
+
+def on_engine(*, site=lambda number: {}, runs=1, **hostile):
+    kept = {number: {} for number in range(N)}
+
+    def find_site(context, config):
+        number = int(context.node_config["partition-id"])
+        return Site(number, TABLES[number], None, kept[number].update, **site(number))
+
+    with Hostile(client_app({"GossipClient": GossipClient}, find_site), clients=N, **hostile) as grid:
+        results = [GossipMean().run(grid) for _ in range(runs)]
+    return results[-1], kept, grid
+
+
+def test_the_engine_gives_the_same_numbers_as_raw_clients_and_every_time():
+    result, kept, _ = on_engine()
+    one = Coordinator()
+    one.go_on(gossiping())
+    for number in range(N):
+        assert kept[number]["mean"].tobytes() == one.clients[number].outputs["mean"].tobytes()
+    assert on_engine()[0].ledger == result.ledger
+
+
+def test_a_run_clears_the_keys_of_the_run_before_it():
+    _, kept, grid = on_engine(runs=2)
+    np.testing.assert_allclose([kept[j]["mean"] for j in range(N)], by_hand(RING, 4), rtol=1e-12)
+    shown = [
+        reply.content["arrays"].to_numpy_ndarrays()[0].tobytes()
+        for messages, replies in grid.exchanges
+        for message, reply in zip(messages, replies, strict=True)
+        if message.content["config"].get("message") == "PublishKeys"
+    ]
+    assert len(set(shown)) == 2 * N
+
+
+def flipped(letters):
+    letters = letters.copy()
+    letters[-1] ^= 1
+    return letters
+
+
+def test_the_engine_says_which_letter_was_refused():
+    with pytest.raises(ProtocolError) as caught:
+        on_engine(number=AT, change=flipped)
+    assert str(caught.value).startswith(f"GossipMean, round {AT} (Gossip), client 1: ")
+    assert f"the letter of client 2 is refused: {KEYS}" in str(caught.value)
+
+
+def test_pins_and_identity_are_the_sites_own():
+    identities = [KeyPair.new() for _ in range(N)]
+    pins = {number: identities[number].fingerprint for number in range(N)}
+    _, kept, _ = on_engine(site=lambda number: {"identity": identities[number], "pins": pins})
+    np.testing.assert_allclose([kept[j]["mean"] for j in range(N)], by_hand(RING, 4), rtol=1e-12)
+    with pytest.raises(ProtocolError, match=r"GossipMean, round 2 \(TakeKeys\), client 0: .* is pinned"):
+        on_engine(site=lambda number: {"pins": pins})
+
+
+def test_a_node_s_configuration_names_its_identity_and_pins(tmp_path):
+    np.save(tmp_path / "X.npy", TABLES[0])
+    run = RunSpec(id="run", strategy="DKPCA", shards=[str(tmp_path / "X.npy")], clients=1)
+    job, own, peer = Job(runs=[run]).model_dump_json(), KeyPair.new(), KeyPair.new()
+    own.write(tmp_path / "own.pem")
+    (tmp_path / "peers.toml").write_text(f'7 = "{peer.fingerprint}"')
+    node = {"partition-id": 0, "num-partitions": 1}
+    files = {"identity": str(tmp_path / "own.pem"), "pins": str(tmp_path / "peers.toml")}
+    site = site_of_job(_flower.new_context(1, node | files, {"job": job}), {"run": "run"})
+    assert (site.identity, site.pins) == (own, {7: peer.fingerprint})
+    site = site_of_job(_flower.new_context(1, node, {"job": job}), {"run": "run"})
+    assert (site.identity, site.pins) == (None, None)
+    with pytest.raises(InputError, match="there is no identity file"):
+        site_of_job(_flower.new_context(1, node | {"identity": "none.pem"}, {"job": job}), {"run": "run"})
+
+
+class Impostor(GossipClient):
+    """Client 1 posts a letter in the name of another, or of another round."""
+
+    fields: ClassVar = {"sender": 0}
+
+    def begin(self, ask: Begin) -> Told:
+        told = super().begin(ask)
+        if self.client == 1:
+            self.mail._written = {k: relabelled(v, **self.fields) for k, v in self.mail._written.items()}
+        return told
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"), [({"sender": 0}, "of client 0, round 3"), ({"round": 9}, "of client 1, round 9")]
+)
+def test_a_client_that_posts_in_the_name_of_another_is_refused_by_the_coordinator(fields, told, monkeypatch):
+    class Strategy(GossipMean):
+        client = Impostor
+
+    monkeypatch.setattr(Impostor, "fields", fields)
+    with pytest.raises(ProtocolError, match=rf"^Strategy, round 3 \(Begin\), client 1: it posts a letter {told}$"):
+        Strategy().fit(TABLES)
+
+
+# The ledger
+
+
+def test_the_ledger_has_every_letter_once():
+    result, _, grid = on_engine()
+    counted = []
+    for messages, replies in grid.exchanges:
+        for message in messages:
+            if "round" not in message.content["config"]:
+                continue
+            [reply] = [r for r in replies if r.metadata.src_node_id == message.metadata.dst_node_id]
+            for array in reply.content["arrays"].to_numpy_ndarrays():
+                if reply.content["config"]["arrays"] == "letters":
+                    counted += [Posted(s.header[2], *s.header[:2], D, OVERHEAD + 8 * D) for s in unpack(array)]
+    assert result.ledger.letters == counted
+    assert len(counted) == 4 * 2 * N, "every node, in four rounds, to both neighbours"
+
+
+def test_the_ledger_sums_up_by_edge_and_sets_the_two_networks_side_by_side():
+    ledger = on_engine()[0].ledger
+    assert ledger.edges == {
+        (a, b): Load(4, 4 * D, 4 * (OVERHEAD + 8 * D)) for a, others in enumerate(RING) for b in others
+    }
+    assert ledger.peer_to_peer == Load(32, 32 * D, 32 * (OVERHEAD + 8 * D))
+    # sealed letters count as the floats that they hold: once up, once down, keys not at all
+    assert ledger.floats_up == ledger.floats_down == 32 * D
+    assert ledger.star == Load(2 * N * (1 + ledger.rounds), 2 * 32 * D, ledger.bytes_up + ledger.bytes_down)
+    assert ledger.bytes_up > ledger.peer_to_peer.bytes < ledger.bytes_down
+
+
+def test_letters_are_in_the_parts_of_the_ledger_that_they_belong_to():
+    ledger = on_engine()[0].ledger
+    assert sum((ledger.of_client(j).peer_to_peer for j in range(N)), Load()) == ledger.peer_to_peer
+    assert {letter.sender for letter in ledger.of_client(2).letters} == {2}
+    assert ledger.of_round(2).letters == []
+    assert len(ledger.of_round(3).letters) == 2 * N
+
+
+def test_letters_survive_the_ledger_s_table_and_the_result_s_file(tmp_path):
+    result = on_engine()[0]
+    table = result.ledger.to_table()
+    assert Ledger.from_table(table) == result.ledger
+    old = [row for row in table if "sender" not in row]
+    assert Ledger.from_table(old) == Ledger(result.ledger.entries, [])
+    copy = Result(None, result.ledger, result.history)
+    copy.save(tmp_path)
+    assert '"sender": 0' in (tmp_path / "result.json").read_text()

@@ -1,0 +1,248 @@
+"""One clear error for each violation of a message's form, and for each reply that is not what was asked."""
+
+import json
+from typing import Annotated
+
+import numpy as np
+import pytest
+from random_messages import SCALARS
+
+from clients.diskpca import (
+    Captured,
+    DrawnRows,
+    DrawUniformly,
+    MeasureCaptured,
+    ScoreRows,
+    Sketched,
+    SketchPoints,
+    Total,
+)
+from clients.dkpca import LocalEigenpairs, LocalSpectrum, Projections, ProjectNewRows
+from clients.vfedpca import CapturedVariance, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
+from fedkernel import RBF, Linear
+from fedkernel.errors import ProtocolError
+from fedkernel.messages import CarriesRows, Reply, Request, Shape, decode, encode
+from fedkernel.sketch import SubspaceEmbedding
+
+# Violations. A good message of each kind, broken in one way at a time.
+
+
+def sketch_points(columns):
+    return SketchPoints(embedding=SubspaceEmbedding(RBF(gamma=1.0), 4, 10), columns=columns, precision="float64")
+
+
+def spectrum(**scalars):
+    """A LocalSpectrum as it travels, with some of its scalars replaced."""
+    positional, told = encode(LocalSpectrum(vectors=np.ones((3, 2)), values=np.array([2.0, 1.0])))
+    return positional, {**told, **scalars}
+
+
+def refused(kind, positional, scalars):
+    """The text of the ProtocolError: one sentence on one line, without pydantic's links or a chained traceback."""
+    with pytest.raises(ProtocolError) as caught:
+        decode(kind, positional, scalars)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "pydantic" not in text
+    assert len(text) < 250
+    assert caught.value.__cause__ is None
+    return text
+
+
+@pytest.mark.parametrize(
+    ("vectors", "told"),
+    [
+        (np.ones((3, 2), dtype=np.float32), "not float32 (3, 2)"),
+        (np.ones((3, 2), dtype=int), "not int64 (3, 2)"),
+        (np.ones((3, 2), dtype=object), "not object (3, 2)"),
+        (np.ones(6), "not float64 (6,)"),
+        (np.ones((3, 2, 1)), "not float64 (3, 2, 1)"),
+        (np.array(1.0), "not float64 ()"),
+        (np.array([[1, 2], [np.nan, 0], [np.inf, -np.inf]]), "3 of its entries are not finite"),
+        (np.ones((3, 4)), "values has 2 entries along axis 0, but D_m = 4"),
+    ],
+)
+def test_an_array_that_is_not_as_declared_is_refused(vectors, told):
+    (_, values), scalars = spectrum()
+    text = refused(LocalSpectrum, [vectors, values], scalars)
+    assert told in text
+    assert text.startswith("LocalSpectrum: ")
+    with pytest.raises(ValueError, match=r"vectors|values"):
+        LocalSpectrum(vectors=vectors, values=values)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"version": 2}, "wire version 2, but this end speaks 1"),
+        ({"version": None}, "wire version None"),
+        ({"message": "Projections"}, "expected LocalSpectrum, but the message is 'Projections'"),
+        ({"message": None}, "the message is None"),
+        ({"arrays": "vectors"}, "announces 1 arrays, but 2 came"),
+        ({"arrays": "vectors,values,more"}, "announces 3 arrays, but 2 came"),
+        ({"arrays": ""}, "announces 0 arrays, but 2 came"),
+        ({"arrays": "vectors,more"}, "values is required"),
+        ({"arrays": "values,vectors"}, "vectors: must be a finite float64 array of shape (N, D_m), not float64 (2,)"),
+        ({"fields": '{"more": 1}'}, "more is not a known name here"),
+        ({"fields": "no json"}, "invalid JSON"),
+        ({"fields": "[1]"}, "input should be a"),
+        ({"fields": ""}, "invalid JSON"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused(change, told):
+    assert told in refused(LocalSpectrum, *spectrum(**change))
+
+
+@pytest.mark.parametrize("named", ["vectors,vectors,values", "vectors,values,values", "vectors,values,extra"])
+def test_an_array_too_many_is_refused(named):
+    positional, scalars = spectrum(arrays=named)
+    given_ = {"vectors": positional[0], "values": positional[1], "extra": positional[1]}
+    text = refused(LocalSpectrum, [given_[name] for name in named.split(",")], scalars)
+    assert "twice" in text or "extra is not a known name" in text
+
+
+def required(kind):
+    return {name for name, field in kind.model_fields.items() if field.is_required()}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SCALARS if kind.shapes() and required(kind) == set(kind.shapes())])
+def test_a_required_array_cannot_be_missing_or_null(kind):
+    first, *_ = kind.shapes()
+    nulls = dict.fromkeys(kind.shapes())
+    scalars = {"message": kind.__name__, "version": 1, "arrays": "", "fields": json.dumps(nulls)}
+    assert f"{first}: must be a finite float64 array" in refused(kind, [], scalars)
+    assert f"{first} is required" in refused(kind, [], {**scalars, "fields": "{}"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"n_components": 0}, "n_components = 0: input should be greater than or equal to 1"),
+        ({"n_components": "many"}, "n_components = 'many'"),
+        ({"n_components": 2, "epsilon": 0.1}, "give n_components or epsilon"),
+        ({"n_components": 2, "kernel": {"type": "rbf", "gamma": -1.0}}, "gamma = -1.0"),
+        ({"n_components": 2, "kernel": {"type": "rbf", "gamma": 1.0, "sigma": 1.0}}, "give only one of them"),
+        ({"n_components": 2, "kernel": {"type": "wave"}}, "'wave'"),
+        ({"n_components": 2, "kernel": {"type": "linear", "gamma": 1.0}}, "gamma is not a known name here"),
+    ],
+)
+def test_scalars_are_validated(fields, told):
+    fields = {"kernel": {"type": "linear"}, **fields}
+    scalars = {"message": "LocalEigenpairs", "version": 1, "arrays": "", "fields": json.dumps(fields)}
+    assert told in refused(LocalEigenpairs, [], scalars)
+
+
+def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
+    fields = json.dumps({"kernel": {"type": "linear"}})
+    scalars = {"message": "LocalEigenpairs", "version": 1, "arrays": "n_components", "fields": fields}
+    text = refused(LocalEigenpairs, [np.full((9, 9), 12345.0)], scalars)
+    assert text == "LocalEigenpairs: n_components: input should be a valid integer, not ndarray"
+
+
+# Replies against requests
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply", "told"),
+    [
+        (
+            PowerIteration(n_components=2, iterations=1),
+            LeadingVectors(vectors=np.ones((5, 3)), values=np.ones(3)),
+            "vectors has 3 entries along axis 1, but k = 2",
+        ),
+        (
+            PowerIteration(n_components=2, iterations=1, directions=np.ones((5, 2))),
+            LeadingVectors(vectors=np.ones((4, 2)), values=np.ones(2)),
+            "vectors has 4 entries along axis 0, but N = 5",
+        ),
+        (Multiply(block=np.ones((5, 2))), Product(product=np.ones((5, 1))), "product has 1 entries along axis 1"),
+        (ProjectNewRows(vectors=np.ones((5, 2))), Projections(products=np.ones((1, 3))), "but k = 2"),
+        (
+            MeasureVariance(directions=np.ones((5, 2))),
+            CapturedVariance(captured=np.ones(2), total=np.ones(0)),
+            "total has 0 entries along axis 0, but one = 1",
+        ),
+        (
+            LocalEigenpairs(kernel=Linear(), n_components=2),
+            LocalSpectrum(vectors=np.ones((5, 3)), values=np.ones(3)),
+            "values has 3 entries, but 2 were asked",
+        ),
+        (
+            LocalEigenpairs(kernel=Linear(), n_components=2),
+            LocalSpectrum(vectors=np.ones((5, 2)), values=np.array([1.0, 2.0])),
+            "values must be in non-increasing order",
+        ),
+        (sketch_points(5), Sketched(factor=np.ones((4, 6))), "factor has 6 columns, but at most 5 were asked"),
+        (sketch_points(5), Sketched(upper=np.ones(10)), "the reply must hold factor, and nothing else"),
+        (sketch_points(5), Sketched(), "the reply must hold factor, and nothing else"),
+        (sketch_points(None), Sketched(factor=np.ones((4, 5))), "the reply must hold upper, and nothing else"),
+        (
+            sketch_points(None),
+            Sketched(factor=np.ones((4, 5)), upper=np.ones(10)),
+            "the reply must hold upper, and nothing else",
+        ),
+        (ScoreRows(whitening=np.ones((5, 3))), Total(total=np.ones(2)), "total has 2 entries along axis 0, but one ="),
+        (MeasureCaptured(kernel=Linear()), Captured(sums=np.ones(1)), "sums has 1 entries along axis 0, but two = 2"),
+        (
+            DrawUniformly(samples=2),
+            DrawnRows(**CarriesRows.of(np.ones((3, 4)))),
+            "the reply holds 3 rows, but from 1 to 2 were asked",
+        ),
+        (DrawUniformly(samples=2), DrawnRows(**CarriesRows.of(np.ones((0, 4)))), "the reply holds 0 rows"),
+    ],
+)
+def test_a_reply_that_is_not_what_was_asked_is_refused(request_, reply, told):
+    with pytest.raises(ValueError, match=r"entries|order|the reply|factor") as caught:
+        request_.check_reply(reply)
+    assert told in str(caught.value)
+
+
+DENSE = {"dense": np.ones((2, 3))}
+CSR = {
+    "values": np.array([1.0, 2.0]),
+    "indices": np.array([0, 2], dtype=np.int32),
+    "starts": np.array([0, 1, 2], dtype=np.int32),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (DENSE | {"width": 4}, "rows of shape (2, 3) are not 4 columns wide"),
+        (DENSE | {"width": 0}, "width = 0: input should be greater than or equal to 1"),
+        (DENSE | {"dense": np.ones((2, 3), dtype=np.float32)}, "dense: must be a finite float64 array"),
+        (DENSE | {"dense": np.full((2, 3), np.nan)}, "6 of its entries are not finite"),
+        (DENSE | CSR, "rows are either dense or have values, indices, starts, not dense, values"),
+        ({}, "rows are either dense or have values, indices, starts, not nothing"),
+        ({"values": CSR["values"]}, "rows are either dense or have values, indices, starts, not values"),
+        (CSR | {"values": np.array([1.0, np.inf])}, "1 of its entries are not finite"),
+        (CSR | {"values": np.ones(3)}, "indices has 2 entries along axis 0, but nnz_m = 3"),
+        (CSR | {"indices": np.array([0, 2])}, "indices: must be a finite int32 array of shape (nnz_m), not int64 (2,)"),
+        (CSR | {"indices": np.array([0, 3], dtype=np.int32)}, "DrawnRows: "),
+        (CSR | {"indices": np.array([0, -1], dtype=np.int32)}, "DrawnRows: "),
+        (CSR | {"starts": np.array([0, 1, 3], dtype=np.int32)}, "DrawnRows: "),
+        (CSR | {"starts": np.array([0, 2, 1], dtype=np.int32)}, "DrawnRows: "),
+        (CSR | {"starts": np.array([1, 2, 2], dtype=np.int32)}, "DrawnRows: "),
+        (CSR | {"starts": np.empty(0, dtype=np.int32)}, "starts must have an entry more than there are rows"),
+    ],
+)
+def test_rows_that_are_not_whole_are_refused(change, told):
+    fields = {"width": 3} | change
+    width = fields.pop("width")
+    _, scalars = encode(DrawnRows(width=3, **DENSE))
+    told_fields = json.dumps({"width": width})
+    text = refused(DrawnRows, list(fields.values()), {**scalars, "arrays": ",".join(fields), "fields": told_fields})
+    assert told in text
+    assert "numpy" not in text
+
+
+def test_dimensions_of_one_client_are_not_settled_by_the_request():
+    class Table(Reply):
+        rows: Annotated[np.ndarray, Shape("n_m", "d")]
+
+    class Ask(Request[Table]):
+        sample: Annotated[np.ndarray, Shape("n_m", "d")]
+
+    assert Ask.reply_type is Table
+    assert Ask(sample=np.ones((2, 3))).known_dimensions() == {"d": 3}
+    Ask(sample=np.ones((2, 3))).check_reply(Table(rows=np.ones((7, 3))))

@@ -1,0 +1,101 @@
+"""Widths by rule: the median distance, the mean squared distance, and the number of columns."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import rows
+from scipy.spatial.distance import pdist
+
+from fedkernel.arrays import ROWS
+from fedkernel.errors import InputError
+from fedkernel.widths import dimension_sigma, fk_gamma, median_sigma, moments, with_width
+
+
+def test_median_sigma_is_the_median_over_all_pairs():
+    X = rows(30, 3)
+    distances = [math.dist(X[i], X[j]) for i in range(30) for j in range(i)]
+    assert median_sigma(X) == pytest.approx(np.median(distances), rel=1e-13)
+
+
+def test_median_sigma_draws_rows_by_its_seed():
+    X = rows(500, 3)
+    assert median_sigma(X, max_rows=100) == median_sigma(X, max_rows=100)
+    assert median_sigma(X, max_rows=100, seed=1) != median_sigma(X, max_rows=100)
+    assert median_sigma(X, max_rows=100) == pytest.approx(median_sigma(X), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("X", "options"),
+    [(np.zeros((5, 2)), {}), (np.ones((5, 2)), {}), (np.ones((1, 2)), {}), (rows(5, 2), {"max_rows": 1})],
+)
+def test_median_sigma_refuses_data_without_a_width(X, options):
+    with pytest.raises(InputError, match=r"median distance"):
+        median_sigma(X, **options)
+
+
+def fk_gamma_of_pairs(X):
+    """N^2 / (2 sum_ij ||x_i - x_j||^2), from the distances themselves: each counts twice in the sum."""
+    return len(X) ** 2 / (4 * (pdist(X) ** 2).sum())
+
+
+def test_fk_gamma_is_the_mean_squared_distance_of_all_pairs():
+    X = rows(40, 3) + 2.0
+    total = sum(math.dist(x, y) ** 2 for x in X for y in X)
+    assert fk_gamma([moments(X)]) == pytest.approx(40**2 / (2 * total), rel=1e-12)
+    assert with_width({"type": "rbf", "width": "mean"}, X) == {"type": "rbf", "gamma": fk_gamma([moments(X)])}
+
+
+@pytest.mark.parametrize("n", [2, ROWS - 1, ROWS, ROWS + 1])
+def test_moments_are_the_mean_and_the_squares_about_it(n):
+    X = rows(n, 3) + np.array([0.0, 5.0, -100.0])
+    count, mean, scatter = moments(X)
+    expected = [sum(column) / n for column in X.T]
+    assert count == n
+    np.testing.assert_allclose(mean, expected, rtol=1e-12, atol=1e-14)
+    assert scatter == pytest.approx(sum(math.dist(x, expected) ** 2 for x in X), rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(st.integers(1, 59)), st.permutations(range(60)), st.sampled_from([0.0, 1.0, 1e4]))
+def test_fk_gamma_is_the_same_however_rows_are_split(cuts, order, apart):
+    """Also where a client's rows are far from the others', or it has a single one."""
+    X = rows(60, 3) + apart * np.arange(60)[:, None]
+    shards = np.split(X[order], sorted(cuts))
+    expected = fk_gamma_of_pairs(X)
+    assert fk_gamma([moments(shard) for shard in shards]) == pytest.approx(expected, rel=1e-12)
+    assert fk_gamma([moments(shard) for shard in np.split(X, sorted(cuts))]) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6, -1e6])
+@pytest.mark.parametrize("clients", [1, 4])
+def test_fk_gamma_keeps_its_digits_far_from_the_origin(offset, clients):
+    # Sums of squares are 1e12 times the spread here, so that their differences would keep 4 digits.
+    X = rows(300, 3) + offset * np.array([1.0, 0.5, 2.0])
+    gamma = fk_gamma([moments(shard) for shard in np.array_split(X, clients)])
+    assert gamma == pytest.approx(fk_gamma_of_pairs(X), rel=1e-8)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e6 / 3, -1e6 / 7, 1e-200])
+@pytest.mark.parametrize("n", [600, 5000])
+@pytest.mark.parametrize("cuts", [[], [1], [10, 500]])
+def test_fk_gamma_refuses_constant_data(value, n, cuts):
+    """However many rows have rounded their mean."""
+    X = np.full((n, 3), value) * [1.0, 3.0, 1 / 3]
+    with pytest.raises(InputError, match=f"{n} rows do not differ"):
+        fk_gamma([moments(shard) for shard in np.split(X, cuts)])
+
+
+def test_fk_gamma_sees_a_single_row_that_differs():
+    X = np.full((1000, 3), 1e6 / 3)
+    X[17, 1] += 1.0
+    # 999 pairs of distance 1, each twice.
+    assert fk_gamma([moments(X[:300]), moments(X[300:])]) == pytest.approx(1000**2 / (2 * 2 * 999), rel=1e-8)
+
+
+def test_dimension_sigma():
+    assert dimension_sigma(9) == 1.0
+    with pytest.raises(InputError, match="d = 0"):
+        dimension_sigma(0)
