@@ -66,9 +66,7 @@ def serve(  # noqa: PLR0917 - one option each
         experiment = Experiment.from_table(table, str(config))
         sites = experiment.data
         if not isinstance(sites, Sites):
-            raise InputError(
-                f'{config}: serve needs a table [data] with sites = ["name", ...], which names who may join'
-            )
+            raise InputError(f'{config}: serve needs a table [data] with sites = ["name", ...], who may join')
         check_address(listen, any_port=True)
 
         def engine(job: Job) -> Iterator[str]:

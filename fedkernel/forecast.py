@@ -96,7 +96,7 @@ ENGINE_COSTS: Mapping[str, EngineCost] = MappingProxyType(
 
 Seconds per round with 1 KB, and with 10 MB to and from every client: local 0.003 and 0.18, 50 clients 0.034 with 1 KB
 (`benchmarks/rounds.py`); grpc 0.006 and 0.17 (`benchmarks/grpc_rounds.py`); ray 0.10 and 0.43, 50 clients 0.21 and 3.4;
-superlink 5.6 to 8 and 3 more. The start of grpc is that of 5 processes on this machine: sites that have joined need none.
+superlink 5.6 to 8 and 3 more. The start of grpc is that of 5 processes here: sites that have joined need none.
 """
 
 
