@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from experiments.baselines import METHODS, Baseline, Classes
-from experiments.config import Experiment, Method, Shards, Sites
+from experiments.config import Experiment
 from experiments.overrides import with_value
+from experiments.sections import Method, Shards, Sites
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.client import KernelClient
 from fedkernel.cohort import Member

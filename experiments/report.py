@@ -14,9 +14,9 @@ from rich.text import Text
 
 from experiments.axes import titled
 from experiments.claims import Claim
-from experiments.config import ReportOptions
 from experiments.plots import draw
 from experiments.rows import HIGHER_IS_BETTER, LEVELS, Run, Spread, Summary, by_iteration, leading_metric, summarise
+from experiments.sections import ReportOptions
 from fedkernel.errors import InputError
 
 __all__ = ["Claim", "Spread", "Summary", "console_table", "summarise", "write_report"]

@@ -12,11 +12,12 @@ import numpy as np
 
 from experiments.baselines import Took, timed
 from experiments.claims import check_claims
-from experiments.config import Experiment, Sites, as_json
+from experiments.config import Experiment, as_json
 from experiments.folder import open_folder
 from experiments.plan import Planned, plan
 from experiments.report import write_report
 from experiments.rows import Run, append_run, in_order, read_runs
+from experiments.sections import Sites
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.job import Job

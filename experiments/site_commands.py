@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from experiments.config import Experiment, Sites, read_config
+from experiments.config import Experiment, read_config
 from experiments.console import Follow, errors, output, progress, say, show_results, tell_report
 from experiments.runner import run_experiment
+from experiments.sections import Sites
 from fedkernel.certificates import TLS, check_name, make_certificates, read_tls
 from fedkernel.data.site_files import SiteFile
 from fedkernel.engines import grpc

@@ -10,7 +10,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 # Shared by several files, and they assert.
-pytest.register_assert_rewrite("cases", "configs", "gossip", "model_files", "spectra")
+pytest.register_assert_rewrite("cases", "configs", "counting", "federation", "gossip", "model_files", "spectra")
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from experiments.axes import value_scale
-from experiments.config import ReportOptions
 from experiments.plots import draw
 from experiments.report import Claim, console_table, summarise, write_report
 from experiments.rows import HIGHER_IS_BETTER, Run, Spread, append_run, is_error, read_runs
+from experiments.sections import ReportOptions
 from fedkernel.errors import InputError
 from fedkernel.metrics import METRICS
 

@@ -1,0 +1,130 @@
+"""The tables that a configuration is made of: methods, where the data are, what the report shows."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from fedkernel.certificates import check_name
+from fedkernel.data import DataSpec
+from fedkernel.metrics import METRICS
+
+STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+def differing(values: list[str]) -> list[str]:
+    """Return the values if no two are equal."""
+    if again := [value for place, value in enumerate(values) if value in values[:place]]:
+        raise ValueError(f"{again[0]!r} stands twice, but the values must differ")
+    return values
+
+
+class Method(pydantic.BaseModel):
+    """A ``[[strategy]]`` or ``[[baseline]]`` table: a name, a method, and the method's own parameters.
+
+    Attributes
+    ----------
+    name : str
+        How tables and plots call it; unique in the file.
+    method : str
+        For a strategy a class such as ``DKPCA``, for a baseline for instance ``central KPCA``.
+    group : str, optional
+        Methods of one group are drawn together.
+    """
+
+    model_config = pydantic.ConfigDict(extra="allow", frozen=True)
+
+    name: str = pydantic.Field(min_length=1)
+    method: str
+    group: str | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The method's own parameters."""
+        return dict(self.model_extra or {})
+
+
+class Shards(pydantic.BaseModel):
+    """A ``[data]`` table that names one file per client instead of a set to divide."""
+
+    model_config = STRICT
+
+    shards: list[str] = pydantic.Field(min_length=1)
+
+
+class Sites(pydantic.BaseModel):
+    """A ``[data]`` table of a run across sites that hold their own data, which `fedkernel serve` waits for.
+
+    Attributes
+    ----------
+    sites : list of str
+        Their names, in the order of the clients' numbers.
+    missing : {"drop", "refuse"}
+        What rows mean, with columns divided and an id column, that not all sites have.
+    share_model : bool
+        Whether every site gets the model of each run.
+    """
+
+    model_config = STRICT
+
+    sites: list[Annotated[str, pydantic.AfterValidator(check_name)]] = pydantic.Field(min_length=1)
+    missing: Literal["drop", "refuse"] = "drop"
+    share_model: bool = False
+
+    @pydantic.field_validator("sites")
+    @classmethod
+    def _differ(cls, values: list[str]) -> list[str]:
+        return differing(values)
+
+
+class ReportOptions(pydantic.BaseModel):
+    """The ``[report]`` table.
+
+    Attributes
+    ----------
+    plots : bool
+        Whether figures are drawn, into ``plots/`` and the page.
+    metric : str, optional
+        What the console's table and the figures show; by default, and where no run has it, the error, or else the
+        first metric that any run has.
+    by_iteration : list of str
+        Values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is what all clients
+        upload in the rounds of an iteration.
+    reference : bool
+        Whether runs are compared with the central answer; false where that would need too much memory.
+    """
+
+    model_config = STRICT
+
+    plots: bool = True
+    metric: str | None = None
+    by_iteration: list[Annotated[str, pydantic.Field(min_length=1)]] = []
+    reference: bool = True
+
+    @pydantic.field_validator("metric")
+    @classmethod
+    def _is_metric(cls, metric: str | None) -> str | None:
+        if metric is not None and metric not in METRICS:
+            raise ValueError(f"{metric!r} is not known (allowed: {', '.join(METRICS)})")
+        return metric
+
+    @pydantic.field_validator("by_iteration")
+    @classmethod
+    def _differ(cls, values: list[str]) -> list[str]:
+        return differing(values)
+
+
+def _which_data(value: Any) -> str:
+    named: dict[str, type] = {"shards": Shards, "sites": Sites}
+    found = (
+        key for key, kind in named.items() if isinstance(value, kind) or (isinstance(value, Mapping) and key in value)
+    )
+    return f"({next(found, 'set')})"
+
+
+Data = Annotated[
+    Annotated[DataSpec, pydantic.Tag("(set)")]
+    | Annotated[Shards, pydantic.Tag("(shards)")]
+    | Annotated[Sites, pydantic.Tag("(sites)")],
+    pydantic.Discriminator(_which_data),
+]

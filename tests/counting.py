@@ -1,0 +1,105 @@
+"""A pair whose sites count how often they are asked, and sites and a server for it, in threads of this process."""
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import Annotated
+
+import numpy as np
+
+from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
+from fedkernel.cohort import RunSettings
+from fedkernel.engines.grpc.hub import Hub, listening
+from fedkernel.engines.grpc.node import Node
+from fedkernel.errors import EngineError
+from fedkernel.site import Site, client_app
+
+
+class Count(Reply):
+    """How often the site was asked."""
+
+    asked: Annotated[FloatArray, Shape("one")]
+
+
+class CountMe(Request[Count]):
+    """Asks that, and sends an array that need not be read."""
+
+    ballast: Annotated[FloatArray, Shape("n")]
+
+
+class CountingClient(KernelClient):
+    """Counts the questions in its memory."""
+
+    before = staticmethod(lambda client, asked: None)
+
+    def count(self, ask: CountMe) -> Count:
+        asked = float(self.memory["asked"][0]) + 1 if "asked" in self.memory else 1.0
+        self.before(self.client, asked)
+        self.memory["asked"] = np.array([asked])
+        return Count(asked=np.full(max(1, int(self.X[0, 0])), asked))
+
+
+class Counting(KernelStrategy[list[float]]):
+    """As many questions as rounds."""
+
+    client, partition = CountingClient, "vertical"
+    rounds, ballast = 3, 1
+
+    def protocol(self):
+        for _ in range(self.rounds):
+            replies = yield from to_all(CountMe(ballast=np.zeros(self.ballast)))
+        return [float(reply.asked[0]) for reply in replies]
+
+
+def app(width=0.0):
+    def find_site(context, config):
+        return Site(int(context.node_config["partition-id"]), np.full((2, 1), width), None, lambda outputs: None)
+
+    return client_app({"CountingClient": CountingClient}, find_site)
+
+
+class Died(BaseException):
+    """Ends a site's thread as a signal ends a process."""
+
+
+class Process:
+    """A site's process, in a thread."""
+
+    def __init__(self, name, port, tls=None, patience=5.0, width=0.0, instance=None):
+        self.told, self.error = [], None
+        self.node = Node(app(width), name, {}, self.told.append, *([instance] if instance else []))
+        self.thread = threading.Thread(target=self._run, args=(f"127.0.0.1:{port}", tls, patience), daemon=True)
+        self.thread.start()
+
+    def _run(self, address, tls, patience):
+        try:
+            self.node.attend(address, tls, patience)
+        except (EngineError, Died) as error:
+            self.error = str(error)
+
+    def end(self, seconds=10):
+        self.thread.join(seconds)
+        assert not self.thread.is_alive()
+        return self.error
+
+
+@contextmanager
+def server(*names, tls=None, **options):
+    told = []
+    hub = Hub(names, tell=told.append, **options)
+    hub.told = told
+    with listening(hub, "127.0.0.1:0", tls) as port:
+        yield hub, port
+
+
+def count(hub, rounds=3, ballast=1, deadline=20.0, clients=None):
+    strategy = Counting()
+    strategy.rounds, strategy.ballast = rounds, ballast
+    return strategy.run(hub, RunSettings(deadline=deadline, clients=clients))
+
+
+def until(true, seconds=10.0):
+    give_up = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
