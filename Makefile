@@ -20,6 +20,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python benchmarks/grpc_rounds.py
 
 clean:
 	rm -rf $(VENV) runs
