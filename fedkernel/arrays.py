@@ -1,5 +1,6 @@
 """Names that everything numerical shares."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -10,6 +11,12 @@ from scipy import sparse
 FloatArray = npt.NDArray[np.float64]
 Rows: TypeAlias = FloatArray | sparse.csr_array
 """Rows of a table, dense or sparse: shape (n, d)."""
+
+READING = threading.RLock()
+"""Held while numpy reads the headers of arrays.
+
+It does so by CPython's ast module, whose depth counter is shared by all threads in 3.11: two at once can fail.
+"""
 
 EPS = float(np.finfo(np.float64).eps)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedkernel.arrays import READING
 from fedkernel.data.columns import is_numeric, stack_columns
 from fedkernel.data.sources import some
 from fedkernel.data.tables import ArrayTable, ParquetTable, SparseTable, Table, open_table, readable
@@ -261,7 +262,7 @@ def _read_arrays(file: SiteFile, path: Path) -> SiteData:
 
 
 def _extras(path: Path) -> _Extras:
-    with readable(path), path.open("rb") as stream, np.load(stream, allow_pickle=False) as held:
+    with READING, readable(path), path.open("rb") as stream, np.load(stream, allow_pickle=False) as held:
         return _Extras(**{name: held[name] for name in _Extras._fields if name in held.files})
 
 

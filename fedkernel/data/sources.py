@@ -18,6 +18,7 @@ import numpy as np
 import sklearn.datasets
 from scipy import sparse
 
+from fedkernel.arrays import READING
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import AnyArray, check_rows
 from fedkernel.data.tables import is_sparse_file
@@ -174,7 +175,7 @@ def read_npz(path: Path) -> Raw:
         wrong = "an npz file" if path.is_file() else "a file"
         raise InputError(f"{path} is not {wrong}; allowed: an npz file that holds a table X and perhaps labels y")
     try:
-        with np.load(path, allow_pickle=False) as held:
+        with READING, np.load(path, allow_pickle=False) as held:
             keys = list(held)
             arrays: dict[str, Any] = {key: held[key] for key in ("X", "y") if key in keys}
             if "X" not in arrays and is_sparse_file(keys):

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedkernel.arrays import Rows
+from fedkernel.arrays import READING, Rows
 from fedkernel.data.columns import is_numeric, stack_columns
 from fedkernel.data.matrix import AnyArray, as_array, check_rows, first_not_finite, not_finite
 from fedkernel.errors import InputError
@@ -366,7 +366,7 @@ class Opened(NamedTuple):
 def open_tables(path: str | os.PathLike[str]) -> Opened:
     """Open a file as `open_table` does, with the new rows it may hold."""
     path = Path(path).expanduser()
-    with readable(path):
+    with readable(path), READING:
         with path.open("rb") as stream:
             begins = stream.read(6)
         if begins == b"\x93NUMPY":

@@ -4,7 +4,6 @@ Tested on flwr 1.41.
 """
 
 import sys
-import threading
 import uuid
 from typing import Any, cast
 
@@ -17,6 +16,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
+
+from fedkernel.arrays import READING
 
 __all__ = [
     "Run",
@@ -34,7 +35,6 @@ __all__ = [
     "to_bytes",
 ]
 
-_READING = threading.Lock()
 _CONTENT = b"\x12"
 """Protobuf's tag of a message's content: field 2, of a length that follows."""
 
@@ -101,8 +101,7 @@ def from_bytes(data: bytes) -> Message:
 
 def read_array(array: Array) -> NDArray[Any]:
     """Return the array that one of Flower's arrays carries."""
-    # numpy parses the header with CPython's ast module, whose depth counter in 3.11 is shared by all threads.
-    with _READING:
+    with READING:
         return array.numpy()
 
 
