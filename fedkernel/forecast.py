@@ -86,16 +86,16 @@ class EngineCost:
 
 ENGINE_COSTS: Mapping[str, EngineCost] = MappingProxyType(
     {
-        "local": EngineCost(0.0, 0.0001, 0.00066, 0.0018),
-        "grpc": EngineCost(4.0, 0.002, 0.0008, 0.0016),
+        "local": EngineCost(0.0, 0.0003, 0.00058, 0.0009),
+        "grpc": EngineCost(4.0, 0.002, 0.0006, 0.00115),
         "ray": EngineCost(10.0, 0.088, 0.0024, 0.0033),
         "superlink": EngineCost(10.0, 6.0, 0.0, 0.05),
     }
 )
 """Measured on 2 cores with flwr 1.41, 3 to 5 clients, local and ray also 50, on one machine: a network comes on top.
 
-Seconds per round with 1 KB, and with 10 MB to and from every client: local 0.003 and 0.18, 50 clients 0.034 with 1 KB
-(`benchmarks/rounds.py`); grpc 0.006 and 0.17 (`benchmarks/grpc_rounds.py`); ray 0.10 and 0.43, 50 clients 0.21 and 3.4;
+Seconds per round with 1 KB, and with 10 MB to and from every client: local 0.003 and 0.09, 50 clients 0.029 with 1 KB
+(`benchmarks/rounds.py`); grpc 0.005 and 0.12 (`benchmarks/grpc_rounds.py`); ray 0.10 and 0.43, 50 clients 0.21 and 3.4;
 superlink 5.6 to 8 and 3 more. The start of grpc is that of 5 processes here: sites that have joined need none.
 """
 

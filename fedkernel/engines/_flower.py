@@ -3,9 +3,11 @@
 Tested on flwr 1.41.
 """
 
+import itertools
 import sys
 import uuid
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto, recorddict_to_proto
@@ -22,21 +24,18 @@ from fedkernel.arrays import READING
 __all__ = [
     "Run",
     "content_bytes",
-    "content_to_bytes",
+    "content_to_parts",
     "empty_run",
     "ensure_task_identity",
     "from_bytes",
-    "head_to_bytes",
     "new_context",
     "polls_slowly",
     "read_array",
     "read_arrays",
     "stamp",
     "to_bytes",
+    "to_parts",
 ]
-
-_CONTENT = b"\x12"
-"""Protobuf's tag of a message's content: field 2, of a length that follows."""
 
 
 def ensure_task_identity() -> None:
@@ -80,18 +79,34 @@ def stamp(message: Message) -> str:
 
 def to_bytes(message: Message) -> bytes:
     """Serialise a message as it travels between Flower's processes."""
-    return cast(bytes, message_to_proto(message).SerializeToString())
+    return b"".join(to_parts(message))
 
 
-def content_to_bytes(content: RecordDict) -> bytes:
-    """Serialise a message's content."""
-    return cast(bytes, recorddict_to_proto(content).SerializeToString())
+def to_parts(message: Message, content: Sequence[bytes] | None = None) -> tuple[bytes, ...]:
+    """Serialise a message in parts, of which the arrays' are not copied, which Flower does five times.
+
+    Parameters
+    ----------
+    message : Message
+    content : sequence of bytes, optional
+        Its content's `content_to_parts`, where they are known.
+    """
+    if not message.has_content():
+        return (message_to_proto(message).SerializeToString(),)
+    head = MessageProto(metadata=metadata_to_proto(message.metadata)).SerializeToString()
+    return (head, *_field(2, *(content or content_to_parts(message.content))))
 
 
-def head_to_bytes(message: Message, size: int) -> bytes:
-    """Serialise what precedes a message's content of so many bytes: both together are the message's `to_bytes`."""
-    metadata = MessageProto(metadata=metadata_to_proto(message.metadata))
-    return metadata.SerializeToString() + _CONTENT + _varint(size)  # type: ignore[no-any-return]
+def content_to_parts(content: RecordDict) -> list[bytes]:
+    """Serialise a message's content in parts, of which the arrays' are not copied."""
+    parts: list[bytes] = []
+    for name, record in content.items():
+        if isinstance(record, ArrayRecord):
+            arrays = (_field(1, *_bytes(1, key.encode()), *_array(array)) for key, array in record.items())
+            parts += _field(1, *_bytes(1, name.encode()), *_field(2, *itertools.chain.from_iterable(arrays)))
+        else:
+            parts.append(recorddict_to_proto(RecordDict({name: record})).SerializeToString())
+    return parts
 
 
 def from_bytes(data: bytes) -> Message:
@@ -111,28 +126,24 @@ def read_arrays(record: ArrayRecord) -> list[NDArray[Any]]:
 
 
 def content_bytes(content: RecordDict) -> int:
-    """Return the size of `content_to_bytes`, without copying the arrays."""
-    others = RecordDict({name: record for name, record in content.items() if not isinstance(record, ArrayRecord)})
-    size = int(recorddict_to_proto(others).ByteSize())
-    for name, record in content.array_records.items():
-        inner = sum(_field(_field(len(key.encode())) + _field(_array_size(array))) for key, array in record.items())
-        size += _field(_field(len(name.encode())) + _field(inner))
-    return size
+    """Return the serialised size of a message's content."""
+    return sum(map(len, content_to_parts(content)))
 
 
-def _array_size(array: Array) -> int:
-    empty = ArrayProto(dtype=array.dtype, shape=array.shape, stype=array.stype)
-    return int(empty.ByteSize()) + (_field(len(array.data)) if array.data else 0)
+def _array(array: Array) -> list[bytes]:
+    kind = ArrayProto(dtype=array.dtype, shape=array.shape, stype=array.stype).SerializeToString()
+    return _field(2, kind, *_bytes(4, array.data))
 
 
-def _field(size: int) -> int:
-    """Return what a protobuf field of so many bytes takes, with its tag and its length."""
-    return 1 + len(_varint(size)) + size
+def _bytes(number: int, value: bytes) -> list[bytes]:
+    """Return a field of bytes or text, which is left out where it is empty."""
+    return _field(number, value) if value else []
 
 
-def _varint(number: int) -> bytes:
-    digits = []
-    while number > 0x7F:
-        digits.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*digits, number])
+def _field(number: int, *parts: bytes) -> list[bytes]:
+    """Return a field of protobuf's wire format, of this number and with this content: tag, length, content."""
+    length, digits = sum(map(len, parts)), []
+    while length > 0x7F:
+        digits.append(length & 0x7F | 0x80)
+        length >>= 7
+    return [bytes([number << 3 | 2, *digits, length]), *parts]

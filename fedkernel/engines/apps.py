@@ -22,14 +22,14 @@ def component(address: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def answer(app: ClientApp, message: Message, context: Context) -> bytes:
-    """Return the reply of a client app, serialised; an app that raises replies with its error."""
+def answer(app: ClientApp, message: Message, context: Context) -> tuple[bytes, ...]:
+    """Return the reply of a client app, serialised in parts; an app that raises replies with its error."""
     try:
         reply = app(message, context)
     except Exception as error:  # an app of somebody else's may raise anything: the caller must hear of it
         reply = Message(Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
     _flower.stamp(reply)
-    return _flower.to_bytes(reply)
+    return _flower.to_parts(reply)
 
 
 def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str]:

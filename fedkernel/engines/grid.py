@@ -25,8 +25,8 @@ class MessageGrid(Grid):
         self._awaited: set[str] = set()
 
     @abstractmethod
-    def _post(self, message: Message, message_id: str, parts: tuple[bytes, bytes]) -> None:
-        """Send a message to its node, serialised in two parts; whenever the reply comes, `_deliver` is called."""
+    def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
+        """Send a message to its node, serialised in parts; whenever the reply comes, `_deliver` is called."""
 
     def _deliver(self, message_id: str, reply: bytes) -> None:
         """Keep the reply to a message until it is asked for."""
@@ -58,13 +58,12 @@ class MessageGrid(Grid):
         """Serialise the messages and send them to their nodes."""
         ids = []
         # most rounds ask everybody the same: that is serialised once
-        contents: dict[int, bytes] = {}
+        contents: dict[int, list[bytes]] = {}
         for message in messages:
             ids.append(_flower.stamp(message))
-            if id(message.content) not in contents:
-                contents[id(message.content)] = _flower.content_to_bytes(message.content)
-            content = contents[id(message.content)]
-            self._post(message, ids[-1], (_flower.head_to_bytes(message, len(content)), content))
+            if (known := id(message.content)) not in contents:
+                contents[known] = _flower.content_to_parts(message.content)
+            self._post(message, ids[-1], _flower.to_parts(message, contents[known]))
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

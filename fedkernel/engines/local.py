@@ -46,7 +46,7 @@ class LocalGrid(MessageGrid):
             for node in range(1, clients + 1)
         }
         self._locks = {node: threading.Lock() for node in self._contexts}
-        self._tasks: queue.SimpleQueue[tuple[str, tuple[bytes, bytes]] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[str, tuple[bytes, ...]] | None] = queue.SimpleQueue()
         self._workers = min(clients, os.cpu_count() or 1)
         for number in range(self._workers):
             threading.Thread(target=self._serve, name=f"client-worker-{number}", daemon=True).start()
@@ -67,7 +67,7 @@ class LocalGrid(MessageGrid):
         with blas_threads(self._threads):
             return super().send_and_receive(messages, timeout=timeout)
 
-    def _post(self, message: Message, message_id: str, parts: tuple[bytes, bytes]) -> None:
+    def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
         self._tasks.put((message_id, parts))
 
     def _serve(self) -> None:
@@ -76,7 +76,7 @@ class LocalGrid(MessageGrid):
             message = _flower.from_bytes(b"".join(parts))
             node = message.metadata.dst_node_id
             with self._locks[node]:
-                self._deliver(message_id, answer(self._app, message, self._contexts[node]))
+                self._deliver(message_id, b"".join(answer(self._app, message, self._contexts[node])))
 
 
 def run_job(job: Job) -> Iterator[str]:

@@ -112,7 +112,7 @@ class Hub(MessageGrid):
         with self._arrived:
             return [seat.node for seat in self._nodes if seat.instance and not self._is_gone(seat)]
 
-    def _post(self, message: Message, message_id: str, parts: tuple[bytes, bytes]) -> None:
+    def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
         seat, letter = self._nodes[message.metadata.dst_node_id - 1], Letter(message_id, parts)
         if letter.size > self._limit:
             raise EngineError(

@@ -196,14 +196,14 @@ class Node:
             raise FrameError("it asked before it had welcomed this site")
         if letter.id != self._last.id:
             message = _flower.from_bytes(*letter.parts)
-            data = answer(self.app, message, self._context)
-            if len(data) > self._limit:
-                reason = f"the reply of site {self.name!r} has {len(data):,} bytes; allowed are {self._limit:,}"
+            reply = Letter(letter.id, answer(self.app, message, self._context))
+            if reply.size > self._limit:
+                reason = f"the reply of site {self.name!r} has {reply.size:,} bytes; allowed are {self._limit:,}"
                 refusal = Message(Error(FAILED, reason), reply_to=message)
                 _flower.stamp(refusal)
                 self.tell(reason)
-                data = _flower.to_bytes(refusal)
-            self._last = Letter(letter.id, (data,))
+                reply = Letter(letter.id, _flower.to_parts(refusal))
+            self._last = reply
         return self._last
 
 

@@ -1,0 +1,57 @@
+"""Messages are serialised as Flower does it, byte for byte, on whatever release is installed."""
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.common.serde import message_to_proto, recorddict_to_proto
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedkernel.engines import _flower
+
+NAMES = st.text(max_size=5)
+ARRAYS = st.builds(
+    lambda shape, dtype: Array(np.arange(int(np.prod(shape)), dtype=dtype).reshape(shape)),
+    st.lists(st.integers(0, 40), max_size=3),
+    st.sampled_from(["float64", "float32", "int32", "uint8"]),
+)
+RECORDS = st.one_of(
+    st.dictionaries(NAMES, ARRAYS, max_size=3).map(ArrayRecord),
+    st.dictionaries(NAMES, st.integers(-(2**62), 2**62) | st.text() | st.binary() | st.floats(), max_size=3).map(
+        ConfigRecord
+    ),
+    st.dictionaries(NAMES, st.floats() | st.lists(st.integers(0, 9)), max_size=2).map(MetricRecord),
+)
+CONTENTS = st.dictionaries(NAMES, RECORDS, max_size=4).map(RecordDict)
+
+
+@settings(max_examples=300, deadline=None)
+@given(CONTENTS)
+def test_content(content):
+    parts = _flower.content_to_parts(content)
+    assert b"".join(parts) == recorddict_to_proto(content).SerializeToString()
+    assert _flower.content_bytes(content) == recorddict_to_proto(content).ByteSize()
+
+
+@settings(max_examples=50, deadline=None)
+@given(CONTENTS)
+def test_messages(content):
+    _flower.ensure_task_identity()
+    message = Message(content, 3, "train.anything", group_id="7", ttl=5.0)
+    _flower.stamp(message)
+    data = message_to_proto(message).SerializeToString()
+    assert b"".join(_flower.to_parts(message)) == _flower.to_bytes(message) == data
+    assert b"".join(_flower.to_parts(message, _flower.content_to_parts(content))) == data
+    failed = Message(Error(5, "so it goes"), reply_to=message)
+    assert _flower.to_bytes(failed) == message_to_proto(failed).SerializeToString()
+
+
+@pytest.mark.parametrize("size", [0, 100, 127, 128, 16383, 16384, 1 << 21, (1 << 21) + 1])
+def test_lengths_of_one_to_four_bytes(size):
+    content = RecordDict({"arrays": ArrayRecord({"a": Array("uint8", (size,), "numpy.ndarray", bytes(size))})})
+    assert b"".join(_flower.content_to_parts(content)) == recorddict_to_proto(content).SerializeToString()
+
+
+def test_arrays_are_not_copied():
+    array = Array(np.zeros(1000))
+    assert any(part is array.data for part in _flower.content_to_parts(RecordDict({"a": ArrayRecord({"b": array})})))
