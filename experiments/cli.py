@@ -18,11 +18,12 @@ from experiments.baselines import BASELINES
 from experiments.claims import check_claims
 from experiments.config import Experiment, read_config
 from experiments.console import errors, output, progress, show, show_results, tell_report
-from experiments.forecast import NOTE, forecast_table, lines_of
+from experiments.forecast import NOTE, forecast_table, lines_of, read_shape
 from experiments.plan import plan
 from experiments.report import write_report
 from experiments.rows import in_order, read_runs
 from experiments.runner import environment, run_experiment
+from experiments.sections import Sites
 from fedkernel.data import available
 from fedkernel.engines import ENGINES, superlink
 from fedkernel.errors import InputError
@@ -74,6 +75,10 @@ def run(  # noqa: PLR0917 - one option each
     ] = None,
     restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of an experiment.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would take, and run nothing.")] = False,
+    shape: Annotated[
+        str | None,
+        typer.Option(metavar="ROWSxCOLUMNS", help="With --dry-run: of a table that a site holds."),
+    ] = None,
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
     """Run an experiment, or what is left of it, and print and write its report."""
@@ -81,7 +86,12 @@ def run(  # noqa: PLR0917 - one option each
         table, text = read_config(config, [*(overrides or []), *([f"engine={engine}"] if engine else [])])
         experiment = Experiment.from_table(table, str(config))
         if dry_run:
-            show(forecast_table(lines_of(plan(table, str(config)))))
+            tables = None if shape is None else read_shape(shape)
+            show(forecast_table(lines_of(plan(table, str(config)), tables)))
+            if tables is None and isinstance(experiment.data, Sites):
+                output.print(
+                    "Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.", soft_wrap=True
+                )
             output.print(NOTE, highlight=False, markup=False, soft_wrap=True)
             return
         if connection is not None and experiment.engine != "superlink":

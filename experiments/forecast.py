@@ -1,5 +1,6 @@
 """What an experiment will take, before it runs: a line for each strategy and setting, and one for all runs."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -8,9 +9,9 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from experiments.plan import Planned
-from fedkernel.arrays import Rows
+from experiments.plan import Planned, cohort
 from fedkernel.cohort import Member
+from fedkernel.errors import InputError
 from fedkernel.forecast import ENGINE_COSTS, Forecast, largest, seconds
 
 NOTE = (
@@ -29,7 +30,7 @@ class Line:
     name, setting : str
     clients : int
     forecasts : list of Forecast or None
-        For each seed; None: the strategy has none, or the sites' tables are not known here.
+        For each seed; None: the strategy has none, or the shape of the sites' tables is not known here.
     """
 
     name: str
@@ -47,17 +48,29 @@ class Line:
         return sum(seconds(engine, one, self.clients) - ENGINE_COSTS[engine].start for one in self.known)
 
 
-def cohort(shards: Sequence[Rows]) -> list[Member]:
-    """Return the clients that hold these tables, as they would introduce themselves."""
-    return [Member(number, number, shard.shape[0], shard.shape[1], 0) for number, shard in enumerate(shards)]
+def read_shape(text: str) -> tuple[int, int]:
+    """Return the rows and columns that a text such as 1000x20 tells."""
+    if not (found := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
+        raise InputError(f"shape = {text!r}, but must be ROWSxCOLUMNS, such as 1000x20")
+    return int(found[1]), int(found[2])
 
 
-def lines_of(planned: Sequence[Planned]) -> list[Line]:
-    """Forecast the strategies' runs; baselines are computed without an engine."""
+def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -> list[Line]:
+    """Forecast the strategies' runs; baselines are computed without an engine.
+
+    Parameters
+    ----------
+    planned : sequence of Planned
+    shape : (int, int), optional
+        Rows and columns of each site's table, where sites hold their own.
+    """
     lines: dict[tuple[str, str], Line] = {}
     for run in planned:
         if run.kind == "strategy":
-            members, clients = cohort(run.shards), run.point.experiment.clients or 1
+            clients = run.point.experiment.clients or 1
+            members = cohort(run.shards)
+            if not members and shape is not None:
+                members = [Member(number, number, *shape, 0) for number in range(clients)]
             setting = ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in run.point.values.items())
             line = lines.setdefault((run.method.name, setting), Line(run.method.name, setting, clients))
             line.forecasts.append(run.strategy().forecast(members) if members else None)

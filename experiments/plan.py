@@ -237,10 +237,14 @@ def _check(run: Planned) -> None:
     strategy = run.strategy()
     if not run.shards:
         return
-    members = [Member(number, number, shard.shape[0], shard.shape[1], 0) for number, shard in enumerate(run.shards)]
-    strategy.check_cohort(members)
+    strategy.check_cohort(cohort(run.shards))
     if run.kind == "baseline":
         run.baseline().check(run.shards)
+
+
+def cohort(shards: Sequence[Rows]) -> list[Member]:
+    """Return the clients that hold these tables, as they would introduce themselves."""
+    return [Member(number, number, shard.shape[0], shard.shape[1], 0) for number, shard in enumerate(shards)]
 
 
 def _slug(text: str) -> str:

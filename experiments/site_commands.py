@@ -11,7 +11,6 @@ from experiments.console import Follow, errors, output, progress, say, show_resu
 from experiments.runner import run_experiment
 from experiments.sections import Sites
 from fedkernel.certificates import TLS, check_name, make_certificates, read_tls
-from fedkernel.data.site_files import SiteFile
 from fedkernel.engines import grpc
 from fedkernel.engines.apps import CLIENT_APP, component
 from fedkernel.engines.grpc.address import check_address, is_loopback
@@ -22,6 +21,7 @@ from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError
 from fedkernel.job import Job
+from fedkernel.site import read_own_data, read_own_keys
 from fedkernel.storage import write_whole
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
@@ -124,8 +124,8 @@ def join(  # noqa: PLR0917 - one option each
             "id-key": id_key, "identity": identity, "pins": pins, "out": out,
         }  # fmt: skip
         config = {key: str(value) for key, value in given.items() if value is not None}
-        chosen = None if columns is None else [column.strip() for column in columns.split(",")]
-        rows, width = SiteFile(data, chosen, label, id_).read().X.shape
+        read_own_keys(config)
+        rows, width = read_own_data(config).X.shape
         say(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
 
         def keep(file: str, content: bytes) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -250,8 +250,23 @@ def _read_own(file: SiteFile, changed: tuple[int, int]) -> SiteData:
     return file.read()
 
 
-def _own_data(node: Mapping[str, Any]) -> SiteData:
-    """Return what the file holds that a node's configuration names."""
+class OwnKeys(NamedTuple):
+    """Keys that a node's configuration names; None, or no key: not named."""
+
+    ids: bytes
+    identity: KeyPair | None
+    pins: Mapping[int, str] | None
+
+
+def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
+    """Read the keys that a node's configuration names, as `site_of_job` tells it; InputError where one is missing."""
+    key = read_key(str(node["id-key"])) if "id-key" in node else b""
+    identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
+    return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else None)
+
+
+def read_own_data(node: Mapping[str, Any]) -> SiteData:
+    """Read the table that a node's configuration names, as `site_of_job` tells it; InputError where it is none."""
     columns = [name.strip() for name in str(node["columns"]).split(",")] if "columns" in node else None
     label, id_ = (str(node[key]) if key in node else None for key in ("label", "id"))
     file = SiteFile(str(node["data"]), columns, label, id_)
@@ -301,20 +316,18 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     node = context.node_config
     number = _number(node, run)
     name = str(node["name"]) if "name" in node else run.sites[number] if run.sites and number < len(run.sites) else None
-    identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
-    pins = read_pins(str(node["pins"])) if "pins" in node else None
-    site = Site(number, None, None, _keeper(None), job.threads, identity, pins, name)
+    keys = read_own_keys(node)
+    site = Site(number, None, None, _keeper(None), job.threads, keys.identity, keys.pins, name, id_key=keys.ids)
     clients = run.clients or int(node.get("num-partitions", number + 1))
     if number >= clients:
         return site
     if "data" in node:
-        key = read_key(str(node["id-key"])) if "id-key" in node else b""
         path = Path(str(node["out"])).expanduser() / f"{run.id}.npz" if "out" in node else None
         try:
-            own = _own_data(node)
+            own = read_own_data(node)
         except InputError as error:
             raise InputError(f"{site.called}: {error}") from None
-        return replace(site, X=own.X, keep=_keeper(path), columns=own.columns, ids=own.ids, id_key=key)
+        return replace(site, X=own.X, keep=_keeper(path), columns=own.columns, ids=own.ids)
     if run.sites is not None:
         raise InputError(f"{site.called} has no data of its own for run {run.id!r}: its node needs data = PATH")
     site = replace(site, keep=_keeper(None if job.folder is None else job.folder / run.id / f"client-{number}.npz"))

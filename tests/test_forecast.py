@@ -243,6 +243,18 @@ def test_tables_that_only_sites_have_give_no_forecast(tmp_path, monkeypatch):
     assert line.split() == ["ADMM", "[red]", "2", "unknown"]
 
 
+def test_tables_that_only_sites_have_are_told_by_their_shape(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = '[data]\nsites = ["rome", "oslo"]\n[[strategy]]\nname = "sum"\nmethod = "DKPCA"\nn_components = 2\nlocal_components = 5\n'
+    Path("sites.toml").write_text(f'name = "sites"\n{text}', encoding="utf-8")
+    (line,) = [line for line in dry_run("sites.toml", "--shape", "100x20") if line.startswith("sum")]
+    # one round, in which each of two sites sends 5 eigenpairs of 100 rows
+    assert line.split()[:4] == ["sum", "2", "1", f"{2 * 5 * 101:,}"]
+    for wrong in ("100", "0x20", "100x"):
+        done = CliRunner().invoke(cli.app, ["run", "sites.toml", "--dry-run", "--shape", wrong])
+        assert f"shape = '{wrong}', but must be ROWSxCOLUMNS" in done.output
+
+
 def test_a_strategy_without_a_forecast_is_unknown(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ADMMKPCA, "forecast", lambda self, cohort: None)

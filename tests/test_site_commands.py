@@ -1,23 +1,11 @@
 """What the commands for sites and their server refuse before anything is sent."""
 
 import pytest
-from federation import CONFIG, NAMES, furnish
+from federation import CONFIG
 from typer.testing import CliRunner
 
 from experiments.cli import app
 from fedkernel.certificates import make_certificates
-
-
-@pytest.fixture(scope="module")
-def tls(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tls")
-    make_certificates(folder, ["127.0.0.1"], NAMES)
-    return folder
-
-
-@pytest.fixture
-def place(tmp_path):
-    return furnish(tmp_path)
 
 
 def told(*arguments, code=2):
@@ -36,6 +24,8 @@ def told(*arguments, code=2):
         (["--tls", "TLS/a", "--insecure"], "--tls DIR or --insecure is needed, but both are given"),
         ([], "--tls DIR or --insecure is needed, but neither is given"),
         (["--tls", "TLS/a", "--data", "none.csv"], "none.csv"),
+        (["--tls", "TLS/a", "--id-key", "none"], "there is no file none"),
+        (["--tls", "TLS/a", "--identity", "none"], "there is no identity file none"),
         (["--tls", "TLS/a", "--data", "a.csv"], "column 'patient'"),
         (["--tls", "nowhere"], "nowhere/ca.crt cannot be read: No such file or directory"),
     ],

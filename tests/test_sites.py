@@ -8,7 +8,7 @@ import time
 import grpc
 import numpy as np
 import pytest
-from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, Running, federation, furnish
+from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, Running, federation
 
 from fedkernel import RBF
 from fedkernel.certificates import make_certificates
@@ -17,18 +17,6 @@ from fedkernel.result import Result
 from strategies import DKPCA, VFedPCA
 
 pytestmark = pytest.mark.xdist_group("sites")
-
-
-@pytest.fixture(scope="module")
-def tls(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tls")
-    make_certificates(folder, ["127.0.0.1"], NAMES)
-    return folder
-
-
-@pytest.fixture
-def place(tmp_path):
-    return furnish(tmp_path)
 
 
 def test_three_sites_with_their_own_rows(place, tls):
