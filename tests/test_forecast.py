@@ -245,8 +245,8 @@ def test_tables_that_only_sites_have_give_no_forecast(tmp_path, monkeypatch):
 
 def test_tables_that_only_sites_have_are_told_by_their_shape(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = '[data]\nsites = ["rome", "oslo"]\n[[strategy]]\nname = "sum"\nmethod = "DKPCA"\nn_components = 2\nlocal_components = 5\n'
-    Path("sites.toml").write_text(f'name = "sites"\n{text}', encoding="utf-8")
+    strategy = '[[strategy]]\nname = "sum"\nmethod = "DKPCA"\nn_components = 2\nlocal_components = 5\n'
+    Path("sites.toml").write_text(f'name = "sites"\n[data]\nsites = ["rome", "oslo"]\n{strategy}', encoding="utf-8")
     (line,) = [line for line in dry_run("sites.toml", "--shape", "100x20") if line.startswith("sum")]
     # one round, in which each of two sites sends 5 eigenpairs of 100 rows
     assert line.split()[:4] == ["sum", "2", "1", f"{2 * 5 * 101:,}"]
