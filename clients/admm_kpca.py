@@ -22,7 +22,8 @@ from fedkernel.kernels import Kernel, Linear, normalised_gram
 from fedkernel.letters import CarriesLetters, Letter
 from fedkernel.linalg import leading_eigenpairs
 from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
-from fedkernel.peers import PeerClient
+from fedkernel.noise import system_normal
+from fedkernel.peers import PeerClient, PublishKeys, TakeKeys
 from fedkernel.sketch import SubspaceEmbedding
 
 CUT = 1e-3
@@ -33,10 +34,24 @@ NOTHING = 1e-10
 
 
 class Rows(Letter):
-    """The sender's rows, perhaps with noise, or random features of them: n d floats.
+    """The sender's rows, perhaps with noise: n d floats.
 
-    Reveals the rows: with noise, up to it. Of features whose draw the receiver knows: what so many smooth functions of
-    a row tell, which may be all of it where they are as many as its entries.
+    Reveals the rows, up to the noise: whoever gets the same rows in several runs averages it away.
+    """
+
+    rows: Annotated[FloatArray, Shape("n_m", "d")]
+
+    @property
+    def disclosed(self) -> int:
+        """How many rows it shows; noise does not hide them."""
+        return len(self.rows)
+
+
+class Features(Letter):
+    """Random features of the sender's rows, perhaps with noise: n D floats.
+
+    Reveals of each row, since the receiver knows the draw, what so many smooth functions of it tell, which may be all
+    of it where they are as many as its entries.
     """
 
     rows: Annotated[FloatArray, Shape("n_m", "d")]
@@ -93,7 +108,7 @@ class Likeness(Reply):
     Reveals just these, between -1 and 1, one for every edge of the node.
     """
 
-    cosines: Annotated[FloatArray, Shape("p_m")]
+    cosines: Annotated[FloatArray, Shape("p_m", empty=True)]
 
 
 class Progress(CarriesLetters, Reply):
@@ -114,7 +129,10 @@ class OfOne(Request[ReplyT], Generic[ReplyT]):
 
 
 class Exchange(Request[ReplyT], Generic[ReplyT]):
-    """What neighbours hold of each other: rows, or random features of them; with normal noise of some size."""
+    """What neighbours hold of each other: rows, or random features of them; with normal noise of some size.
+
+    The noise is drawn from the node's operating system, once in a run, and nobody else can draw it again.
+    """
 
     features: SubspaceEmbedding | None
     noise: Annotated[float, Field(ge=0)]
@@ -204,16 +222,20 @@ class ADMMKPCAClient(PeerClient):
     node's own; vectors of its rows for each of the cell.
     """
 
+    also_answers = PublishKeys, TakeKeys
+
     def share_rows(self, ask: ShareRows) -> Posted:
         """Write the node's rows, or their features, to its neighbours."""
         rows = self._exchanged(ask)
+        letter = Rows(rows=rows) if ask.features is None else Features(rows=rows)
         for peer in self.mail.neighbours:
-            self.mail.write(peer, Rows(rows=rows))
+            self.mail.write(peer, letter)
         return Posted(shown=len(rows) if self.mail.neighbours and ask.features is None else 0)
 
     def start_locally(self, ask: StartLocally) -> Started:
         """Compute the kernel blocks of the cell, and the local solution."""
-        told = {peer: letter.rows for peer, letter in self.mail.read(ask, Rows)}
+        kind: type[Rows] | type[Features] = Rows if ask.features is None else Features
+        told = {peer: letter.rows for peer, letter in self.mail.read(ask, kind)}
         told[self.client] = self._exchanged(ask)  # with its noise: what the node computes is to fit what others do
         cell = sorted(told)
         ends = np.cumsum([len(told[member]) for member in cell])
@@ -318,8 +340,14 @@ class ADMMKPCAClient(PeerClient):
 
     def _exchanged(self, ask: Exchange[ReplyT]) -> FloatArray:
         """Return the node's rows as its neighbours get them: the same whenever asked for."""
+        known = "noisy rows" if ask.features is None else "noisy features"
+        if ask.noise and known in self.memory:
+            return self.memory[known]
         rows = self.X if ask.features is None else ask.features.map(self.X.shape[1])(self.X)
-        return rows + ask.noise * self.rng("noise").standard_normal(rows.shape) if ask.noise else rows
+        if ask.noise:
+            # not from the run's seed, which the coordinator knows; and once, for differences and means would undo it
+            rows = self.memory[known] = rows + ask.noise * system_normal(rows.shape)
+        return rows
 
     def _cell(self) -> list[int]:
         cell: list[int] = self.remembered("cell").tolist()

@@ -9,7 +9,8 @@ scores the coordinator asks for; and the sum of distances. Drawing a row is draw
 row within it, whose weights are computed again.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Generic, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from fedkernel.data.tables import Table, as_table
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.kernels import Kernel
 from fedkernel.linalg import pack_symmetric, unpack_symmetric, whitening
-from fedkernel.messages import CarriesRows, Done, Reply, ReplyT, Request, Shape
+from fedkernel.messages import CarriesRows, Count, Done, Reply, ReplyT, Request, Shape
 from fedkernel.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.sketch import SubspaceEmbedding
 
@@ -36,13 +37,23 @@ Positions = npt.NDArray[np.int64]
 class Sketched(Reply):
     """Columns that stand for the site's rows, c q floats or, without a sketch, c (c + 1) / 2.
 
-    Reveals sums over the site's rows, with random signs or of squares, of smooth functions of a row: of c sketched
-    random features, or of c kernel values against the landmarks. A site with no more than q rows sends these functions
-    of each row as they are, from which c kernel values a row may be found.
+    Reveals sums over the site's rows of smooth functions of a row, or of their products: of c sketched random features,
+    or of c kernel values against the landmarks. A sketch has q sums, each over n_m / q rows in the mean, at least two,
+    but some over a single one; the coordinator knows which rows, and their signs. A site with fewer than 2 q rows sends
+    products over all of them.
     """
 
     factor: Annotated[FloatArray | None, Shape("c", "q_m")] = None
-    upper: Annotated[FloatArray | None, Shape("packed")] = None
+    upper: Annotated[FloatArray | None, Shape("packed_m")] = None
+
+    def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return the size of every named dimension; c also where it follows from the length of a triangle."""
+        sizes = super().dimensions(known)
+        if self.factor is None and self.upper is not None:
+            c = (math.isqrt(8 * self.upper.size + 1) - 1) // 2
+            if sizes.setdefault("c", c) != c:
+                raise ValueError(f"upper is a triangle with c = {c}, but c = {sizes['c']}")
+        return sizes
 
     @property
     def product(self) -> FloatArray:
@@ -53,10 +64,13 @@ class Sketched(Reply):
 
 
 class SketchPoints(Request[Sketched]):
-    """Asks for the embedded rows E_m^T (t, n_m), sketched to p columns; without p, for the products E_m^T E_m."""
+    """Asks for the embedded rows E_m^T (t, n_m), sketched to p columns; without p, for the products E_m^T E_m.
+
+    A site with fewer than 2 p rows sends products in any case.
+    """
 
     embedding: SubspaceEmbedding
-    columns: Annotated[int, Field(ge=1)] | None
+    columns: Count | None
     precision: Precision
 
     def check_reply(self, reply: Sketched) -> None:
@@ -112,9 +126,12 @@ class MeasureDistances(LandmarkRequest[Total]):
 
 
 class SketchKernel(LandmarkRequest[Sketched]):
-    """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; without w, for their products."""
+    """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; without w, for their products.
 
-    columns: Annotated[int, Field(ge=1)] | None
+    A site with fewer than 2 w rows sends products in any case.
+    """
+
+    columns: Count | None
 
     def known_dimensions(self) -> dict[str, int]:
         """Settle nothing: what was handed over is a part of the landmarks."""
@@ -141,7 +158,7 @@ class DrawnRows(CarriesRows, Reply):
 class DrawRequest(Request[ReplyT], Generic[ReplyT]):
     """Asks for rows of the table, and takes no more than it asks for."""
 
-    samples: Annotated[int, Field(ge=1)]
+    samples: Count
 
     def check_reply(self, reply: ReplyT) -> None:
         """Check also the number of rows."""
@@ -370,7 +387,9 @@ def _reply(sketch: RowSketch) -> Sketched:
 
 
 def _check_form(reply: Sketched, columns: int | None) -> None:
-    if (reply.upper is None) != (columns is not None) or (reply.factor is None) != (columns is None):
-        raise ValueError(f"the reply must hold {'upper' if columns is None else 'factor'}, and nothing else")
+    if (reply.upper is None) == (reply.factor is None) or (reply.upper is None and columns is None):
+        raise ValueError(f"the reply must hold {'upper' if columns is None else 'factor or upper'}, and nothing else")
+    if reply.upper is not None:
+        unpack_symmetric(reply.upper)  # which refuses what is no triangle
     if reply.factor is not None and reply.factor.shape[1] > (columns or 0):
         raise ValueError(f"factor has {reply.factor.shape[1]} columns, but at most {columns} were asked")

@@ -20,7 +20,7 @@ from fedkernel.linalg import (
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
 )
-from fedkernel.messages import Reply, Request, Shape
+from fedkernel.messages import Count, Reply, Request, Shape
 
 
 class LocalSpectrum(Reply):
@@ -38,7 +38,7 @@ class LocalEigenpairs(Request[LocalSpectrum]):
     """Asks for the leading eigenpairs of the local part: a fixed number, or all above a share of the largest."""
 
     kernel: Kernel
-    n_components: Annotated[int, Field(ge=1)] | None = None
+    n_components: Count | None = None
     epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     @model_validator(mode="after")

@@ -10,15 +10,14 @@ coordinator's business: what is asked of a site is about [A_t[m], B_t[m]], and t
 from typing import Annotated, Generic
 
 import numpy as np
-from pydantic import Field
 
-from clients.kmeans import KMeansClient
+from clients.kmeans import KMeansClient, LabelRows, SampleCoreset, SolveLocally
 from fedkernel.arrays import FloatArray, row_blocks
 from fedkernel.clustering import assign
 from fedkernel.embeddings import advance, combine_draws
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.linalg import pack_symmetric
-from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
+from fedkernel.messages import Count, Done, Reply, ReplyT, Request, Shape
 from fedkernel.sketch import RandomFeatures
 from fedkernel.widths import moments
 
@@ -60,7 +59,7 @@ class Iteration(Request[ReplyT], Generic[ReplyT]):
     """
 
     features: RandomFeatures
-    t: Annotated[int, Field(ge=1)]
+    t: Count
     map: Annotated[FloatArray | None, Shape("p_before", "r")] = None
 
 
@@ -78,7 +77,7 @@ class PackedGram(Reply):
 class GramOfColumns(Iteration[PackedGram]):
     """Asks for [A_t, B_t]^T [A_t, B_t], once per iteration."""
 
-    columns: Annotated[int, Field(ge=1)]
+    columns: Count
 
     def check_reply(self, reply: PackedGram) -> None:
         """Check also that the triangle is as large as asked."""
@@ -116,7 +115,7 @@ class SumFeatures(Request[FeatureSums]):
     """Asks for A_t[m]^T c[m]: the first upload of a Lanczos iteration without CEM."""
 
     features: RandomFeatures
-    t: Annotated[int, Field(ge=1)]
+    t: Count
     vector: Annotated[FloatArray, Shape("n_m")]
 
     def known_dimensions(self) -> dict[str, int]:
@@ -137,7 +136,7 @@ class CombineFeatures(Request[FeatureValues]):
     """Asks for A_t[m] g: the second upload of a Lanczos iteration without CEM."""
 
     features: RandomFeatures
-    t: Annotated[int, Field(ge=1)]
+    t: Count
     vector: Annotated[FloatArray, Shape("D")]
 
 
@@ -161,6 +160,8 @@ class FKKMeansClient(KMeansClient):
     computed once per iteration. Random features are computed anew from their seed, a block of rows at a time, and
     never kept: twice per iteration with CEM, once per product without.
     """
+
+    also_answers = SolveLocally, SampleCoreset, LabelRows
 
     def measure_spread(self, ask: MeasureSpread) -> SiteMoments:
         """Compute mean and scatter."""

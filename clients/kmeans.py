@@ -13,7 +13,7 @@ from pydantic import Field
 from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.clustering import assign, coreset, k_means
-from fedkernel.messages import Done, Reply, Request, Shape
+from fedkernel.messages import Count, Done, Reply, Request, Shape
 
 
 class LocalCost(Reply):
@@ -25,7 +25,7 @@ class LocalCost(Reply):
 class SolveLocally(Request[LocalCost]):
     """Asks for a local k-means solution, of which only the cost leaves the site."""
 
-    n_clusters: Annotated[int, Field(ge=1)]
+    n_clusters: Count
 
     def known_dimensions(self) -> dict[str, int]:
         """Settle that the cost is one number."""
@@ -46,7 +46,7 @@ class LocalCoreset(Reply):
 class SampleCoreset(Request[LocalCoreset]):
     """Asks for so many sampled points, and the local centres."""
 
-    samples: Annotated[int, Field(ge=0)]
+    samples: Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class LabelRows(Request[Done]):

@@ -13,7 +13,7 @@ from fedkernel.arrays import FloatArray
 from fedkernel.letters import CarriesLetters, Letter
 from fedkernel.linalg import Eigenpairs
 from fedkernel.messages import Done, Reply, ReplyT, Shape
-from fedkernel.peers import PeerClient
+from fedkernel.peers import PeerClient, PublishKeys, TakeKeys
 
 
 class LeadingVectors(Letter):
@@ -52,6 +52,8 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
 
     Memory between rounds: besides what it has with a server, its last vectors and those merged in each round.
     """
+
+    also_answers = PublishKeys, TakeKeys
 
     def iterate_among_peers(self, ask: IterateAmongPeers) -> Posted:
         """Merge, update the local matrix by equation 14, iterate, and write the result to the neighbours."""

@@ -1,7 +1,18 @@
 """What a site does in spectral clustering: disKPCA's requests, then those of distributed k-means of its coordinates."""
 
-from clients.diskpca import DisKPCAClient, TakeComponents
-from clients.kmeans import KMeansClient
+from clients.diskpca import (
+    DisKPCAClient,
+    DrawByDistance,
+    DrawByLeverage,
+    DrawUniformly,
+    MeasureDistances,
+    ScoreRows,
+    SketchKernel,
+    SketchPoints,
+    TakeComponents,
+    TakeLandmarks,
+)
+from clients.kmeans import KMeansClient, LabelRows, SampleCoreset, SolveLocally
 from fedkernel.messages import Done
 
 
@@ -10,6 +21,11 @@ class SpectralKMeansClient(DisKPCAClient, KMeansClient):
 
     Memory between rounds: besides disKPCA's, the coordinates, n_m k floats.
     """
+
+    also_answers = (
+        *(SketchPoints, ScoreRows, DrawByLeverage, MeasureDistances, DrawByDistance, DrawUniformly),
+        *(TakeLandmarks, SketchKernel, SolveLocally, SampleCoreset, LabelRows),
+    )
 
     def take_components(self, ask: TakeComponents) -> Done:
         """Keep the coefficients and the rows' coordinates."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Generic, Literal
 
 import numpy as np
-from pydantic import Field
 from scipy.linalg import pinvh
 
 from fedkernel.arrays import FloatArray, sum_in_order
@@ -16,7 +15,7 @@ from fedkernel.client import KernelClient
 from fedkernel.errors import InputError
 from fedkernel.kernels import Kernel
 from fedkernel.linalg import Eigenpairs, center_gram, power_iteration
-from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
+from fedkernel.messages import Count, Done, Iterations, Reply, ReplyT, Request, Shape
 from fedkernel.subspaces import align_signs, fix_signs, orthonormal_basis
 
 Centering = Literal["columns", "rows", "none"]
@@ -48,8 +47,8 @@ class LeadingVectors(Reply):
 class LocalIterations(LocalTable[ReplyT], Generic[ReplyT]):
     """What the requests say that ask for local power iterations."""
 
-    n_components: Annotated[int, Field(ge=1)]
-    iterations: Annotated[int, Field(ge=1)]
+    n_components: Count
+    iterations: Iterations
     update: Literal["inplace", "original"] = "inplace"
     warm_start: bool = False
 

@@ -96,6 +96,36 @@ class Follow(logging.Handler):
         self._tell(record.getMessage())
 
 
+@contextmanager
+def site_log(path: Path | None) -> Iterator[Callable[[str], None]]:
+    """Log what happens at a site: to standard error, and to a file if one is named.
+
+    Yields
+    ------
+    callable
+        Tells a sentence to both.
+    """
+    logger = logging.getLogger("fedkernel.site")
+    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    if path is not None:
+        try:
+            handlers.append(logging.FileHandler(path, encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"log = {path} cannot be written: {error.strerror}") from None
+    for handler in handlers:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        yield lambda text: logger.info("%s", one_line(text))
+    finally:
+        logger.setLevel(level)
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()
+
+
 class errors:  # noqa: N801 - reads as a statement
     """Turn what a user can mend into one line on standard error and an exit code."""
 

@@ -108,7 +108,9 @@ class Planned:
     def spec(self) -> RunSpec:
         """Return what the coordinator is told."""
         experiment = self.point.experiment
+        pair = REGISTRY[self.method.method].client.__name__
         common = {"id": self.id, "strategy": self.method.method, "parameters": self.parameters, "seed": self.seed}
+        common |= {"pair": pair}
         if isinstance(experiment.data, Shards):
             files = [str(Path(file).resolve()) for file in experiment.data.shards]
             return RunSpec(**common, shards=files, clients=experiment.clients)

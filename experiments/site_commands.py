@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from clients import REGISTRY as CLIENTS
 from experiments.config import Experiment, read_config
-from experiments.console import Follow, errors, output, progress, say, show_results, tell_report
+from experiments.console import Follow, errors, output, progress, say, show_results, site_log, tell_report
 from experiments.runner import run_experiment
 from experiments.sections import Sites
 from fedkernel.certificates import TLS, check_name, make_certificates, read_tls
@@ -21,8 +22,8 @@ from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError
 from fedkernel.job import Job
-from fedkernel.site import read_own_data, read_own_keys
-from fedkernel.storage import write_whole
+from fedkernel.site import MIN_ROWS, read_own_data, read_own_keys
+from fedkernel.storage import check_folder, write_new
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
@@ -109,6 +110,15 @@ def join(  # noqa: PLR0917 - one option each
     ] = None,
     identity: Annotated[Path | None, typer.Option(help="The site's key for letters to its peers.")] = None,
     pins: Annotated[Path | None, typer.Option(help="Fingerprints of its peers' keys.")] = None,
+    share_rows: Annotated[
+        bool, typer.Option("--share-rows", help="Let rows of the table leave as they are, where a method sends them.")
+    ] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PAIR", help="A client to answer as; again for more. By default, as the job names them."),
+    ] = None,
+    min_rows: Annotated[int, typer.Option(min=1, help="Answer nothing from fewer rows than these.")] = MIN_ROWS,
+    log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds for which a server is looked for.")] = NODE_PATIENCE,
     debug: Debug = False,
 ) -> None:
@@ -122,18 +132,30 @@ def join(  # noqa: PLR0917 - one option each
         given = {
             "data": data, "columns": columns, "label": label, "id": id_,
             "id-key": id_key, "identity": identity, "pins": pins, "out": out,
+            "allow": ",".join(_known_clients(allow)) if allow else None,
         }  # fmt: skip
-        config = {key: str(value) for key, value in given.items() if value is not None}
+        config: dict[str, str | int] = {key: str(value) for key, value in given.items() if value is not None}
+        config |= {"share-rows": share_rows, "min-rows": min_rows}
         read_own_keys(config)
         rows, width = read_own_data(config).X.shape
-        say(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
+        if rows < min_rows:
+            raise InputError(f"{data} has {rows} rows, but --min-rows = {min_rows}; allowed: as many rows or more")
+        check_folder(out)
 
         def keep(file: str, content: bytes) -> None:
-            write_whole(out / file, lambda opened: opened.write(content))
+            tell(f"received {write_new(out / 'received' / file, content)}")
 
-        with handshakes_told(lambda told: None):  # the node tells what they mean here
-            Node(component(CLIENT_APP), name, {**config, "name": name}, say, keep).attend(server, secured, patience)
-        say(f"the work is done; what this site keeps is in {out}")
+        with site_log(log) as tell, handshakes_told(lambda told: None):  # the node tells what they mean here
+            tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
+            Node(component(CLIENT_APP), name, {**config, "name": name}, tell, keep).attend(server, secured, patience)
+            tell(f"the work is done; what this site keeps is in {out}")
+
+
+def _known_clients(names: list[str]) -> list[str]:
+    for name in names:
+        if name not in CLIENTS:
+            raise InputError(f"allow = {name!r} is no client here; allowed: {', '.join(CLIENTS)}")
+    return names
 
 
 def _tls(folder: Path | None, insecure: bool, address: str, role: str) -> TLS | None:

@@ -7,11 +7,11 @@ from fedkernel.sketch import count_sketch
 
 
 class RowSketch:
-    """F, of shape (c, q), with F F^T near B^T B, where B (n, c) comes in blocks of rows.
+    """What stands for the rows of B (n, c), which come in blocks: sums of them, never a row.
 
-    - q given: the CountSketch (S B)^T, where S, (q, n), adds every row with a random sign to one of q sums. B^T itself
-      where n <= q, which is smaller, and exact.
-    - q None: no sketch; the product B^T B itself.
+    - q at most n / 2: F, of shape (c, q), with F F^T near B^T B: the CountSketch (S B)^T, where S, (q, n), adds every
+      row with a sign to one of q sums.
+    - q larger, or None: no sketch; the product B^T B itself, which is exact. So many sums would be of one row each.
 
     Parameters
     ----------
@@ -20,20 +20,17 @@ class RowSketch:
     columns : int or None
         q.
     rng : Generator
-        Of the signs and sums; the numbers depend on the blocks' sizes too.
+        Of the signs and sums; the numbers depend on the blocks' sizes too. Who knows its seed knows the signs: they
+        keep the mean of F F^T right, and hide nothing.
     """
 
     def __init__(self, rows: int, columns: int | None, rng: np.random.Generator) -> None:
-        self._columns, self._rng = columns, rng
-        self._whole = columns is not None and rows <= columns
-        self._blocks: list[FloatArray] = []
+        self._columns = None if columns is None or not is_sketched(rows, columns) else columns
+        self._rng = rng
         self._sum: FloatArray | None = None
 
     def add(self, B: FloatArray) -> None:
         """Take up the next block."""
-        if self._whole:
-            self._blocks.append(B.astype(np.float64))
-            return
         left = B.T if self._columns is None else count_sketch(len(B), self._columns, self._rng).astype(B.dtype)
         part = left @ B
         if self._sum is None:
@@ -43,14 +40,17 @@ class RowSketch:
     @property
     def factor(self) -> FloatArray | None:
         """F, or None without a sketch."""
-        if self._whole:
-            return np.ascontiguousarray(np.vstack(self._blocks).T)
         return None if self._columns is None or self._sum is None else np.ascontiguousarray(self._sum.T)
 
     @property
     def product(self) -> FloatArray | None:
         """B^T B, (c, c), without a sketch; else None."""
         return self._sum if self._columns is None else None
+
+
+def is_sketched(rows: int, columns: int) -> bool:
+    """Return whether so many columns stand for so many rows: there must be two rows for each."""
+    return 2 * columns <= rows
 
 
 def draw_blocks(sums: FloatArray, samples: int, rng: np.random.Generator) -> dict[int, int]:

@@ -10,7 +10,7 @@ import pydantic
 from flwr.client import NumPyClient
 
 from fedkernel.data import TableLike, check_matrix
-from fedkernel.errors import ProtocolError, explain
+from fedkernel.errors import InputError, ProtocolError, explain
 from fedkernel.messages import VERSION, Reply, Request, Scalar, decode, encode
 from fedkernel.sealing import KeyPair, check_pins
 
@@ -21,8 +21,9 @@ class KernelClient(NumPyClient):
     """Base of all clients: decodes a request, calls the method whose annotation names it, encodes the reply.
 
     A subclass has one method per request it answers, ``def anything(self, ask: SomeRequest) -> SomeReply``; the
-    annotation of the argument is the dispatch. `fit` follows NumPyClient's contract, so a client can be called
-    directly with the output of `fedkernel.messages.encode`.
+    annotation of the argument is the dispatch. Of the requests that a base class answers, it answers those that it
+    lists in `also_answers`, so that a class says in its own body what can be asked of it. `fit` follows NumPyClient's
+    contract, so a client can be called directly with the output of `fedkernel.messages.encode`.
 
     Parameters
     ----------
@@ -40,6 +41,8 @@ class KernelClient(NumPyClient):
         What the site is known by to its peers, where the pair writes letters; None: one is made for the run.
     pins : mapping of int to str, optional
         Fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other keys.
+    share_rows : bool
+        Whether rows of the table may leave the site as they are, in replies and in letters.
 
     Attributes
     ----------
@@ -57,6 +60,7 @@ class KernelClient(NumPyClient):
         memory: MutableMapping[str, Array] | None = None,
         identity: KeyPair | None = None,
         pins: Mapping[int, str] | None = None,
+        share_rows: bool = False,
     ) -> None:
         self.X = self.table(X, f"the data of client {client}")
         self.new = None if new is None else self.table(new, f"the new rows of client {client}")
@@ -65,7 +69,11 @@ class KernelClient(NumPyClient):
         self.memory: MutableMapping[str, Array] = {} if memory is None else memory
         self.identity = identity
         self.pins = check_pins(pins or {})
+        self.may_share_rows = share_rows
         self.outputs: dict[str, Array] = {}
+
+    also_answers: ClassVar[tuple[type[Request[Any]], ...]] = ()
+    """Requests that are answered by methods of a base class."""
 
     handlers: ClassVar[dict[str, tuple[type[Request[Any]], str]]] = {}
     """By request name: the request's class, and the method that answers it. Filled from the methods' annotations."""
@@ -73,13 +81,17 @@ class KernelClient(NumPyClient):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Find the methods that answer requests: public ones whose only annotated argument is a `Request`."""
         super().__init_subclass__(**kwargs)
+        listed = cls.__dict__.get("also_answers", ())
         cls.handlers = {}
         for name in dir(cls):
             if name.startswith("_") or hasattr(KernelClient, name) or not callable(method := getattr(cls, name)):
                 continue
             hints = [hint for argument, hint in get_type_hints(method).items() if argument != "return"]
-            if len(hints) == 1 and isinstance(hints[0], type) and issubclass(hints[0], Request):
+            answers = len(hints) == 1 and isinstance(hints[0], type) and issubclass(hints[0], Request)
+            if answers and (name in vars(cls) or hints[0] in listed):
                 cls.handlers[hints[0].__name__] = (hints[0], name)
+        if unknown := [request.__name__ for request in listed if request.__name__ not in cls.handlers]:
+            raise TypeError(f"{cls.__name__}: also_answers names {unknown[0]}, which no base class answers")
 
     @staticmethod
     def table(X: Any, what: str) -> Any:
@@ -99,6 +111,14 @@ class KernelClient(NumPyClient):
         if name not in self.memory:
             raise ProtocolError(f"client {self.client} was not asked for its {name.replace('_', ' ')} before")
         return self.memory[name]
+
+    def _check_consent(self, what: object, rows: int) -> None:
+        """Raise InputError if rows are to leave as they are that may not."""
+        if rows and not self.may_share_rows:
+            raise InputError(
+                f"{what} would show {rows} of the {self.X.shape[0]} rows of client {self.client} as they are; allowed "
+                "only where the site says so (join --share-rows) or, of simulated sites, the strategy (share_rows)"
+            )
 
     def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
         """Tell the coordinator who this is and how large its table is: number, rows and columns, nothing else."""
@@ -158,5 +178,6 @@ class KernelClient(NumPyClient):
             request.check_reply(reply)
         except ValueError as error:
             raise ProtocolError(f"{where}: the reply to {name} would not be what was asked: {error}") from None
+        self._check_consent(name, reply.disclosed)
         arrays, scalars = encode(reply)
         return arrays, self.X.shape[0], scalars

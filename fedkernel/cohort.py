@@ -1,17 +1,18 @@
 """The clients of a run: who takes part, in which order, under which settings, and with which rows in common."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
+import pydantic
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedkernel.alignment import Missing, agree, check_same_columns
 from fedkernel.engines import _flower
-from fedkernel.engines.exchange import POLL, send_and_receive
-from fedkernel.errors import InputError, ProtocolError, and_more, called, one_line
+from fedkernel.engines.exchange import POLL, node_called, send_and_receive
+from fedkernel.errors import InputError, ProtocolError, and_more, called, explain, one_line
 from fedkernel.ledger import Account, Entry
 from fedkernel.messages import VERSION
 
@@ -75,7 +76,7 @@ class RunSettings:
 
 def reason_of(reply: Message) -> str:
     """Return why a client could not answer, as it says."""
-    return one_line(reply.error.reason or "") or f"error {reply.error.code}"
+    return one_line(reply.error.reason or "")[:1000] or f"error {reply.error.code}"
 
 
 def join(
@@ -101,11 +102,11 @@ def join(
     wire = _Wire(grid, settings, pair)
     down, replies = wire.ask(_wait_for_nodes(grid, settings), "joining", MessageType.QUERY)
     members: list[Member] = []
-    told_bytes: dict[int, int] = {}
+    bytes_up: dict[int, int] = {}
     for node, content in replies.items():
-        member = _introduced(node, content.config_records["config"], pair)
+        member = _introduced(node, content, f"{pair}, joining: {node_called(grid, node)}")
         members.append(member)
-        told_bytes[member.client] = _flower.content_bytes(content)
+        bytes_up[member.client] = _flower.content_bytes(content)
     members.sort(key=lambda member: member.client)
     if settings.clients is not None:
         members = [member for member in members if member.client < settings.clients]
@@ -116,7 +117,7 @@ def join(
             f"without gaps, but their numbers are {numbers}"
         )
     for member in members:
-        account.ledger.add(Entry(0, "join", member.client, 0, down, 0, told_bytes[member.client]))
+        account.ledger.add(Entry(0, "join", member.client, 0, down, 0, bytes_up[member.client]))
     account.close_round(0, "join", time.perf_counter() - started, {})
     if partition == "vertical":
         return _align(wire, members, account)
@@ -126,22 +127,41 @@ def join(
     return members
 
 
-def _introduced(node: int, told: Mapping[str, Any], pair: str) -> Member:
+class _Introduction(pydantic.BaseModel):
+    """How a client introduces itself."""
+
+    model_config = pydantic.ConfigDict(strict=True)
+
+    client: Annotated[int, pydantic.Field(ge=0)]
+    rows: Annotated[int, pydantic.Field(ge=0)]
+    columns: Annotated[int, pydantic.Field(ge=0)]
+    new_rows: Annotated[int, pydantic.Field(ge=0)]
+    site: Annotated[str, pydantic.Field(max_length=200)] | None = None
+    names: list[str] = []
+    ids: bool = False
+
+    @pydantic.model_validator(mode="after")
+    def _a_name_each(self) -> "_Introduction":
+        if self.names and len(set(self.names)) != self.columns:
+            raise ValueError(f"it tells {len(set(self.names))} different names of its {self.columns} columns")
+        return self
+
+
+def _introduced(node: int, content: RecordDict, where: str) -> Member:
     """Check how a client introduced itself."""
-    if told["version"] != VERSION:
-        raise ProtocolError(
-            f"{pair}, joining: client {told['client']!r} speaks wire version {told['version']!r}, "
-            f"the coordinator {VERSION}"
-        )
-    size = {name: int(str(told[name])) for name in ("client", "rows", "columns", "new_rows")}
-    names = tuple(str(name) for name in told.get("names", ()))
-    site = str(told["site"]) if "site" in told else None
-    member = Member(node_id=node, **size, site=site, names=names, ids=bool(told.get("ids", False)))
-    if names and len(set(names)) != member.columns:
-        raise ProtocolError(
-            f"{pair}, joining: {member.called} tells {len(set(names))} different names of its {member.columns} columns"
-        )
-    return member
+    try:
+        fields = dict(content.config_records["config"])
+    except KeyError:
+        raise ProtocolError(f"{where} did not say who it is") from None
+    if (version := fields.pop("version", None)) != VERSION:
+        raise ProtocolError(f"{where} speaks wire version {version!r}, the coordinator {VERSION}")
+    try:
+        shown = _Introduction.model_validate(fields)
+    except pydantic.ValidationError as error:
+        raise ProtocolError(f"{where} introduced itself wrongly: {explain(error, given=fields)[:300]}") from None
+    site = None if shown.site is None else one_line(shown.site)
+    size = {"rows": shown.rows, "columns": shown.columns, "new_rows": shown.new_rows}
+    return Member(node_id=node, client=shown.client, **size, site=site, names=tuple(shown.names), ids=shown.ids)
 
 
 def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[Member]:
@@ -177,13 +197,16 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
             hashed[who] = _flower.read_array(content.array_records["arrays"]["ids"])
         except KeyError as error:
             raise ProtocolError(f"{wire.pair}, aligning: the reply of {who} has no {error}") from None
+        except ProtocolError as error:
+            raise ProtocolError(f"{wire.pair}, aligning: the reply of {who}: {error}") from None
         if keys[who] != keys[members[0].called]:
             raise InputError(
                 f"{who} has another id-key than {members[0].called}; allowed: the same at all sites, or none"
             )
     common = agree(hashed, wire.settings.missing, wire.settings.run)
     for node, content in ask("align", ids=common).items():
-        if (rows := content.config_records["config"].get("rows")) != len(common):
+        rows = content.config_records["config"].get("rows") if "config" in content.config_records else None
+        if rows != len(common):
             raise ProtocolError(f"{wire.pair}, aligning: {nodes[node].called} has {rows!r} of {len(common)} rows")
     figures = {f"rows_{member.client}": float(member.rows) for member in members} | {"rows": float(len(common))}
     account.close_round(0, "align", time.perf_counter() - started, figures)
@@ -208,11 +231,9 @@ class _Wire:
         messages = [Message(content, node, action, group_id="0") for node in nodes]
         down = _flower.content_bytes(content)
         replies = send_and_receive(self.grid, messages, self.settings.deadline)
-        if len(replies) < len(nodes):
-            late = len(nodes) - len(replies)
-            raise ProtocolError(
-                f"{self.pair}, {doing}: {late} of {len(nodes)} clients did not answer in {self.settings.deadline:g} s"
-            )
+        if silent := sorted(set(nodes) - {reply.metadata.src_node_id for reply in replies}):
+            who = f"{node_called(self.grid, silent[0])}{and_more(len(silent) - 1)}"
+            raise ProtocolError(f"{self.pair}, {doing}: {who} did not answer in {self.settings.deadline:g} s")
         failures = sorted(reason_of(reply) for reply in replies if reply.has_error())
         if failures:
             raise ProtocolError(failures[0] + and_more(len(failures) - 1))

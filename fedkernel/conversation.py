@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
@@ -31,6 +31,8 @@ class Conversation(Generic[T]):
         Name of the strategy (for errors) and of the client class that answers.
     cohort : sequence of Member
     settings : RunSettings
+    partition : {"vertical", "horizontal"}
+        Which size of their tables the clients share, and so is known of every reply.
     account : Account
         Rounds are numbered on from what it holds.
     go_on : bool
@@ -52,12 +54,14 @@ class Conversation(Generic[T]):
         cohort: Sequence[Member],
         settings: RunSettings,
         account: Account,
+        partition: Literal["vertical", "horizontal"],
         go_on: bool = False,
     ) -> None:
         self._protocol = protocol
         self._name = name
         self._cohort = list(cohort)
         self._called = {member.client: member.called for member in cohort}
+        self._sizes = {member.client: _table_sizes(member, partition) for member in cohort}
         self._go_on = go_on
         self._settings = settings
         self._header: dict[str, ConfigValue] = {"pair": pair, "run": settings.run, "seed": settings.seed}
@@ -153,6 +157,7 @@ class Conversation(Generic[T]):
             arrays = _flower.read_arrays(content.array_records["arrays"])
             reply = decode(request.reply_type, arrays, content.config_records["config"])
             request.check_reply(reply)
+            reply.dimensions(self._sizes[client])
             posted = self._posted(client, reply)
         except KeyError as error:
             raise ProtocolError(f"{self._where(client)}: the reply has no record {error}") from None
@@ -192,3 +197,9 @@ class Conversation(Generic[T]):
                 if size != expected:
                     where = self._where(client)
                     raise ProtocolError(f"{where}: {name} = {size}, but client {other} has {name} = {expected}")
+
+
+def _table_sizes(member: Member, partition: Literal["vertical", "horizontal"]) -> dict[str, int]:
+    """Return the dimensions that are known of whatever a client sends: those of its tables."""
+    shared = {"N": member.rows} if partition == "vertical" else {"d": member.columns, "width": member.columns}
+    return shared | {"n_m": member.rows, "d_m": member.columns, "n_new": member.new_rows}

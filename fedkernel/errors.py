@@ -24,6 +24,20 @@ class InputError(FedkernelError, ValueError):
     """
 
 
+class OwnFileError(InputError):
+    """Something is wrong with a file of a site's own; the text, which names it, is for the site's log.
+
+    Attributes
+    ----------
+    outline : str
+        What may be told elsewhere.
+    """
+
+    def __init__(self, outline: str, text: str) -> None:
+        super().__init__(text)
+        self.outline = outline
+
+
 class ProtocolError(FedkernelError, RuntimeError):
     """A party broke the protocol or did not answer; the text names protocol, round, request and client."""
 

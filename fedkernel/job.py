@@ -1,6 +1,7 @@
 """What a coordinator is given to run: a list of runs, as plain data that travels as one JSON string."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,12 @@ import pydantic
 from fedkernel.alignment import Missing
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.errors import InputError, explain
+
+
+def shares_rows(parameters: Mapping[str, Any]) -> bool:
+    """Return whether a strategy's parameters, or those of a strategy inside, say ``share_rows``."""
+    inner = (value for value in parameters.values() if isinstance(value, Mapping))
+    return parameters.get("share_rows") is True or any(map(shares_rows, inner))
 
 
 class RunSpec(pydantic.BaseModel):
@@ -20,6 +27,8 @@ class RunSpec(pydantic.BaseModel):
         Names the run's folder.
     strategy : str
         A name from the registry of strategies.
+    pair : str, optional
+        The client that answers it: without it, a site that holds its own data answers nothing.
     parameters : dict
         Its hyper-parameters, as a TOML table gives them.
     seed : int
@@ -44,6 +53,7 @@ class RunSpec(pydantic.BaseModel):
 
     id: str = pydantic.Field(pattern=r"^[\w.=,+-]+$")
     strategy: str
+    pair: str | None = None
     parameters: dict[str, Any] = {}
     seed: int = pydantic.Field(default=0, ge=0)
     data: DataSpec | None = None
@@ -72,6 +82,11 @@ class RunSpec(pydantic.BaseModel):
         if self.sites is not None and self.clients != len(self.sites):
             raise ValueError(f"clients = {self.clients}, but must be the number of sites, {len(self.sites)}")
         return self
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether the strategy says that rows may leave the clients."""
+        return shares_rows(self.parameters)
 
 
 class Job(pydantic.BaseModel):
@@ -114,6 +129,16 @@ class Job(pydantic.BaseModel):
             return None if self.out is None else Path(self.out)
         here = os.access(Path(self.out) / self.mark, os.R_OK) and os.access(self.out, os.W_OK)
         return Path(self.out) if here else None
+
+    @property
+    def work(self) -> str:
+        """What a site's operator is told that the job asks of it."""
+        asked = dict.fromkeys(
+            f"{run.strategy} ({run.pair or 'of no client named'})"
+            + (", for which rows leave the site as they are" if run.shares_rows else "")
+            for run in self.runs
+        )
+        return "; ".join(asked)
 
     def run(self, run_id: str) -> RunSpec:
         """Return the run of that id."""

@@ -258,7 +258,7 @@ class Polynomial(_Kernel):
 
     vertical: ClassVar[Vertical] = "sum-then-map"
 
-    degree: Annotated[int, pydantic.Field(ge=1)] = 3
+    degree: Annotated[int, pydantic.Field(ge=1, le=100)] = 3
     gamma: Positive | None = None
     coef0: Annotated[float, pydantic.Field(ge=0)] = 1.0
     type: Literal["polynomial"] = dataclasses.field(default="polynomial", kw_only=True, repr=False)

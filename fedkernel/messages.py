@@ -10,7 +10,9 @@ A pair declares its messages as classes; their array fields carry symbolic shape
         n_components: Annotated[int, Field(ge=1)]
 
 A dimension whose name ends in ``_m`` may differ from client to client; every other name stands for one number in
-the whole round: in the request, in each reply and between the replies.
+the whole round: in the request, in each reply and between the replies. Some names are those of the clients' tables, as
+they told them when they joined, and the coordinator holds each reply to them: n_m and d_m, a table's rows and columns;
+n_new, its new rows; N, the rows that all have with a vertical partition; d, the columns with a horizontal one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,6 +39,11 @@ ConfigValue = Scalar | list[int] | list[float] | list[str] | list[bytes] | list[
 """What Flower's ConfigRecord holds."""
 
 
+Count = Annotated[int, pydantic.Field(ge=1, le=1_000_000)]
+Iterations = Annotated[int, pydantic.Field(ge=1, le=10_000)]
+"""How many of something a site is asked for: bounded, since its time and memory grow with them."""
+
+
 class Shape:
     """Annotation of an array field: its dimensions by name, and its dtype.
 
@@ -46,11 +53,14 @@ class Shape:
         One name per axis; names ending in ``_m`` may differ between clients.
     dtype : str
         The one dtype allowed on the wire.
+    empty : bool
+        Whether an array without entries is one.
     """
 
-    def __init__(self, *dimensions: str, dtype: str = "float64") -> None:
+    def __init__(self, *dimensions: str, dtype: str = "float64", empty: bool = False) -> None:
         self.dimensions = dimensions
         self.dtype = np.dtype(dtype)
+        self.empty = empty
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Let pydantic check an array field with `check`; None only where the field's type says so."""
@@ -66,6 +76,8 @@ class Shape:
             raise ValueError(f"{wanted}, not {type(value).__name__}")
         if value.dtype != self.dtype or value.ndim != len(self.dimensions):
             raise ValueError(f"{wanted}, not {value.dtype} {value.shape}")
+        if not (value.size or self.empty):
+            raise ValueError(f"{wanted} with at least one entry, not {value.shape}")
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError(f"{wanted}, but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite")
         return value
@@ -137,10 +149,10 @@ class CarriesRows(Message):
     """
 
     width: Annotated[int, pydantic.Field(ge=1)]
-    dense: Annotated[npt.NDArray[np.float64] | None, Shape("c_m", "width")] = None
-    values: Annotated[npt.NDArray[np.float64] | None, Shape("nnz_m")] = None
-    indices: Annotated[npt.NDArray[np.int32] | None, Shape("nnz_m", dtype="int32")] = None
-    starts: Annotated[npt.NDArray[np.int32] | None, Shape("starts_m", dtype="int32")] = None
+    dense: Annotated[npt.NDArray[np.float64] | None, Shape("c_m", "width", empty=True)] = None
+    values: Annotated[npt.NDArray[np.float64] | None, Shape("nnz_m", empty=True)] = None
+    indices: Annotated[npt.NDArray[np.int32] | None, Shape("nnz_m", dtype="int32", empty=True)] = None
+    starts: Annotated[npt.NDArray[np.int32] | None, Shape("starts_m", dtype="int32", empty=True)] = None
 
     @staticmethod
     def of(rows: Rows) -> dict[str, Any]:

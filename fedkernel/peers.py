@@ -79,9 +79,9 @@ class TakeKeys(Request[Done]):
     identities, ephemerals : ndarray of shape (p, 32)
     """
 
-    peers: Annotated[Numbers, Shape("p_m", dtype="int64")]
-    identities: Annotated[Keys, Shape("p_m", "key", dtype="uint8")]
-    ephemerals: Annotated[Keys, Shape("p_m", "key", dtype="uint8")]
+    peers: Annotated[Numbers, Shape("p_m", dtype="int64", empty=True)]
+    identities: Annotated[Keys, Shape("p_m", "key", dtype="uint8", empty=True)]
+    ephemerals: Annotated[Keys, Shape("p_m", "key", dtype="uint8", empty=True)]
 
 
 def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
@@ -118,16 +118,26 @@ class Mailbox:
         Holds keys and counts from round to round, under names that begin with ``mail.``: the keys of this run, those
         shared with each peer, and how many letters were written to it and read from it. A request that fails leaves
         it as it was.
+    check_consent : callable
+        Told what a letter is and how many rows it shows as they are; raises where these may not leave.
     """
 
     def __init__(
-        self, where: str, *, client: int, run: str, round_number: int, memory: MutableMapping[str, npt.NDArray[Any]]
+        self,
+        where: str,
+        *,
+        client: int,
+        run: str,
+        round_number: int,
+        memory: MutableMapping[str, npt.NDArray[Any]],
+        check_consent: Callable[[str, int], object] = lambda what, rows: None,
     ) -> None:
         self._where = where
         self._client = client
         self._run = run
         self._round = round_number
         self._memory = memory
+        self._check_consent = check_consent
         self._written: dict[int, bytes] = {}
         self._read = False
         self._recall()
@@ -197,10 +207,13 @@ class Mailbox:
         ------
         ProtocolError
             If no keys were agreed on with the peer, or if a letter to it was written already in this round.
+        InputError
+            If the letter shows rows that may not leave.
         """
         place = self._place(peer)
         if peer in self._written:
             raise self._error(f"a second letter to client {peer} in one round; put all into one")
+        self._check_consent(f"{self._where}: a letter to client {peer}", letter.disclosed)
         header = Header(self._client, peer, self._round, int(self._counts[place, WRITTEN]))
         self._counts[place, WRITTEN] += 1
         key = self._keys[place, WRITTEN].tobytes()
@@ -344,5 +357,8 @@ class PeerClient(KernelClient):
         if not isinstance(number := config.get("round"), int):
             raise ProtocolError(f"{where}: the round must be told, since letters are bound to it")
         run = str(config.get("run", ""))
-        self.mail = Mailbox(where, client=self.client, run=run, round_number=number, memory=self.memory)
+        consent = self._check_consent
+        self.mail = Mailbox(
+            where, client=self.client, run=run, round_number=number, memory=self.memory, check_consent=consent
+        )
         return self.mail.send(request, super()._respond(answer, request, config))

@@ -114,6 +114,8 @@ def read_pins(path: str | os.PathLike[str]) -> dict[int, str]:
     """Read a site's pins from a TOML file, a line ``number = "fingerprint"`` per peer."""
     try:
         table = tomllib.loads(Path(path).read_text())
+        if not table:
+            raise InputError('there is no pin in it; allowed: a line number = "fingerprint" for each peer')
         return check_pins({int(client): str(pin) for client, pin in table.items()})
     except FileNotFoundError:
         raise InputError(f"there is no file of pins {path}") from None

@@ -38,6 +38,8 @@ def in_process(
     tables: Sequence[TableLike],
     new_tables: Sequence[TableLike] | None,
     act: Callable[[Grid], T],
+    *,
+    share_rows: bool,
 ) -> tuple[T, Outputs]:
     """Act on a grid whose nodes hold the tables, and return the outcome with what each site kept."""
     outputs: Outputs = {number: {} for number in range(len(tables))}
@@ -45,7 +47,7 @@ def in_process(
     def find_site(context: Any, config: Any) -> Site:
         number = int(context.node_config["partition-id"])
         new = None if new_tables is None else new_tables[number]
-        return Site(number, tables[number], new, outputs[number].update)
+        return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows)
 
     app = client_app({pair.__name__: pair}, find_site)
     with LocalGrid(app, clients=len(tables)) as grid:

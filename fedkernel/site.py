@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,18 +20,21 @@ from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Table, T
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables, readable
 from fedkernel.engines import _flower
-from fedkernel.errors import FedkernelError, InputError, called
+from fedkernel.errors import FedkernelError, InputError, OwnFileError, called
 from fedkernel.job import Job, RunSpec
 from fedkernel.memory import Memory
 from fedkernel.messages import VERSION
 from fedkernel.sealing import KeyPair, read_pins
-from fedkernel.storage import write_whole
+from fedkernel.storage import check_folder, write_whole
 from fedkernel.threads import blas_threads
 
 log = logging.getLogger(__name__)
 
 REFUSED, FAILED = 101, 102
 """Error codes of a client's reply: the request does not fit the site; the site's code broke."""
+
+MIN_ROWS = 20
+"""Rows of a site's own from which it answers at least, unless its operator says otherwise."""
 
 NDArray = npt.NDArray[Any]
 
@@ -61,6 +64,16 @@ class Site:
         What each row of `X` is known by. They do not leave the site, but hashes of them do (`fedkernel.alignment`).
     id_key : bytes
         What these hashes are keyed with, as at all sites of a run.
+    share_rows : bool
+        Whether rows may leave as they are.
+    min_rows : int
+        Nothing is answered from fewer rows than these.
+    pairs : collection of str, optional
+        The client classes it is willing to run; None: all that the app has.
+    path : str, optional
+        Where `X` is, which is not told elsewhere.
+    check_keep : callable
+        Raises OwnFileError if nothing can be stored on the site.
     """
 
     number: int
@@ -74,6 +87,18 @@ class Site:
     columns: Sequence[str] = ()
     ids: Sequence[str] | None = None
     id_key: bytes = b""
+    share_rows: bool = False
+    min_rows: int = 1
+    pairs: Collection[str] | None = None
+    path: str | None = None
+    check_keep: Callable[[], object] = lambda: None
+
+    def check_rows(self, rows: int) -> None:
+        """Raise InputError if these are too few to answer from."""
+        if rows < self.min_rows:
+            raise InputError(
+                f"{self.called} is to answer from {rows} rows, but answers from {self.min_rows} or more (--min-rows)"
+            )
 
     @property
     def called(self) -> str:
@@ -111,13 +136,17 @@ class _Call:
     def client(self, memory: Memory) -> KernelClient:
         """Return the client that the message is for, with the rows that the run works on."""
         site, pair = self.site, str(self.config["pair"])
-        if pair not in self.clients:
-            raise InputError(f"this site runs {', '.join(sorted(self.clients))}, but was asked for {pair!r}")
+        willing = self.clients if site.pairs is None else self.clients.keys() & set(site.pairs)
+        if pair not in willing:
+            allowed = ", ".join(sorted(willing)) or "nothing, since neither its job nor --allow names a pair"
+            raise InputError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
         X, positions = site.X, memory.rows
         if X is not None and positions is not None:
             X = as_table(X, f"the data of {site.called}").take(positions)
-        keys: dict[str, Any] = {"identity": site.identity, "pins": site.pins}
-        return self.clients[pair](X, new=site.new, client=site.number, seed=self.seed, memory=memory, **keys)  # type: ignore[arg-type]
+        own: dict[str, Any] = {"identity": site.identity, "pins": site.pins, "share_rows": site.share_rows}
+        client = self.clients[pair](X, new=site.new, client=site.number, seed=self.seed, memory=memory, **own)  # type: ignore[arg-type]
+        site.check_rows(client.X.shape[0])
+        return client
 
     def hashes(self) -> NDArray:
         """Return the hashes of the site's ids, of shape (n_m, 16)."""
@@ -139,11 +168,17 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
 
     def handler(act: Callable[[_Call], RecordDict]) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
+            site: Site | None = None
             try:
                 site = find_site(context, message.content.config_records["config"])
                 return Message(act(_Call(message, context, site, clients)), reply_to=message)
+            except OwnFileError as error:
+                log.error("%s", error)
+                return Message(Error(REFUSED, error.outline), reply_to=message)
             except FedkernelError as error:
-                return Message(Error(REFUSED, str(error)), reply_to=message)
+                log.info("refused: %s", error)
+                outline = str(error).replace(site.path, "its table") if site and site.path else str(error)
+                return Message(Error(REFUSED, outline), reply_to=message)
             except Exception as error:
                 # Whatever else goes wrong may quote data in its text: the coordinator learns the type, the site the
                 # rest.
@@ -167,6 +202,7 @@ def _introduce(call: _Call) -> RecordDict:
     if site.X is None:
         told: dict[str, Any] = {"client": site.number, "rows": 0, "columns": 0, "new_rows": 0}
         return RecordDict({"config": ConfigRecord({**told, "version": VERSION})})
+    site.check_keep()
     told = {**call.client(Memory.begin(call.context, call.run)).get_properties({})}
     more = {"site": site.name, "names": list(site.columns), "ids": site.ids is not None}
     return RecordDict({"config": ConfigRecord(told | {name: value for name, value in more.items() if value})})
@@ -185,6 +221,7 @@ def _align(call: _Call) -> RecordDict:
     """Work from now on with the rows that all sites agreed on, in their order; tells how many these are."""
     memory, own = call.memory(), call.hashes()
     found = find_rows(own, _flower.read_array(call.message.content.array_records["arrays"]["ids"]))
+    call.site.check_rows(len(found))
     if not np.array_equal(found, np.arange(len(own))):
         memory.rows = found
     return RecordDict({"config": ConfigRecord({"rows": len(found)})})
@@ -275,6 +312,11 @@ def read_own_data(node: Mapping[str, Any]) -> SiteData:
     return _read_own(file, (found.st_mtime_ns, found.st_size))
 
 
+def flag(node: Mapping[str, Any], name: str) -> bool:
+    """Return whether a node's configuration says yes to something."""
+    return str(node.get(name, False)).lower() in ("true", "1", "yes")
+
+
 def _number(node: Mapping[str, Any], run: RunSpec) -> int:
     """Return the client's number: the node's partition, or its place among the run's sites."""
     sites, name = run.sites or [], node.get("name")
@@ -303,6 +345,12 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         A file with the key of the hashes of its ids, see `fedkernel.alignment`.
     ``out``
         A folder: what the site keeps of a run is written to ``<out>/<run>.npz``; without it nothing is kept.
+    ``share-rows``
+        Whether rows of its file may leave as they are; without it, no.
+    ``allow``
+        The client classes it answers as, with commas between; without it those that the run names.
+    ``min-rows``
+        Nothing is answered from fewer rows of its file than these; 20 without it.
     ``identity``, ``pins``
         Files, see `KeyPair.read` and `read_pins`.
 
@@ -316,20 +364,55 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     node = context.node_config
     number = _number(node, run)
     name = str(node["name"]) if "name" in node else run.sites[number] if run.sites and number < len(run.sites) else None
-    keys = read_own_keys(node)
+    who = called(number, name)
+    try:
+        keys = read_own_keys(node)
+    except InputError as error:
+        raise OwnFileError(f"{who} cannot read its keys; its log says why", f"{who}: {error}") from None
     site = Site(number, None, None, _keeper(None), job.threads, keys.identity, keys.pins, name, id_key=keys.ids)
     clients = run.clients or int(node.get("num-partitions", number + 1))
     if number >= clients:
         return site
     if "data" in node:
-        path = Path(str(node["out"])).expanduser() / f"{run.id}.npz" if "out" in node else None
+        out = Path(str(node["out"])).expanduser() if "out" in node else None
         try:
             own = read_own_data(node)
         except InputError as error:
-            raise InputError(f"{site.called}: {error}") from None
-        return replace(site, X=own.X, keep=_keeper(path), columns=own.columns, ids=own.ids)
+            raise OwnFileError(f"{who} cannot read its data; its log says why", f"{who}: {error}") from None
+        share_rows = flag(node, "share-rows")
+        if run.shares_rows and not share_rows:
+            raise InputError(
+                f"run {run.id!r} has rows of each site sent as they are, which {who} does not allow (join --share-rows)"
+            )
+        named = [run.pair] if run.pair is not None else []
+
+        kept = None if out is None else out / f"{run.id}.npz"
+
+        def check_keep() -> None:
+            try:
+                if out is not None:
+                    check_folder(out)
+                if kept is not None and kept.resolve() == Path(str(node["data"])).expanduser().resolve():
+                    raise InputError(f"results of run {run.id!r} would replace {kept}; choose another folder (--out)")
+            except InputError as error:
+                raise OwnFileError(f"{who} cannot store what it keeps; its log says why", f"{who}: {error}") from None
+
+        return replace(
+            site,
+            X=own.X,
+            keep=_keeper(kept),
+            columns=own.columns,
+            ids=own.ids,
+            share_rows=share_rows,
+            min_rows=int(node.get("min-rows", MIN_ROWS)),
+            pairs=[name.strip() for name in str(node["allow"]).split(",")] if "allow" in node else named,
+            path=str(node["data"]),
+            check_keep=check_keep,
+        )
     if run.sites is not None:
         raise InputError(f"{site.called} has no data of its own for run {run.id!r}: its node needs data = PATH")
+    # where sites are simulated, the strategy speaks for them
+    site = replace(site, share_rows=run.shares_rows)
     site = replace(site, keep=_keeper(None if job.folder is None else job.folder / run.id / f"client-{number}.npz"))
     if run.shards is not None:
         X, new = read_shard(run.shards[number])

@@ -25,6 +25,11 @@ from fedkernel.errors import InputError, value_object
 from fedkernel.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.row_products import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
 
+MOST_FEATURES = 1 << 16
+"""Features at most: whoever asks a site for them asks for memory, 1 GB for a block of rows with so many."""
+
+FeatureCount = Annotated[int, Field(ge=1, le=MOST_FEATURES)]
+
 ShiftInvariant = Annotated[RBF | Laplacian, Field(discriminator="type")]
 Fill: TypeAlias = Callable[[Rows, FloatArray], None]
 """Computes features of rows (n, d), without their common factor, into an array (n, m)."""
@@ -55,7 +60,7 @@ class RandomFeatures:
     """
 
     kernel: ShiftInvariant
-    n_features: Annotated[int, Field(ge=1)]
+    n_features: FeatureCount
     form: Literal["pairs", "cosine"] = "pairs"
     seed: Annotated[int, Field(ge=0)] = 0
 
@@ -139,7 +144,7 @@ class ArcCosineFeatures:
     """
 
     kernel: ArcCosine
-    n_features: Annotated[int, Field(ge=1)]
+    n_features: FeatureCount
     seed: Annotated[int, Field(ge=0)] = 0
 
     def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> OfRows:
@@ -184,7 +189,7 @@ class TensorSketch:
     """
 
     kernel: Polynomial
-    n_features: Annotated[int, Field(ge=1)]
+    n_features: FeatureCount
     seed: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
@@ -259,8 +264,8 @@ class SubspaceEmbedding:
     """
 
     kernel: Embeddable
-    size: Annotated[int, Field(ge=1)] | None = None
-    n_features: Annotated[int, Field(ge=1)] = 2000
+    size: FeatureCount | None = None
+    n_features: FeatureCount = 2000
     seed: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:

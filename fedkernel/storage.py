@@ -1,11 +1,13 @@
 """Models as files: npz without pickle, written whole or not at all, and read with every check."""
 
+import itertools
 import json
 import os
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,6 +96,24 @@ def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+def check_folder(folder: Path) -> None:
+    """Make a folder if it is not there, and raise InputError if no file can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"nothing can be written to {folder}: {error.strerror}; allowed: a folder (--out)") from None
+
+
+def write_new(path: Path, content: bytes) -> Path:
+    """Write a file under its name or, where that is taken, the first of name-2, name-3, ... that is free."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
+    free = next(name for name in names if not name.exists() and not name.is_symlink())
+    return write_whole(free, lambda file: file.write(content))
 
 
 def under(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

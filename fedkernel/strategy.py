@@ -23,6 +23,7 @@ from fedkernel.engines import ENGINES
 from fedkernel.engines.exchange import send_and_receive
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.forecast import Forecast
+from fedkernel.job import shares_rows
 from fedkernel.ledger import Account
 from fedkernel.protocol import Protocol
 from fedkernel.result import Result
@@ -229,6 +230,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
             cohort=self._cohort,
             settings=self._settings,
             account=self._account,
+            partition=self.partition,
             go_on=self.on_missing == "continue",
         )
 
@@ -302,7 +304,11 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         result: Result[M]
         if engine == "local":
             result, outputs = in_process(
-                self.client, tables, None, lambda grid: one.run(grid, settings, evaluate=evaluate)
+                self.client,
+                tables,
+                None,
+                lambda grid: one.run(grid, settings, evaluate=evaluate),
+                share_rows=shares_rows(_parameters_of(self)),
             )
             result.outputs = outputs
         else:
@@ -371,7 +377,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
                 conversation.receive(grid.send_and_receive(conversation.messages(), timeout=settings.deadline))
             return conversation.value
 
-        return in_process(self.client, tables, new, act)
+        return in_process(self.client, tables, new, act, share_rows=shares_rows(_parameters_of(self)))
 
 
 def _parameters_of(strategy: object) -> dict[str, Any]:

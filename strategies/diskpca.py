@@ -7,7 +7,8 @@ Where this departs from the paper:
 
 * The master's QR factorisation of the sketched points is an eigendecomposition of their product, which tells which
   directions of the embedding are there at all: only these, r <= t, are scored.
-* A client with no more rows than a sketch has columns sends them unsketched, which is fewer floats, and exact.
+* A client with fewer than two rows for each column of a sketch sends products instead, which are exact: a sketch would
+  be its rows, one by one.
 * `point_sketch_size` and `projection_size` may be "exact": products in place of sketches. At w = |Y| that is half the
   floats, and no error.
 * A row is sent once by its owner and then to the other clients, not back. Rows drawn twice are one landmark.
@@ -53,9 +54,9 @@ from strategies.landmarks import (
 def score_by_leverage(embedding: SubspaceEmbedding, precision: Precision, columns: SketchSize) -> Protocol[FloatArray]:
     """Have the clients score their rows by the leverage of what they embed to; a sub-protocol (algorithm 1, disLS).
 
-    Two rounds. Up: M t p floats, from a client with fewer rows than p fewer, and M sums; down: M t r, where r <= t are
-    the directions whose squared singular value is above eps^(3/4) of the largest: of the others the clients, who sum
-    the scores of a block of rows by its products, could not tell the scores from rounding errors.
+    Two rounds. Up: M t p floats, from a client with fewer rows than 2 p t (t + 1) / 2, and M sums; down: M t r, where
+    r <= t are the directions whose squared singular value is above eps^(3/4) of the largest: of the others the clients,
+    who sum the scores of a block of rows by its products, could not tell the scores from rounding errors.
 
     Parameters
     ----------

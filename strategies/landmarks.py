@@ -24,6 +24,7 @@ from clients.diskpca import (
     TakeComponents,
 )
 from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
+from fedkernel.blockwise import is_sketched
 from fedkernel.cohort import Member
 from fedkernel.errors import InputError
 from fedkernel.forecast import FLOAT, Forecast
@@ -97,8 +98,9 @@ def low_rank(
 ) -> Protocol[LandmarkPCA]:
     """Find the leading components within the landmarks' span; a sub-protocol (algorithm 3, disLR).
 
-    Two rounds. Up: M |Y| w floats, from a client with fewer rows than w fewer; down: the last landmarks, each to all
-    clients but its own, and M |Y| k. Memory: the coordinator (|Y|, |Y|) arrays; a client |Y| floats per row of a block.
+    Two rounds. Up: M |Y| w floats, from a client with fewer rows than 2 w |Y| (|Y| + 1) / 2; down: the last landmarks,
+    each to all clients but its own, and M |Y| k. Memory: the coordinator (|Y|, |Y|) arrays; a client |Y| floats per row
+    of a block.
 
     The clients sketch kernel values, not their projections onto a basis: the coordinator applies the basis to the
     sketch, which is the same, and no machine depends on another's rounding.
@@ -137,9 +139,10 @@ def low_rank(
 
 def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) -> int:
     """Return how many floats the clients' sketches are together, of `size` numbers a row."""
-    if columns == "exact":
-        return len(cohort) * size * (size + 1) // 2
-    return sum(size * min(columns, member.rows) for member in cohort)
+    products = size * (size + 1) // 2
+    return sum(
+        size * columns if columns != "exact" and is_sketched(member.rows, columns) else products for member in cohort
+    )
 
 
 def draw_uniformly(cohort: Sequence[Member], samples: int, rng: np.random.Generator) -> Protocol[Drawn]:

@@ -17,6 +17,7 @@ from fedkernel.forecast import FLOAT, Forecast, key_agreement
 from fedkernel.graph import Graph, Topology, neighbours
 from fedkernel.kernels import Kernel, Linear
 from fedkernel.letters import sort_mail
+from fedkernel.messages import Iterations
 from fedkernel.metrics import compare_vectors
 from fedkernel.models import KernelPCA, PeerComponents
 from fedkernel.peers import agree_keys
@@ -53,7 +54,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     graph: Graph = Topology("full")
     kernel: Kernel | None = None
     merge: Literal["eigenvalue", "average"] = "eigenvalue"
-    local_iterations: Annotated[int, Field(ge=1)] = 10
+    local_iterations: Iterations = 10
     rounds: Annotated[int, Field(ge=1)] = DEFAULT_ROUNDS
     update: Literal["inplace", "original"] = "inplace"
     warm_start: bool = False

@@ -38,6 +38,7 @@ from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import RBF, Kernel, Linear
 from fedkernel.krylov import block_krylov, distributed
 from fedkernel.linalg import Eigenpairs, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
+from fedkernel.messages import Iterations
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
 from fedkernel.protocol import Protocol, to_all
@@ -95,7 +96,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
 
     n_components: Annotated[int, Field(ge=1)] = 1
     merge: Literal["eigenvalue", "average", "exact"] = "eigenvalue"
-    local_iterations: Annotated[int, Field(ge=1)] = 10
+    local_iterations: Iterations = 10
     rounds: Annotated[int, Field(ge=1)] | None = None
     update: Literal["inplace", "original"] = "inplace"
     warm_start: bool = False

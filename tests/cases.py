@@ -223,7 +223,7 @@ def diskpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, whole: bo
     The last sketch is exact, so that the eigenvalues are those of the clients' coordinates. Where all rows are asked
     for there is neither embedding nor sum. ``whole``: the landmarks span all rows, so that nothing depends on them.
     """
-    fields = {"n_adaptive": 30, "embedding_size": 12, "point_sketch_size": 15, "n_random_features": 600} | fields
+    fields = {"n_adaptive": 30, "embedding_size": 12, "point_sketch_size": 11, "n_random_features": 600} | fields
     made = {"projection_size": "exact", "share_rows": True}
     strategy = DisKPCA(K, kernel, **fields, **made)
     t, p, scored = fields["embedding_size"], fields["point_sketch_size"], fields["n_adaptive"] < N

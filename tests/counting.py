@@ -5,10 +5,12 @@ import time
 from contextlib import contextmanager
 from typing import Annotated
 
+import grpc
 import numpy as np
 
 from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
 from fedkernel.cohort import RunSettings
+from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, VERSION
 from fedkernel.engines.grpc.hub import Hub, listening
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import EngineError
@@ -65,9 +67,9 @@ class Died(BaseException):
 class Process:
     """A site's process, in a thread."""
 
-    def __init__(self, name, port, tls=None, patience=5.0, width=0.0, instance=None):
-        self.told, self.error = [], None
-        self.node = Node(app(width), name, {}, self.told.append, *([instance] if instance else []))
+    def __init__(self, name, port, tls=None, patience=5.0, width=0.0, node=Node):
+        self.told, self.kept, self.error = [], [], None
+        self.node = node(app(width), name, {}, self.told.append, lambda *file: self.kept.append(file))
         self.thread = threading.Thread(target=self._run, args=(f"127.0.0.1:{port}", tls, patience), daemon=True)
         self.thread.start()
 
@@ -96,6 +98,26 @@ def count(hub, rounds=3, ballast=1, deadline=20.0, clients=None):
     strategy = Counting()
     strategy.rounds, strategy.ballast = rounds, ballast
     return strategy.run(hub, RunSettings(deadline=deadline, clients=clients))
+
+
+@contextmanager
+def raw_stream(port, frames, name="a", instance="raw"):
+    """The stream of a site put together by hand: it sends these frames and says nothing more."""
+    welcomed, ended = threading.Event(), threading.Event()
+
+    def sending():
+        welcomed.wait()
+        yield from frames
+        ended.wait()
+
+    metadata = ((NAME, name), (INSTANCE, instance), (SPOKEN, str(VERSION)))
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.stream_stream(METHOD)(sending(), metadata=metadata)
+        next(call)
+        welcomed.set()
+        yield call
+        ended.set()
+        call.cancel()
 
 
 def until(true, seconds=10.0):

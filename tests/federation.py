@@ -75,7 +75,10 @@ class Running:
             time.sleep(0.02)
 
     def end(self, seconds=40):
-        return self.process.wait(seconds)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it has not ended: {self.text}") from None
 
     def kill(self):
         self.process.kill()
@@ -87,17 +90,17 @@ def federation(place, tls):
     """Starts commands, and ends those that have not ended."""
     started = []
 
-    def start(name, *arguments):
-        started.append(Running(place, name, *arguments))
+    def start(name, *arguments, within=()):
+        started.append(Running(place, name, *arguments, within=within))
         return started[-1]
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
 
-    def serve(*more, name="serve", config="run.toml"):
+    def serve(*more, name="serve", config="run.toml", within=()):
         own = ["--tls", str(tls / "server")] if "--insecure" not in more else []
-        return start(name, "serve", config, "--listen", address, *own, "--out", "out", *more)
+        return start(name, "serve", config, "--listen", address, *own, "--out", "out", *more, within=within)
 
     def join(name, *more, log=None):
         own = ["--tls", str(tls / name)] if not {"--insecure", "--tls"} & set(more) else []

@@ -13,7 +13,7 @@ from fedkernel.errors import ProtocolError
 from fedkernel.graph import Topology, neighbours
 from fedkernel.letters import CarriesLetters, Letter, letter_to_bytes, sealed_in, sort_mail
 from fedkernel.messages import Done, Reply, Request, Shape, decode, encode
-from fedkernel.peers import PeerClient, agree_keys
+from fedkernel.peers import PeerClient, PublishKeys, TakeKeys, agree_keys
 from fedkernel.protocol import to_all, to_each
 from fedkernel.sealing import HEADER, Header
 
@@ -59,6 +59,8 @@ class Finish(CarriesLetters, Request[Done]):
 
 
 class GossipClient(PeerClient):
+    also_answers = PublishKeys, TakeKeys
+
     def begin(self, ask: Begin) -> Told:
         return self._tell(self.X.mean(axis=0))
 

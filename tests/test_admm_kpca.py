@@ -4,14 +4,18 @@ import dataclasses
 
 import numpy as np
 import pytest
+import scipy.stats
 from networks import MNIST, admm, digits, judged, mnist, spread, unbalanced
 
+from clients.admm_kpca import ADMMKPCAClient, ShareRows
 from fedkernel import RBF, ArcCosine, Linear, Polynomial
 from fedkernel.directions import Directions, center_blocks
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.graph import Topology
 from fedkernel.kernels import normalised_gram
 from fedkernel.models import NodeComponents, PeerComponents, load_model
+from fedkernel.noise import system_normal
+from fedkernel.sketch import SubspaceEmbedding
 from strategies import ADMMKPCA
 
 WIDE = RBF(gamma=1 / 5e6)
@@ -185,6 +189,26 @@ def test_noise_on_the_rows_costs_little_and_is_counted():
     assert result.ledger.rows_up == 8 * 40  # noise does not hide a row
     features, _, _ = judged(admm(kernel=RBF(gamma=0.01), noise=0.01, exchange="features"), shards)
     assert features.ledger.rows_up == 0
+
+
+def test_noise_is_nobody_else_s_to_draw():
+    """Neither by the run's seed nor by asking again; without it, features too are the same every time."""
+    X = spread(2)[0]
+    features = SubspaceEmbedding(RBF(gamma=0.01), None, 20)
+    noisy, once = ShareRows(features=None, noise=0.5), []
+    for _ in range(2):
+        site = ADMMKPCAClient(X, client=0, seed=3)
+        first = site._exchanged(noisy) - X
+        np.testing.assert_array_equal(site._exchanged(ShareRows(features=None, noise=5.0)) - X, first)
+        seen = site._exchanged(ShareRows(features=features, noise=0.5))
+        other = ShareRows(features=SubspaceEmbedding(RBF(gamma=0.02), None, 20), noise=0.5)
+        np.testing.assert_array_equal(site._exchanged(other), seen)
+        assert np.abs(first - 0.5 * site.rng("noise").standard_normal(X.shape)).min() > 0
+        once.append(first)
+    assert np.abs(once[0] - once[1]).min() > 0
+    noise = np.concatenate([system_normal((1000, 20)).ravel(), np.ravel(once) / 0.5])
+    assert scipy.stats.kstest(noise, "norm").pvalue > 1e-4
+    assert np.isfinite(noise).all()
 
 
 def test_the_paper_s_schedule():

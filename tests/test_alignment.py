@@ -9,6 +9,7 @@ import pytest
 from flwr.app import RecordDict
 
 from clients.client_app import app
+from clients.dkpca import LocalEigenpairs
 from fedkernel import alignment, site
 from fedkernel.alignment import SIZE, agree, check_same_columns, find_rows, hash_ids, read_key
 from fedkernel.client import KernelClient
@@ -19,7 +20,7 @@ from fedkernel.errors import InputError, ProtocolError
 from fedkernel.job import Job, RunSpec
 from fedkernel.memory import Memory
 from fedkernel.site import Site, client_app, site_of_job
-from strategies import DKPCA, FKKMeans, VFedPCA
+from strategies import DKPCA, REGISTRY, FKKMeans, VFedPCA
 
 rng = np.random.default_rng(0)
 IDS = [f"patient-{number:03d}" for number in rng.permutation(40)]
@@ -68,7 +69,8 @@ class Sites(LocalGrid):
 
 
 def spec(strategy="DKPCA", sites=NAMES, **more):
-    return RunSpec(id="trial", strategy=strategy, sites=list(sites), **more)
+    pair = {"pair": REGISTRY[strategy].client.__name__}
+    return RunSpec(id="trial", strategy=strategy, sites=list(sites), **pair | more)
 
 
 def settings_of(run):
@@ -181,13 +183,13 @@ def test_a_run_is_refused_where_rows_are_missing_if_that_is_asked_for(tmp_path):
         f"missing = 'refuse', but of the {there} ids of all sites some are missing: {there - 36} at client 0 (site "
         f"'north'), {there - 33} at client 1 (site 'east'), {there - 38} at client 2 (site 'south')"
     )
-    everywhere = vertical(tmp_path, [held[np.isin(held, HELD[0][:9])] for held in [rng.permutation(40)] * 3])
+    everywhere = vertical(tmp_path, [held[np.isin(held, HELD[0][:20])] for held in [rng.permutation(40)] * 3])
     result, _ = run_on(everywhere, DKPCA(2), missing="refuse")
-    assert len(result.model.eigenvectors_) == 9
+    assert len(result.model.eigenvectors_) == 20
 
 
 def test_sites_without_a_row_in_common_are_refused(tmp_path):
-    nodes = vertical(tmp_path, [np.arange(3), np.arange(2, 6), np.arange(5, 7)])
+    nodes = vertical(tmp_path, [np.arange(3), np.arange(2, 6), np.arange(5, 7)], **{"min-rows": 1})
     assert refused(nodes, DKPCA(2)) == (
         "no row is common to all sites: client 0 (site 'north') has 3, client 1 (site 'east') has 4, client 2 (site "
         "'south') has 2; allowed: at least one id that all have"
@@ -214,9 +216,9 @@ def test_without_ids_rows_are_taken_as_they_are(tmp_path):
     plain = DKPCA(2).fit([TABLE[:, columns] for columns in COLUMNS])
     np.testing.assert_array_equal(result.model.eigenvectors_, plain.model.eigenvectors_)
     assert [row["phase"] for row in result.history] == ["join", "LocalEigenpairs"]
-    np.save(tmp_path / "north.npy", TABLE[:9, COLUMNS[0]])
+    np.save(tmp_path / "north.npy", TABLE[:29, COLUMNS[0]])
     assert refused(nodes, DKPCA(2)).startswith(
-        "client 1 (site 'east') has 40 rows, but client 0 (site 'north') has 9: with a vertical partition"
+        "client 1 (site 'east') has 40 rows, but client 0 (site 'north') has 29: with a vertical partition"
     )
 
 
@@ -290,6 +292,8 @@ def test_rows_that_are_in_order_already_are_not_copied():
     worked_on = []
 
     class Looking(DKPCA.client):
+        also_answers = (LocalEigenpairs,)
+
         @staticmethod
         def table(X, what):
             worked_on.append(X)
@@ -340,7 +344,7 @@ def horizontal(folder, names=("age", "weight"), last=("age", "weight")):
     for number, name in enumerate(NAMES):
         rows = slice(number * 12, number * 12 + 12)
         path = write_csv(folder / f"{name}.csv", IDS[rows], TABLE[rows, :2], last if name == "south" else names)
-        nodes.append({"name": name, "data": str(path), "id": "patient", "out": str(folder)})
+        nodes.append({"name": name, "data": str(path), "id": "patient", "out": str(folder), "min-rows": 12})
     return nodes
 
 
@@ -415,7 +419,7 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
         ({"data": "none.csv"}, "client 0 (site 'north'): there is no file none.csv"),
         ({"columns": "c0, c7"}, "client 0 (site 'north'): columns = 'c7' is no column of "),
         ({"label": "y"}, "client 0 (site 'north'): label = 'y' is no column of "),
-        ({"id-key": "none"}, "there is no file none"),
+        ({"id-key": "none"}, "client 0 (site 'north'): there is no file none"),
     ],
 )
 def test_a_node_that_does_not_fit_the_run_says_why(tmp_path, changed, told):
@@ -425,11 +429,12 @@ def test_a_node_that_does_not_fit_the_run_says_why(tmp_path, changed, told):
     assert str(caught.value).startswith(told)
 
 
-def test_a_coordinator_hears_which_site_cannot_read_its_data(tmp_path):
+def test_a_coordinator_hears_which_site_cannot_read_its_data_and_the_site_why(tmp_path, caplog):
     nodes = vertical(tmp_path)
     nodes[1]["label"] = "diagnosis"
     told = refused(nodes, DKPCA(2), ProtocolError)
-    assert told.startswith("client 1 (site 'east'): label = 'diagnosis' is no column of ")
+    assert told == "client 1 (site 'east') cannot read its data; its log says why"
+    assert "client 1 (site 'east'): label = 'diagnosis' is no column of " in caplog.text
 
 
 # Memory

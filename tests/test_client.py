@@ -240,7 +240,7 @@ def test_no_value_of_the_table_leaves_in_the_text_of_an_error(how, code, told, c
 
 def test_a_site_runs_only_the_clients_it_is_willing_to_run():
     reply = Conversation().ask(Tell(), pair="DKPCAClient")
-    assert (reply.error.code, reply.error.reason) == (REFUSED, "this site runs Teller, but was asked for 'DKPCAClient'")
+    assert (reply.error.code, reply.error.reason) == (REFUSED, "client 0 runs Teller, but was asked for 'DKPCAClient'")
 
 
 def test_a_message_without_its_header_is_scrubbed_too():

@@ -32,7 +32,7 @@ from strategies import DisKPCA, UniformKPCA
 @pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
 def test_the_ledger_is_the_paper_s_word_for_word(form):
     X = np.where(np.random.default_rng(0).random((500, 40)) < 0.3, DIGITS[:500, 10:50], 0.0)
-    sizes = [20, 130, 350]  # the first has fewer rows than p and w, the second fewer than p
+    sizes = [20, 130, 350]  # the first has too few rows for sketches of p and w columns, the second for p
     shards = form(np.split(X, np.cumsum(sizes)[:-1]))
     t, p, k, s = 10, 150, 4, 3
     one = DisKPCA(k, RBF(gamma=0.001), 40, embedding_size=t, point_sketch_size=p, share_rows=True)
@@ -54,14 +54,14 @@ def test_the_ledger_is_the_paper_s_word_for_word(form):
     assert len(Y) == result.ledger.rows_up > 40
     floats = {}
     for client, n in enumerate(sizes):
-        floats["SketchPoints", client] = (t * min(p, n), 0)
+        floats["SketchPoints", client] = (t * p if 2 * p <= n else t * (t + 1) // 2, 0)
         floats["ScoreRows", client] = (1, t * t)
         floats["DrawByLeverage", client] = (size(owned["DrawByLeverage"][client]), 0)
         others = sum(size(block) for other, block in enumerate(owned["DrawByLeverage"]) if other != client)
         floats["MeasureDistances", client] = (1, others)
         floats["DrawByDistance", client] = (size(owned["DrawByDistance"][client]), 0)
         others = sum(size(block) for other, block in enumerate(owned["DrawByDistance"]) if other != client)
-        floats["SketchKernel", client] = (len(Y) * min(len(Y), n), others)
+        floats["SketchKernel", client] = (len(Y) ** 2 if 2 * len(Y) <= n else len(Y) * (len(Y) + 1) // 2, others)
         floats["TakeComponents", client] = (0, len(Y) * k)
         floats["MeasureCaptured", client] = (2, 0)
     told = {key: (entry.floats_up, entry.floats_down) for key, entry in entries.items() if key[0] != "join"}
@@ -85,7 +85,7 @@ def test_exact_products_and_a_given_size_have_the_sizes_they_say():
 
 def test_communication_does_not_grow_with_the_rows():
     few, many = (
-        strategy(RBF(gamma=0.001)).fit(np.array_split(np.tile(DIGITS[:900], (copies, 1)), 3)) for copies in (1, 4)
+        strategy(RBF(gamma=0.001)).fit(np.array_split(np.tile(DIGITS[:900], (copies, 1)), 3)) for copies in (2, 8)
     )
     for phase in ("SketchPoints", "ScoreRows"):
         one, two = (next(row for row in r.history if row["phase"] == phase) for r in (few, many))
@@ -208,15 +208,19 @@ OF_7 = "width = 7, but client 0 has width = 8"
     ("step", "answer", "told"),
     [
         ("SketchPoints", lambda reply: Done(), "expected Sketched, but the message is 'Done'"),
-        ("SketchPoints", lambda reply: Sketched(upper=np.ones(3)), "must hold factor, and nothing else"),
-        ("SketchPoints", lambda reply: Sketched(factor=reply.factor[1:]), "c = 49, but client 0 has c = 50"),
+        (
+            "SketchPoints",
+            lambda reply: Sketched(upper=np.ones(3)),
+            "c = 2, but client 0 has c = 50",
+        ),
+        ("SketchPoints", lambda reply: Sketched(factor=np.ones((49, 5))), "c = 49, but client 0 has c = 50"),
         ("SketchPoints", lambda reply: Sketched(factor=np.ones((50, 251))), "has 251 columns, but at most 250"),
         ("ScoreRows", lambda reply: Captured(sums=np.ones(2)), "expected Total, but the message is 'Captured'"),
         ("DrawByLeverage", lambda reply: rows_of_width(8, 99), "the reply holds 99 rows, but from 1 to"),
         ("DrawByDistance", lambda reply: rows_of_width(8, 0), "the reply holds 0 rows, but from 1 to"),
         ("DrawByDistance", lambda reply: rows_of_width(7), OF_7),
         ("DrawByDistance", lambda reply: rows_of_width(7, form=sparse.csr_array), OF_7),
-        ("SketchKernel", lambda reply: Sketched(factor=reply.factor[1:]), "but client 0 has c ="),
+        ("SketchKernel", lambda reply: Sketched(factor=np.ones((3, 2))), "c = 3, but client 0 has c ="),
         ("TakeComponents", lambda reply: Captured(sums=np.ones(2)), "expected Done, but the message is 'Captured'"),
     ],
 )

@@ -8,6 +8,7 @@ from gossip import (
     FIRST_STEP,
     KEYS,
     TABLES,
+    Begin,
     Coordinator,
     D,
     Estimate,
@@ -21,7 +22,7 @@ from gossip import (
 
 from fedkernel.errors import ProtocolError
 from fedkernel.letters import letter_to_bytes, pack, sort_mail
-from fedkernel.peers import PublishKeys
+from fedkernel.peers import PublishKeys, TakeKeys
 from fedkernel.sealing import HEADER, TAG, Header, KeyPair, seal
 
 # A coordinator that changes what it forwards. Client 1 has the neighbours 0 and 2; 3 is none.
@@ -164,6 +165,8 @@ def test_nothing_readable_goes_through_the_coordinator():
 
 def test_the_test_above_would_see_what_is_readable():
     class Careless(GossipClient):
+        also_answers = PublishKeys, TakeKeys, Begin
+
         def _tell(self, values):
             told = super()._tell(values)
             letter = pack([bytes(HEADER) + letter_to_bytes(Estimate(values=values)) + bytes(TAG)])

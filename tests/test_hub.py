@@ -1,15 +1,22 @@
 """Flower's messages over gRPC streams: who may take a seat, how a run goes, what is too much."""
 
+import json
+import resource
+import socket
 from contextlib import contextmanager
 
 import grpc
 import pytest
-from counting import Process, count, server, until
+from counting import Process, count, raw_stream, server, until
+from flwr.app import ConfigRecord, RecordDict
+from flwr.proto.message_pb2 import Message as MessageProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fedkernel.certificates import make_certificates, read_tls
-from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN
-from fedkernel.engines.grpc.hub import Hub, listening
+from fedkernel.engines.grpc import hub as grpc_hub
+from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, FrameError, Inbox, Letter
+from fedkernel.engines.grpc.hub import HANDSHAKE, Hub, listening
+from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import EngineError, ProtocolError
 
 
@@ -145,10 +152,167 @@ def test_a_reply_over_the_limit_fails_the_run_with_its_cause():
     assert site.end() is None
 
 
-def test_who_sends_more_than_announced_is_disconnected():
-    with server("a") as (hub, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        metadata = ((NAME, "a"), (INSTANCE, "1"), (SPOKEN, "1"))
-        call = channel.stream_stream(METHOD)(iter([b"\2nothing before"]), metadata=metadata)
-        with pytest.raises(grpc.RpcError):
+HEAD = b"\1" + b"i" * 36
+
+
+@pytest.mark.parametrize(
+    ("frames", "why"),
+    [
+        ([b"\2nothing before"], "it sent a frame out of order"),
+        ([b""], "it sent a frame out of order"),
+        ([b"\0" + b"5"], "it sent a frame out of order"),
+        ([b'\0{"end": ""}'], "it sent a frame out of order"),
+        ([HEAD + bytes([0] * 7 + [9]) + b"too long for it"], "it sent another number of bytes than it announced"),
+        ([HEAD + bytes([0] * 7 + [9]), b"\2"], "it sent another number of bytes than it announced"),
+        ([HEAD + b"\xff" * 8], "it announced a message of 18,446,744,073,709,551,615 bytes; allowed are 2,147,483,647"),
+    ],
+)
+def test_who_sends_what_is_no_message_is_disconnected_and_its_seat_is_free(frames, why):
+    with server("a") as (hub, port):
+        with raw_stream(port, frames) as call, pytest.raises(grpc.RpcError):
             list(call)
-        until(lambda: "a is disconnected: it sent a frame out of order" in hub.told)
+        until(lambda: f"a is disconnected: {why}" in hub.told)
+        until(lambda: hub.missing == ["a"])
+        site = Process("a", port)
+        hub.wait_for_all()
+        assert count(hub).model == [3.0]
+    assert site.end() is None
+
+
+def test_whatever_a_stream_fails_with_is_told(monkeypatch):
+    def fail(inbox, frame):
+        raise RuntimeError("the disk is\nfull")
+
+    with server("a") as (hub, port):
+        monkeypatch.setattr(Inbox, "take", fail)
+        with raw_stream(port, [b"\2"]) as call, pytest.raises(grpc.RpcError):
+            list(call)
+        until(lambda: "a is disconnected: RuntimeError: the disk is full" in hub.told)
+        until(lambda: hub.missing == ["a"])
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [b"", b"\0", b"\0" + b"5", b"\0{}", b'\0{"end": "", "file": "a.npz"}', b"\0" + b"[" * 100_000, b"\2more"],
+)
+def test_an_inbox_refuses_what_is_no_frame(frame):
+    with pytest.raises(FrameError, match=r"it sent a (note that cannot be read|frame out of order)"):
+        Inbox(notes=True).take(frame)
+
+
+@pytest.mark.parametrize("name", ["../a.npz", "a.csv", ".a.npz", "/a.npz", "a/b.npz", "", "a" * 300 + ".npz"])
+def test_a_note_names_no_path(name):
+    with pytest.raises(FrameError):
+        Inbox(notes=True).take(b"\0" + json.dumps({"file": name}).encode())
+
+
+def test_files_are_kept_that_were_announced_and_no_others():
+    with server("a", files=["model.npz"]) as (hub, port):
+        site = Process("a", port)
+        hub.wait_for_all()
+        hub.give("model.npz", b"content")
+        until(lambda: site.kept == [("model.npz", b"content")])
+        hub.give("other.npz", b"content")
+        assert site.end() == (
+            f"127.0.0.1:{port} does not speak as a fedkernel server does: it sent a file 'other.npz', which it had not "
+            "announced"
+        )
+    assert len(site.kept) == 1
+
+
+# --- replies that are none
+
+
+def forged(alter):
+    """A node whose replies are altered on the way."""
+
+    class Forger(Node):
+        def _reply(self, request, context):
+            reply = super()._reply(request, context)
+            return Letter(reply.id, (alter(b"".join(reply.parts)),))
+
+    return Forger
+
+
+def relabelled(**fields):
+    def alter(data):
+        message = MessageProto.FromString(data)
+        for name, value in fields.items():
+            setattr(message.metadata, name, value)
+        return message.SerializeToString()
+
+    return alter
+
+
+def claiming(shape):
+    """Let the reply's array announce another shape, in place of (1,) and of spaces after it."""
+    return lambda data: data.replace(b"(1,), }" + b" " * (len(shape) - 4), shape + b", }")
+
+
+OTHER = "site 'a' sent something else than a reply to what it was asked: "
+
+
+@pytest.mark.parametrize(
+    ("alter", "told"),
+    [
+        (relabelled(src_node_id=2), OTHER + "its src_node_id is 2, but must be 1"),
+        (relabelled(run_id=7), OTHER + "its run_id is 7, but must be 1"),
+        (relabelled(group_id="9"), OTHER + "its group_id is '9', but must be '"),
+        (relabelled(message_type="train"), OTHER + "its message_type is 'train', but must be 'query'"),
+        (relabelled(reply_to_message_id="x"), OTHER + "its reply_to_message_id is 'x', but must be '"),
+        (lambda data: b"", OTHER + "it is no message of Flower's ("),
+        (lambda data: data[: len(data) // 2], OTHER + "it is no message of Flower's ("),
+        (lambda data: bytes(range(256)), OTHER + "it is no message of Flower's ("),
+        (lambda data: data.replace(b"version", b"variant"), "site 'a' speaks wire version None, the coordinator 1"),
+        (
+            claiming(b"(1000000000000,)"),
+            "client 0: an array announces float64 (1000000000000,), but 8 bytes of it came",
+        ),
+        (claiming(b"(9,)"), "client 0: an array announces float64 (9,), but 8 bytes of it came"),
+        (claiming(b"(1, -)"), "client 0: an array has no header of an .npy file (ValueError)"),
+    ],
+)
+def test_a_reply_that_is_none_ends_its_run_and_names_the_site(alter, told):
+    """The hub, the sites and the next run go on."""
+    with server("a", "b") as (hub, port):
+        sites = [Process("a", port, node=forged(alter)), Process("b", port)]
+        hub.wait_for_all()
+        with pytest.raises(ProtocolError) as caught:
+            count(hub)
+        assert told in str(caught.value)
+        sites[0].node._reply = Node._reply.__get__(sites[0].node)
+        assert count(hub).model == [3.0, 3.0]
+    assert [site.end() for site in sites] == [None, None]
+
+
+# --- many of something
+
+
+def test_what_is_kept_is_summed_up_as_it_grows(monkeypatch):
+    """Not anew for each request, of which a run has thousands."""
+    sized = []
+    size = Letter.size.fget
+    monkeypatch.setattr(Letter, "size", property(lambda letter: sized.append(letter) or size(letter)))
+    hub = Hub(["a"])
+    message = hub.create_message(RecordDict({"config": ConfigRecord({"run": "run"})}), "train", 1, "1")
+    for _ in range(100):
+        hub.push_messages([message])
+    assert len(sized) <= 3 * 100
+
+
+def test_as_many_connections_are_open_as_the_system_allows():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        with server("a"):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_connection_that_shows_no_certificate_is_closed(certified, monkeypatch):
+    monkeypatch.setattr(grpc_hub, "HANDSHAKE", (HANDSHAKE[0], 300))
+    tls = read_tls(certified / "ours" / "server", "server")
+    with server("a", tls=tls) as (_, port), socket.create_connection(("127.0.0.1", port), timeout=5) as idle:
+        assert idle.recv(1) == b""
+    assert HANDSHAKE == ("grpc.server_handshake_timeout_ms", 10_000)

@@ -3,12 +3,13 @@
 import threading
 import time
 
-import grpc
 import pytest
-from counting import Counting, CountingClient, Died, Process, count, server, until
+from counting import Counting, CountingClient, Died, Process, count, raw_stream, server, until
 
 from fedkernel.cohort import RunSettings
-from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN
+from fedkernel.engines.grpc import hub as grpc_hub
+from fedkernel.engines.grpc import node as grpc_node
+from fedkernel.engines.grpc.frames import OPTIONS
 from fedkernel.engines.grpc.hub import Hub, listening
 from fedkernel.errors import ProtocolError
 
@@ -19,27 +20,16 @@ def before(monkeypatch):
     return lambda act: monkeypatch.setattr(CountingClient, "before", staticmethod(act))
 
 
-def raw_site(port, name="a", instance="raw"):
-    """A site that is seated and says nothing."""
-    channel = grpc.insecure_channel(f"127.0.0.1:{port}")
-    call = channel.stream_stream(METHOD)(
-        iter(threading.Event().wait, True), metadata=((NAME, name), (INSTANCE, instance), (SPOKEN, "1"))
-    )
-    next(call)
-    return channel, call
-
-
 def test_a_site_that_goes_fails_the_run_with_its_name():
     with server("a", "b", patience=0.3) as (hub, port):
         site = Process("b", port)
-        channel, call = raw_site(port)
-        hub.wait_for_all()
-        timer = threading.Timer(0.2, lambda: (call.cancel(), channel.close()))
-        timer.start()
-        began = time.monotonic()
-        with pytest.raises(ProtocolError, match=r"^site 'a' is no longer connected \(0.3 s\)$"):
-            count(hub)
-        assert time.monotonic() - began < 5
+        with raw_stream(port, []) as call:
+            hub.wait_for_all()
+            threading.Timer(0.2, call.cancel).start()
+            began = time.monotonic()
+            with pytest.raises(ProtocolError, match=r"^site 'a' is no longer connected \(0.3 s\)$"):
+                count(hub)
+            assert time.monotonic() - began < 5
     assert site.end() is None
 
 
@@ -66,28 +56,48 @@ def test_a_strategy_that_allows_it_goes_on_without(before):
 def test_one_that_is_silent_fails_it_at_the_deadline():
     with server("a", "b") as (hub, port):
         Process("b", port)
-        channel, call = raw_site(port)
-        hub.wait_for_all()
-        with pytest.raises(ProtocolError, match="joining: 1 of 2 clients did not answer in 1 s"):
-            count(hub, deadline=1.0)
-        call.cancel()
-        channel.close()
+        with raw_stream(port, []):
+            hub.wait_for_all()
+            with pytest.raises(ProtocolError, match="joining: site 'a' did not answer in 1 s"):
+                count(hub, deadline=1.0)
 
 
-def test_the_same_process_comes_back_and_is_not_asked_twice(before):
-    """Its stream breaks while it computes; the reply goes over the next one."""
+@pytest.fixture
+def hasty(monkeypatch):
+    """Pings after a second, the least that gRPC's core takes."""
+    shorter = {"grpc.keepalive_time_ms": 1_000, "grpc.http2.min_ping_interval_without_data_ms": 500}
+    options = [(name, shorter.get(name, value)) for name, value in OPTIONS]
+    assert options != OPTIONS
+    for module in (grpc_hub, grpc_node):
+        monkeypatch.setattr(module, "OPTIONS", options)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_site_that_computes_long_and_one_that_waits_stay_connected(before):
+    """gRPC's core throws out whoever asks too often whether the other end is there: after three pings too many."""
     with server("a", "b") as (hub, port):
+        sites = [Process("a", port), Process("b", port)]
+        hub.wait_for_all()
+        before(lambda client, asked: time.sleep(6) if (client, asked) == (0, 2.0) else None)
+        assert count(hub).model == [3.0, 3.0]
+        assert not [line for line in hub.told if "gone" in line]
+    assert [site.end() for site in sites] == [None, None]
+
+
+def test_the_same_process_comes_back_while_it_computes_and_is_not_asked_twice(before):
+    """Its stream breaks while it computes, for longer than a site may be gone; the reply goes over the next one."""
+    with server("a", "b", patience=0.5) as (hub, port):
         sites = [Process("a", port), Process("b", port)]
         hub.wait_for_all()
 
         def break_stream(client, asked):
             if (client, asked) == (0, 2.0):
                 hub._nodes[0].outbox.put(None)
-                until(lambda: hub.missing == ["a"])
+                until(lambda: any(line.startswith("a is back, from") for line in hub.told))
+                time.sleep(1.5)
 
         before(break_stream)
         assert count(hub).model == [3.0, 3.0]
-        assert any(line.startswith("a is back, from") for line in hub.told)
     assert [site.end() for site in sites] == [None, None]
 
 
@@ -117,12 +127,79 @@ def test_a_restarted_process_is_asked_again_for_all_of_the_run(before):
     assert [second.end(), b.end()] == [None, None]
 
 
-def test_a_restarted_server_finds_the_same_processes():
+def test_a_restarted_process_is_only_asked_what_waits_where_requests_were_not_kept(before, monkeypatch):
+    """Without the others it lacks the run's memory, and says so."""
+    monkeypatch.setattr(grpc_hub, "KEPT_BYTES", 100)
     with server("a") as (hub, port):
-        site = Process("a", port, patience=20.0)
+        first = Process("a", port)
         hub.wait_for_all()
-        assert count(hub).model == [3.0]
-        hub.close = lambda failure: None  # it is killed: nobody is told
+
+        def die(client, asked):
+            if asked == 3.0:
+                hub._nodes[0].instance = "before"  # whoever comes next is another process
+                raise Died
+
+        before(die)
+        caught = []
+
+        def run():
+            with pytest.raises(ProtocolError, match="it knows nothing of run 'run': it was restarted") as error:
+                count(hub, rounds=4)
+            caught.append(error)
+
+        runner = threading.Thread(target=run)
+        runner.start()
+        first.thread.join(10)
+        second = Process("a", port)
+        runner.join(10)
+        assert caught
+    assert second.end() is None
+
+
+def test_a_process_that_is_lost_while_it_is_asked_again_is_asked_for_all_of_it_once_more(before):
+    """Its second stream breaks before it has caught up."""
+    with server("a") as (hub, port):
+        first = Process("a", port)
+        hub.wait_for_all()
+        state = {"lives": 1}
+
+        def trouble(client, asked):
+            if asked == 3.0 and state["lives"] == 1:
+                state["lives"] = 2
+                hub._nodes[0].instance = "before"
+                raise Died
+            if asked == 1.0 and state["lives"] == 2:
+                state["lives"] = 3
+                hub._nodes[0].outbox.put(None)
+
+        before(trouble)
+        result = []
+        runner = threading.Thread(target=lambda: result.append(count(hub, rounds=4)))
+        runner.start()
+        first.thread.join(10)
+        second = Process("a", port)
+        runner.join(10)
+        assert result[0].model == [4.0]
+        assert state["lives"] == 3
+    assert second.end() is None
+
+
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, SystemExit])
+def test_a_server_that_was_stopped_and_started_again_finds_the_same_processes(stopped):
+    """They look for it as long as their patience lasts, which begins when it is gone."""
+    sites = []
+
+    def serve():
+        with server("a") as (hub, port):
+            sites.extend([port, Process("a", port, patience=1.0)])
+            hub.wait_for_all()
+            assert count(hub).model == [3.0]
+            time.sleep(1.2)  # longer than it would look for a server
+            raise stopped
+
+    with pytest.raises(stopped):
+        serve()
+    port, site = sites
     again = Hub(["a"])
     with listening(again, f"127.0.0.1:{port}", None):
         again.wait_for_all()

@@ -64,7 +64,7 @@ def test_a_client_gets_the_rows_it_does_not_know(form):
 
 def drawn_uniformly(sizes, samples, seed):
     """Return the positions that every site disclosed."""
-    sites = [DisKPCAClient(np.ones((size, 2)), client=i, seed=seed) for i, size in enumerate(sizes)]
+    sites = [DisKPCAClient(np.ones((size, 2)), client=i, seed=seed, share_rows=True) for i, size in enumerate(sizes)]
     cohort = [Member(i, i, size, 2, 0) for i, size in enumerate(sizes)]
     drawn = drive(draw_uniformly(cohort, samples, np.random.default_rng(seed)), sites)
     positions = [site.memory.get("drawn", np.empty(0, dtype=int)) for site in sites]
@@ -127,12 +127,13 @@ def test_the_sketch_costs_little_and_less_with_more_columns():
     assert same.coefficients_.tobytes() == uniform(projection_size=40).fit(SHARDS, seed=3).model.coefficients_.tobytes()
 
 
-def test_a_client_with_few_rows_sends_them_unsketched():
-    shards = np.split(X, [10, 20, 30])
+def test_a_client_with_few_rows_sends_products():
+    """A sketch of 40 columns takes 80 rows; of 79 it would be one row in many a column."""
+    shards = np.split(X, [10, 89, 169])
     result = uniform().fit(shards)
     sent = {entry.client: entry.floats_up for entry in result.ledger.entries if entry.phase == "SketchKernel"}
-    assert sent == {0: 400, 1: 400, 2: 400, 3: 1600}
-    few = [X[:10], X[10:20], X[20:30], X[30:70]]
+    assert sent == {0: 820, 1: 820, 2: 1600, 3: 1600}
+    few = [X[:10], X[10:20], X[20:30], X[30:109]]
     one, two = (uniform(projection_size=size).fit(few, seed=1) for size in (None, "exact"))
     np.testing.assert_allclose(one.model.eigenvalues_, two.model.eigenvalues_, rtol=1e-10)
 
@@ -212,7 +213,7 @@ def test_uniform_ledger_word_for_word():
             for client, n in enumerate((30, 120, 250)):
                 one, two, three = (entries[phase, client] for phase in ("DrawUniformly", handed, "TakeComponents"))
                 assert (one.floats_up, one.floats_down) == (owned[client], 0)
-                sketched = 40 * min(40, n) if solver == "disLR" else 0
+                sketched = (1600 if n >= 80 else 820) if solver == "disLR" else 0
                 assert (two.floats_up, two.floats_down) == (sketched, sum(owned) - owned[client])
                 assert (three.floats_up, three.floats_down) == (0, 40 * K)
             assert result.ledger.rounds == 3

@@ -14,6 +14,7 @@ from fedkernel.graph import Topology, neighbours
 from fedkernel.job import Job, RunSpec
 from fedkernel.ledger import Ledger, Load, Posted
 from fedkernel.letters import OVERHEAD, unpack
+from fedkernel.peers import PublishKeys, TakeKeys
 from fedkernel.result import Result
 from fedkernel.sealing import KeyPair
 from fedkernel.site import Site, client_app, site_of_job
@@ -123,6 +124,7 @@ def test_a_node_s_configuration_names_its_identity_and_pins(tmp_path):
 class Impostor(GossipClient):
     """Client 1 posts a letter in the name of another, or of another round."""
 
+    also_answers = PublishKeys, TakeKeys
     fields: ClassVar = {"sender": 0}
 
     def begin(self, ask: Begin) -> Told:

@@ -159,8 +159,8 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
         (ProjectNewRows(vectors=np.ones((5, 2))), Projections(products=np.ones((1, 3))), "but k = 2"),
         (
             MeasureVariance(directions=np.ones((5, 2))),
-            CapturedVariance(captured=np.ones(2), total=np.ones(0)),
-            "total has 0 entries along axis 0, but one = 1",
+            CapturedVariance(captured=np.ones(2), total=np.ones(2)),
+            "total has 2 entries along axis 0, but one = 1",
         ),
         (
             LocalEigenpairs(kernel=Linear(), n_components=2),
@@ -173,8 +173,12 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
             "values must be in non-increasing order",
         ),
         (sketch_points(5), Sketched(factor=np.ones((4, 6))), "factor has 6 columns, but at most 5 were asked"),
-        (sketch_points(5), Sketched(upper=np.ones(10)), "the reply must hold factor, and nothing else"),
-        (sketch_points(5), Sketched(), "the reply must hold factor, and nothing else"),
+        (sketch_points(5), Sketched(), "the reply must hold factor or upper, and nothing else"),
+        (
+            sketch_points(5),
+            Sketched(factor=np.ones((4, 5)), upper=np.ones(10)),
+            "the reply must hold factor or upper, and nothing else",
+        ),
         (sketch_points(None), Sketched(factor=np.ones((4, 5))), "the reply must hold upper, and nothing else"),
         (
             sketch_points(None),
@@ -195,6 +199,19 @@ def test_a_reply_that_is_not_what_was_asked_is_refused(request_, reply, told):
     with pytest.raises(ValueError, match=r"entries|order|the reply|factor") as caught:
         request_.check_reply(reply)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LocalSpectrum(vectors=np.ones((5, 0)), values=np.ones(0)),
+        lambda: Captured(sums=np.ones(0)),
+        lambda: Sketched(factor=np.ones((0, 3))),
+    ],
+)
+def test_an_array_without_entries_is_refused(make):
+    with pytest.raises(ValueError, match="with at least one entry, not"):
+        make()
 
 
 DENSE = {"dense": np.ones((2, 3))}

@@ -27,7 +27,7 @@ ORDERS = list(itertools.permutations(range(3)))
 
 
 class Numbers(Reply):
-    values: Annotated[np.ndarray, Shape("N")]
+    values: Annotated[np.ndarray, Shape("size")]
 
 
 class Ask(Request[Numbers]):
@@ -252,7 +252,7 @@ def test_on_missing_continue_ends_where_nobody_is_left():
 
 
 def test_a_reply_that_contradicts_the_others_is_named_with_both_values():
-    assert error_of(Toy(ask_once(c1="longer"))) == "Toy, round 1 (Ask), client 1: N = 7, but client 0 has N = 5"
+    assert error_of(Toy(ask_once(c1="longer"))) == "Toy, round 1 (Ask), client 1: size = 7, but client 0 has size = 5"
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,82 @@ def test_client_numbers_must_be_without_gaps_and_doubles(numbers):
 
 
 def test_another_wire_version_is_refused():
-    assert "client 1 speaks wire version 99, the coordinator 1" in error_of(Toy(ask_once(), client=OldTalker))
+    assert "node 2 speaks wire version 99, the coordinator 1" in error_of(Toy(ask_once(), client=OldTalker))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"rows": -1}, "node 2 introduced itself wrongly: rows = -1: input should be greater than or equal to 0"),
+        ({"rows": "many"}, "node 2 introduced itself wrongly: rows = 'many': input should be a valid integer"),
+        ({"client": 1.5}, "node 2 introduced itself wrongly: client = 1.5: input should be a valid integer"),
+        ({"columns": None}, "node 2 introduced itself wrongly: columns is required"),
+        ({"names": ["a", "a", "b"]}, "node 2 introduced itself wrongly: it tells 2 different names of its 3 columns"),
+        ({"names": "abc"}, "node 2 introduced itself wrongly: names = 'abc': input should be a valid list"),
+        ({"site": "x" * 300}, "node 2 introduced itself wrongly: site = 'xxx"),
+        ({"version": None}, "node 2 speaks wire version None, the coordinator 1"),
+    ],
+)
+def test_a_broken_introduction_is_refused_by_name(changed, told):
+    def change(reply):
+        if "arrays" not in reply.content and reply.metadata.src_node_id == 2:
+            for name, value in changed.items():
+                reply.content["config"].pop(name, None)
+                if value is not None:
+                    reply.content["config"][name] = value
+
+    with pytest.raises(ProtocolError) as caught:
+        run(Toy(ask_once()), change=change)
+    assert f"Talker, joining: {told}" in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_client_that_says_nothing_of_itself_is_refused_by_name():
+    def change(reply):
+        if reply.metadata.src_node_id == 3:
+            del reply.content["config"]
+
+    with pytest.raises(ProtocolError, match="Talker, joining: node 3 did not say who it is"):
+        run(Toy(ask_once()), change=change)
+
+
+class Sized(Reply):
+    own: Annotated[np.ndarray, Shape("n_m", "d_m")]
+    shared: Annotated[np.ndarray, Shape("N")]
+
+
+class AskSized(Request[Sized]):
+    """Asks for arrays of the table's sizes, which clients make ``rows`` and ``columns`` larger."""
+
+    rows: int = 0
+    columns: int = 0
+    shared: int = 0
+
+
+class Sizer(KernelClient):
+    def sizes(self, ask: AskSized) -> Sized:
+        rows, columns = self.X.shape
+        return Sized(own=np.ones((rows + ask.rows, columns + ask.columns)), shared=np.ones(rows + ask.shared))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"rows": 1}, "own has 6 entries along axis 0, but n_m = 5"),
+        ({"columns": -1}, "own has 1 entries along axis 1, but d_m = 2"),
+        ({"shared": -2}, "shared has 3 entries along axis 0, but N = 5"),
+    ],
+)
+def test_sizes_of_a_client_s_table_are_held_against_its_replies(wrong, told):
+    """All clients agree, so that only the coordinator can know better."""
+
+    def protocol(**fields):
+        yield from to_all(AskSized(**fields))
+        return []
+
+    run(Toy(protocol, client=Sizer))
+    text = error_of(Toy(lambda: protocol(**wrong), client=Sizer))
+    assert text.endswith(f"round 1 (AskSized), client 0: {told}")
 
 
 def test_nodes_beyond_those_wanted_take_no_part():

@@ -221,6 +221,8 @@ def test_pins_are_read_from_toml(tmp_path):
         ('0 = "E3B0C44298FC1C149AFBF4C8996FB924"', "the pin of client 0 is"),
         ('0 = "e3b0c44298fc1c149afbf4c8996fb9240"', "the pin of client 0 is"),
         ('bob = "e3b0c44298fc1c149afbf4c8996fb924"', 'must have lines number = "fingerprint"'),
+        ("", "there is no pin in it; allowed: a line number ="),
+        ("# peers", "there is no pin in it"),
         ("0 =", 'must have lines number = "fingerprint"'),
     ],
 )

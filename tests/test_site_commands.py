@@ -27,6 +27,14 @@ def told(*arguments, code=2):
         (["--tls", "TLS/a", "--id-key", "none"], "there is no file none"),
         (["--tls", "TLS/a", "--identity", "none"], "there is no identity file none"),
         (["--tls", "TLS/a", "--data", "a.csv"], "column 'patient'"),
+        (["--tls", "TLS/a", "--min-rows", "171"], "a.csv has 170 rows, but --min-rows = 171"),
+        (["--tls", "TLS/a", "--allow", "DKPCA"], "allow = 'DKPCA' is no client here; allowed: ADMMKPCAClient, DKPCA"),
+        (["--tls", "TLS/a", "--pins", "empty"], "there is no pin in it"),
+        (
+            ["--tls", "TLS/a", "--out", "a.csv"],
+            "nothing can be written to a.csv: File exists; allowed: a folder",
+        ),
+        (["--tls", "TLS/a", "--out", "kept", "--log", "none/log"], "log = none/log cannot be written: No such file"),
         (["--tls", "nowhere"], "nowhere/ca.crt cannot be read: No such file or directory"),
     ],
 )
@@ -35,8 +43,10 @@ def test_what_a_site_is_told_before_anything_is_sent(place, tls, monkeypatch, mo
     make_certificates(place / "old", [], ["a"], days=1e-9)
     own = [] if "--data" in more else ["--data", "a.csv", "--id", "patient"]
     more = [one.replace("TLS", str(tls)) for one in more]
-    assert text in told("join", "127.0.0.1:1", "--name", "a", "--out", "kept", *own, *more)
-    assert not (place / "kept").exists()
+    (place / "empty").write_text("")
+    out = [] if "--out" in more else ["--out", "kept"]
+    assert text in told("join", "127.0.0.1:1", "--name", "a", *out, *own, *more)
+    assert out == [] or not (place / "kept").exists()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:0", "host:port", ":80"])

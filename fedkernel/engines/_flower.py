@@ -3,12 +3,15 @@
 Tested on flwr 1.41.
 """
 
+import io
 import itertools
+import math
 import sys
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto, recorddict_to_proto
 from flwr.common.serde_utils import metadata_to_proto
@@ -20,6 +23,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
 from fedkernel.arrays import READING
+from fedkernel.errors import ProtocolError, one_line
 
 __all__ = [
     "Run",
@@ -28,6 +32,7 @@ __all__ = [
     "empty_run",
     "ensure_task_identity",
     "from_bytes",
+    "mismatch",
     "new_context",
     "polls_slowly",
     "read_array",
@@ -110,14 +115,59 @@ def content_to_parts(content: RecordDict) -> list[bytes]:
 
 
 def from_bytes(data: bytes) -> Message:
-    """Rebuild a message from `to_bytes`."""
-    return message_from_proto(MessageProto.FromString(data))
+    """Rebuild a message from `to_bytes`.
+
+    Raises
+    ------
+    ProtocolError
+        If the bytes are no message of Flower's with an answer or an error in it.
+    """
+    try:
+        message = message_from_proto(MessageProto.FromString(data))
+    except Exception as error:  # what a sender put together by hand can fail anywhere in Flower's own checks
+        raise ProtocolError(f"it is no message of Flower's ({type(error).__name__})") from None
+    if not (message.has_content() or message.has_error()):
+        raise ProtocolError("it is a message of Flower's with nothing in it")
+    return message
+
+
+def mismatch(request: Message, reply: Message) -> str | None:
+    """Return what is wrong about whom a reply is from and what it answers; None: nothing."""
+    asked, answered = request.metadata, reply.metadata
+    expected = {
+        "src_node_id": asked.dst_node_id,
+        "reply_to_message_id": asked.message_id,
+        "run_id": asked.run_id,
+        "group_id": asked.group_id,
+        "message_type": asked.message_type,
+    }
+    for name, value in expected.items():
+        if (other := getattr(answered, name)) != value:
+            return f"its {name} is {one_line(repr(other))[:80]}, but must be {value!r}"
+    return None
 
 
 def read_array(array: Array) -> NDArray[Any]:
-    """Return the array that one of Flower's arrays carries."""
-    with READING:
-        return array.numpy()
+    """Return the array that one of Flower's arrays carries, in the form of an .npy file.
+
+    Raises
+    ------
+    ProtocolError
+        If it carries none, or if the header promises another number of bytes than there are: it is checked before
+        anything of that size is allocated.
+    """
+    stream = io.BytesIO(array.data)
+    try:
+        with READING:
+            version = np.lib.format.read_magic(stream)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(stream)
+    except Exception as error:  # numpy evaluates the header as an expression
+        raise ProtocolError(f"an array has no header of an .npy file ({type(error).__name__})") from None
+    entries = memoryview(array.data)[stream.tell() :]
+    if dtype.hasobject or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(entries):
+        raise ProtocolError(f"an array announces {dtype} {str(shape)[:80]}, but {len(entries):,} bytes of it came")
+    return np.ndarray(shape, dtype, entries, order="F" if fortran else "C").copy(order="K")
 
 
 def read_arrays(record: ArrayRecord) -> list[NDArray[Any]]:

@@ -7,9 +7,15 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedkernel.engines import _flower
+from fedkernel.engines.grid import MessageGrid
 
 POLL = 0.2
 """Seconds between two questions for replies."""
+
+
+def node_called(grid: Grid, node: int) -> str:
+    """Return what texts call a node before it has said which client it is."""
+    return grid.called(node) if isinstance(grid, MessageGrid) else f"node {node}"
 
 
 def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:

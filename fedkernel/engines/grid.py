@@ -21,14 +21,18 @@ class MessageGrid(Grid):
         _flower.ensure_task_identity()
         self._run = _flower.empty_run()
         self._arrived = threading.Condition()
-        self._replies: dict[str, bytes] = {}
+        self._replies: dict[str, Message] = {}
         self._awaited: set[str] = set()
 
     @abstractmethod
     def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
         """Send a message to its node, serialised in parts; whenever the reply comes, `_deliver` is called."""
 
-    def _deliver(self, message_id: str, reply: bytes) -> None:
+    def called(self, node: int) -> str:
+        """Return what texts call a node before it has said which client it is."""
+        return f"node {node}"
+
+    def _deliver(self, message_id: str, reply: Message) -> None:
         """Keep the reply to a message until it is asked for."""
         with self._arrived:
             self._replies[message_id] = reply
@@ -69,8 +73,7 @@ class MessageGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that have come to these messages; each is returned once."""
         with self._arrived:
-            ready = [self._replies.pop(message_id) for message_id in message_ids if message_id in self._replies]
-        return [_flower.from_bytes(data) for data in ready]
+            return [self._replies.pop(message_id) for message_id in message_ids if message_id in self._replies]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send messages and wait for the replies, or for those that come before the timeout."""

@@ -76,7 +76,8 @@ class LocalGrid(MessageGrid):
             message = _flower.from_bytes(b"".join(parts))
             node = message.metadata.dst_node_id
             with self._locks[node]:
-                self._deliver(message_id, b"".join(answer(self._app, message, self._contexts[node])))
+                reply = b"".join(answer(self._app, message, self._contexts[node]))
+            self._deliver(message_id, _flower.from_bytes(reply))
 
 
 def run_job(job: Job) -> Iterator[str]:

@@ -16,7 +16,7 @@ from fedkernel.certificates import SERVER, TLS, make_certificates, read_tls
 from fedkernel.engines.apps import carry_out
 from fedkernel.engines.grpc.frames import LIMIT
 from fedkernel.engines.grpc.hub import PATIENCE, Hub, Tell, listening
-from fedkernel.errors import EngineError
+from fedkernel.errors import EngineError, FedkernelError, and_more
 from fedkernel.job import Job
 
 __all__ = ["run_job", "serve"]
@@ -43,6 +43,8 @@ def serve(
 ) -> Iterator[str]:
     """Carry out a job with sites that join from wherever they are; yields each run's id when its results are there.
 
+    A run that fails while all sites are there is told, and the next one begins; it is raised after the last.
+
     Parameters
     ----------
     job : Job
@@ -65,16 +67,27 @@ def serve(
         Told the port once sites can join.
     """
     # what a site is told of the job does not hold the server's folders
-    hub = Hub(
-        sites, job=job.model_copy(update={"out": None}).model_dump_json(), patience=patience, limit=limit, tell=tell
-    )
+    shown = job.model_copy(update={"out": None}).model_dump_json()
+    files = [f"{run.id}.model.npz" for run in job.runs] if share_model else []
+    hub = Hub(sites, job=shown, patience=patience, limit=limit, tell=tell, files=files)
+    failures: list[FedkernelError] = []
     with listening(hub, address, tls) as port:
         ready(port)
         hub.wait_for_all()
-        for run in _run_over(hub, job):
-            if share_model and job.out is not None:
-                hub.give(f"{run}.model.npz", (Path(job.out) / run / "model.npz").read_bytes())
-            yield run
+        for run in job.runs:
+            try:
+                yield from _run_over(hub, job.model_copy(update={"runs": [run]}))
+            except FedkernelError as error:
+                failures.append(error)
+                if hub.lost:
+                    break
+                if tell is not None:
+                    tell(f"run {run.id} has failed: {error}")
+            else:
+                if share_model and job.out is not None:
+                    hub.give(f"{run.id}.model.npz", (Path(job.out) / run.id / "model.npz").read_bytes())
+        if failures:
+            raise type(failures[0])(f"{failures[0]}{and_more(len(failures) - 1)}")
 
 
 def run_job(job: Job) -> Iterator[str]:

@@ -4,11 +4,12 @@ A message's first frame says which message it is, and how long; gRPC's flow cont
 limit on the size of a frame is never met.
 """
 
-import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
+
+import pydantic
 
 VERSION = 1
 """Version of this form; both ends must have the same."""
@@ -29,9 +30,12 @@ OPTIONS = [
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 ]
-"""Of channel and server: the other end is known to be gone after 40 s in which nothing comes back."""
+"""Of channel and server: the other end is known to be gone after 40 s in which nothing comes back.
+
+The last is how often a server lets itself be asked: without it, a site that computes for two minutes is thrown out.
+"""
 
 _NOTE, _FIRST, _MORE = b"\0", b"\1", b"\2"
 _HEAD = struct.Struct(">36sQ")
@@ -54,6 +58,63 @@ class FrameError(Exception):
     """The other end sent what is no frame, or more than it may."""
 
 
+FileName = Annotated[str, pydantic.StringConstraints(pattern=r"^[\w=,+-][\w.=,+-]*\.npz$", max_length=255)]
+
+
+class Welcome(pydantic.BaseModel):
+    """What a site is told as it joins.
+
+    Attributes
+    ----------
+    client, clients : int
+        Its number, and how many there are.
+    job : str
+        What Flower hands to every app of a run, as JSON.
+    limit : int
+        Bytes of a message.
+    files : list of str
+        What the server may send to be kept; nothing else is.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    client: Annotated[int, pydantic.Field(ge=0)]
+    clients: Annotated[int, pydantic.Field(ge=1)]
+    job: str
+    limit: Annotated[int, pydantic.Field(ge=1, le=LIMIT)]
+    files: list[FileName] = []
+
+
+class Note(pydantic.BaseModel):
+    """What a server says beside messages: one of these.
+
+    Attributes
+    ----------
+    welcome : Welcome, optional
+    file : str, optional
+        The next message is this file.
+    end : str, optional
+        The work is done (empty), or what it has failed with.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    welcome: Welcome | None = None
+    file: FileName | None = None
+    end: str | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _one_thing(self) -> "Note":
+        if len(self.model_fields_set) != 1:
+            raise ValueError("a note says one thing")
+        return self
+
+    @property
+    def frame(self) -> bytes:
+        """The note as it travels."""
+        return _NOTE + self.model_dump_json(exclude_unset=True).encode()
+
+
 def frames(letter: Letter) -> Iterator[bytes]:
     """Yield the frames of a message."""
     head = _FIRST + _HEAD.pack(letter.id.encode(), letter.size)
@@ -70,11 +131,6 @@ def frames(letter: Letter) -> Iterator[bytes]:
         yield b"".join((head, *chunks))
 
 
-def note(**fields: Any) -> bytes:
-    """Return the frame of a note."""
-    return _NOTE + json.dumps(fields).encode()
-
-
 class Inbox:
     """Puts frames together.
 
@@ -82,15 +138,18 @@ class Inbox:
     ----------
     limit : int
         Bytes that a message may have.
+    notes : bool
+        Whether the other end is a server, which sends notes.
     """
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = LIMIT, *, notes: bool = False) -> None:
         self._limit = limit
+        self._notes = notes
         self._id = ""
         self._parts: list[memoryview] = []
         self._left = 0
 
-    def take(self, frame: bytes) -> Letter | dict[str, Any] | None:
+    def take(self, frame: bytes) -> Letter | Note | None:
         """Return the message that this frame completes, or the note that it is; None: more is to come.
 
         Raises
@@ -98,10 +157,10 @@ class Inbox:
         FrameError
         """
         kind, body = frame[:1], memoryview(frame)[1:]
-        if kind == _NOTE and not self._left:
+        if kind == _NOTE and self._notes and not self._left:
             try:
-                return dict(json.loads(bytes(body)))
-            except ValueError:
+                return Note.model_validate_json(bytes(body))
+            except pydantic.ValidationError:
                 raise FrameError("it sent a note that cannot be read") from None
         if kind == _FIRST and not self._left and len(body) >= _HEAD.size:
             identifier, self._left = _HEAD.unpack_from(body)

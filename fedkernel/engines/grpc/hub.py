@@ -2,11 +2,12 @@
 
 import logging
 import queue
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -25,18 +26,23 @@ from fedkernel.engines.grpc.frames import (
     OPTIONS,
     SPOKEN,
     VERSION,
+    FileName,
     FrameError,
     Inbox,
     Letter,
+    Note,
+    Welcome,
     frames,
-    note,
 )
-from fedkernel.errors import EngineError
+from fedkernel.errors import EngineError, ProtocolError, one_line
 
 log = logging.getLogger(__name__)
 
-GONE = 103
-"""Error code of what stands in for the reply of a site that is no longer connected."""
+GONE, UNFIT = 103, 104
+"""Error codes of what stands in for the reply of a site: it is no longer connected; it sent something else."""
+
+HANDSHAKE = ("grpc.server_handshake_timeout_ms", 10_000)
+"""How long somebody who has connected may take to show a certificate."""
 
 PATIENCE = 30.0
 """Seconds that a site may be gone before what it was asked counts as failed."""
@@ -52,7 +58,17 @@ Tell = Callable[[str], object]
 
 @dataclass
 class _Seat:
-    """A site's place: whether it is taken, and what was asked of whoever takes it."""
+    """A site's place: whether it is taken, and what was asked of whoever takes it.
+
+    Attributes
+    ----------
+    sent, sent_bytes
+        The requests of the run under way, and their size; only the last one if they are not `kept`.
+    behind : bool
+        Whether the site's process was restarted and has not answered yet what is waited for.
+    waiting : dict of str to Message
+        Requests that are not answered yet, by id.
+    """
 
     name: str
     node: int
@@ -61,7 +77,9 @@ class _Seat:
     peer: str = ""
     since: float = 0.0
     sent: list[Letter] = field(default_factory=list)
+    sent_bytes: int = 0
     kept: bool = True
+    behind: bool = False
     waiting: dict[str, Message] = field(default_factory=dict)
 
 
@@ -80,6 +98,8 @@ class Hub(MessageGrid):
         Bytes of a message.
     tell : callable, optional
         Told in a sentence who comes, goes and is refused.
+    files : sequence of str
+        Names of all files that `give` may send.
 
     Notes
     -----
@@ -95,6 +115,7 @@ class Hub(MessageGrid):
         patience: float = PATIENCE,
         limit: int = LIMIT,
         tell: Tell | None = None,
+        files: Sequence[FileName] = (),
     ) -> None:
         super().__init__()
         self._seats = {name: _Seat(name, node) for node, name in enumerate(names, start=1)}
@@ -103,6 +124,7 @@ class Hub(MessageGrid):
         self._patience = patience
         self._limit = limit
         self._tell = tell or log.info
+        self._files = list(files)
         self._over = False
 
     # What Flower's Grid does.
@@ -111,6 +133,10 @@ class Hub(MessageGrid):
         """Return the ids of the nodes that are connected, or were a moment ago: the clients' numbers plus 1."""
         with self._arrived:
             return [seat.node for seat in self._nodes if seat.instance and not self._is_gone(seat)]
+
+    def called(self, node: int) -> str:
+        """Return a site's name."""
+        return f"site {self._nodes[node - 1].name!r}"
 
     def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
         seat, letter = self._nodes[message.metadata.dst_node_id - 1], Letter(message_id, parts)
@@ -121,10 +147,11 @@ class Hub(MessageGrid):
             )
         with self._arrived:
             if message.metadata.message_type == MessageType.QUERY:  # a run begins
-                seat.sent, seat.kept = [], True
+                seat.sent, seat.sent_bytes, seat.kept, seat.behind = [], 0, True, False
             seat.sent.append(letter)
-            if sum(sent.size for sent in seat.sent) > KEPT_BYTES:
-                seat.sent, seat.kept = [letter], False
+            seat.sent_bytes += letter.size
+            if seat.sent_bytes > KEPT_BYTES:
+                seat.sent, seat.sent_bytes, seat.kept = [letter], letter.size, False
             seat.waiting[message_id] = message
             if seat.outbox is not None:
                 seat.outbox.put(letter)
@@ -137,9 +164,7 @@ class Hub(MessageGrid):
             if seat.waiting and self._is_gone(seat):
                 reason = f"site {seat.name!r} is no longer connected ({self._patience:g} s)"
                 for message_id, message in list(seat.waiting.items()):
-                    reply = Message(Error(GONE, reason), reply_to=message)
-                    _flower.stamp(reply)
-                    self._receive(seat, Letter(message_id, (_flower.to_bytes(reply),)))
+                    self._settle(seat, message_id, Message(Error(GONE, reason), reply_to=message))
 
     # What a node meets.
 
@@ -191,10 +216,12 @@ class Hub(MessageGrid):
                 seat.outbox.put(None)  # the same process: it knows that its old stream is broken before we do
             restarted, again = seat.instance not in ("", instance), seat.instance == instance
             outbox: queue.SimpleQueue[bytes | Letter | None] = queue.SimpleQueue()
-            welcome = {"client": seat.node - 1, "clients": len(self._nodes), "job": self._job, "limit": self._limit}
-            outbox.put(note(welcome=welcome))
-            repeated = restarted and seat.kept
-            for letter in seat.sent if repeated else [letter for letter in seat.sent if letter.id in seat.waiting]:
+            welcome = Welcome(
+                client=seat.node - 1, clients=len(self._nodes), job=self._job, limit=self._limit, files=self._files
+            )
+            outbox.put(Note(welcome=welcome).frame)
+            seat.behind = seat.kept and (restarted or seat.behind)
+            for letter in seat.sent if seat.behind else [letter for letter in seat.sent if letter.id in seat.waiting]:
                 outbox.put(letter)
             seat.outbox, seat.instance, seat.peer = outbox, instance, context.peer()
             self._arrived.notify_all()
@@ -209,16 +236,34 @@ class Hub(MessageGrid):
                 item = inbox.take(frame)
                 if isinstance(item, Letter):
                     self._receive(seat, item)
-        except FrameError as error:
-            self._tell(f"{seat.name} is disconnected: {error}")
-            context.cancel()
         except grpc.RpcError:
             pass  # the stream has ended, which `connect` notices
+        except Exception as error:
+            why = str(error) if isinstance(error, FrameError) else f"{type(error).__name__}: {error}"
+            self._tell(f"{seat.name} is disconnected: {one_line(why)}")
+            context.cancel()  # and so its seat is free
 
     def _receive(self, seat: _Seat, letter: Letter) -> None:
+        """Take what a site sent for the reply to a request, if it is one, whatever it says about itself."""
         with self._arrived:
-            if seat.waiting.pop(letter.id, None) is not None:
-                self._deliver(letter.id, *letter.parts)
+            request = seat.waiting.get(letter.id)
+        if request is None:
+            return  # nobody waits for it any more
+        try:
+            reply = _flower.from_bytes(*letter.parts)
+            fault = _flower.mismatch(request, reply)
+        except ProtocolError as error:
+            fault = str(error)
+        if fault is not None:
+            reason = f"site {seat.name!r} sent something else than a reply to what it was asked: {fault}"
+            reply = Message(Error(UNFIT, reason), reply_to=request)
+        self._settle(seat, letter.id, reply)
+
+    def _settle(self, seat: _Seat, message_id: str, reply: Message) -> None:
+        with self._arrived:
+            if seat.waiting.pop(message_id, None) is not None:
+                seat.behind = False
+                self._deliver(message_id, reply)
 
     def _leave(self, seat: _Seat, outbox: Any) -> None:
         with self._arrived:
@@ -241,6 +286,11 @@ class Hub(MessageGrid):
         """The names of the sites that are not connected."""
         return [seat.name for seat in self._nodes if seat.outbox is None]
 
+    @property
+    def lost(self) -> list[str]:
+        """The names of the sites that have been missing for longer than the patience."""
+        return [seat.name for seat in self._nodes if self._is_gone(seat)]
+
     def wait_for_all(self, look: Callable[[], object] = lambda: None, every: float = 0.25) -> None:
         """Wait until every site is connected.
 
@@ -257,20 +307,27 @@ class Hub(MessageGrid):
                 self._arrived.wait(every)
 
     def give(self, name: str, data: bytes) -> None:
-        """Send a file to every site that is connected."""
+        """Send a file that was announced to every site that is connected."""
         with self._arrived:
             for seat in self._nodes:
                 if seat.outbox is not None:
-                    seat.outbox.put(note(file=name))
+                    seat.outbox.put(Note(file=name).frame)
                     seat.outbox.put(Letter("", (data,)))
 
-    def close(self, failure: str = "") -> None:
-        """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended."""
+    def close(self, failure: str | None = "") -> None:
+        """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended.
+
+        Parameters
+        ----------
+        failure : str or None
+            Empty: it is done. None: nothing is told, so that the sites look for a server that goes on.
+        """
         with self._arrived:
             self._over = True
             for seat in self._nodes:
                 if seat.outbox is not None:
-                    seat.outbox.put(note(end=failure))
+                    if failure is not None:
+                        seat.outbox.put(Note(end=failure).frame)
                     seat.outbox.put(None)
             self._arrived.wait_for(lambda: not self.present, FAREWELL)
 
@@ -297,7 +354,9 @@ def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
         If the address cannot be listened at.
     """
     # every stream keeps a thread; one that is refused needs one, too, and so does a health check
-    server = grpc.server(ThreadPoolExecutor(len(hub.missing) + 8, thread_name_prefix="hub"), options=OPTIONS)
+    _allow_open_files()
+    pool = ThreadPoolExecutor(len(hub.missing) + 8, thread_name_prefix="hub")
+    server = grpc.server(pool, options=[*OPTIONS, HANDSHAKE])
     checks = health.HealthServicer()
     checks.set("", health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -312,14 +371,22 @@ def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
     except RuntimeError:
         raise EngineError(f"cannot listen at {address}: the port is taken, or the host is no address here") from None
     server.start()
-    failure = "the server was stopped"
+    failure = None  # whoever stops the server can start it again
     try:
         yield port
         failure = ""
     except Exception as error:
-        failure = str(error)
+        failure = str(error) or type(error).__name__
         raise
     finally:
         checks.enter_graceful_shutdown()
         hub.close(failure)
         server.stop(grace=1).wait()
+
+
+def _allow_open_files() -> None:
+    """Have as many connections open as the system lets this process: one that shows no certificate takes one, too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # where the system says more than it means
+        if soft != hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

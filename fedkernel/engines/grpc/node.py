@@ -2,7 +2,7 @@
 
 import logging
 import queue
-import re
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -26,9 +26,11 @@ from fedkernel.engines.grpc.frames import (
     FrameError,
     Inbox,
     Letter,
+    Welcome,
     frames,
 )
-from fedkernel.errors import EngineError
+from fedkernel.errors import EngineError, InputError, ProtocolError
+from fedkernel.job import Job
 from fedkernel.site import FAILED
 
 log = logging.getLogger(__name__)
@@ -50,8 +52,6 @@ _UNTRUSTED = {
     "WRONG_VERSION_NUMBER": "it does not speak TLS; is it run with --insecure?",
     "Hostname Verification": "its certificate is of another host",
 }
-_FILE = re.compile(r"[\w.=,+-]+\.npz")
-
 CLOSINGS = 5
 """So many connections that are closed at once in a row, without a word, mean that the server wants something else."""
 
@@ -66,7 +66,8 @@ class Node:
     name : str
         The site's.
     config : mapping
-        Flower's node configuration: where the site's data are, and the like.
+        Flower's node configuration: where the site's data are, and the like. Without ``allow``, the clients that the
+        first job names are added.
     tell : callable
         Told in a sentence what happens.
     keep : callable, optional
@@ -91,8 +92,16 @@ class Node:
         self._context: Context | None = None
         self._job = ""
         self._limit = LIMIT
-        self._last = Letter("", ())
+        self._files: frozenset[str] = frozenset()
         self._welcomed = False
+        # what the thread that attends to the stream and the one that computes share
+        self._lock = threading.Lock()
+        self._tasks: queue.SimpleQueue[tuple[Letter, Context] | None] = queue.SimpleQueue()
+        self._taken: set[str] = set()
+        self._last = Letter("", ())
+        self._outbox: queue.SimpleQueue[Letter | None] | None = None
+        self._call: grpc.Call | None = None
+        self._broken: BaseException | None = None
 
     def attend(self, address: str, tls: TLS | None, patience: float = PATIENCE) -> None:
         """Answer the server's questions until it says that the work is done.
@@ -104,21 +113,34 @@ class Node:
         tls : TLS or None
             None: plaintext.
         patience : float
-            Seconds for which it is tried to connect; each time that succeeds they begin anew.
+            Seconds for which it is tried to connect; each time that succeeds they begin anew. A site that computes
+            stays connected, however long that takes.
 
         Raises
         ------
         EngineError
             If the server refuses this node, cannot be reached, or says that the work has failed.
         """
+        threading.Thread(target=self._compute, name=f"computing-{self.name}", daemon=True).start()
+        try:
+            failure = self._attend(address, tls, patience)
+        finally:
+            self._tasks.put(None)
+        if failure:
+            raise EngineError(f"the server ended the work: {failure}")
+
+    def _attend(self, address: str, tls: TLS | None, patience: float) -> str:
+        """Connect, again and again, until the server has said what the work failed with; empty: it is done."""
         began, pause, closings = time.monotonic(), FIRST_PAUSE, 0
         while True:
             self._welcomed = False
             details = "it closed the stream"
             try:
                 if (failure := self._converse(address, tls)) is not None:
-                    break
+                    return failure
             except grpc.RpcError as error:
+                if self._broken is not None:
+                    raise self._broken from None
                 details = error.details() or ""
                 if cause := self._hopeless(error.code(), details):
                     raise EngineError(f"{address} cannot be joined: {cause}") from None
@@ -133,8 +155,6 @@ class Node:
                 raise EngineError(f"{address} could not be reached for {patience:g} s: {details}")
             time.sleep(min(pause, max(0.0, patience - (time.monotonic() - began))))
             pause = min(2 * pause, LONGEST_PAUSE)
-        if failure:
-            raise EngineError(f"the server ended the work: {failure}")
 
     def _hopeless(self, code: grpc.StatusCode, details: str) -> str | None:
         """Return why another attempt would fail, too; None: it might not."""
@@ -154,57 +174,102 @@ class Node:
         metadata = ((NAME, self.name), (INSTANCE, self.instance), (SPOKEN, str(VERSION)))
         with _channel(address, tls) as channel:
             call = channel.stream_stream(METHOD)(_frames_of(outbox), metadata=metadata)
-            inbox, file = Inbox(self._limit), None
+            inbox, file = Inbox(self._limit, notes=True), ""
+            with self._lock:
+                self._outbox, self._call = outbox, call
+                if self._broken is not None:
+                    call.cancel()
             try:
                 for frame in call:
                     item = inbox.take(frame)
-                    if isinstance(item, Letter) and file is not None:
-                        self.keep(file, *item.parts)
-                        file = None
-                    elif isinstance(item, Letter):
-                        outbox.put(self._reply(item))
-                    elif item is not None and "welcome" in item:
-                        inbox = Inbox(self._settle(item["welcome"]))
+                    if item is None:
+                        continue
+                    if isinstance(item, Letter):
+                        if file:
+                            self.keep(file, *item.parts)
+                        else:
+                            self._take(item)
+                        file = ""
+                    elif item.welcome is not None:
+                        self._settle(item.welcome)
+                        inbox = Inbox(self._limit, notes=True)
                         self.tell(f"joined {address} as {self.name}")
-                    elif item is not None and "file" in item:
-                        file = str(item["file"])
-                        if not _FILE.fullmatch(file):
-                            raise FrameError(f"it sent a file named {file!r}")
-                    elif item is not None and "end" in item:
-                        return str(item["end"])
-            except (FrameError, KeyError, TypeError, ValueError) as error:
+                    elif item.file is not None:
+                        file = item.file
+                        if file not in self._files:
+                            raise FrameError(f"it sent a file {file!r}, which it had not announced")
+                    else:
+                        return item.end
+            except FrameError as error:
                 raise EngineError(f"{address} does not speak as a fedkernel server does: {error}") from None
             finally:
+                with self._lock:
+                    self._outbox = self._call = None
                 outbox.put(None)
         return None
 
-    def _settle(self, welcome: Mapping[str, object]) -> int:
+    def _settle(self, welcome: Welcome) -> None:
         """Take in what the server says of the run; the memory stays unless it is another job's."""
-        job, number, clients = (welcome[name] for name in ("job", "client", "clients"))
-        place = {"partition-id": int(str(number)), "num-partitions": int(str(clients))}
-        if self._context is None or job != self._job:
-            config = {**self.config, **place}
-            self._context = _flower.new_context(place["partition-id"] + 1, config, {"job": str(job)})
-            self._job = str(job)
+        if self._context is None or welcome.job != self._job:
+            self._look_at(welcome.job)
+            place = {"partition-id": welcome.client, "num-partitions": welcome.clients}
+            self._context = _flower.new_context(welcome.client + 1, {**self.config, **place}, {"job": welcome.job})
+            self._job = welcome.job
         self._welcomed = True
-        self._limit = int(str(welcome["limit"]))
-        return self._limit
+        self._limit, self._files = welcome.limit, frozenset(welcome.files)
 
-    def _reply(self, letter: Letter) -> Letter:
-        """Return the reply; a message that comes again gets the same."""
+    def _look_at(self, text: str) -> None:
+        """Tell what a job asks for; the first says as which clients this site answers, unless its operator has."""
+        if not text:
+            return
+        try:
+            job = Job.from_json(text)
+        except InputError as error:
+            raise FrameError(str(error)) from None
+        self.tell(f"the work: {job.work}")
+        if "allow" not in self.config:
+            pairs = sorted({run.pair for run in job.runs if run.pair is not None})
+            self.config = {**self.config, "allow": ",".join(pairs)}
+
+    def _take(self, request: Letter) -> None:
+        """Have a request answered; one that comes again only gets its reply again, as soon as that is there."""
         if self._context is None:
             raise FrameError("it asked before it had welcomed this site")
-        if letter.id != self._last.id:
-            message = _flower.from_bytes(*letter.parts)
-            reply = Letter(letter.id, answer(self.app, message, self._context))
-            if reply.size > self._limit:
-                reason = f"the reply of site {self.name!r} has {reply.size:,} bytes; allowed are {self._limit:,}"
-                refusal = Message(Error(FAILED, reason), reply_to=message)
-                _flower.stamp(refusal)
-                self.tell(reason)
-                reply = Letter(letter.id, _flower.to_parts(refusal))
-            self._last = reply
-        return self._last
+        with self._lock:
+            if request.id == self._last.id and self._outbox is not None:
+                self._outbox.put(self._last)
+            elif request.id not in self._taken:
+                self._taken.add(request.id)
+                self._tasks.put((request, self._context))
+
+    def _compute(self) -> None:
+        """Answer requests one after the other; what ends this thread ends the attendance."""
+        try:
+            while (task := self._tasks.get()) is not None:
+                reply = self._reply(*task)
+                with self._lock:
+                    self._last = reply
+                    if self._outbox is not None:
+                        self._outbox.put(reply)
+        except BaseException as error:
+            with self._lock:
+                self._broken = error
+                if self._call is not None:
+                    self._call.cancel()
+
+    def _reply(self, request: Letter, context: Context) -> Letter:
+        try:
+            message = _flower.from_bytes(*request.parts)
+        except ProtocolError as error:
+            raise EngineError(f"the server does not speak as a fedkernel server does: {error}") from None
+        reply = Letter(request.id, answer(self.app, message, context))
+        if reply.size > self._limit:
+            reason = f"the reply of site {self.name!r} has {reply.size:,} bytes; allowed are {self._limit:,}"
+            refusal = Message(Error(FAILED, reason), reply_to=message)
+            _flower.stamp(refusal)
+            self.tell(reason)
+            reply = Letter(request.id, _flower.to_parts(refusal))
+        return reply
 
 
 def _frames_of(outbox: "queue.SimpleQueue[Letter | None]") -> Iterator[bytes]:

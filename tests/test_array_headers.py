@@ -1,0 +1,79 @@
+"""Arrays as they travel: read as numpy would, and what is none is refused before memory is taken for it."""
+
+import io
+import tracemalloc
+
+import numpy as np
+import pytest
+from flwr.app import Array
+
+from fedkernel.engines import _flower
+from fedkernel.errors import ProtocolError
+
+ARRAYS = [
+    np.arange(6.0).reshape(2, 3),
+    np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    np.arange(4, dtype=np.int32),
+    np.array(3.5),
+    np.ones((0, 4)),
+    np.frombuffer(b"letters", np.uint8),
+    np.array(["a", "bc"]),
+    np.array([True, False]),
+    np.arange(3, dtype=">f8"),
+]
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}{array.shape}")
+def test_an_array_is_read_as_numpy_reads_it(array):
+    packed = Array(array)
+    values, expected = _flower.read_array(packed), packed.numpy()
+    np.testing.assert_array_equal(values, expected)
+    assert (values.dtype, values.flags.f_contiguous, values.flags.c_contiguous) == (
+        expected.dtype,
+        expected.flags.f_contiguous,
+        expected.flags.c_contiguous,
+    )
+    assert values.flags.writeable
+    assert values.flags.owndata or values.base.flags.owndata
+
+
+def with_header(text, entries=b"", version=(1, 0)):
+    header = text.encode() + b"\n"
+    size = len(header).to_bytes(2 if version == (1, 0) else 4, "little")
+    return Array("float64", (1,), "numpy.ndarray", b"\x93NUMPY" + bytes(version) + size + header + entries)
+
+
+@pytest.mark.parametrize(
+    ("array", "told"),
+    [
+        (
+            with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"),
+            "(1000000000000,), but",
+        ),
+        (with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }", bytes(8)), "(2,), but 8 bytes"),
+        (with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (), }", bytes(9)), "(), but 9 bytes"),
+        (with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1), }", bytes(8)), "(-1, -1), but 8"),
+        (with_header("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", bytes(8)), "announces object (1,)"),
+        (with_header("{'descr': '<f8', 'shape': (1,), }", bytes(8)), "has no header of an .npy file (ValueError)"),
+        (with_header("(" * 5000), "has no header of an .npy file"),
+        (with_header("__import__('os').abort()"), "has no header of an .npy file"),
+        (Array("float64", (1,), "numpy.ndarray", b""), "has no header of an .npy file (ValueError)"),
+        (Array("float64", (1,), "numpy.ndarray", b"\x80\x04pickled"), "has no header of an .npy file (ValueError)"),
+    ],
+)
+def test_an_array_that_is_none_is_refused(array, told):
+    tracemalloc.start()
+    with pytest.raises(ProtocolError) as caught:
+        _flower.read_array(array)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert told in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert peak < 5_000_000
+
+
+def test_later_forms_of_the_header_are_read():
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, ARRAYS[0], version=(2, 0))
+    packed = Array("float64", (2, 3), "numpy.ndarray", stream.getvalue())
+    np.testing.assert_array_equal(_flower.read_array(packed), ARRAYS[0])

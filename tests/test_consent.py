@@ -1,0 +1,221 @@
+"""What a site does not do for a coordinator: show rows, answer from few of them or as another pair, tell paths."""
+
+import numpy as np
+import pytest
+from gossip import TABLES
+from networks import spread
+from test_alignment import COLUMNS, NAMES, TABLE, find, refused, run_on, vertical
+
+from clients import REGISTRY as CLIENTS
+from clients.admm_kpca import ADMMKPCAClient, Features, Rows, ShareRows
+from clients.diskpca import DisKPCAClient, DrawUniformly, SketchPoints
+from clients.vfedpca import Multiply
+from fedkernel import RBF, Linear
+from fedkernel.errors import InputError, OwnFileError, ProtocolError
+from fedkernel.graph import neighbours
+from fedkernel.job import RunSpec
+from fedkernel.messages import Request, encode
+from fedkernel.peers import Mailbox
+from fedkernel.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
+from strategies import ADMMKPCA, DKPCA, DisKPCA, SpectralKMeans, UniformKPCA, VFedPCA
+from strategies.landmarks import LandmarkStrategy
+
+
+def asked(client, request, **config):
+    arrays, scalars = encode(request)
+    return client.fit(arrays, {**scalars, "round": 1, "run": "run", **config})
+
+
+def rows_of_their_own(folder, **more):
+    nodes = []
+    for number, name in enumerate(NAMES):
+        np.save(folder / f"{name}.npy", TABLE[number : number + 30, :4])
+        nodes.append({"name": name, "data": str(folder / f"{name}.npy"), "out": str(folder / name), **more})
+    return nodes
+
+
+# Rows as they are
+
+
+@pytest.mark.parametrize("samples", [1, 40])
+def test_no_row_leaves_without_consent(samples):
+    for share_rows in (False, True):
+        site = DisKPCAClient(TABLE, client=2, share_rows=share_rows)
+        if share_rows:
+            asked(site, DrawUniformly(samples=samples))
+            continue
+        with pytest.raises(InputError) as caught:
+            asked(site, DrawUniformly(samples=samples))
+        assert str(caught.value) == (
+            f"DrawUniformly would show {samples} of the 40 rows of client 2 as they are; allowed only where the site "
+            "says so (join --share-rows) or, of simulated sites, the strategy (share_rows)"
+        )
+
+
+def test_no_letter_carries_a_row_without_consent():
+    """Nor with noise; random features may go."""
+    keys = {"mail.peers": np.array([1]), "mail.keys": np.zeros((1, 2, 32), np.uint8)}
+    keys["mail.counts"] = np.zeros((1, 2), np.int64)
+    features = SubspaceEmbedding(RBF(gamma=0.1), None, 30)
+    for noise in (0.0, 0.5):
+        site = ADMMKPCAClient(TABLE, client=0, memory=dict(keys))
+        with pytest.raises(InputError, match="a letter to client 1 would show 40 of the 40 rows of client 0"):
+            asked(site, ShareRows(features=None, noise=noise))
+        asked(site, ShareRows(features=features, noise=noise))
+    asked(ADMMKPCAClient(TABLE, client=0, memory=dict(keys), share_rows=True), ShareRows(features=None, noise=0.0))
+    assert Rows(rows=TABLE).disclosed == 40
+    assert Features(rows=TABLE).disclosed == 0
+
+
+def test_a_mailbox_asks_before_it_writes():
+    def refuse(what, rows):
+        raise InputError(f"{what} shows {rows}")
+
+    memory = {"mail.peers": np.array([1]), "mail.keys": np.zeros((1, 2, 32), np.uint8)}
+    memory["mail.counts"] = np.zeros((1, 2), np.int64)
+    mail = Mailbox("here", client=0, run="run", round_number=1, memory=memory, check_consent=refuse)
+    with pytest.raises(InputError, match="here: a letter to client 1 shows 40"):
+        mail.write(1, Rows(rows=TABLE))
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [DisKPCA(2, n_adaptive=5), UniformKPCA(2, n_samples=5), SpectralKMeans(2, UniformKPCA(2, n_samples=5)), ADMMKPCA()],
+    ids=lambda strategy: type(strategy).__name__,
+)
+def test_simulated_sites_show_none_either_where_the_strategy_does_not_say_so(strategy, monkeypatch):
+    """Also where it forgot to look itself."""
+    monkeypatch.setattr(LandmarkStrategy, "check_cohort", lambda self, cohort: None)
+    monkeypatch.setattr(ADMMKPCA, "check_cohort", lambda self, cohort: neighbours(self.graph, len(cohort)))
+    with pytest.raises(ProtocolError, match=r"client \d.* would show \d+ of the \d+ rows of client \d as they are"):
+        strategy.fit(spread(5))
+
+
+def test_a_site_s_own_rows_are_its_own_to_show(tmp_path):
+    strategy = UniformKPCA(2, Linear(), n_samples=5, share_rows=True)
+    more = {"parameters": {"share_rows": True}}
+    assert refused(rows_of_their_own(tmp_path), strategy, ProtocolError, **more) == (
+        "run 'trial' has rows of each site sent as they are, which client 0 (site 'north') does not allow (join "
+        "--share-rows) (and 2 more)"
+    )
+    # a coordinator that does not say so in its job comes no further
+    told = refused(rows_of_their_own(tmp_path), strategy, ProtocolError)
+    assert "UniformKPCA, round 1 (DrawUniformly), client 0 (site 'north'): DrawUniformly would show" in told
+    willing = rows_of_their_own(tmp_path, **{"share-rows": "true"})
+    assert run_on(willing, strategy, **more)[0].ledger.rows_up == 5
+
+
+# Other pairs, other requests
+
+
+def test_a_site_answers_as_the_clients_its_job_names_or_its_operator_allows(tmp_path):
+    nodes = vertical(tmp_path)
+    told = refused(nodes, DKPCA(2), ProtocolError, pair="VFedPCAClient")
+    assert told == "client 0 (site 'north') runs VFedPCAClient, but was asked for 'DKPCAClient' (and 2 more)"
+    told = refused(nodes, DKPCA(2), ProtocolError, pair=None)
+    assert "runs nothing, since neither its job nor --allow names a pair, but was asked for 'DKPCAClient'" in told
+    run_on(vertical(tmp_path, allow="VFedPCAClient, DKPCAClient"), DKPCA(2), pair=None)
+    assert "runs VFedPCAClient, but" in refused(vertical(tmp_path, allow="VFedPCAClient"), DKPCA(2), ProtocolError)
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_client_answers_its_own_requests_and_those_it_lists(name):
+    kind = CLIENTS[name]
+    own = {request for request, method in kind.handlers.values() if method in vars(kind)}
+    assert {request for request, _ in kind.handlers.values()} == own | set(kind.also_answers)
+    inherited = [base for base in kind.__mro__[1:] if hasattr(base, "handlers")]
+    assert all(any(request.__name__ in base.handlers for base in inherited) for request in kind.also_answers)
+
+
+def test_peers_do_not_multiply_in_the_clear():
+    with pytest.raises(ProtocolError, match="'Multiply' is no request of this client"):
+        asked(CLIENTS["PeerVFedPCAClient"](TABLES[0]), Multiply(block=np.eye(5)))
+
+
+def test_a_list_of_requests_that_nobody_answers_is_refused():
+    class Unknown(Request): ...
+
+    with pytest.raises(TypeError, match="also_answers names Unknown, which no base class answers"):
+        type("Wishful", (DisKPCAClient,), {"also_answers": (Unknown,)})
+
+
+# Few rows
+
+
+def test_nothing_is_answered_from_few_rows(tmp_path):
+    """Neither from a small table nor from a few rows that a coordinator says all have."""
+    few = [np.arange(19)] * 3
+    told = refused(vertical(tmp_path, few), DKPCA(2), ProtocolError)
+    assert told.startswith(
+        "client 0 (site 'north') is to answer from 19 rows, but answers from 20 or more (--min-rows)"
+    )
+    run_on(vertical(tmp_path, few, **{"min-rows": 19}), DKPCA(2))
+    apart = [np.arange(25), np.arange(20, 40), np.arange(15, 40)]
+    told = refused(vertical(tmp_path, apart), DKPCA(2), ProtocolError)
+    assert "is to answer from 5 rows, but answers from 20 or more" in told
+
+
+@pytest.mark.parametrize("columns", [21, 40, 10**6])
+def test_a_sketch_with_as_many_columns_as_rows_is_none(columns):
+    """It would be the table's transpose."""
+    request = SketchPoints(embedding=SubspaceEmbedding(Linear()), columns=columns, precision="float64")
+    arrays, _, scalars = asked(DisKPCAClient(TABLE), request)
+    assert scalars["arrays"] == "upper"
+    np.testing.assert_allclose(arrays[0], (TABLE.T @ TABLE)[np.triu_indices(7)], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RandomFeatures(RBF(gamma=0.1), MOST_FEATURES + 2),
+        lambda: SubspaceEmbedding(RBF(gamma=0.1), n_features=10**7),
+        lambda: DrawUniformly(samples=10**9),
+        lambda: VFedPCA(local_iterations=10**6),
+    ],
+)
+def test_a_site_is_not_asked_for_more_than_it_can_bear(make):
+    with pytest.raises(ValueError, match="less than or equal to"):
+        make()
+
+
+# Paths
+
+
+def test_paths_and_columns_that_are_kept_out_stay_at_the_site(tmp_path, caplog):
+    nodes = vertical(tmp_path)
+    np.save(tmp_path / "north.npy", np.where(np.arange(40)[:, None] == 3, np.nan, TABLE[:, COLUMNS[0]]))
+    for changed, outline in (
+        ({"label": "diagnosis"}, "client 0 (site 'north') cannot read its data; its log says why"),
+        ({"data": str(tmp_path / "gone.csv")}, "client 0 (site 'north') cannot read its data; its log says why"),
+        ({"id-key": str(tmp_path / "gone.key")}, "client 0 (site 'north') cannot read its keys; its log says why"),
+        ({"out": str(tmp_path / "north.csv")}, "client 0 (site 'north') cannot store what it keeps; its log says why"),
+    ):
+        caplog.clear()
+        assert refused([nodes[0] | changed, *nodes[1:]], DKPCA(2), ProtocolError) == outline
+        assert next(iter(changed.values())) in caplog.text
+    plain = [{"name": name, "data": str(tmp_path / f"{name}.npy")} for name in NAMES]
+    for node, columns in zip(plain[1:], COLUMNS[1:], strict=True):
+        np.save(node["data"], TABLE[:, columns])
+    told = refused(plain, DKPCA(2), ProtocolError)
+    assert "its table: the value in row 3, column 0" in told
+    assert str(tmp_path) not in told
+
+
+def test_where_nothing_can_be_kept_is_found_as_a_run_begins(tmp_path):
+    node = vertical(tmp_path)[0] | {"out": str(tmp_path / "north.csv")}
+    with pytest.raises(OwnFileError, match=r"nothing can be written to .*north\.csv: File exists"):
+        find(node).check_keep()
+    np.savez(tmp_path / "trial.npz", X=TABLE)
+    with pytest.raises(OwnFileError, match=r"results of run 'trial' would replace .*trial\.npz; choose another folder"):
+        find({"name": "north", "data": str(tmp_path / "trial.npz"), "out": str(tmp_path)}).check_keep()
+    find(node | {"out": str(tmp_path / "new" / "folder")}).check_keep()
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+
+def test_what_a_job_says_of_consent_counts_where_sites_are_simulated_only(tmp_path):
+    np.save(tmp_path / "X.npy", TABLE)
+    for says in (False, True):
+        run = RunSpec(id="trial", strategy="DisKPCA", parameters={"share_rows": says}, shards=[str(tmp_path / "X.npy")])
+        assert find({"partition-id": 0, "num-partitions": 1}, run).share_rows is says
+    nested = RunSpec(id="trial", strategy="S", parameters={"components": {"share_rows": True}}, shards=["X.npy"])
+    assert nested.shares_rows
