@@ -47,7 +47,7 @@ def main() -> None:
             for k in options.ranks:
                 solvers = {
                     "lapack": lambda A=A, k=k: linalg._lapack(A, k),
-                    "lanczos": lambda A=A, k=k: linalg._lanczos(A, len(A), k),
+                    "lanczos": lambda A=A, k=k: linalg._lanczos(A, k, len(A)),
                 }
                 for solver, solve in solvers.items():
                     seconds, peak = measure(solve, options.repeats)

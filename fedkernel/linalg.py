@@ -4,12 +4,14 @@ Everywhere eigenvalues are ordered from the algebraically largest down, eigenvec
 """
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg.blas import dsymv
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from fedkernel.arrays import EPS, FloatArray
@@ -19,8 +21,11 @@ from fedkernel.subspaces import complement, fix_signs, orthonormal_basis
 # The rule of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
 LANCZOS_SIZE = 2500
 LANCZOS_PART = 60
-# What the second Lanczos run may find above the first one's smallest value before the first is not believed.
-_MISSED = 1e-11
+# Lanczos may take this many products for each row: LAPACK takes about as long.
+LANCZOS_PRODUCTS = 0.25
+# What may be left above the smallest eigenvalue found, as a part of the matrix' size, and how probable more is.
+_MISSED = 1e-12
+_OVERLOOKED = 1e-6
 _BLOCK = 256
 # scipy 1.17 and later; before, ARPACK seeds its restarts itself.
 _EIGSH_HAS_RNG = "rng" in inspect.signature(eigsh).parameters
@@ -31,6 +36,10 @@ class Eigenpairs(NamedTuple):
 
     values: FloatArray
     vectors: FloatArray
+
+
+class _UnsettledError(Exception):
+    """Lanczos has used up its products."""
 
 
 def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
@@ -48,14 +57,15 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     5000      6.1 / 1.5      6.5 / 4.1      5.9 / 43       5.9 / 2.7      6.3 / 5.8
     ========= ============== ============== ============== ============== ============== ===============
 
-    Lanczos can miss a copy of a repeated eigenvalue. So a second run looks, in the complement of what was found, for
-    anything larger than the smallest eigenvalue found; if there is something, or if Lanczos does not converge, LAPACK
-    decides. LAPACK's bisection can lose copies too, or leave them rough: its pairs are checked, and where they do not
-    solve the problem to rounding, divide and conquer finds all n and the leading k are kept. LAPACK needs a
-    `LinearOperator` as a matrix: it is formed from its products with the unit vectors.
+    Lanczos can miss a copy of a repeated eigenvalue. So a second run, from another random start, looks in the
+    complement of what was found for anything larger than the smallest eigenvalue found; if there is something, or if
+    both have not settled after n / 4 products, LAPACK decides: a vain attempt costs less than that. LAPACK's bisection
+    can lose copies too, or leave them rough: its pairs are checked, and where they do not solve the problem to
+    rounding, divide and conquer finds all n and the leading k are kept. LAPACK needs a `LinearOperator` as a matrix:
+    it is formed from its products with the unit vectors.
 
     Memory besides the k vectors: LAPACK one further (n, n) array, in that last case three; Lanczos about 2 k + 20
-    vectors.
+    vectors, then one for each product of the second run, which are mostly 20 to 200.
 
     Parameters
     ----------
@@ -78,7 +88,7 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
         A = np.asarray(A, dtype=np.float64)
     n = _checked_size(A, k)
     if n >= LANCZOS_SIZE and k <= n // LANCZOS_PART:
-        pairs = _lanczos(A, n, k)
+        pairs = _lanczos(A, k, int(LANCZOS_PRODUCTS * n))
         if pairs is not None:
             return pairs
     if isinstance(A, LinearOperator):
@@ -116,7 +126,10 @@ def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
     G = F / scale
     pairs = None
     if small >= LANCZOS_SIZE and k <= small // LANCZOS_PART:
-        pairs = _lanczos(LinearOperator((n, n), matvec=lambda x: G @ (x @ G), dtype=np.float64), n, k)
+        products = LinearOperator(
+            (n, n), matvec=lambda x: G @ (x @ G), matmat=lambda X: G @ (G.T @ X), dtype=np.float64
+        )
+        pairs = _lanczos(products, k, int(LANCZOS_PRODUCTS * small))
     if pairs is None or pairs.values[-1] < 1e-4 * pairs.values[0]:
         U, s, _ = scipy.linalg.svd(G, full_matrices=False, overwrite_a=True, check_finite=False)
         U = U[:, :k]
@@ -260,50 +273,93 @@ def _solved(products: FloatArray, values: FloatArray, vectors: FloatArray, size:
     return bool(np.abs(residual).max() <= allowed * size and np.abs(skew).max() <= allowed)
 
 
-def _lanczos(A: FloatArray | LinearOperator, n: int, k: int) -> Eigenpairs | None:
-    """Leading eigenpairs by Lanczos, or None where they did not converge or were found incomplete."""
-    start = np.random.default_rng(0).standard_normal(n)
+def _lanczos(A: FloatArray | LinearOperator, k: int, products: int) -> Eigenpairs | None:
+    """Leading eigenpairs by Lanczos, or None where some are missing, or it is not settled after so many products."""
+    n = A.shape[0]
+    # The second start must not depend on the first, whose part in the eigenspaces found is taken out.
+    start, other = np.random.default_rng(0).standard_normal((2, n))
+    multiply = _multiplication(A)
     # A random vector is in the null space of the zero operator only.
-    first = A @ start
+    first = multiply(start)
     scale = _power_of_two(first)
     if not np.isfinite(scale):
         raise InputError("A has entries that are not finite, or overflows when applied")
     if scale == 0.0:
         return Eigenpairs(np.zeros(k), np.eye(n, k))
+    used = itertools.count(1)
 
     def scaled(x: FloatArray) -> FloatArray:
+        if next(used) > products:
+            raise _UnsettledError
         # ARPACK's stopping rule is absolute for small eigenvalues.
-        return np.asarray((A @ x) / scale, dtype=np.float64)
+        return np.asarray(multiply(x) / scale, dtype=np.float64)
 
     try:
-        values, vectors = _arpack(scaled, start, k, tol=0.0)
+        values, vectors = _arpack(scaled, start, k)
         order = np.argsort(-values, kind="stable")
         values, V = values[order], orthonormal_basis(vectors[:, order])
         size = max(float(np.abs(values).max()), float(np.linalg.norm(first / scale) / np.linalg.norm(start)))
-        if not _solved(np.column_stack([scaled(v) for v in V.T]), values, V, size):
+        if not _solved((A @ V) / scale, values, V, size) or _something_above(values[-1], scaled, V, other, size):
             return None
-
-        def rest(x: FloatArray) -> FloatArray:
-            inside = V @ (V.T @ x)
-            outside = scaled(x - inside)
-            # What was found moves to the lower end of the spectrum, so that it is not found again.
-            return outside - V @ (V.T @ outside) - 2 * size * inside
-
-        largest_left = _arpack(rest, start, 1, tol=1e-6)[0][0]
-    except ArpackError:  # also not converged
-        return None
-    if largest_left > values[-1] + _MISSED * size:
+    except (ArpackError, _UnsettledError):  # also not converged
         return None
     return Eigenpairs(values * scale, fix_signs(V))
 
 
-def _arpack(apply: Callable[[FloatArray], FloatArray], start: FloatArray, k: int, tol: float) -> Eigenpairs:
+def _arpack(apply: Callable[[FloatArray], FloatArray], start: FloatArray, k: int) -> Eigenpairs:
     """Call eigsh with everything random in it fixed."""
     n = start.size
     options: dict[str, Any] = {"rng": 0} if _EIGSH_HAS_RNG else {}
     operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
-    values, vectors = eigsh(operator, k, which="LA", v0=start, tol=tol, ncv=min(n, max(2 * k + 1, 20)), **options)
+    values, vectors = eigsh(operator, k, which="LA", v0=start, tol=0.0, ncv=min(n, max(2 * k + 1, 20)), **options)
     return Eigenpairs(values, vectors)
+
+
+def _something_above(
+    threshold: float, apply: Callable[[FloatArray], FloatArray], V: FloatArray, start: FloatArray, size: float
+) -> bool:
+    """Tell whether a symmetric operator of about this size has an eigenvalue above a threshold in V's complement.
+
+    By Lanczos with every vector orthogonalised against V and all before, twice: nothing found comes back, wherever it
+    lies in the spectrum. The largest Ritz value theta never exceeds the largest eigenvalue l. Its vector's part along
+    l's eigenvector is at least as large, beside that along those near theta, as it was in the start, since the Lanczos
+    polynomial, whose zeros are the other Ritz values, grows above theta. So a residual r < |w| (l - theta), where w is
+    the ratio of these parts in a random start, cannot be: once r <= 1e-6 (threshold - theta), an l above the threshold
+    has been overlooked only where |w| < 1e-6.
+    """
+    basis = np.empty((32, len(V)))
+    diagonal: list[float] = []
+    beside: list[float] = []
+    q = start / np.linalg.norm(start)
+    for _ in range(2):
+        q = q - V @ (V.T @ q)
+    q /= np.linalg.norm(q)
+    while True:
+        m = len(diagonal)
+        if m == len(basis):
+            basis = np.vstack([basis, np.empty_like(basis)])
+        basis[m] = q
+        q = apply(q)
+        diagonal.append(float(basis[m] @ q))
+        for _ in range(2):
+            q = q - V @ (V.T @ q)
+            q -= (basis[: m + 1] @ q) @ basis[: m + 1]
+        length = float(np.linalg.norm(q))
+        ritz, last = scipy.linalg.eigh_tridiagonal(diagonal, beside, select="i", select_range=(m, m))
+        if ritz[0] > threshold + _MISSED * size:
+            return True
+        if length * abs(last[-1, 0]) <= max(_OVERLOOKED * (threshold - ritz[0]), 10 * EPS * size):
+            return False
+        beside.append(length)
+        q /= length
+
+
+def _multiplication(A: FloatArray | LinearOperator) -> Callable[[FloatArray], FloatArray]:
+    """Return the product with a vector; of an array in memory's order, half of which is then read."""
+    if isinstance(A, np.ndarray) and (A.flags.c_contiguous or A.flags.f_contiguous):
+        work = A if A.flags.f_contiguous else A.T
+        return lambda x: np.asarray(dsymv(1.0, work, x, lower=1))
+    return lambda x: np.asarray(A @ x)
 
 
 def _above(solve: Callable[[int], Eigenpairs], size: int, ratio: float) -> Eigenpairs:
