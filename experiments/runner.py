@@ -65,7 +65,8 @@ def run_experiment(
     experiment = Experiment.from_table(table, source)
     if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in AT_SITES:
         raise InputError(f"{source}: data.sites hold their own data; `fedkernel serve {source}` waits for them")
-    planned = plan(table, source)
+    with blas_threads(experiment.threads):
+        planned = plan(table, source)
     done = open_folder(out, as_json(table), text, restart)
     todo = [run for run in planned if run.id not in done]
     for count, row in enumerate(_carry_out(experiment, todo, out, engine), start=len(planned) - len(todo) + 1):
@@ -94,7 +95,9 @@ def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path, engin
         try:
             for finished in (engine or ENGINES[experiment.engine])(job):
                 waiting.remove(finished)
-                yield _strategy_row(by_id[finished], experiment, references, out)
+                with blas_threads(experiment.threads):
+                    row = _strategy_row(by_id[finished], experiment, references, out)
+                yield row
         except (InputError, ProtocolError) as error:
             # they run one after the other, so it is the next one's
             raise type(error)(f"run {waiting[0]}: {error}" if waiting else str(error)) from error

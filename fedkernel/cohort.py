@@ -55,7 +55,8 @@ class Member:
 class RunSettings:
     """What every message of a run carries: which run it belongs to, its seed, and how long a round may take.
 
-    With a vertical partition and ids, rows that are `missing` somewhere are dropped, or the run is refused.
+    With a vertical partition and ids, rows that are `missing` somewhere are dropped, or the run is refused. The
+    protocol's own steps have as many BLAS `threads`.
     """
 
     run: str = "run"
@@ -63,6 +64,7 @@ class RunSettings:
     clients: int | None = None
     deadline: float = 3600.0
     missing: Missing = "drop"
+    threads: int = 1
 
     def __post_init__(self) -> None:
         """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""
@@ -72,6 +74,8 @@ class RunSettings:
             raise InputError(f"deadline = {self.deadline:g}, but must be greater than 0")
         if self.missing not in get_args(Missing):
             raise InputError(f"missing = {self.missing!r}, but must be one of {', '.join(get_args(Missing))}")
+        if self.threads < 1:
+            raise InputError(f"threads = {self.threads}, but must be at least 1")
 
 
 def reason_of(reply: Message) -> str:

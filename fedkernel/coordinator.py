@@ -38,7 +38,7 @@ def server_app(strategies: Mapping[str, type[KernelStrategy[Any]]]) -> ServerApp
                 if run.strategy not in strategies:
                     raise InputError(f"strategy = {run.strategy!r}, but there are only {', '.join(strategies)}")
                 strategy = strategies[run.strategy](**run.parameters)
-                settings = RunSettings(run.id, run.seed, run.clients, job.deadline, run.missing)
+                settings = RunSettings(run.id, run.seed, run.clients, job.deadline, run.missing, job.threads)
                 result = strategy.run(grid, settings, evaluate=run.evaluate)
                 _hand_over(run.id, result, job)
         except FedkernelError as error:

@@ -28,6 +28,7 @@ from fedkernel.ledger import Account
 from fedkernel.protocol import Protocol
 from fedkernel.result import Result
 from fedkernel.simulate import Outputs, check_tables, in_process, through_files
+from fedkernel.threads import blas_threads, steps_within
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,8 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
 
     It is a Flower Strategy: `configure_train` sends the protocol's pending round, `aggregate_train` feeds the replies
     in, and `start` loops until the protocol returns, however many rounds that takes. Flower's train configuration
-    carries what belongs to a run rather than to the method: ``run``, ``seed``, ``clients`` and ``deadline``.
+    carries what belongs to a run rather than to the method: ``run``, ``seed``, ``clients``, ``deadline`` and
+    ``threads``, under whose limit every step of the protocol runs.
 
     Attributes
     ----------
@@ -110,7 +112,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         arrays : ArrayRecord
             Not used: these methods start from the clients' data, not from a model.
         config : ConfigRecord
-            May hold ``run``, ``seed``, ``clients``, ``deadline`` and ``missing``.
+            May hold ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``.
         grid : Grid
         """
         if server_round == 1:
@@ -224,7 +226,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
 
     def _converse(self, protocol: Protocol[T]) -> Conversation[T]:
         return Conversation(
-            protocol,
+            steps_within(self._settings.threads, protocol),
             name=type(self).__name__,
             pair=self.client.__name__,
             cohort=self._cohort,
@@ -316,7 +318,8 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
                 type(self).__name__, _parameters_of(self), tables, engine, settings, evaluate=evaluate
             )
         if reference is not None:
-            result.metrics.update(self.judge(result, reference, tables))
+            with blas_threads(settings.threads):
+                result.metrics.update(self.judge(result, reference, tables))
         return result
 
     def central(self, shards: Sequence[Any]) -> M:

@@ -1,27 +1,90 @@
 """How many threads the linear algebra may use: set in one place, since it decides speed and the last bits."""
 
-from contextlib import AbstractContextManager
-from functools import cache
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache, partial
+from typing import Any, Literal, TypeVar
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
+
+YieldT = TypeVar("YieldT")
+SendT = TypeVar("SendT")
+ReturnT = TypeVar("ReturnT")
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    # Looking the loaded libraries up takes milliseconds, a round only a few: once per process is enough.
-    return ThreadpoolController()
+def _controller(kind: Literal["blas", "openmp"]) -> ThreadpoolController:
+    # Looking the loaded libraries up takes milliseconds, a round only a few: once per process is enough. A limit puts
+    # all libraries of its controller back, also those that it does not limit: so each kind has its own.
+    return ThreadpoolController().select(user_api=kind)
 
 
-def blas_threads(count: int) -> AbstractContextManager[object]:
-    """Limit BLAS and OpenMP to ``count`` threads within the context.
+class _BlasLimit:
+    """The limit of BLAS, which holds for the whole process: the last that was entered and not left decides.
 
-    The limit holds for the whole process: where clients share one, the engine sets it around the whole round.
+    So several threads may enter and leave as they come: none leaves another without its limit, and the last one to
+    leave restores what there was before the first.
     """
-    limit: AbstractContextManager[object] = _controller().limit(limits=count)
-    return limit
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: list[int] = []
+        self._before: Any = None
+
+    def enter(self, count: int) -> None:
+        with self._lock, _control():
+            limit = _controller("blas").limit(limits=count)
+            if not self._counts:
+                self._before = limit
+            self._counts.append(count)
+
+    def leave(self, count: int) -> None:
+        with self._lock, _control():
+            self._counts.remove(count)
+            if self._counts:
+                _controller("blas").limit(limits=self._counts[-1])
+            else:
+                self._before.restore_original_limits()
+
+
+@contextmanager
+def _control() -> Iterator[None]:
+    """Let the calling thread set OpenBLAS' threads: threadpoolctl heeds the first thread that does, and only that."""
+    OpenBLASController.clear_controlling_thread(force=True)
+    try:
+        yield
+    finally:
+        OpenBLASController.clear_controlling_thread(force=True)
+
+
+_blas = _BlasLimit()
+
+
+@contextmanager
+def blas_threads(count: int) -> Iterator[None]:
+    """Limit BLAS, in the whole process, and OpenMP, in the calling thread, to ``count`` threads within the context."""
+    with _controller("openmp").limit(limits=count):
+        _blas.enter(count)
+        try:
+            yield
+        finally:
+            _blas.leave(count)
+
+
+def steps_within(count: int, steps: Generator[YieldT, SendT, ReturnT]) -> Generator[YieldT, SendT, ReturnT]:
+    """Return a generator that does what another does, every step of it within `blas_threads`."""
+    advance = steps.__next__
+    while True:
+        with blas_threads(count):
+            try:
+                item = advance()
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+        advance = partial(steps.send, (yield item))
 
 
 def one_openmp_thread() -> AbstractContextManager[object]:
     """Keep scikit-learn's own loops, in the calling thread, from adding up in an order that differs from run to run."""
-    limit: AbstractContextManager[object] = _controller().limit(limits=1, user_api="openmp")
+    limit: AbstractContextManager[object] = _controller("openmp").limit(limits=1)
     return limit
