@@ -46,16 +46,17 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     """Compute the k algebraically largest eigenvalues of a symmetric matrix, and their eigenvectors.
 
     Lanczos (ARPACK) where n >= 2500 and k <= n / 60, else LAPACK (bisection and inverse iteration, which only
-    computes what is asked for). Seconds, LAPACK / Lanczos, 2 shared cores, best of 2 or 3 (benchmarks/eigensolvers.py):
+    computes what is asked for). Processor seconds, LAPACK / Lanczos with four n products allowed, one BLAS thread of a
+    shared machine, the best of two, the last row of one (benchmarks/eigensolvers.py):
 
-    ========= ============== ============== ============== ============== ============== ===============
-    n         RBF k = 10     RBF k = 50     RBF k = 150    Wishart k = 10 Wishart k = 50 Wishart k = 150
-    ========= ============== ============== ============== ============== ============== ===============
-    1000      0.03 / 0.03    0.05 / 0.17                   0.04 / 0.07    0.05 / 0.14
-    2000      0.20 / 0.32    0.22 / 0.43                   0.20 / 0.30    0.23 / 0.47
-    3000      0.90 / 0.34    1.2 / 0.91     1.5 / 4.2      0.91 / 0.92    0.91 / 1.5     1.4 / 10
-    5000      6.1 / 1.5      6.5 / 4.1      5.9 / 43       5.9 / 2.7      6.3 / 5.8
-    ========= ============== ============== ============== ============== ============== ===============
+    ===== ============ ============ ============ ============== ============== ===============
+    n     RBF k = 10   RBF k = 50   RBF k = 150  Wishart k = 10 Wishart k = 50 Wishart k = 150
+    ===== ============ ============ ============ ============== ============== ===============
+    1000  0.06 / 0.01  0.07 / 0.05  0.11 / 0.14  0.05 / 0.05    0.07 / 0.08    0.11 / 0.25
+    2000  0.41 / 0.08  0.48 / 0.26  0.56 / 0.50  0.41 / 0.32    0.46 / 0.53    0.55 / 1.2
+    3000  2.1 / 0.23   2.3 / 0.80   2.6 / 1.4    2.3 / 1.0      2.3 / 1.6      2.5 / 3.5
+    5000  10 / 0.63    11 / 2.3     12 / 3.4     11 / 3.0       12 / 4.8       12 / 10
+    ===== ============ ============ ============ ============== ============== ===============
 
     Lanczos can miss a copy of a repeated eigenvalue. So a second run, from another random start, looks in the
     complement of what was found for anything larger than the smallest eigenvalue found; if there is something, or if
