@@ -22,6 +22,9 @@ Centering = Literal["columns", "rows", "none"]
 
 Apply = Callable[[FloatArray], FloatArray]
 
+ROUNDING = 1e-12
+"""A client's eigenvalues below this part of its largest are zero but for rounding."""
+
 
 class LocalTable(Request[ReplyT], Generic[ReplyT]):
     """What all requests of this pair say: how the site is to read its table.
@@ -104,6 +107,9 @@ class MeasureVariance(LocalTable[CapturedVariance]):
 def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "average"], scaling: bool) -> FloatArray:
     """Return by what clients' vectors are weighted where they are merged: equations 13 and 15.
 
+    A vector whose eigenvalue is zero is no direction of its client's but the random start: it weighs 0. Where no client
+    has an eigenvalue, all weigh the same.
+
     Parameters
     ----------
     eigenvalues : ndarray of shape (M, k)
@@ -118,10 +124,11 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
     """
     # A sigmoid kernel is indefinite, and power iteration finds the eigenvalue of largest magnitude.
     sizes = np.abs(eigenvalues)
-    total = sizes.sum(axis=0)
     clients = len(sizes)
-    equal = np.full_like(sizes, 1 / clients)
-    weights = equal if rule == "average" else np.where(total > 0, sizes / np.where(total > 0, total, 1), equal)
+    sizes = np.where(sizes > ROUNDING * sizes.max(axis=1, keepdims=True), sizes, 0.0)
+    votes = np.sign(sizes) if rule == "average" else sizes
+    total = votes.sum(axis=0)
+    weights = np.where(total > 0, votes / np.where(total > 0, total, 1), 1 / clients)
     if scaling:
         rank = np.argsort(np.argsort(-sizes, axis=0, kind="stable"), axis=0)
         eta = weights.sum(axis=0) / clients
@@ -134,6 +141,12 @@ def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> FloatArray:
     first = pairs[int(np.argmax([abs(one.values[0]) for one in pairs]))].vectors
     total = sum_in_order([align_signs(one.vectors, first) * w for one, w in zip(pairs, weights, strict=True)])
     return fix_signs(orthonormal_basis(total))
+
+
+def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
+    """Return means of shape (1, d) or (n, 1); of equal numbers that number, so that nothing is left of them."""
+    first = X.take([0], axis=axis)
+    return np.where((first == X).all(axis=axis, keepdims=True), first, X.mean(axis=axis, keepdims=True))
 
 
 class VFedPCAClient(KernelClient):
@@ -186,9 +199,9 @@ class VFedPCAClient(KernelClient):
         """Return the table as the method reads it; with a kernel, columns are centred in feature space instead."""
         means = np.zeros(1)
         if ask.center == "columns" and ask.kernel is None:
-            means = self.X.mean(axis=0)
+            means = _means(self.X, 0)
         elif ask.center == "rows":
-            means = self.X.mean(axis=1, keepdims=True)
+            means = _means(self.X, 1)
         return self.X - means
 
     def _gram(self, ask: LocalTable[ReplyT], kernel: Kernel) -> FloatArray:
@@ -196,6 +209,8 @@ class VFedPCAClient(KernelClient):
             K = kernel.gram(self._table(ask))
             if ask.center == "columns":
                 center_gram(K)
+                if (self.X[0] == self.X).all():
+                    K[:] = 0.0  # but for rounding, which must have no vote
             self.memory["gram"] = K
         return self.memory["gram"]
 

@@ -66,8 +66,9 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         k, at most N.
     merge : {"eigenvalue", "average", "exact"}
         "eigenvalue": weights proportional to the clients' eigenvalues (equation 13); "average": equal weights
-        (VFedAvgPCA); "exact": clients multiply their matrix with a block of vectors and the coordinator adds the
-        products up: block Lanczos on the pooled matrix, which converges to the pooled PCA's subspace.
+        (VFedAvgPCA), and none for clients without variance; "exact": clients multiply their matrix with a block of
+        vectors and the coordinator adds the products up: block Lanczos on the pooled matrix, which converges to the
+        pooled PCA's subspace.
     local_iterations : int
         l, power iterations of a client per round. In the exact method, those of its first round.
     rounds : int, optional

@@ -9,14 +9,14 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from clients.vfedpca import merging_weights
+from clients.vfedpca import merged, merging_weights
 from fedkernel import RBF, Linear, Sigmoid
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
-from fedkernel.linalg import center_gram
+from fedkernel.linalg import Eigenpairs, center_gram
 from fedkernel.metrics import eigenvector_distance
 from fedkernel.subspaces import align_signs, sin_theta_error
-from strategies import VFedAKPCA, VFedPCA
+from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 CANCER = StandardScaler().fit_transform(load_breast_cancer().data)  # 569 x 30
 WINE = load_wine().data[::2]  # neither centred nor scaled
@@ -179,7 +179,60 @@ def test_weights_follow_equations_13_and_15():
     np.testing.assert_allclose(merging_weights(eigenvalues, "average", scaling=False)[:, 0], 1 / 3)
 
 
+def test_signs_are_those_of_the_largest_eigenvalue_by_magnitude():
+    """A sigmoid kernel's may be negative; the second vector agrees with the first's side, and not with the third's."""
+    vectors = [np.array([[1.0], [0.0]]), np.array([[0.5], [-0.6]]), np.array([[0.5], [0.87]])]
+    pairs = [Eigenpairs(np.array([value]), V) for value, V in zip([-5.0, 1.0, 2.0], vectors, strict=True)]
+    total = sum(vectors)
+    np.testing.assert_allclose(merged(pairs, np.ones((3, 1))), total / np.linalg.norm(total), atol=1e-12)
+
+
+@pytest.mark.parametrize("merge", ["eigenvalue", "average"])
+@pytest.mark.parametrize("update", ["inplace", "original"])
+def test_the_model_s_eigenvalues_are_the_first_round_s_weighted_ones(update, merge):
+    """Later rounds' are of the matrices that equation 14 has left."""
+    fields = {"update": update, "merge": merge, "local_iterations": 2000, "n_components": 2}
+    local = np.array([np.linalg.svd(X - X.mean(axis=0))[1][:2] ** 2 / X.shape[1] for X in SHARDS])
+    weights = local / local.sum(axis=0) if merge == "eigenvalue" else np.full(local.shape, 1 / len(SHARDS))
+    for rounds in (1, 3):
+        model = VFedPCA(rounds=rounds, **fields).fit(SHARDS).model
+        np.testing.assert_allclose(model.eigenvalues_, (weights * local).sum(axis=0), rtol=1e-8)
+
+
+def test_the_average_is_of_those_that_vary():
+    """A vector that belongs to no eigenvalue is the random start: it weighs nothing, and equation 15 keeps that."""
+    eigenvalues = np.array([[4.0, 1.0], [0.0, 0.0], [2.0, 1e-16]])
+    weights = merging_weights(eigenvalues, "average", scaling=False)
+    np.testing.assert_allclose(weights, [[0.5, 1], [0, 0], [0.5, 0]])
+    scaled = merging_weights(eigenvalues, "average", scaling=True)
+    np.testing.assert_array_equal(scaled > 0, weights > 0)
+    np.testing.assert_allclose(merging_weights(np.zeros((3, 1)), "average", scaling=False), 1 / 3)
+
+
 # --- hard data
+
+
+@pytest.mark.parametrize("constant", [1.0, 0.1, 1e9 / 3])
+@pytest.mark.parametrize("merge", ["eigenvalue", "average"])
+@pytest.mark.parametrize("kernel", [None, RBF(gamma=0.1), Linear()], ids=repr)
+def test_a_client_without_variance_has_no_vote(kernel, merge, constant):
+    shards = [*SHARDS, np.full((len(WINE), 2), constant)]
+    for update in ("inplace", "original"):
+        fields = {"merge": merge, "update": update, "n_components": 2, "rounds": 3}
+        strategy = VFedAKPCA(kernel=kernel, **fields) if kernel else VFedPCA(**fields)
+        expected = strategy.fit(SHARDS).model
+        model = strategy.fit(shards).model
+        np.testing.assert_allclose(model.eigenvectors_, expected.eigenvectors_, atol=1e-9)
+        np.testing.assert_allclose(model.eigenvalues_, expected.eigenvalues_, rtol=1e-9)
+        peers = PeerVFedPCA(kernel=kernel, **fields).fit(shards)
+        np.testing.assert_allclose(peers.outputs[0]["eigenvectors"], expected.eigenvectors_, atol=1e-9)
+
+
+def test_equal_columns_have_no_vote_where_rows_are_centred():
+    fields = {"merge": "average", "center": "rows", "rounds": 2}
+    equal = np.repeat(np.random.default_rng(0).standard_normal((len(WINE), 1)), 3, axis=1)
+    model, expected = (VFedPCA(**fields).fit(shards).model for shards in ([*SHARDS, equal], SHARDS))
+    np.testing.assert_allclose(model.eigenvectors_, expected.eigenvectors_, atol=1e-9)
 
 
 def test_constant_columns_at_one_client_do_no_harm():
