@@ -110,13 +110,15 @@ def test_theorem_1_is_never_violated(seed, clients, local, name, center):
     assert np.sqrt(metrics["error"]) <= metrics["bound"] + 1e-12
 
 
-def test_theorem_1_is_the_formula():
-    shards, D = np.array_split(WINE, 3, axis=1), 2
-    K = naive.kernel_matrix(WINE, WINE, "rbf", gamma=0.05)
-    omitted = [naive.top(naive.kernel_matrix(X, X, "rbf", gamma=0.05), 8)[0][7] for X in shards]
+@pytest.mark.parametrize(("name", "local", "rows"), [("rbf", 7, len(WINE)), ("linear", 2, len(WINE) - 2)])
+def test_theorem_1_is_the_formula(name, local, rows):
+    """N for product kernels, N - D for sums."""
+    shards, D, table = np.array_split(WINE, 3, axis=1), 2, table_of(KERNELS[name])
+    K = naive.kernel_matrix(WINE, WINE, **table)
+    omitted = [naive.top(naive.kernel_matrix(X, X, **table), local + 1)[0][local] for X in shards]
     gap = -np.diff(naive.top(K, D + 1)[0])[-1]
-    bound = DKPCA(D, RBF(gamma=0.05), local_components=7).theorem_1(shards)
-    assert bound == pytest.approx(3 * np.sqrt(len(K)) * max(omitted) / gap, rel=1e-9)
+    bound = DKPCA(D, KERNELS[name], local_components=local).theorem_1(shards)
+    assert bound == pytest.approx(3 * np.sqrt(rows) * max(omitted) / gap, rel=1e-9)
 
 
 def test_theorem_1_covers_no_other_kernel():

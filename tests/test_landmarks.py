@@ -151,6 +151,15 @@ def test_a_tolerance_leaves_directions_out():
     assert spans[0] > spans[1] > spans[2]
 
 
+@pytest.mark.parametrize(("dtype", "spanned"), [("float64", 20), ("float32", 15)])
+def test_the_default_tolerance_is_that_of_the_precision(dtype, spanned):
+    """The roots of 2.2e-16 and 1.2e-7 are 1.5e-8 and 3.5e-4: the last five of twenty directions are between."""
+    rows = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 20)))[0]
+    rows *= np.sqrt(np.r_[np.linspace(1, 0.5, 15), np.full(5, 1e-5)])
+    strategy = UniformKPCA(20, Linear(), n_samples=60, share_rows=True, dtype=dtype, projection_size="exact")
+    assert strategy.fit(np.split(rows, 3)).model.n_components == spanned
+
+
 def test_fewer_components_than_asked_for_are_said_to_be(caplog):
     shards = [np.repeat(np.eye(3), 10, axis=0)] * 2
     result = uniform(RBF(gamma=1.0), n_samples=30).fit(shards)

@@ -24,6 +24,7 @@ from fedkernel.linalg import (
     pack_symmetric,
     power_iteration,
     unpack_symmetric,
+    whitening,
 )
 from fedkernel.subspaces import fix_signs, orthonormal_basis, sin_theta_error
 
@@ -368,6 +369,25 @@ def test_ratio_out_of_range_is_refused():
             eigenpairs_above(np.eye(3), ratio)
         with pytest.raises(InputError, match=r"ratio = "):
             eigenpairs_of_factor_above(np.eye(3), ratio)
+
+
+@pytest.mark.parametrize(("tol", "rank"), [(0.1, 2), (1e-6, 5), (0.0, 7), (1e-20, 7)])
+def test_whitening_makes_what_is_left_the_identity(tol, rank):
+    # The last two are below the floor of n eps = 1.3e-14, which holds whatever the tolerance.
+    spectrum = np.r_[4.0, 1.0, 1e-2, 1e-3, 1e-4, 1e-7, 1e-11, 1e-14, 0.0, np.zeros(N - 9)]
+    A = np.diag(spectrum)
+    R = whitening(A, tol)
+    assert R.shape == (N, rank)
+    np.testing.assert_allclose(R.T @ A @ R, np.eye(rank), atol=1e-12)
+    np.testing.assert_allclose(R.T @ R, np.diag(1 / spectrum[:rank]), rtol=1e-9)
+
+
+def test_whitening_turns_what_it_is_given_and_leaves_nothing_of_zero():
+    A = symmetric(SPECTRA["decaying"])
+    R = whitening(A, 1e-3)
+    assert R.shape == (N, np.count_nonzero(SPECTRA["decaying"] > 1e-3))
+    np.testing.assert_allclose(R.T @ A @ R, np.eye(R.shape[1]), atol=1e-11)
+    assert whitening(np.zeros((4, 4)), 0.0).shape == (4, 0)
 
 
 def test_one_vector_is_the_classic_power_method():

@@ -1,5 +1,6 @@
 """What must hold for every pair, whatever its paper."""
 
+import collections
 import functools
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clients import REGISTRY as CLIENT_REGISTRY
+from fedkernel.client import KernelClient
 from fedkernel.subspaces import sin_theta_error
 from strategies import REGISTRY, RFKKMeans, VFedPCA
 
@@ -34,6 +36,28 @@ def test_the_same_seed_gives_the_same_bits(case):
         assert all(
             one.outputs[client][name].tobytes() == two.outputs[client][name].tobytes() for name in one.outputs[client]
         )
+
+
+def test_a_generator_serves_one_draw_at_a_client_in_a_run(case, monkeypatch):
+    """A purpose that two kinds of requests share gives both the same numbers."""
+    users = collections.defaultdict(list)
+    respond, rng = KernelClient._respond, KernelClient.rng
+    requests = {}
+
+    def noting(self, answer, request, config):
+        requests[self] = type(request).__name__
+        return respond(self, answer, request, config)
+
+    def used(self, purpose):
+        users[self.client, purpose].append(requests[self])
+        return rng(self, purpose)
+
+    monkeypatch.setattr(KernelClient, "_respond", noting)
+    monkeypatch.setattr(KernelClient, "rng", used)
+    case.strategy.fit(case.shards())
+    for (_, purpose), names in users.items():
+        # the paper's local iterations begin at the same vector in every round
+        assert len(names) == 1 or (purpose, set(names)) == ("start", {"PowerIteration"})
 
 
 def test_the_model_is_orthonormal_and_ordered(case):
