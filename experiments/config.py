@@ -48,7 +48,7 @@ class Experiment(pydantic.BaseModel):
     deadline : float
         Seconds that a round may take.
     threads : int
-        BLAS threads per client.
+        BLAS threads of each client, of the coordinator and of what is computed here.
     data : DataSpec, Shards or Sites
     partition : PartitionSpec
     strategy, baseline : list of Method

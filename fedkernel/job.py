@@ -103,7 +103,7 @@ class Job(pydantic.BaseModel):
     deadline : float
         Seconds that a round may take.
     threads : int
-        BLAS threads per client; part of the configuration since it decides the last bits.
+        BLAS threads of each client and of the coordinator; part of the configuration since it decides the last bits.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)

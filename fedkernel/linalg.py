@@ -326,7 +326,8 @@ def _something_above(
     l's eigenvector is at least as large, beside that along those near theta, as it was in the start, since the Lanczos
     polynomial, whose zeros are the other Ritz values, grows above theta. So a residual r < |w| (l - theta), where w is
     the ratio of these parts in a random start, cannot be: once r <= 1e-6 (threshold - theta), an l above the threshold
-    has been overlooked only where |w| < 1e-6.
+    has been overlooked only where |w| < 1e-6. A residual at rounding level ends it too: then an l that is 1e-12 of the
+    size above has been overlooked only where |w| < 2e-3, and a larger one less easily.
     """
     basis = np.empty((32, len(V)))
     diagonal: list[float] = []
