@@ -267,6 +267,13 @@ def test_curves_overlap_by_their_largest_relative_distance_of_any_seed_and_itera
     assert judged([*curved("A", [1.0]), *curved("B", [-1.0])], **claim, of=["A", "B"], within=1.9).passed is False
 
 
+def test_curves_below_0_are_as_far_apart_as_their_mirror_images() -> None:
+    """-2 and -1 are apart by half of the larger size, |-2|, and not by all of the larger number, -1."""
+    runs = [*curved("A", [-2.0], value="gain"), *curved("B", [-1.0], value="gain")]
+    found = judged(runs, check="overlap", value="gain", of=["A", "B"], within=0.5)
+    assert found == Claim("It is so.", True, "apart by 0.5 against at most 0.5 (1 seed)")
+
+
 def test_a_value_is_bounded_at_every_iteration_of_every_seed() -> None:
     runs = [*curved("A", [3, 4, 5], [3, 7, 2], value="rank"), *curved("B", [1, 1, 1], [6, 6, 6], value="rank")]
     claim = {"check": "bounded", "value": "rank", "of": ["A", "B"]}

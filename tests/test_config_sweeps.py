@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from configs import TINY, refusal, table
 
 from experiments.config import Experiment
 from experiments.plan import plan, points, run_id
+from fedkernel.data import DataSpec, load
+from fedkernel.widths import median_sigma
 
 # sweeps
 
@@ -24,6 +27,15 @@ def test_sweeps_are_combined_and_land_where_they_should(tmp_path: Path) -> None:
     assert len(runs) == 6 * 2 * 3
     assert len({run.id for run in runs}) == len(runs)
     assert {len(run.shards) for run in runs} == {2, 4}
+
+
+def test_a_width_by_rule_is_that_of_each_settings_own_data(tmp_path: Path) -> None:
+    kernel = 'strategy.a.kernel={type = "rbf", width = "median"}'
+    runs = plan(table(tmp_path, kernel, 'sweep.data.scale=["none", "standard"]', "seeds=[0]"), "tiny.toml")
+    gammas = [run.strategy().kernel.gamma for run in runs if run.method.name == "a"]  # type: ignore[attr-defined]
+    sigmas = [median_sigma(load(DataSpec("iris", scale=scale)).X) for scale in ("none", "standard")]
+    np.testing.assert_allclose(gammas, [1 / (2 * sigma**2) for sigma in sigmas], rtol=1e-12)
+    assert gammas[0] != gammas[1]
 
 
 def test_ids_are_readable_and_fit_for_folders(tmp_path: Path) -> None:

@@ -160,6 +160,13 @@ def test_a_seed_without_a_metric_does_not_count_for_it() -> None:
     assert (error.mean, error.std, error.n) == (2.0, None, 1)
 
 
+@pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan])
+def test_a_seed_without_a_finite_figure_leaves_no_mean_and_no_ends(wrong: float) -> None:
+    spread = Spread.of([1.0, wrong])
+    assert np.isnan([spread.mean, spread.low, spread.high]).all()
+    assert (spread.std, spread.n) == (None, 2)
+
+
 def test_points_are_the_same_whatever_the_order_of_their_names() -> None:
     runs = [a_run(point={"a": 1, "b": 2}), a_run(seed=1, point={"b": 2, "a": 1}), a_run(point={"a": 2, "b": 2})]
     assert [summary.seeds for summary in summarise(runs)] == [2, 1]
@@ -309,6 +316,14 @@ def test_the_page_shows_everything_and_loads_nothing(tmp_path: Path) -> None:
     assert not re.search(r"https?:|<script|<link|@import|url\(", page)
     write_report(tmp_path / "again", "A title", 'name = "x"', runs, claims=claims, environment={"numpy": "2.0"})
     assert (tmp_path / "again" / "report.html").read_bytes() == path.read_bytes()
+
+
+def test_shares_of_phases_that_overlap_are_of_their_sum(tmp_path: Path) -> None:
+    """Phases of 0.9 and 0.6 s in a run of 1.0 s on the clock: 0.9 and 0.6 of 1.5."""
+    run = a_run(seconds=1.0, phases={"Draw": 0.9, "Solve": 0.6})
+    page = write_report(tmp_path, "A title", "", [run]).read_text(encoding="utf-8")
+    rows = re.findall(r'<td class="words">(Draw|Solve)</td><td>([^<]*)</td><td>([^<]*)</td>', page)
+    assert rows == [("Draw", "0.900", "60%"), ("Solve", "0.600", "40%")]
 
 
 def test_whatever_is_named_is_escaped(tmp_path: Path) -> None:
