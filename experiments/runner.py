@@ -124,8 +124,7 @@ class References:
         experiment = run.point.experiment
         if not experiment.report.reference or isinstance(experiment.data, Sites):
             return None
-        asked = [getattr(strategy, name, None) for name in ("n_components", "kernel", "center", "n_clusters")]
-        key = repr((experiment.data, experiment.partition, run.seed, type(strategy).central.__qualname__, asked))
+        key = repr((experiment.data, experiment.partition, run.seed, strategy.central_key))
         if key not in self._known:
             with blas_threads(experiment.threads):
                 self._known[key] = Reference(*timed(strategy.central, run.shards))

@@ -6,6 +6,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -53,11 +54,15 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     on_missing : {"fail", "continue"}
         What a client that fails or keeps silent means: the run fails with one cause named; or it goes on, for good,
         with the clients that are left.
+    central_fields : tuple of str, optional
+        The hyper-parameters that `central` depends on, by dotted path, declared by the class that defines `central`;
+        None: all of them.
     """
 
     client: ClassVar[type[KernelClient]]
     partition: ClassVar[Literal["vertical", "horizontal"]]
     on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
+    central_fields: ClassVar[tuple[str, ...] | None] = None
 
     _settings: RunSettings = RunSettings()
     _account: Account
@@ -325,6 +330,18 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     def central(self, shards: Sequence[Any]) -> M:
         """Return what the method would find if all shards were in one place."""
         raise NotImplementedError(f"{type(self).__name__} has no central counterpart")
+
+    @property
+    def central_key(self) -> str:
+        """What tells central answers apart: strategies with an equal one have the same `central` of the same shards."""
+        central = type(self).central
+        # declared for the `central` of a class; that of a subclass with one of its own may depend on more
+        declares = next(cls for cls in type(self).__mro__ if {"central", "central_fields"} & vars(cls).keys())
+        names = vars(declares).get("central_fields")
+        if names is None:
+            names = [name for name in vars(self) if not name.startswith("_")]
+        read = {name: attrgetter(name)(self) for name in names}
+        return f"{central.__module__}.{central.__qualname__}{read}"
 
     def compare(self, model: M, reference: M, shards: Sequence[Any]) -> dict[str, float]:
         """Return how far a model is from the reference, and the paper's bound on that where there is one."""

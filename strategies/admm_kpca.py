@@ -139,6 +139,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
 
     client: ClassVar = ADMMKPCAClient
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
+    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel", "center")
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""

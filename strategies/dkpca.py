@@ -66,6 +66,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
 
     client: ClassVar = DKPCAClient
     partition: ClassVar[Literal["vertical"]] = "vertical"
+    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel", "center")
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""

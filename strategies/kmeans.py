@@ -75,6 +75,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     client: ClassVar[type[FKKMeansClient]] = FKKMeansClient
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
+    central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "dimensions", "kernel")
 
     n_clusters: int
     kernel: AnyKernel | None

@@ -162,6 +162,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
 
     client: ClassVar[type[DisKPCAClient]] = DisKPCAClient
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
+    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel")
 
     n_components: int
     kernel: AnyKernel

@@ -63,6 +63,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
 
     client: ClassVar = PeerVFedPCAClient
     partition: ClassVar[Literal["vertical"]] = "vertical"
+    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center", "kernel")
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows, and that the graph is one of these clients."""

@@ -64,6 +64,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
 
     client: ClassVar = SpectralKMeansClient
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
+    central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "components.n_components", "components.kernel")
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also what the components demand, and that every client has rows enough."""

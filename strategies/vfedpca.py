@@ -107,6 +107,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
 
     client: ClassVar = VFedPCAClient
     partition: ClassVar[Literal["vertical"]] = "vertical"
+    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center")
 
     def _local_kernel(self) -> Kernel | None:
         return None
@@ -236,6 +237,8 @@ class VFedAKPCA(VFedPCA):
     """
 
     kernel: Kernel = RBF()
+
+    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center", "kernel")
 
     def _local_kernel(self) -> Kernel | None:
         return self.kernel

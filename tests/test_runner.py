@@ -1,5 +1,6 @@
 """An experiment is carried out once, whatever interrupts it, and its folder holds what the rows say."""
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,15 +13,16 @@ from sklearn.datasets import load_iris
 from experiments import runner
 from experiments.config import read_config
 from experiments.folder import OURS
+from experiments.plan import plan
 from experiments.rows import Run, read_runs
 from experiments.runner import run_experiment
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.job import Job
-from fedkernel.models import KernelPCA
+from fedkernel.models import KernelKMeans, KernelPCA
 from fedkernel.result import Result
 from fedkernel.subspaces import sin_theta_error
-from strategies import VFedPCA
+from strategies import SpectralKMeans, VFedPCA
 
 N, M, K, ROUNDS = 150, 2, 2, 3
 TINY = f"""
@@ -189,6 +191,50 @@ def test_a_run_is_what_the_strategy_does_with_its_seed_alone(tmp_path: Path) -> 
     for seed, V in enumerate(found):
         np.testing.assert_array_equal(V, strategy.fit([X[:, :2], X[:, 2:]], seed=seed).model.eigenvectors_)
     assert not np.array_equal(*found)
+
+
+SPECTRAL = """
+name = "spectral"
+[data]
+name = "iris"
+[partition]
+kind = "horizontal"
+clients = 3
+shuffle = true
+"""
+FOUND = [
+    '{ share_rows = true, n_components = 3, n_adaptive = 10, kernel = { type = "rbf", gamma = 0.5 } }',
+    '{ share_rows = true, n_components = 3, n_adaptive = 10, kernel = { type = "linear" } }',
+    '{ share_rows = true, n_components = 2, n_adaptive = 10, kernel = { type = "linear" } }',
+    '{ share_rows = true, n_components = 2, n_adaptive = 20, kernel = { type = "linear" } }',
+]
+
+
+def test_every_run_is_compared_with_the_central_answer_of_its_own_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Components differ in their kernel or their number, and at last in what their central answer does not know of."""
+    methods = "".join(
+        f'[[strategy]]\nname = "s{number}"\nmethod = "SpectralKMeans"\nn_clusters = 3\ncomponents = {components}\n'
+        for number, components in enumerate(FOUND)
+    )
+    answers: list[KernelKMeans] = []
+    central = SpectralKMeans.central
+
+    def counted(self: SpectralKMeans, shards: Any) -> KernelKMeans:
+        answers.append(central(self, shards))
+        return answers[-1]
+
+    monkeypatch.setattr(SpectralKMeans, "central", functools.wraps(central)(counted))
+    (tmp_path / "tiny.toml").write_text(text := SPECTRAL + methods + BARE, encoding="utf-8")
+    rows = carry_out(tmp_path / "out", text=text)
+    assert len(answers) == 3
+    for row, answer in zip(rows, [*answers, answers[-1]], strict=True):
+        (run,) = [one for one in plan(read_config(tmp_path / "tiny.toml")[0], "tiny.toml") if one.id == row.id]
+        model = KernelKMeans.load(tmp_path / "out" / str(row.model))
+        expected = run.strategy().compare(model, answer, run.shards)
+        assert {name: row.metrics[name] for name in expected} == expected
+    np.testing.assert_array_equal([len(answer.eigenvalues_) for answer in answers], [3, 3, 2])  # type: ignore[arg-type]
 
 
 # interruptions

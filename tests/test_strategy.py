@@ -1,10 +1,12 @@
 """Strategies as Flower's: its own loop and ours, results, evaluation, reruns, and what is refused at the start."""
 
+import copy
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from cases import CASES, WINE
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
@@ -13,11 +15,11 @@ from fedkernel import RBF, Laplacian, Linear
 from fedkernel.client import KernelClient
 from fedkernel.cohort import RunSettings
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, value_object
 from fedkernel.result import Result
 from fedkernel.site import Site, client_app
 from fedkernel.strategy import KernelStrategy
-from strategies import DKPCA, REGISTRY, VFedAKPCA, VFedPCA
+from strategies import ADMMKPCA, DKPCA, REGISTRY, PeerVFedPCA, VFedAKPCA, VFedPCA
 
 rng = np.random.default_rng(0)
 SHARDS = [rng.standard_normal((12, d)) * scale for d, scale in ((3, 1), (2, 2), (4, 0.5))]
@@ -233,6 +235,62 @@ def test_a_result_tells_what_it_cost():
     assert [result.outputs[n]["features"].shape for n in range(3)] == [(1, 3), (1, 2), (1, 4)]
     assert result.seconds > 0
     assert sum(row["seconds"] for row in result.history) <= result.seconds
+
+
+# what the central answer depends on
+
+
+def watched(strategy, read, prefix=""):
+    """Return a copy of a strategy that notes which of its hyper-parameters are read, by dotted path."""
+    copied = copy.copy(strategy)
+    fields = {field.name for field in dataclasses.fields(strategy)}
+    for name in fields:
+        if isinstance(part := getattr(strategy, name), KernelStrategy):
+            setattr(copied, name, watched(part, read, f"{prefix}{name}."))
+
+    def noting(self, name):
+        value = object.__getattribute__(self, name)
+        if name in fields and not isinstance(value, KernelStrategy):
+            read.add(prefix + name)
+        return value
+
+    copied.__class__ = type(type(strategy).__name__, (type(strategy),), {"__getattribute__": noting})
+    return copied
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        *{(type(case.strategy), str(vars(case.strategy).get("components"))): case.strategy for case in CASES}.values(),
+        ADMMKPCA(kernel=RBF(gamma=0.1), share_rows=True),
+        PeerVFedPCA(),
+        PeerVFedPCA(kernel=RBF(gamma=0.1)),
+    ],
+    ids=lambda strategy: type(strategy).__name__,
+)
+def test_the_key_of_the_central_answer_has_all_that_it_reads(strategy):
+    shards = np.array_split(WINE, 4, axis=1 if strategy.partition == "vertical" else 0)
+    by_answer, by_key = set(), set()
+    watched(strategy, by_answer).central(shards)
+    assert watched(strategy, by_key).central_key
+    assert by_answer <= by_key
+
+
+def test_a_central_answer_of_ones_own_depends_on_all_fields_unless_it_says_so():
+    @value_object()
+    class Own(DKPCA):
+        factor: float = 1.0
+
+        def central(self, shards):
+            return super().central([self.factor * shard for shard in shards])
+
+    @value_object()
+    class Inherited(DKPCA):
+        factor: float = 1.0
+
+    assert Own(2, factor=2.0).central_key != Own(2, factor=3.0).central_key
+    assert Own(2, local_components=1).central_key != Own(2, local_components=2).central_key
+    assert Inherited(2, factor=2.0).central_key == DKPCA(2, local_components=1).central_key != DKPCA(3).central_key
 
 
 def test_threads_may_fit_one_strategy_at_once():
