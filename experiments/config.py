@@ -15,6 +15,7 @@ from experiments.checks import AnyCheck
 from experiments.overrides import with_override
 from experiments.sections import STRICT, Data, Method, ReportOptions, Shards, Sites
 from fedkernel.data import DataSpec, PartitionSpec
+from fedkernel.data.sources import named_path
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, explain
 from strategies import REGISTRY
@@ -49,7 +50,10 @@ class Experiment(pydantic.BaseModel):
         Seconds that a round may take.
     threads : int
         BLAS threads of each client, of the coordinator and of what is computed here.
+    folder : str
+        From where relative paths of data count: an absolute path, by default the folder of the file.
     data : DataSpec, Shards or Sites
+        With absolute paths.
     partition : PartitionSpec
     strategy, baseline : list of Method
     sweep : dict of str to list
@@ -72,6 +76,7 @@ class Experiment(pydantic.BaseModel):
     engine: str = "local"
     deadline: float = pydantic.Field(default=3600.0, gt=0)
     threads: int = pydantic.Field(default=1, ge=1)
+    folder: str | None = None
     data: Data
     partition: PartitionSpec = PartitionSpec()
     strategy: list[Method] = []
@@ -80,6 +85,18 @@ class Experiment(pydantic.BaseModel):
     case: Cases = []
     report: ReportOptions = ReportOptions()
     claim: list[AnyCheck] = []
+
+    @pydantic.field_validator("folder")
+    @classmethod
+    def _is_absolute(cls, folder: str | None) -> str | None:
+        if folder is not None and not Path(folder).is_absolute():
+            raise ValueError(f"{folder!r} must be an absolute path; by default it is the folder of the file")
+        return folder
+
+    @pydantic.field_validator("data")
+    @classmethod
+    def _has_absolute_paths(cls, data: Any, info: pydantic.ValidationInfo) -> Any:
+        return data if isinstance(data, Sites) else data.within(info.data.get("folder") or Path())
 
     @pydantic.field_validator("strategy", "baseline", "case", "claim", mode="before")
     @classmethod
@@ -234,8 +251,9 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, An
     Returns
     -------
     table : dict
+        Where relative paths are in it, with the folder of the file, from which they count, as ``folder``.
     text : str
-        The file as it stands, and the overrides as comments.
+        The file as it stands, and the overrides as comments; where relative paths are in it, that folder comes first.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -253,6 +271,10 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, An
     if overrides:
         lines = "".join(f"#   {' '.join(override.split())}\n" for override in overrides)
         text = f"{text.rstrip()}\n\n# Changed on the command line:\n{lines}"
+    if "folder" not in table and _has_relative_path(table):
+        # what is kept of the experiment is read elsewhere, and must mean the same files there
+        table["folder"] = str(path.parent.resolve())
+        text = f"folder = {json.dumps(table['folder'], ensure_ascii=False)} # of this file\n{text}"
     return table, text
 
 
@@ -270,6 +292,18 @@ def of_runs(table: Mapping[str, Any]) -> str:
     compared = report.get("reference", True) if isinstance(report, Mapping) else True
     kept = {key: value for key, value in table.items() if key not in ("title", "claim", "report")}
     return as_json({**kept, "report": {"reference": compared}})
+
+
+def _has_relative_path(value: Any, key: str = "") -> bool:
+    """Tell whether data are named by a relative path anywhere in a table, sweeps and cases included."""
+    if isinstance(value, Mapping):
+        return any(_has_relative_path(inner, str(name)) for name, inner in value.items())
+    if isinstance(value, list):
+        return any(_has_relative_path(one, key) for one in value)
+    if not isinstance(value, str):
+        return False
+    path = Path(value).expanduser() if key.rpartition(".")[2] == "shards" else named_path(value)
+    return path is not None and not path.is_absolute()
 
 
 def _kinds(given: list[Case] | dict[str, list[Case]]) -> dict[str, list[Case]]:

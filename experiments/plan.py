@@ -5,7 +5,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,8 +111,7 @@ class Planned:
         common = {"id": self.id, "strategy": self.method.method, "parameters": self.parameters, "seed": self.seed}
         common |= {"pair": pair}
         if isinstance(experiment.data, Shards):
-            files = [str(Path(file).resolve()) for file in experiment.data.shards]
-            return RunSpec(**common, shards=files, clients=experiment.clients)
+            return RunSpec(**common, shards=experiment.data.shards, clients=experiment.clients)
         if isinstance(experiment.data, Sites):
             return RunSpec(**common, sites=experiment.data.sites, missing=experiment.data.missing)
         return RunSpec(**common, data=experiment.data, partition=experiment.partition, clients=experiment.clients)

@@ -1,6 +1,8 @@
 """The tables that a configuration is made of: methods, where the data are, what the report shows."""
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -50,6 +52,10 @@ class Shards(pydantic.BaseModel):
     model_config = STRICT
 
     shards: list[str] = pydantic.Field(min_length=1)
+
+    def within(self, folder: str | os.PathLike[str]) -> "Shards":
+        """Return what is meant where relative paths count from this folder."""
+        return Shards(shards=[str(Path(folder, Path(file).expanduser()).resolve()) for file in self.shards])
 
 
 class Sites(pydantic.BaseModel):

@@ -17,7 +17,7 @@ from experiments.config import read_config
 from experiments.rows import read_runs
 from experiments.runner import run_experiment
 from fedkernel import RBF
-from fedkernel.data import DataSpec, PartitionSpec
+from fedkernel.data import DataSpec, PartitionSpec, load
 from fedkernel.engines import ray
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
@@ -66,10 +66,17 @@ def test_the_quickstart_has_the_same_metrics_on_both_engines(tmp_path):
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path):
+def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, monkeypatch):
+    # the second run's data are of a folder that is named relative to the one this is started from
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDKERNEL_DATA", "sets")
+    Path("sets").mkdir()
+    np.savez("sets/mine.npz", X=load(WINE["data"]).X)
     runs = [
         RunSpec(id="first", strategy="VFedPCA", parameters={"rounds": 2}, **WINE),
-        RunSpec(id="second", strategy="DKPCA", parameters={"n_components": 3}, seed=1, **WINE),
+        RunSpec(
+            id="second", strategy="DKPCA", parameters={"n_components": 3}, seed=1, **WINE | {"data": DataSpec("mine")}
+        ),
         RunSpec(id="clusters", strategy="FKKMeans", parameters=CLUSTERING, **WINE | {"partition": ROWS}),
         RunSpec(id="third", strategy="DKPCA", parameters={"n_components": 1000}, **WINE),
         RunSpec(id="fourth", strategy="DKPCA", parameters={"n_components": 3}, **WINE),

@@ -1,5 +1,6 @@
 """An experiment is carried out once, whatever interrupts it, and its folder holds what the rows say."""
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterator
@@ -11,11 +12,12 @@ import pytest
 from sklearn.datasets import load_iris
 
 from experiments import runner
-from experiments.config import read_config
+from experiments.config import Experiment, read_config
 from experiments.folder import OURS
 from experiments.plan import plan
 from experiments.rows import Run, read_runs
 from experiments.runner import run_experiment
+from fedkernel import site
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.job import Job
@@ -405,7 +407,56 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, name: str, res
     assert snapshot(folder) == before
 
 
-# shards from files
+# data from files
+
+
+@pytest.mark.parametrize("key", ["name", "shards", "swept"])
+def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """An engine may carry a run out in another folder, and the experiment may be read again from its own."""
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (home / "data").mkdir(parents=True)
+    X = load_iris().data
+    np.savez(home / "data" / "whole.npz", X=X)
+    np.save(home / "data" / "a.npy", X[:, :2])
+    np.save(home / "data" / "b.npy", X[:, 2:])
+    data, partition = '[data]\nname = "npz:data/whole.npz"\n', f"[partition]\nclients = {M}\n"
+    if key == "shards":
+        data, partition = '[data]\nshards = ["data/a.npy", "./data/../data/b.npy"]\n', ""
+    sweep = '[sweep]\n"data.name" = ["npz:data/whole.npz", "iris"]\n' if key == "swept" else ""
+    methods = TINY[TINY.index("[[strategy]]") :]
+    text = f'name = "tiny"\n{data}{partition}{methods}{sweep}{BARE}'
+    (home / "tiny.toml").write_text(text, encoding="utf-8")
+
+    def engine(job: Job) -> Iterator[str]:
+        site.simulated_partition.cache_clear()  # as other processes have nothing of it
+        site._loaded.cache_clear()
+        with contextlib.chdir(elsewhere):
+            yield from ENGINES["local"](job)
+
+    monkeypatch.setattr(runner, "ENGINES", {"local": engine})
+    monkeypatch.chdir(tmp_path)
+    table, told = read_config(Path("home/tiny.toml"))
+    rows = run_experiment(table, told, tmp_path / "out", source="tiny.toml")
+    expected = carry_out(tmp_path / "bundled", "seeds=[0]", "partition.shuffle=false")
+    assert [row.metrics["error"] for row in rows[:4]] == [row.metrics["error"] for row in expected]
+    if key == "swept":  # rows and their ids have what the user wrote
+        assert [row.point["data.name"] for row in rows[::4]] == ["npz:data/whole.npz", "iris"]
+    # the folder's own copies mean the same files
+    assert Experiment.from_table(json.loads(Path("out/config.json").read_text(encoding="utf-8")), "").folder == str(
+        home
+    )
+    monkeypatch.setattr(runner, "ENGINES", {})  # whatever wanted to run would fail
+    for path in (home / "tiny.toml", Path("out/config.toml")):
+        table, told = read_config(path)
+        assert run_experiment(table, told, tmp_path / "out", source="tiny.toml") == rows
+    # and the same text beside other files is another experiment
+    (elsewhere / "tiny.toml").write_text(text, encoding="utf-8")
+    (home / "data").rename(elsewhere / "data")
+    with pytest.raises(InputError, match="another configuration"):
+        run_experiment(*read_config(elsewhere / "tiny.toml"), tmp_path / "out", source="tiny.toml")
 
 
 def test_clients_may_bring_files_of_their_own(tmp_path: Path) -> None:

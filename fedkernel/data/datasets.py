@@ -19,6 +19,7 @@ always means the file.
 import dataclasses
 import difflib
 import os
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ from fedkernel.data.sources import (
     from_bundled,
     from_fetcher,
     from_openml,
+    named_path,
     npz_files,
     npz_header,
     npz_path,
@@ -117,6 +119,11 @@ class DataSpec:
             raise InputError(
                 f"scale = {self.scale!r} with sparse = true would fill the zeros; allowed: {', '.join(SPARSE_SCALES)}"
             )
+
+    def within(self, folder: str | os.PathLike[str]) -> "DataSpec":
+        """Return what is meant where a relative path in `name`, if there is one, counts from this folder."""
+        path = named_path(self.name)
+        return self if path is None else dataclasses.replace(self, name=f"npz:{Path(folder, path).resolve()}")
 
     def __hash__(self) -> int:
         # the options' values may be unhashable or equal across types (1 and 1.0); equality compares them

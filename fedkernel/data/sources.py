@@ -152,10 +152,16 @@ def npz_files() -> dict[str, Path]:
     return {path.stem: path for path in sorted(Path(folder).expanduser().glob("*.npz"))}
 
 
+def named_path(name: str) -> Path | None:
+    """Return the path in the data set's name ``npz:PATH.npz``; None: it is another name."""
+    prefix, _, rest = name.partition(":")
+    return Path(rest).expanduser() if prefix == "npz" and rest.endswith(".npz") else None
+
+
 def npz_path(given: str) -> Path:
     """Return the path that `npz:` is followed by, or that of the file of the user's folder with this stem."""
-    if given.endswith(".npz"):
-        return Path(given).expanduser()
+    if (path := named_path(f"npz:{given}")) is not None:
+        return path
     files = npz_files()
     if given not in files:
         folder = os.environ.get(FOLDER_VARIABLE)

@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fedkernel.data.sources import FOLDER_VARIABLE
 from fedkernel.engines.bundle import cause, write_app
 from fedkernel.engines.command import QUIET, SCRIPTS, Flwr, flwr_in, status_of, submit
 from fedkernel.errors import EngineError, InputError
@@ -125,6 +126,8 @@ def _superlink_in(folder: Path) -> Iterator[Flwr]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "RAY_TMPDIR": str(folder),
     }
+    if sets := os.environ.get(FOLDER_VARIABLE):
+        own[FOLDER_VARIABLE] = str(Path(sets).expanduser().resolve())  # it is looked for from another folder there
     log = folder / LOG
     with log.open("wb") as sink:
         command = ["--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
