@@ -56,6 +56,14 @@ def test_the_default_job_is_the_quickstart_s_first_strategy():
     assert Job.from_json(app_table()["config"]["job"]) == first_strategy()
 
 
+def test_every_package_that_is_installed_tells_type_checkers_what_the_classifiers_promise():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "Typing :: Typed" in project["project"]["classifiers"]
+    installed = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert installed == list(PACKAGES)
+    assert [name for name in installed if not (ROOT / name / "py.typed").is_file()] == []
+
+
 def test_only_one_module_touches_what_flower_does_not_publish():
     public = {"flwr.app", "flwr.client", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
     touching = {}
