@@ -94,9 +94,9 @@ def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path, engin
         waiting = list(by_id)
         try:
             for finished in (engine or ENGINES[experiment.engine])(job):
-                waiting.remove(finished)
                 with blas_threads(experiment.threads):
                     row = _strategy_row(by_id[finished], experiment, references, out)
+                waiting.remove(finished)
                 yield row
         except (InputError, ProtocolError) as error:
             # they run one after the other, so it is the next one's

@@ -11,6 +11,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedkernel.cohort import RunSettings
+from fedkernel.engines.apps import TO_REGISTER
 from fedkernel.engines.parcels import Parcel, pack, tell
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.job import Job
@@ -36,7 +37,8 @@ def server_app(strategies: Mapping[str, type[KernelStrategy[Any]]]) -> ServerApp
         try:
             for run in job.runs:
                 if run.strategy not in strategies:
-                    raise InputError(f"strategy = {run.strategy!r}, but there are only {', '.join(strategies)}")
+                    known = ", ".join(strategies)
+                    raise InputError(f"strategy = {run.strategy!r}, but there are only {known}; {TO_REGISTER}")
                 strategy = strategies[run.strategy](**run.parameters)
                 settings = RunSettings(run.id, run.seed, run.clients, job.deadline, run.missing, job.threads)
                 result = strategy.run(grid, settings, evaluate=run.evaluate)

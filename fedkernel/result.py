@@ -9,8 +9,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedkernel.errors import InputError
 from fedkernel.ledger import Ledger
-from fedkernel.models import Model, load_model
+from fedkernel.models import MODELS, Model, load_model
 from fedkernel.storage import write_whole
 
 M = TypeVar("M")
@@ -51,10 +52,19 @@ class Result(Generic[M]):
         """Write ``model.npz``, and last ``result.json``: a folder that has it is complete.
 
         The sites' outputs are not written: each site stores its own.
+
+        Raises
+        ------
+        InputError
+            If what was found is no `Model`, which alone can be saved.
         """
         folder = Path(folder)
-        if isinstance(self.model, Model):
-            self.model.save(folder / "model.npz")
+        if not isinstance(self.model, Model):
+            raise InputError(
+                f"what the protocol returned, of type {type(self.model).__name__}, cannot be saved; "
+                f"allowed: a model of fedkernel.models ({', '.join(MODELS)}), or engine = 'local' of `fit`"
+            )
+        self.model.save(folder / "model.npz")
         account = {
             "ledger": self.ledger.to_table(),
             "history": self.history,

@@ -21,6 +21,7 @@ from fedkernel.conversation import Conversation
 from fedkernel.data import TableLike
 from fedkernel.data.matrix import seeded
 from fedkernel.engines import ENGINES
+from fedkernel.engines.apps import check_registered
 from fedkernel.engines.exchange import send_and_receive
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.forecast import Forecast
@@ -319,6 +320,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
             )
             result.outputs = outputs
         else:
+            check_registered(type(self), self.client)
             result = through_files(
                 type(self).__name__, _parameters_of(self), tables, engine, settings, evaluate=evaluate
             )

@@ -19,12 +19,13 @@ from experiments.rows import Run, read_runs
 from experiments.runner import run_experiment
 from fedkernel import site
 from fedkernel.engines import ENGINES
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import InputError, ProtocolError, value_object
 from fedkernel.job import Job
 from fedkernel.models import KernelKMeans, KernelPCA
+from fedkernel.protocol import Protocol
 from fedkernel.result import Result
 from fedkernel.subspaces import sin_theta_error
-from strategies import SpectralKMeans, VFedPCA
+from strategies import REGISTRY, SpectralKMeans, VFedPCA
 
 N, M, K, ROUNDS = 150, 2, 2, 3
 TINY = f"""
@@ -55,6 +56,7 @@ name = "isolated"
 method = "isolated KPCA"
 n_components = {K}
 """
+LOCAL = "local_components = 1\n"
 BARE = "[report]\nplots = false\n"
 IDS = [f"{name}__seed={seed}" for seed in (0, 1) for name in ("DKPCA", "VFedPCA", "central", "isolated")]
 
@@ -291,6 +293,31 @@ def test_what_was_done_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(ProtocolError, match=r"^run VFedPCA__seed=0: client 1 is gone$"):
         carry_out(tmp_path / "out")
     assert [row.id for row in read_runs(tmp_path / "out" / "runs.jsonl")] == IDS[:1]
+
+
+def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of the run that would come next."""
+
+    @value_object()
+    class Bare(VFedPCA):
+        def protocol(self) -> Protocol[Any]:
+            return (yield from super().protocol()).eigenvectors_
+
+    monkeypatch.setitem(REGISTRY, "Bare", Bare)
+    with pytest.raises(
+        InputError,
+        match=r"^run DKPCA__seed=0: what the protocol returned, of type ndarray, cannot be saved; allowed: a model of ",
+    ):
+        carry_out(tmp_path / "out", text=TINY.replace('method = "DKPCA"', 'method = "Bare"').replace(LOCAL, ""))
+
+    def losing(job: Job) -> Iterator[str]:
+        for run in ENGINES["local"](job):
+            (tmp_path / "lost" / "results" / run / "model.npz").unlink()
+            yield run
+
+    monkeypatch.setattr(runner, "ENGINES", {"local": losing})
+    with pytest.raises(InputError, match=r"^run DKPCA__seed=0: there is no model file .*DKPCA__seed=0/model.npz$"):
+        carry_out(tmp_path / "lost")
 
 
 # whose folder it is

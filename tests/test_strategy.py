@@ -11,9 +11,11 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
+from clients.dkpca import DKPCAClient
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.client import KernelClient
 from fedkernel.cohort import RunSettings
+from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, value_object
 from fedkernel.result import Result
@@ -220,6 +222,22 @@ def test_what_does_not_fit_is_one_sentence_before_anything_ran(monkeypatch, stra
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
     assert asked == []
+
+
+@pytest.mark.parametrize("engine", sorted(set(ENGINES) - {"local"}))
+def test_a_pair_that_is_not_registered_is_refused_before_an_engine_starts(engine, monkeypatch):
+    monkeypatch.setitem(ENGINES, engine, None)
+    own = type("Own", (DKPCA,), {"__module__": "mine"})
+    of_that_name = type("DKPCA", (DKPCA,), {"__module__": "mine"})  # others would run the one that they know
+    client = type("OwnClient", (DKPCAClient,), {"__module__": "mine"})
+    known = type("Known", (DKPCA,), {"client": client})
+    monkeypatch.setitem(REGISTRY, "Known", known)
+    for strategy, name in ((own, "mine.Own"), (of_that_name, "mine.DKPCA"), (known, "mine.OwnClient")):
+        assert strategy(2).fit(SHARDS).model.n_components == 2
+        with pytest.raises(InputError) as caught:
+            strategy(2).fit(SHARDS, engine=engine)
+        assert str(caught.value).startswith(f"{name} is not registered, but other processes know pairs by their names")
+        assert "strategies/__init__.py and its client to clients/__init__.py" in str(caught.value)
 
 
 def test_more_local_components_than_rows_are_refused():
