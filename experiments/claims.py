@@ -11,6 +11,7 @@ import pydantic
 
 from experiments.evidence import Evidence, Uncheckable, Where
 from experiments.rows import Run
+from fedkernel.errors import unknown_name
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Check(pydantic.BaseModel, ABC):
     def _known(cls, table: Any) -> Any:
         known = [field.alias or name for name, field in cls.model_fields.items()]
         if isinstance(table, Mapping) and (unknown := [key for key in table if key not in known]):
-            raise ValueError(f"{unknown[0]} is not a known name here (allowed: {', '.join(known)})")
+            raise ValueError(unknown_name(unknown[0], known))
         return table
 
     @pydantic.model_validator(mode="after")

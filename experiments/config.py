@@ -13,10 +13,11 @@ import pydantic
 from experiments.baselines import BASELINES
 from experiments.checks import AnyCheck
 from experiments.overrides import with_override
-from experiments.sections import STRICT, Data, Method, ReportOptions, Shards, Sites
+from experiments.sections import STRICT, Data, Method, ReportOptions, Shards, Sites, data_fields
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.data.sources import named_path
 from fedkernel.engines import ENGINES
+from fedkernel.engines.apps import TO_REGISTER
 from fedkernel.errors import InputError, explain
 from strategies import REGISTRY
 
@@ -155,8 +156,9 @@ class Experiment(pydantic.BaseModel):
         ):
             for table in tables:
                 if table.method not in known:
+                    own = f"; {TO_REGISTER}" if kind == "strategy" else ""
                     raise ValueError(
-                        f"{kind} {table.name!r}: method = {table.method!r}, but must be one of {', '.join(known)}"
+                        f"{kind} {table.name!r}: method = {table.method!r}, but must be one of {', '.join(known)}{own}"
                     )
         if not isinstance(self.data, DataSpec):
             if self.partition != PartitionSpec():
@@ -237,7 +239,7 @@ class Experiment(pydantic.BaseModel):
             return cls.model_validate(table)
         except pydantic.ValidationError as error:
             inner = {
-                "data": [field.name for field in dataclasses.fields(DataSpec)],
+                "data": data_fields(table.get("data")),
                 "partition": [field.name for field in dataclasses.fields(PartitionSpec)],
                 "report": list(ReportOptions.model_fields),
             }

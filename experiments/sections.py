@@ -1,5 +1,6 @@
 """The tables that a configuration is made of: methods, where the data are, what the report shows."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -120,10 +121,19 @@ class ReportOptions(pydantic.BaseModel):
         return differing(values)
 
 
+def data_fields(value: Any) -> list[str]:
+    """Return what a ``[data]`` table of this kind may say."""
+    kind = NAMED.get(_which_data(value).strip("()"))
+    return [field.name for field in dataclasses.fields(DataSpec)] if kind is None else list(kind.model_fields)
+
+
+NAMED: dict[str, type[Shards | Sites]] = {"shards": Shards, "sites": Sites}
+"""Kinds of ``[data]`` tables by the key that tells them; any other table is a `DataSpec`."""
+
+
 def _which_data(value: Any) -> str:
-    named: dict[str, type] = {"shards": Shards, "sites": Sites}
     found = (
-        key for key, kind in named.items() if isinstance(value, kind) or (isinstance(value, Mapping) and key in value)
+        key for key, kind in NAMED.items() if isinstance(value, kind) or (isinstance(value, Mapping) and key in value)
     )
     return f"({next(found, 'set')})"
 

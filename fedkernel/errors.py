@@ -1,6 +1,7 @@
 """The errors a user can meet, each one sentence that names what was wrong and what is allowed."""
 
 import dataclasses
+import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -61,6 +62,19 @@ def called(client: int, site: str | None) -> str:
     return f"client {client}" if site is None else f"client {client} (site {site!r})"
 
 
+def unknown_name(path: str, known: Sequence[str]) -> str:
+    """Return the clause about a name that no table has, given by its dotted path, with the names that are allowed."""
+    if not known:
+        return f"{path} is not a known name here"
+    close = difflib.get_close_matches(path.rpartition(".")[2], known, n=1)
+    hint = "".join(f"did you mean {name}? " for name in close)
+    return f"{path} is not a known name here ({hint}allowed: {', '.join(known)})"
+
+
+MISSING, UNKNOWN = ("missing", "missing_argument"), ("extra_forbidden", "unexpected_keyword_argument")
+"""pydantic's types of findings."""
+
+
 def explain(
     error: pydantic.ValidationError,
     fields: Sequence[str] = (),
@@ -70,6 +84,8 @@ def explain(
     inner: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """Turn the first finding of a validation error into one clause: the field's path, its value, what is allowed.
+
+    A name that is not known comes before one that is missing in the same table, which it may be meant for.
 
     Parameters
     ----------
@@ -84,14 +100,15 @@ def explain(
         Names of the fields that the tables inside could be given, by the table's name.
     """
     findings = error.errors(include_url=False)
-    finding, kind = findings[0], findings[0]["type"]
+    finding = _telling(findings)
+    kind = finding["type"]
     where = _path(finding, fields, given)
     path = ".".join(where)
-    if kind in ("missing", "missing_argument"):
+    if kind in MISSING:
         return f"{path} is required"
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+    if kind in UNKNOWN:
         known = fields if len(where) == 1 else (inner or {}).get(where[0], ()) if len(where) == 2 else ()
-        return f"{path} is not a known name here" + (f" (allowed: {', '.join(known)})" if known else "")
+        return unknown_name(path, known)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         name, tag = finding["ctx"]["discriminator"].strip("'"), finding["ctx"].get("tag")
         field = f"{path}.{name}" if path else name
@@ -110,6 +127,15 @@ def explain(
     elif path:
         path += f" = {value!r}"
     return f"{path}: {message}" if path else message
+
+
+def _telling(findings: Sequence[ErrorDetails]) -> ErrorDetails:
+    """Return the first finding, or in place of a missing name one that is not known in the same table."""
+    first = findings[0]
+    if first["type"] not in MISSING:
+        return first
+    beside = (one for one in findings if one["type"] in UNKNOWN and one["loc"][:-1] == first["loc"][:-1])
+    return next(beside, first)
 
 
 def _path(finding: ErrorDetails, fields: Sequence[str], given: Mapping[str, Any] | None) -> list[str]:

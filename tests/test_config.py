@@ -183,9 +183,22 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
     ("override", "says"),
     [
         ("colour=red", "colour is not a known name here (allowed: name, title, seeds, engine, "),
-        ("partition.client=3", "partition.client is not a known name here (allowed: kind, method, clients, "),
+        (
+            "partition.client=3",
+            "partition.client is not a known name here (did you mean clients? allowed: kind, method, clients, ",
+        ),
+        ('data={shards=["x.npy"], scale="none"}', "data.scale is not a known name here (allowed: shards)"),
+        (
+            'data={sites=["rome"], rows=9}',
+            "data.rows is not a known name here (allowed: sites, missing, share_model)",
+        ),
+        ("data.scal=none", "data.scal is not a known name here (did you mean scale? allowed: name, scale, "),
         ("strategy.a.colour=1", "strategy 'a': DKPCA: colour is not a known name here (allowed: n_components, "),
         ("strategy.a.method=PCA", "strategy 'a': method = 'PCA', but must be one of "),
+        (
+            "strategy.a.method=PCA",
+            "VFedPCA; to register a pair of your own, add its strategy to strategies/__init__.py",
+        ),
         ("baseline.c.method=DKPCA", "baseline 'c': method = 'DKPCA', but must be one of central PCA, "),
         ("strategy.a.method=3", "strategy.a.method = 3: input should be a valid string"),
         ("strategy.a.n_components=two", "n_components = 'two': input should be a valid integer"),
@@ -242,6 +255,24 @@ def test_a_wrong_value_is_named_with_file_key_value_and_what_is_allowed(
 )
 def test_what_is_missing_is_named(tmp_path: Path, without: str, says: str) -> None:
     assert refusal(tmp_path, text=TINY.replace(without, "", 1)) == f"tiny.toml: {says}"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        (
+            "n_components = 2",
+            "n_component = 2",
+            "strategy 'a': DKPCA: n_component is not a known name here (did you mean n_components? allowed: n_compone",
+        ),
+        ("[data]", "[dat]", "dat is not a known name here (did you mean data? allowed: name, "),
+        ('name = "iris"', 'nam = "iris"', "data.nam is not a known name here (did you mean name? allowed: name, scale"),
+    ],
+)
+def test_a_mistyped_name_is_told_before_the_one_that_is_missing(
+    tmp_path: Path, right: str, wrong: str, says: str
+) -> None:
+    assert f"tiny.toml: {says}" in refusal(tmp_path, text=TINY.replace(right, wrong, 1))
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
