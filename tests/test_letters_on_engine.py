@@ -7,6 +7,7 @@ import pytest
 from flwr.app import ArrayRecord
 from gossip import AT, KEYS, RING, TABLES, Begin, Coordinator, D, GossipClient, N, Told, by_hand, gossiping, relabelled
 
+from fedkernel import Linear
 from fedkernel.engines import _flower
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
@@ -14,6 +15,7 @@ from fedkernel.graph import Topology, neighbours
 from fedkernel.job import Job, RunSpec
 from fedkernel.ledger import Ledger, Load, Posted
 from fedkernel.letters import OVERHEAD, unpack
+from fedkernel.models import PeerComponents
 from fedkernel.peers import PublishKeys, TakeKeys
 from fedkernel.result import Result
 from fedkernel.sealing import KeyPair
@@ -190,6 +192,6 @@ def test_letters_survive_the_ledger_s_table_and_the_result_s_file(tmp_path):
     assert Ledger.from_table(table) == result.ledger
     old = [row for row in table if "sender" not in row]
     assert Ledger.from_table(old) == Ledger(result.ledger.entries, [])
-    copy = Result(None, result.ledger, result.history)
+    copy = Result(PeerComponents(Linear(), 1), result.ledger, result.history)
     copy.save(tmp_path)
     assert '"sender": 0' in (tmp_path / "result.json").read_text()

@@ -247,7 +247,7 @@ def test_a_dataset_brings_its_labels_and_alpha_is_a_half_by_default():
             {"method": "columns", "columns": [[0], [1]], "clients": 3},
             "clients = 3 but the number of lists in columns = 2",
         ),
-        ({"client": 3}, "client is not a known name here (allowed: kind, method"),
+        ({"client": 3}, "client is not a known name here (did you mean clients? allowed: kind, method"),
     ],
 )
 def test_specs_that_contradict_themselves(table_, text):
