@@ -4,12 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rich import box
 from rich.filesize import decimal
-from rich.table import Table
 from rich.text import Text
 
 from experiments.plan import Planned, cohort
+from experiments.wide import NARROWEST, WideTable
 from fedkernel.cohort import Member
 from fedkernel.errors import InputError
 from fedkernel.forecast import ENGINE_COSTS, Forecast, largest, seconds
@@ -77,12 +76,12 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
     return list(lines.values())
 
 
-def forecast_table(lines: Sequence[Line]) -> Table:
+def forecast_table(lines: Sequence[Line]) -> WideTable:
     """Lay out what one run of each line takes, and all runs one after the other, the engine being started once."""
     swept = any(line.setting for line in lines)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = WideTable(2 if swept else 1)
     for heading in ("Method", *(["setting"] if swept else [])):
-        table.add_column(heading, overflow="fold", min_width=12)
+        table.add_column(heading, overflow="fold", min_width=NARROWEST)
     engines = [f"{engine} s" for engine in ENGINE_COSTS]
     for heading in ("clients", "rounds", "floats up", "floats down", "memory", *engines):
         table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)

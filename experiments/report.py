@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from experiments.axes import titled
@@ -17,6 +15,7 @@ from experiments.claims import Claim
 from experiments.plots import draw
 from experiments.rows import HIGHER_IS_BETTER, LEVELS, Run, Spread, Summary, by_iteration, leading_metric, summarise
 from experiments.sections import ReportOptions
+from experiments.wide import NARROWEST, WideTable
 from fedkernel.errors import InputError
 
 __all__ = ["Claim", "Spread", "Summary", "console_table", "summarise", "write_report"]
@@ -25,8 +24,8 @@ NOTHING = "–"  # the figure does not apply
 TRAFFIC = ("floats up", "floats down", "bytes up", "bytes down", "rounds", "seconds", "seeds")
 
 
-def console_table(summaries: Sequence[Summary], metric: str | None = None) -> Table:
-    """Lay out the summaries for a terminal of about 100 columns.
+def console_table(summaries: Sequence[Summary], metric: str | None = None) -> WideTable:
+    """Lay out the summaries for a terminal: a line each on one of about 100 columns, in parts on one of fewer.
 
     Parameters
     ----------
@@ -37,13 +36,13 @@ def console_table(summaries: Sequence[Summary], metric: str | None = None) -> Ta
 
     Returns
     -------
-    rich.table.Table
+    WideTable
         A row per summary: method, swept parameters, the metric, floats up and down, rounds, seconds.
     """
     metric, swept = leading_metric(summaries, metric), _swept(summaries)
     caption = f"mean{' ± standard deviation' if _repeated(summaries) else ''} over {_seeds(summaries)}"
-    table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left", pad_edge=False, collapse_padding=True)
-    table.add_column("Method", overflow="fold", min_width=12)
+    table = WideTable(1 + len(swept), caption)
+    table.add_column("Method", overflow="fold", min_width=NARROWEST)
     short = [name.rsplit(".", 1)[-1] for name in swept]
     for name, last in zip(swept, short, strict=True):
         table.add_column(Text(last if short.count(last) == 1 else name), justify="right")

@@ -1,6 +1,10 @@
 """What a strategy says that a run will take, against what it takes."""
 
 import dataclasses
+import os
+import re
+import subprocess
+import sys
 import threading
 import tracemalloc
 from pathlib import Path
@@ -232,6 +236,20 @@ def test_a_sweep_has_a_line_for_each_setting(tmp_path, monkeypatch):
         ["ADMM", "[red]", "clients=4", "4"],
     ]
     assert any(line.startswith("all 4 runs") for line in lines)
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_a_narrow_terminal_shows_every_name_and_every_figure(columns):
+    """As a process, whose terminal the environment tells of."""
+    command = [Path(sys.executable).parent / "fedkernel", "run", FOLDER / "quickstart.toml", "--dry-run"]
+    terminal = {"COLUMNS": str(columns), "TTY_COMPATIBLE": "1", "TERM": "xterm"}
+    done = subprocess.run(command, env=os.environ | terminal, capture_output=True, text=True, check=True)
+    text = re.sub("\x1b[^m]*m", "", done.stdout).split("Seconds are")[0]
+    assert "…" not in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= columns
+    assert text.count("DKPCA linear,") == 3 * text.count("VFedPCA (paper)") == 3 * text.count("Method") >= 6
+    for figure in ("28,500", "28,450", "45.5 kB", "5,642,430", "642"):
+        assert figure in text
 
 
 def test_tables_that_only_sites_have_give_no_forecast(tmp_path, monkeypatch):

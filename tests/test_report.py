@@ -192,6 +192,29 @@ def test_the_table_has_a_column_per_swept_parameter_and_shows_names_as_they_are(
     assert "[red]x" in text
 
 
+@pytest.mark.parametrize("width", [100, 80, 60, 40])
+@pytest.mark.parametrize("swept", [0, 1, 3])
+def test_a_narrow_terminal_gets_the_table_in_parts_that_have_the_names_and_lose_no_figure(
+    width: int, swept: int
+) -> None:
+    values = {"partition.clients": 12, "data.name": "breast_cancer", "strategy.*.n_components": 5}
+    point = dict([*values.items()][:swept])
+    runs = [a_run(name, seed, point=point, floats_down=123) for name in ("DKPCA RBF", "VFedPCA") for seed in (0, 1)]
+    whole, lines = printed(runs, width=240), printed(runs, width=width)
+    assert max(len(line.rstrip()) for line in lines) <= width
+    assert "…" not in "".join(lines)
+    parts = sum(line.startswith(" Method") for line in lines)
+    assert parts > 1 or width > 60
+    for name in ("DKPCA RBF", "VFedPCA"):
+        (row,) = [re.split(r" {2,}", line.strip()) for line in whole if line.startswith(f" {name}")]
+        shown = [re.split(r" {2,}", line.strip()) for line in lines if line.startswith(f" {name}")]
+        assert len(shown) == parts
+        assert [cell for cell in row if not any(cell in part for part in shown)] == []
+    if swept == 1 and width > 40:  # which names a row with its method, so every part has it
+        assert all(line.split()[-1] == "12" or " 12 " in line for line in lines if line.startswith(" VFedPCA"))
+    assert " ".join(" ".join(lines).split()).count("over 2 seeds") == 1
+
+
 def test_without_an_error_the_first_metric_that_applies_is_shown() -> None:
     assert "nmi" in "\n".join(printed([a_run(metrics={"error": None, "nmi": 0.9})]))
 
