@@ -27,7 +27,10 @@ _FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter
 
 
 class Model(ABC):
-    """Base of all models: how one becomes a file, and a file one of them."""
+    """Base of all models: how one becomes a file, and a file one of them.
+
+    Models know no names: a frame's columns are taken as they stand, and must be in the order of the first shard's.
+    """
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as npz; the file appears whole or not at all."""

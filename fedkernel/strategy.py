@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -19,6 +20,7 @@ from fedkernel.client import KernelClient
 from fedkernel.cohort import Member, RunSettings, join
 from fedkernel.conversation import Conversation
 from fedkernel.data import TableLike
+from fedkernel.data.frames import without_names
 from fedkernel.data.matrix import seeded
 from fedkernel.engines import ENGINES
 from fedkernel.engines.apps import check_registered
@@ -36,6 +38,22 @@ log = logging.getLogger(__name__)
 
 M = TypeVar("M")
 T = TypeVar("T")
+
+
+ON_TABLES = {"central", "compare", "judge", "judge_steps", "measure", "errors_by_step"}
+"""Methods of strategies whose last argument is the clients' tables."""
+
+
+def _without_frames(method: Callable[..., T]) -> Callable[..., T]:
+    @functools.wraps(method)
+    def on_arrays(self: "KernelStrategy[Any]", *arguments: Any, **named: Any) -> T:
+        if "shards" in named:
+            named["shards"] = without_names(named["shards"], self.partition)
+        else:
+            arguments = (*arguments[:-1], without_names(arguments[-1], self.partition))
+        return method(self, *arguments, **named)
+
+    return on_arrays
 
 
 class KernelStrategy(Strategy, ABC, Generic[M]):
@@ -70,6 +88,12 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     _cohort: list[Member]
     _conversation: Conversation[M]
     _evaluation: Conversation[dict[str, float]] | None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give the methods that have all tables in one place frames as arrays that fit together, as `fit` does."""
+        super().__init_subclass__(**kwargs)
+        for name in ON_TABLES & vars(cls).keys():
+            setattr(cls, name, _without_frames(vars(cls)[name]))
 
     @abstractmethod
     def protocol(self) -> Protocol[M]:
@@ -284,7 +308,10 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         ----------
         shards : sequence of array-like
             One table per client: (N, d_m) with a vertical partition, (n_m, d) with a horizontal one. Of pairs whose
-            client reads its rows block by block also sparse matrices, files' paths and `Table`s.
+            client reads its rows block by block also sparse matrices, files' paths and `Table`s. Frames, as pandas
+            has them, are put in the first one's order where they stand in another: their columns by name with a
+            horizontal partition, their rows by index with a vertical one. That is the order of the model's rows or
+            columns, here and in every method that takes shards; models themselves know no names.
         engine : {"local", "grpc", "ray"}
             This process, a process for each client, or Flower's simulation.
         seed : int
@@ -303,7 +330,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         ProtocolError
             If a client fails or does not answer in time.
         """
-        tables = check_tables(shards, "shards", self.client.table)
+        tables = check_tables(without_names(shards, self.partition), "shards", self.client.table)
         settings = RunSettings(seed=seed, clients=len(tables), deadline=deadline)
         if engine not in ENGINES:
             raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
@@ -381,8 +408,11 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         outputs : dict of int to dict of str to ndarray
             What each site kept.
         """
-        tables = check_tables(shards, "shards", self.client.table)
-        new = None if new_shards is None else check_tables(new_shards, "new_shards", self.client.table)
+        new = None
+        if new_shards is not None:
+            named = without_names(new_shards, self.partition, "new_shards", trained=shards)
+            new = check_tables(named, "new_shards", self.client.table)
+        tables = check_tables(without_names(shards, self.partition), "shards", self.client.table)
         if new is not None and [table.shape[1] for table in new] != [table.shape[1] for table in tables]:
             raise InputError(
                 f"new_shards have {[table.shape[1] for table in new]} columns, but must have those of the shards, "
