@@ -14,9 +14,9 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
-from experiments.rows import LEVELS, Spread, Summary, is_error
+from experiments.rows import LEVELS, ROUNDING, Spread, Summary, is_error
 
-FLOOR = 1e-16
+FLOOR = ROUNDING
 MOST_PANELS = 6
 Line = Literal["-", "--", "-.", ":"]
 Drawn = tuple[str, str, Canvas]

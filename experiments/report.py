@@ -3,6 +3,7 @@
 import base64
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,19 @@ from rich.text import Text
 from experiments.axes import titled
 from experiments.claims import Claim
 from experiments.plots import draw
-from experiments.rows import HIGHER_IS_BETTER, LEVELS, Run, Spread, Summary, by_iteration, leading_metric, summarise
+from experiments.rows import (
+    COSTS,
+    HIGHER_IS_BETTER,
+    LEVELS,
+    ROUNDING,
+    Run,
+    Spread,
+    Summary,
+    by_iteration,
+    is_error,
+    leading_metric,
+    summarise,
+)
 from experiments.sections import ReportOptions
 from experiments.wide import NARROWEST, WideTable
 from fedkernel.errors import InputError
@@ -21,7 +34,7 @@ from fedkernel.errors import InputError
 __all__ = ["Claim", "Spread", "Summary", "console_table", "summarise", "write_report"]
 
 NOTHING = "–"  # the figure does not apply
-TRAFFIC = ("floats up", "floats down", "bytes up", "bytes down", "rounds", "seconds", "seeds")
+TRAFFIC, SIZES = ("floats up", "floats down", "rounds", "seconds"), ("bytes up", "bytes down", "seeds")
 
 
 def console_table(summaries: Sequence[Summary], metric: str | None = None) -> WideTable:
@@ -101,7 +114,7 @@ def write_report(
         draw(runs, out / "plots", metric=options.metric, by_iteration=options.by_iteration) if options.plots else []
     )
     untold = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
-    metrics = list(dict.fromkeys(name for s in summaries for name, spread in s.metrics.items() if spread))
+    leading, others = _metrics(summaries, options.metric)
     page = _template().render(
         title=title,
         config=config_text,
@@ -110,11 +123,8 @@ def write_report(
         engines=", ".join(dict.fromkeys(run.engine for run in runs if run.kind == "strategy")) or "none",
         seeds=_seeds(summaries),
         spread=_repeated(summaries),
-        columns=[*swept, *(titled(name) for name in metrics), *TRAFFIC],
-        rows=[
-            (s.name, s.kind, [*_settings(s, swept), *(_metric(s, name) for name in metrics), *_traffic(s)])
-            for s in summaries
-        ],
+        columns=[*swept, *map(titled, leading), *TRAFFIC, *map(titled, others), *SIZES],
+        rows=[(s.name, s.kind, _cells(s, swept, leading, others)) for s in summaries],
         figures=[(figure, _embedded(figure.svg)) for figure in figures],
         untold=untold if options.plots else [],
         swept=swept,
@@ -129,10 +139,21 @@ def write_report(
     return path
 
 
-def _traffic(s: Summary) -> list[str]:
+def _metrics(summaries: Sequence[Summary], wanted: str | None) -> tuple[list[str], list[str]]:
+    """Return the metric that leads, if any does, and the others: costs last, of each kind what most rows have first."""
+    leading = leading_metric(summaries, wanted)
+    having = Counter(name for s in summaries for name, spread in s.metrics.items() if spread)
+    others = sorted(having, key=lambda name: (name in COSTS, -having[name]))
+    return [leading] if leading else [], [name for name in others if name != leading]
+
+
+def _cells(s: Summary, swept: Sequence[str], leading: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Write a row of the page's table: what was asked, what it took, what else was measured, sizes."""
     floats = [_with_spread(spread, _count) for spread in (s.floats_up, s.floats_down)]
     sizes = [_with_spread(spread, _bytes) for spread in (s.bytes_up, s.bytes_down)]
-    return [*floats, *sizes, _with_spread(s.rounds, _count), _with_spread(s.seconds, _time), str(s.seeds)]
+    took = [*floats, _with_spread(s.rounds, _count), _with_spread(s.seconds, _time)]
+    first, rest = ([_metric(s, name) for name in names] for names in (leading, others))
+    return [*_settings(s, swept), *first, *took, *rest, *sizes, str(s.seeds)]
 
 
 def _phases(s: Summary) -> list[tuple[str, str, str]]:
@@ -183,7 +204,7 @@ def _seeds(summaries: Sequence[Summary]) -> str:
 
 
 def _metric(s: Summary, name: str) -> str:
-    """Write a metric; an exact zero says so, so that a rounded one cannot be taken for it."""
+    """Write a metric; an exact zero says so, and an error that is only rounding has no digits."""
     spread = s.metrics.get(name)
     if spread is None:
         return NOTHING
@@ -192,6 +213,8 @@ def _metric(s: Summary, name: str) -> str:
         return "0 (reference)" if reference else "0"
     if not math.isfinite(spread.mean):
         return "not finite"
+    if is_error(name) and abs(spread.mean) < ROUNDING:
+        return f"≤ {ROUNDING:.0e}"
     whole, part = (".4f", ".4f") if name in HIGHER_IS_BETTER else (".4g", ".2g") if name in LEVELS else (".2e", ".1e")
     text = f"{spread.mean:{whole}}"
     return text if spread.std is None else f"{text} ± {spread.std:{part}}"

@@ -28,6 +28,13 @@ LEVELS = ("reconstruction_error", "error_ratio", "kmeans_objective", "parallel_s
 """The metrics that are far from 0 or all of a size: an axis from 0 would not show differences."""
 
 
+COSTS = ("floats_up_per_iteration", "lanczos_iterations", "parallel_seconds", "bound")
+"""The metrics that say what a run took or what is promised of it: they lead only where that is asked for."""
+
+ROUNDING = 1e-16
+"""Errors below this are rounding errors of double precision, whatever their digits."""
+
+
 class Round(pydantic.BaseModel):
     """One communication round of a run.
 
@@ -231,9 +238,13 @@ def setting(point: Mapping[str, Any]) -> str:
 
 
 def leading_metric(summaries: Iterable[Summary], wanted: str | None = None) -> str | None:
-    """Name the metric that tables and figures show: the one wanted, else `error`, else the first that any run has."""
+    """Name the metric that tables and figures show: the one wanted, else `error`, else the first that any run has.
+
+    None of `COSTS`, unless it is wanted: across sites there may be no other, and traffic has columns of its own.
+    """
     names = [name for summary in summaries for name, spread in summary.metrics.items() if spread]
-    return next((name for name in (wanted, "error") if name in names), next(iter(names), None))
+    others = (name for name in names if name not in COSTS)
+    return next((name for name in (wanted, "error") if name in names), next(others, None))
 
 
 def is_error(metric: str) -> bool:

@@ -181,7 +181,7 @@ def test_the_table_fits_100_columns_and_shows_exact_zeros_only_where_exact() -> 
     assert max(len(line.rstrip()) for line in lines) <= 100
     rows = {line.split()[0]: line for line in lines if line.strip()}
     assert "0 (reference)" in rows["central"]
-    assert "1.00e-300 ± 0.0e+00" in rows["nearly"]
+    assert rows["nearly"].split()[1:3] == ["≤", "1e-16"]
     assert "14,250" in rows["DKPCA-5"]
     assert "1.00e-02 ± 5.0e-03" in rows["DKPCA-5"]
 
@@ -217,6 +217,44 @@ def test_a_narrow_terminal_gets_the_table_in_parts_that_have_the_names_and_lose_
 
 def test_without_an_error_the_first_metric_that_applies_is_shown() -> None:
     assert "nmi" in "\n".join(printed([a_run(metrics={"error": None, "nmi": 0.9})]))
+
+
+def test_what_a_run_took_leads_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    """Across sites nobody can tell an error; traffic and seconds have columns of their own."""
+    costs = {"floats_up_per_iteration": 310.0, "lanczos_iterations": 4.0, "parallel_seconds": 0.5}
+    across = [a_run("sites", seed, metrics=costs) for seed in (0, 1)]
+    heading = re.split(r" {2,}", next(line for line in printed(across) if "Method" in line).strip())
+    assert heading == ["Method", "floats up", "floats down", "rounds", "seconds"]
+    assert headings(write_report(tmp_path, "", "", across)) == [
+        *["method", "floats up", "floats down", "rounds", "seconds"],
+        *["floats_up_per_iteration", "lanczos_iterations", "parallel_seconds", "bytes up", "bytes down", "seeds"],
+    ]
+    assert [figure.name for figure in draw(across, tmp_path)] == ["seconds_by_phase"]
+    assert "lanczos_iterations" in "\n".join(printed(across, metric="lanczos_iterations"))
+    measured = [a_run("sites", seed, metrics=costs | {"explained_variance_ratio": 0.9}) for seed in (0, 1)]
+    assert "explained_variance_ratio" in "\n".join(printed(measured))
+
+
+@pytest.mark.parametrize(
+    ("error", "cell"),
+    [
+        ((1.95e-29, 3.1e-29), "≤ 1e-16"),
+        ((-3e-17, -2e-17), "≤ 1e-16"),  # of a difference of sums
+        ((0.0, 1e-30), "≤ 1e-16"),
+        ((0.0, 0.0), "0"),
+        ((1e-15, 3e-15), "2.00e-15 ± 1.4e-15"),
+        ((1e-16, 1e-16), "1.00e-16 ± 0.0e+00"),
+    ],
+)
+@pytest.mark.parametrize("metric", ["error", "recover_error"])
+def test_an_error_that_is_rounding_has_no_digits(
+    tmp_path: Path, metric: str, error: tuple[float, float], cell: str
+) -> None:
+    runs = [a_run(seed=seed, metrics={metric: value}) for seed, value in enumerate(error)]
+    row = next(line for line in printed(runs) if "DKPCA" in line)
+    assert re.split(r" {2,}", row.strip())[1] == cell
+    page = write_report(tmp_path, "", "", runs, options=ReportOptions(plots=False)).read_text(encoding="utf-8")
+    assert re.findall(r"<td>([^<]*)</td>", page)[0] == cell
 
 
 @pytest.mark.parametrize(
@@ -347,6 +385,38 @@ def test_shares_of_phases_that_overlap_are_of_their_sum(tmp_path: Path) -> None:
     page = write_report(tmp_path, "A title", "", [run]).read_text(encoding="utf-8")
     rows = re.findall(r'<td class="words">(Draw|Solve)</td><td>([^<]*)</td><td>([^<]*)</td>', page)
     assert rows == [("Draw", "0.900", "60%"), ("Solve", "0.600", "40%")]
+
+
+def headings(path: Path) -> list[str]:
+    """Return the columns of the results' table on a page."""
+    head = re.findall(r"<thead>.*?</thead>", path.read_text(encoding="utf-8"))[0]
+    return re.findall(r"<th[^>]*>([^<]*)</th>", head)
+
+
+def test_the_pages_table_begins_with_what_was_asked_and_what_it_took_and_shows_that_it_goes_on(tmp_path: Path) -> None:
+    """At last what few rows have; it can be scrolled by the keyboard too, with a bar that does not hide."""
+    common = {"error": 0.1, "parallel_seconds": 0.2, "nmi": 0.5}
+    runs = [
+        a_run("DKPCA", metrics={"bound": 1.0, **common}, point={"partition.clients": 2}),
+        a_run("isolated", kind="baseline", metrics={"worst_error": 0.3, **common}, point={"partition.clients": 2}),
+    ]
+    took = ["floats up", "floats down", "rounds", "seconds"]
+    for wanted, first, rest in (
+        (None, "error against central", ["nmi", "worst_error"]),
+        ("nmi", "nmi", ["error against central", "worst_error"]),
+    ):
+        path = write_report(tmp_path, "", "", runs, options=ReportOptions(plots=False, metric=wanted))
+        sizes = ["parallel_seconds", "bound", "bytes up", "bytes down", "seeds"]
+        assert headings(path) == ["method", "partition.clients", first, *took, *rest, *sizes]
+    page = path.read_text(encoding="utf-8")
+    cells = re.findall(r"<td>([^<]*)</td>", page)[: len(headings(path)) - 1]
+    assert cells == [
+        *["2", "0.5000", "14,250", "0", "1", "0.120"],
+        *["1.00e-01", "–", "0.2", "1.00e+00"],
+        *["114.9 kB", "2.5 kB", "1"],
+    ]
+    assert re.search(r'<div class="scroll" tabindex="0" [^>]*>\s*<table>', page)
+    assert "::-webkit-scrollbar " in page
 
 
 def test_whatever_is_named_is_escaped(tmp_path: Path) -> None:
