@@ -301,7 +301,7 @@ def _has_relative_path(value: Any, key: str = "") -> bool:
     if isinstance(value, Mapping):
         return any(_has_relative_path(inner, str(name)) for name, inner in value.items())
     if isinstance(value, list):
-        return any(_has_relative_path(one, key) for one in value)
+        return any(_has_relative_path(entry, key) for entry in value)
     if not isinstance(value, str):
         return False
     path = Path(value).expanduser() if key.rpartition(".")[2] == "shards" else named_path(value)

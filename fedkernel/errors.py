@@ -134,7 +134,8 @@ def _telling(findings: Sequence[ErrorDetails]) -> ErrorDetails:
     first = findings[0]
     if first["type"] not in MISSING:
         return first
-    beside = (one for one in findings if one["type"] in UNKNOWN and one["loc"][:-1] == first["loc"][:-1])
+    table = first["loc"][:-1]
+    beside = (finding for finding in findings if finding["type"] in UNKNOWN and finding["loc"][:-1] == table)
     return next(beside, first)
 
 

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import inspect
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -45,11 +46,14 @@ ON_TABLES = {"central", "compare", "judge", "judge_steps", "measure", "errors_by
 
 
 def _without_frames(method: Callable[..., T]) -> Callable[..., T]:
+    """Give a method arrays in place of frames in its last argument."""
+    *before, last = inspect.signature(method).parameters
+
     @functools.wraps(method)
     def on_arrays(self: "KernelStrategy[Any]", *arguments: Any, **named: Any) -> T:
-        if "shards" in named:
-            named["shards"] = without_names(named["shards"], self.partition)
-        else:
+        if last in named:
+            named[last] = without_names(named[last], self.partition)
+        elif len(arguments) == len(before):  # `self` is among those before
             arguments = (*arguments[:-1], without_names(arguments[-1], self.partition))
         return method(self, *arguments, **named)
 

@@ -226,6 +226,14 @@ def test_what_does_not_belong_together_is_refused_in_one_sentence(strategy, shar
         assert "\n" not in str(caught.value)
 
 
+def test_a_call_without_tables_says_so_as_any_call_does():
+    strategy = DKPCA(1)
+    model = strategy.fit([LEFT, RIGHT]).model
+    for call in (strategy.central, lambda: strategy.compare(model, model)):
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'shards'"):
+            call()
+
+
 def test_new_rows_of_other_columns_are_refused():
     strategy = DKPCA(1, KERNEL)
     model = strategy.fit([LEFT, RIGHT]).model

@@ -5,6 +5,7 @@ needed. What stands in a default order, 0 to n - 1, says no more than a position
 """
 
 import logging
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -86,13 +87,16 @@ def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
         if name in numbered and first in numbered and len(own) != len(labels[first]):
             continue  # of another width, which is said elsewhere
         allowed = "allowed: the same columns everywhere, each once, in any order"
-        for one in (first, name):
-            if again := [label for place, label in enumerate(labels[one]) if label in labels[one][:place]]:
-                raise InputError(f"{one} has several columns {again[0]!r}, so they cannot be put in order; {allowed}")
-        if lacking := [label for label in labels[first] if label not in set(own)]:
+        counts = {frame: Counter(labels[frame]) for frame in (first, name)}
+        for frame, count in counts.items():
+            if repeated := [label for label, times in count.items() if times > 1]:
+                raise InputError(
+                    f"{frame} has several columns {repeated[0]!r}, so they cannot be put in order; {allowed}"
+                )
+        if lacking := [label for label in labels[first] if label not in counts[name]]:
             more = and_more(len(lacking) - 1)
             raise InputError(f"{name} has no column {lacking[0]!r}{more}, which {first} has; {allowed}")
-        if surplus := [label for label in own if label not in set(labels[first])]:
+        if surplus := [label for label in own if label not in counts[first]]:
             more = and_more(len(surplus) - 1)
             raise InputError(f"{name} has a column {surplus[0]!r}{more}, which {first} has not; {allowed}")
         orders[name] = _places(own, labels[first])
