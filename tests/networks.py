@@ -35,6 +35,13 @@ def digits(rows=40, nodes=10):
     return deal(*load_digits(return_X_y=True), rows, nodes)
 
 
+def unbalanced_digits(seed, rows, nodes):
+    """So many rows at each node, whatever their class."""
+    X, y = load_digits(return_X_y=True)
+    chosen = np.random.default_rng(seed).permutation(np.flatnonzero(np.isin(y, (0, 3, 5, 8))))[: rows * nodes]
+    return list(X[chosen].reshape(nodes, rows, -1))
+
+
 def spread(nodes, rows=30, seed=0, lengths=(5.0, 3.0, 1.8, 0.5, 0.5, 0.5)):
     """Normal rows whose leading directions are well apart."""
     rng = np.random.default_rng(seed)
