@@ -1,16 +1,20 @@
-# make demo: set up and run the quickstart. make test: set up and run the tests. Needs Python >= 3.11, nothing else.
+# make demo: set up and run the quickstart. make check: linters, types, import contracts and the quick tests, for daily
+# use. make test: all tests. Each sets up what it needs from Python >= 3.11 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo check test lint bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fedkernel run experiments/quickstart.toml
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: lint
+	$(BIN)/python -m pytest --quick -n 2 --dist loadgroup
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

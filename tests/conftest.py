@@ -1,8 +1,10 @@
-"""What all tests share."""
+"""What all tests share, and which of them `make check` runs."""
 
 import os
+import zlib
 
 import pytest
+from hypothesis import settings
 
 # Two test processes on two cores: a second BLAS thread in each would only spin.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -11,6 +13,36 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 # Shared by several files, and they assert.
 pytest.register_assert_rewrite("cases", "configs", "counting", "federation", "gossip", "model_files", "spectra")
+
+
+# No test fails because the machine is busy.
+settings.register_profile("whole", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=10)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--quick", action="store_true", help="one case of every test, none that is slow or starts processes"
+    )
+
+
+def pytest_configure(config):
+    settings.load_profile("quick" if config.getoption("quick") else "whole")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Choose the quick tests by a rule, so that there is no list to keep."""
+    if not config.getoption("quick"):
+        return
+    cases = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    # by a test's name, so that those that share a table of cases do not all take the same one
+    chosen = [those[zlib.crc32(name.encode()) % len(those)] for name, those in cases.items()]
+    left_out = {"slow", "ray", "xdist_group"}  # tests that are kept together start processes
+    quick = [item for item in chosen if left_out.isdisjoint(mark.name for mark in item.iter_markers())]
+    config.hook.pytest_deselected(items=list(set(items).difference(quick)))
+    items[:] = quick
 
 
 @pytest.fixture

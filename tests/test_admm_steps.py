@@ -140,6 +140,7 @@ def test_the_augmented_lagrangian_decreases(neighbors):
     assert L[-1] < L[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 2**16),

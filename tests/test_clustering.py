@@ -259,6 +259,7 @@ def test_all_weights_are_as_many_as_the_points_but_for_what_is_cut_at_zero(sampl
     assert 0 < cut <= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [10, 40])
 def test_costs_are_estimated_without_bias_but_for_what_is_cut_at_zero(samples):
     points, centers, labels = rings()

@@ -77,6 +77,7 @@ def test_only_one_module_touches_what_flower_does_not_publish():
     assert list(touching) == ["fedkernel/engines/_flower.py"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.1, 0.4])
 def test_both_apps_can_be_imported_at_once(delay):
     """As Flower's simulation does, whose main thread looks for the client's module while another loads the server's."""
@@ -93,6 +94,7 @@ import clients.client_app
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_flwr_build_packs_the_four_packages_and_no_data(tmp_path):
     app = bundle(tmp_path / "app")
     flwr = Path(sys.executable).parent / "flwr"

@@ -213,6 +213,7 @@ except ProtocolError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_hung_client_does_not_keep_the_process_from_ending():
     root = Path(__file__).parent.parent
     done = subprocess.run(

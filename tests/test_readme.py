@@ -17,6 +17,7 @@ def test_there_are_five_examples():
     assert len(EXAMPLES) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=["library", "k-means", "landmarks", "peers", "own pair"])
 def test_example_prints_what_the_readme_says(code, printed, tmp_path):
     script = tmp_path / "example.py"
@@ -25,6 +26,7 @@ def test_example_prints_what_the_readme_says(code, printed, tmp_path):
     assert done.stdout == printed, done.stderr
 
 
+@pytest.mark.slow
 def test_the_walk_through_of_separate_machines(tmp_path):
     """Its blocks in their order, as a reader would type them, but for a port that is free."""
     section = README.split("## Separate machines\n")[1].split("\n## ")[0]

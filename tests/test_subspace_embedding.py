@@ -334,6 +334,7 @@ for text in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_another_process_has_the_same_numbers():
     X = np.arange(60.0).reshape(12, 5) % 7 - 3
     embeddings = [SubspaceEmbedding(kernel, 3, 40, seed=8) for kernel in KERNELS]
