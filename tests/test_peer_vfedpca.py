@@ -5,7 +5,9 @@ import pytest
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF, Linear, Topology
+from clients.peer_vfedpca import PeerVFedPCAClient
+from clients.vfedpca import Multiply
+from fedkernel import RBF, Linear, Polynomial, Topology
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.graph import neighbours
 from fedkernel.models import PeerComponents, load_model
@@ -38,12 +40,28 @@ def test_with_a_kernel_it_is_vfedakpca(center):
     for client in range(5):
         found = peers.outputs[client]["eigenvectors"]
         np.testing.assert_allclose(found, server.model.eigenvectors_, rtol=0, atol=1e-12)
+        features = peers.outputs[client]["features"]
+        np.testing.assert_allclose(features, server.outputs[client]["features"], rtol=0, atol=1e-12)
+        # of the table as it is, but where its rows are centred
+        table = SHARDS[client] - (SHARDS[client].mean(axis=1, keepdims=True) if center == "rows" else 0)
+        np.testing.assert_allclose(features, found.T @ table, rtol=0, atol=1e-12)
     reference = strategy.central(SHARDS)
     expected = VFedAKPCA(2, kernel=RBF(gamma=0.1), center=center).central(SHARDS)
     np.testing.assert_array_equal(reference.eigenvectors_, expected.eigenvectors_)
     assert strategy.judge(peers, reference, SHARDS)["error"] == pytest.approx(
         VFedAKPCA(2, kernel=RBF(gamma=0.1)).compare(server.model, reference, SHARDS)["error"]
     )
+
+
+@pytest.mark.parametrize("center", ["columns", "rows", "none"])
+def test_with_a_kernel_columns_are_centred_in_feature_space_and_rows_in_the_table(center):
+    X = WINE[:30, :4] + 1.0  # a polynomial kernel sees where the origin is
+    table = X - X.mean(axis=1, keepdims=True) if center == "rows" else X
+    K = (0.1 * table @ table.T + 1) ** 2
+    J = np.eye(30) - 1 / 30
+    ask = Multiply(kernel=Polynomial(2, 0.1), center=center, block=np.eye(30))
+    found = PeerVFedPCAClient(X).multiply(ask).product
+    np.testing.assert_allclose(found, J @ K @ J if center == "columns" else K, rtol=0, atol=1e-12)
 
 
 def naive(shards, cells, rounds):
