@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.xdist_group("deploy")  # what commands say of themselves is asked once, in one process
+
 DEPLOY = Path(__file__).parent.parent / "deploy"
 UNITS = sorted((DEPLOY / "systemd").iterdir())
 COMPOSE = sorted((DEPLOY / "docker").glob("*.yml"))

@@ -89,23 +89,21 @@ def test_history_and_ledger_say_the_same(case):
     assert sum(row["seconds"] for row in result.history) <= result.seconds
 
 
-@settings(max_examples=4, deadline=None)
-@given(order=st.permutations(range(CLIENTS)))
-def test_the_order_of_the_clients_does_not_matter(case, order):
+def test_the_order_of_the_clients_does_not_matter(case):
     one = case.vectors(fitted(case))
-    two = case.vectors(case.strategy.fit([case.shards()[client] for client in order]), order)
-    assert sin_theta_error(one, two) < (OTHER_DRAWS if case.draws else 1e-16)
+    for order in ([3, 2, 1, 0], [1, 3, 0, 2]):
+        two = case.vectors(case.strategy.fit([case.shards()[client] for client in order]), order)
+        assert sin_theta_error(one, two) < (OTHER_DRAWS if case.draws else 1e-16)
 
 
-@settings(max_examples=4, deadline=None)
-@given(factor=st.floats(0.01, 100.0))
-def test_scaling_the_data_scales_the_kernel(case, factor):
+def test_scaling_the_data_scales_the_kernel(case):
     one = case.vectors(fitted(case))
-    two = case.vectors(case.scaled(factor).fit(case.shards(factor * WINE)))
-    assert sin_theta_error(one, two) < 1e-16
+    for factor in (0.013, 87.0):
+        two = case.vectors(case.scaled(factor).fit(case.shards(factor * WINE)))
+        assert sin_theta_error(one, two) < 1e-16
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(signs=st.lists(st.sampled_from([-1.0, 1.0]), min_size=WINE.shape[1], max_size=WINE.shape[1]))
 def test_the_sign_of_a_column_does_not_matter(case, signs):
     if not case.rotations and isinstance(case.strategy, VFedPCA):

@@ -23,15 +23,17 @@ from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
 from fedkernel.job import Job, RunSpec
 from fedkernel.result import Result
-from strategies import DisKPCA, SpectralKMeans, VFedAKPCA
+from strategies import DisKPCA
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
 
 QUICKSTART = Path(__file__).parent.parent / "experiments" / "quickstart.toml"
 WINE = {"data": DataSpec("wine", scale="standard"), "partition": PartitionSpec(clients=3), "clients": 3}
 
-ROWS = PartitionSpec(kind="horizontal", clients=3)
+KERNEL = {"type": "rbf", "gamma": 0.05}
 CLUSTERING = {"n_clusters": 3, "n_features": 10, "iterations": 2}
+SPECTRAL = {"n_clusters": 3, "components": {"n_components": 4, "kernel": KERNEL, "n_adaptive": 20, "share_rows": True}}
+ADMM = {"n_components": 2, "kernel": KERNEL, "iterations": 4, "exchange": "features", "n_features": 50, "record": True}
 
 
 @pytest.fixture
@@ -67,35 +69,45 @@ def test_the_quickstart_has_the_same_metrics_on_both_engines(tmp_path):
 
 @pytest.mark.usefixtures("nothing_left")
 def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, monkeypatch):
-    # the second run's data are of a folder that is named relative to the one this is started from
+    """Other processes find what earlier rounds left: columns, drawn rows, keys, kernel blocks and multipliers."""
+    # one run's data are of a folder that is named relative to the one this is started from
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDKERNEL_DATA", "sets")
     Path("sets").mkdir()
     np.savez("sets/mine.npz", X=load(WINE["data"]).X)
+    mine = WINE | {"data": DataSpec("mine")}
+    horizontal = WINE | {"partition": PartitionSpec(kind="horizontal", method="iid", clients=3)}
     runs = [
-        RunSpec(id="first", strategy="VFedPCA", parameters={"rounds": 2}, **WINE),
         RunSpec(
-            id="second", strategy="DKPCA", parameters={"n_components": 3}, seed=1, **WINE | {"data": DataSpec("mine")}
+            id="merged", strategy="VFedAKPCA", parameters={"n_components": 2, "kernel": KERNEL, "rounds": 3}, **WINE
         ),
-        RunSpec(id="clusters", strategy="FKKMeans", parameters=CLUSTERING, **WINE | {"partition": ROWS}),
-        RunSpec(id="third", strategy="DKPCA", parameters={"n_components": 1000}, **WINE),
-        RunSpec(id="fourth", strategy="DKPCA", parameters={"n_components": 3}, **WINE),
+        RunSpec(id="one-shot", strategy="DKPCA", parameters={"n_components": 3}, seed=1, **mine),
+        RunSpec(id="clusters", strategy="FKKMeans", parameters=CLUSTERING, **horizontal),
+        RunSpec(id="spectral", strategy="SpectralKMeans", parameters=SPECTRAL, **horizontal),
+        RunSpec(id="nodes", strategy="ADMMKPCA", parameters=ADMM, **horizontal),
+        RunSpec(id="peers", strategy="PeerVFedPCA", parameters={"graph": "ring", "rounds": 2}, **WINE),
+        RunSpec(id="impossible", strategy="DKPCA", parameters={"n_components": 1000}, **WINE),
+        RunSpec(id="after", strategy="DKPCA", parameters={"n_components": 3}, **WINE),
     ]
-    finished = ray.run_job(Job(runs=runs, out=str(tmp_path)))
-    assert next(finished) == "first"
-    assert next(finished) == "second"
-    assert next(finished) == "clusters"
+    names = [run.id for run in runs[:6]]
+    finished = ray.run_job(Job(runs=runs, out=str(tmp_path / "ray")))
+    assert [next(finished) for _ in names] == names
     with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
         next(finished)
-    assert Result.load(tmp_path / "second").ledger.floats_up == 3 * 3 * 179
-    assert sorted(Result.load(tmp_path / "first").outputs) == [0, 1, 2]
-    # Memory survives the rounds of an iterative method on other processes too.
-    list(run_local(Job(runs=[runs[2]], out=str(tmp_path / "local"))))
-    one, two = Result.load(tmp_path / "local" / "clusters"), Result.load(tmp_path / "clusters")
-    np.testing.assert_allclose(one.model.centers_, two.model.centers_, rtol=0, atol=1e-10)
-    assert one.ledger == two.ledger
-    for client in range(3):
-        np.testing.assert_array_equal(one.outputs[client]["labels"], two.outputs[client]["labels"])
+    assert list(run_local(Job(runs=runs[:6], out=str(tmp_path / "local")))) == names
+    for name in names:
+        one, two = (Result.load(tmp_path / engine / name) for engine in ("local", "ray"))
+        assert one.ledger == two.ledger, name
+        assert one.ledger.letters == two.ledger.letters
+        assert sorted(one.outputs) == sorted(two.outputs) == ([] if name == "one-shot" else [0, 1, 2])
+        for client, outputs in one.outputs.items():
+            assert outputs.keys() == two.outputs[client].keys()
+            for output, expected in outputs.items():
+                np.testing.assert_allclose(two.outputs[client][output], expected, rtol=0, atol=1e-10)
+        arrays = {key: value for key, value in vars(one.model).items() if isinstance(value, np.ndarray)}
+        for key, expected in arrays.items():
+            np.testing.assert_allclose(getattr(two.model, key), expected, rtol=0, atol=1e-10)
+    assert bool(one.ledger.letters), "the last ones wrote to each other"
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -108,56 +120,20 @@ def test_a_crash_that_leaves_no_cause_is_reported_as_a_failed_run(tmp_path):
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_fit_on_arrays_gives_the_same_model_and_outputs():
-    shards = np.array_split(np.random.default_rng(0).standard_normal((40, 9)), 3, axis=1)
-    strategy = VFedAKPCA(2, kernel=RBF(gamma=0.1), rounds=3)
-    one, two = (strategy.fit(shards, seed=5, evaluate=True, engine=engine) for engine in ("local", "ray"))
-    np.testing.assert_allclose(one.model.eigenvectors_, two.model.eigenvectors_, rtol=0, atol=1e-12)
-    assert one.ledger == two.ledger
-    assert one.metrics == pytest.approx(two.metrics, abs=1e-12)
-    assert "explained_variance_ratio" in one.metrics
-    for client in range(3):
-        for name in ("features", "eigenvectors"):
-            np.testing.assert_allclose(one.outputs[client][name], two.outputs[client][name], rtol=0, atol=1e-12)
-
-
-@pytest.mark.usefixtures("nothing_left")
-def test_rows_travel_sparse_and_components_as_a_table():
-    """Of disKPCA, with its clusters after it: sites read files there, and keep what they drew from round to round."""
+def test_fit_on_sparse_rows_gives_the_same_model_metrics_and_outputs():
+    """Sites read files there, and keep what they drew from round to round."""
     X = np.random.default_rng(0).standard_normal((150, 20)) * (np.random.default_rng(1).random((150, 20)) < 0.3)
     shards = [sparse.csr_array(part) for part in np.array_split(X, 3)]
-    components = DisKPCA(4, RBF(gamma=0.1), n_adaptive=20, share_rows=True)
-    strategy = SpectralKMeans(3, components, coreset_size=30)
-    one, two = (strategy.fit(shards, seed=5, engine=engine) for engine in ("local", "ray"))
-    found, expected = two.model.embedding, one.model.embedding
-    np.testing.assert_array_equal(found.landmarks.toarray(), expected.landmarks.toarray())
-    np.testing.assert_allclose(found.coefficients, expected.coefficients, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(two.model.centers_, one.model.centers_, rtol=0, atol=1e-12)
+    strategy = DisKPCA(4, RBF(gamma=0.1), n_adaptive=20, share_rows=True)
+    one, two = (strategy.fit(shards, seed=5, evaluate=True, engine=engine) for engine in ("local", "ray"))
+    np.testing.assert_array_equal(two.model.landmarks_.toarray(), one.model.landmarks_.toarray())
+    np.testing.assert_allclose(two.model.coefficients_, one.model.coefficients_, rtol=0, atol=1e-12)
     assert one.ledger == two.ledger
+    assert one.metrics == pytest.approx(two.metrics, abs=1e-12)
+    assert "reconstruction_error" in one.metrics
     for client in range(3):
-        np.testing.assert_array_equal(one.outputs[client]["labels"], two.outputs[client]["labels"])
-        np.testing.assert_allclose(
-            one.outputs[client]["embedding"], two.outputs[client]["embedding"], rtol=0, atol=1e-12
-        )
-
-
-@pytest.mark.usefixtures("nothing_left")
-def test_letters_between_nodes_are_the_same_on_both_engines(tmp_path):
-    """Other processes find the keys, the kernel blocks and the multipliers that earlier rounds left."""
-    rows = WINE | {"partition": PartitionSpec(kind="horizontal", method="iid", clients=3)}
-    admm = {"n_components": 2, "kernel": {"type": "rbf", "gamma": 0.05}, "iterations": 4, "exchange": "features"}
-    runs = [
-        RunSpec(id="admm", strategy="ADMMKPCA", parameters=admm | {"n_features": 50, "record": True}, **rows),
-        RunSpec(id="vfedpca", strategy="PeerVFedPCA", parameters={"graph": "ring", "rounds": 2}, **WINE),
-    ]
-    for engine, run_job in (("local", run_local), ("ray", ray.run_job)):
-        assert list(run_job(Job(runs=runs, out=str(tmp_path / engine)))) == ["admm", "vfedpca"]
-    for run, names in (("admm", ("alpha", "iterates")), ("vfedpca", ("eigenvectors", "features", "iterates"))):
-        one, two = (Result.load(tmp_path / engine / run) for engine in ("local", "ray"))
-        assert one.ledger.letters == two.ledger.letters
-        assert one.ledger.floats_up == two.ledger.floats_up
-        for client, name in ((client, name) for client in range(3) for name in names):
-            np.testing.assert_allclose(one.outputs[client][name], two.outputs[client][name], rtol=0, atol=1e-10)
+        embedding = one.outputs[client]["embedding"]
+        np.testing.assert_allclose(two.outputs[client]["embedding"], embedding, rtol=0, atol=1e-12)
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
