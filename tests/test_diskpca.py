@@ -8,7 +8,7 @@ import scipy.stats
 from diskpca_runs import DIGITS, KERNELS, RARE, SMALL, WIDE, K, as_csr, coordinates, dense, shards_of, strategy
 from sites import ask, drive
 
-from clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, MeasureDistances
+from clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, DrawUniformly, MeasureDistances
 from fedkernel import RBF, ArcCosine, Linear, Polynomial, arrays
 from fedkernel.cohort import Member, RunSettings
 from fedkernel.messages import CarriesRows
@@ -46,6 +46,7 @@ def test_rare_clusters_are_found(landmarks, largest):
     assert found - 1 <= 0.25 * (rare(UniformKPCA, landmarks) - 1)
 
 
+@pytest.mark.slow
 def test_the_error_falls_with_the_landmarks_and_without_the_last_sketch():
     sketched, exact = ([rare(DisKPCA, count, size) for count in (25, 50, 100)] for size in (None, "exact"))
     for errors in (sketched, exact):
@@ -193,6 +194,7 @@ def test_directions_that_are_not_there_are_not_scored():
 # Draws
 
 
+@pytest.mark.slow
 def test_draws_follow_the_scores_of_the_rows(monkeypatch):
     """Drawing a block, and then a row of it, is drawing a row."""
     monkeypatch.setattr(arrays, "ROWS", 7)
@@ -248,6 +250,22 @@ def test_every_site_holds_the_same_landmarks(form):
     assert len(set(landmarks)) == len(landmarks) > 20
     # the grid changes nothing
     assert one.fit(shards, seed=4).model.coefficients_.tobytes() == model.coefficients_.tobytes()
+
+
+def test_uniform_draws_take_every_row_alike_and_each_client_draws_its_own():
+    def drawn(client, seed):
+        site = DisKPCAClient(SMALL[:12], client=client, seed=seed)
+        np.testing.assert_array_equal(ask(site, DrawUniformly(samples=4)).rows, SMALL[:12][site.memory["drawn"]])
+        return site.memory["drawn"]
+
+    counts = np.zeros(12)
+    for seed in range(1000):
+        positions = drawn(0, seed)
+        assert np.all(np.diff(positions) > 0)
+        counts[positions] += 1
+    deviation = np.sqrt(1000 * 4 / 12 * 8 / 12)
+    assert np.all(np.abs(counts - 1000 * 4 / 12) < 5 * deviation)
+    assert len({drawn(client, seed=0).tobytes() for client in range(5)}) > 1
 
 
 def test_clients_draw_in_proportion_to_what_their_rows_weigh():

@@ -110,6 +110,7 @@ def check_flat(errors, first, largest):
     assert -1.25 < slope < -0.75
 
 
+@pytest.mark.slow
 def test_digits():
     errors, results, reference = mean_errors(DIGITS.data, S, D, 50, seeds=6)
     check_listed(errors, LISTED["digits"])
@@ -185,11 +186,23 @@ def test_communication_does_not_depend_on_the_number_of_rows():
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_split_does_not_matter_before_the_coreset(version):
     whole = rows_of(small(version, clients=1))
-    for clients in (2, 5, 20):
+    for clients in (2, CLIENTS, 20) if version == "gram" else (CLIENTS,):  # each product is a round of all clients
         other = rows_of(small(version, clients=clients))
         assert recover_error(other, whole) * len(whole) ** 2 < (1e-8 * np.linalg.norm(whole.T @ whole)) ** 2
         turn = np.linalg.svd(whole.T @ other)
         np.testing.assert_allclose(whole @ (turn.U @ turn.Vh), other, atol=1e-8)
+
+
+@pytest.mark.parametrize("version", ["gram", "Lanczos"])
+def test_a_client_computes_its_products_once_per_iteration(monkeypatch, version):
+    computed = []
+    gram = FKKMeansClient._gram
+    monkeypatch.setattr(
+        FKKMeansClient, "_gram", lambda self, ask: computed.append((self.client, ask.t)) or gram(self, ask)
+    )
+    strategy = FKKMeans(3, n_features=10, iterations=3, coreset_size=20, **VERSIONS[version])
+    strategy.fit(np.array_split(DIGITS.data[:60], 2))
+    assert sorted(computed) == [(client, t) for client in range(2) for t in (1, 2, 3)]
 
 
 def test_rounds_are_one_per_iteration_with_gram():
@@ -283,6 +296,9 @@ def test_a_penalty_of_zero_keeps_everything_and_a_large_one_too_little(caplog):
     chain = FKKMeans(3, 5, 20, 2, penalty=0.0, solver="gram").fit(shards).model.embedding
     assert isinstance(chain, FeatureChain)
     assert [M.shape for M in chain.maps] == [(20, 20), (40, 40)]
+    # everything but rounding: of six rows, six eigenvalues are
+    few = FKKMeans(3, 5, 20, 2, penalty=0.0, solver="gram").fit([DIGITS.data[:6]]).model.embedding
+    assert [M.shape for M in few.maps] == [(20, 6), (26, 6)]
     with pytest.raises(InputError, match=r"penalty = 1e\+09 leaves no eigenvalue in iteration 1; it must be smaller"):
         FKKMeans(3, 5, 20, 2, penalty=1e9).fit(shards)
     one = FKKMeans(1, 5, 20, 1, solver="gram").fit(shards)
