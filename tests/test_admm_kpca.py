@@ -397,12 +397,12 @@ def test_data_that_do_not_do_are_named_with_their_client(build, text):
 
 def test_equal_rows_are_no_harm_without_centring():
     """Without centring, equal rows have a direction; a node of few different rows has a singular kernel matrix."""
-    result, metrics, _ = judged(admm(kernel=RBF(gamma=0.05), center=False), EQUAL)
+    _, metrics, _ = judged(admm(kernel=RBF(gamma=0.05), center=False), EQUAL)
     assert metrics["similarity"] > 0.9 * metrics["similarity_ceiling"]
-    repeated = [np.repeat(X, 3, axis=0) for X in spread(5, 10)]
-    _, metrics, _ = judged(admm(kernel=RBF(gamma=0.02)), repeated)
-    assert metrics["similarity"] > metrics["similarity_alone"]
-    assert np.isfinite(result.outputs[0]["alpha"]).all()
+    shards = spread(5, 10)
+    _, once, _ = judged(admm(kernel=RBF(gamma=0.02)), shards)
+    _, thrice, _ = judged(admm(kernel=RBF(gamma=0.02)), [np.repeat(X, 3, axis=0) for X in shards])
+    assert thrice == pytest.approx(once, rel=1e-9)
 
 
 def test_one_node_needs_no_consent():

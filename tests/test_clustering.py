@@ -110,6 +110,7 @@ def test_copies_that_differ_in_the_last_bits_are_one_point():
     points = np.repeat(rng.standard_normal((3, 5)), 40, axis=0) * (1 + 4 * EPS * rng.uniform(-1, 1, (120, 5)))
     assert len(np.unique(points, axis=0)) > 100
     assert k_means(points, 6, rng).shape == (3, 5)
+    assert k_means(points[:40], 6, rng).shape == (1, 5)
 
 
 @pytest.mark.parametrize("gap", 10.0 ** np.arange(-14, -4))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
 from sklearn.datasets import load_iris
 from sklearn.metrics.pairwise import polynomial_kernel
 
@@ -163,7 +164,8 @@ kernel = { type = "rbf", width = "median", factor = 0.5 }
     few, many = run_experiment(table, kept, tmp_path / "out", source="tiny.toml")
     for row in (few, many):
         assert {"kmeans_objective", "nmi", "ari", "parallel_seconds"} == set(row.metrics)
-        assert row.parameters["components"]["kernel"]["sigma"] > 0
+        median = np.median(pdist(load_iris().data))
+        assert row.parameters["components"]["kernel"]["sigma"] == pytest.approx(0.5 * median, rel=1e-12)
     assert many.rows_up > few.rows_up
     assert many.metrics["kmeans_objective"] != few.metrics["kmeans_objective"]
 

@@ -8,17 +8,21 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
+from sites import drive
+from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import normalized_mutual_info_score
 
 from clients.fk_kmeans import FKKMeansClient, GramOfColumns
+from clients.kmeans import KMeansClient
 from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
 from fedkernel.arrays import ROWS
+from fedkernel.clustering import assign, k_means
 from fedkernel.embeddings import FeatureChain
 from fedkernel.metrics import recover_error
 from fedkernel.result import Result
 from fedkernel.sketch import RandomFeatures
 from strategies import FKKMeans, RFKKMeans
+from strategies.kmeans import distributed_kmeans
 
 DIGITS = load_digits()
 K, S, D = 10, 12, 50
@@ -132,6 +136,18 @@ def test_mnist():
     errors, _, _ = mean_errors(X, 10, 100, 40, seeds=3)
     check_listed(errors, LISTED["mnist"])
     check_flat(errors, first=4, largest=2.0)
+
+
+def test_with_every_row_in_the_coreset_the_best_of_several_starts_is_that_of_all_rows():
+    X, _ = make_blobs(300, 2, centers=12, cluster_std=0.5, random_state=0)
+    best = assign(X, k_means(X, 12, np.random.default_rng(9), restarts=100))[1].sum()
+    for seed in range(6):
+        shards = np.array_split(X, 3)
+        sites = [KMeansClient(part, client=number, memory={"embedding": part}) for number, part in enumerate(shards)]
+        centers = drive(distributed_kmeans(12, 10**6, np.random.default_rng(seed)), sites)
+        labels, distances = assign(X, centers)
+        assert distances.sum() == pytest.approx(best, rel=1e-9)
+        np.testing.assert_array_equal(np.concatenate([site.outputs["labels"] for site in sites]), labels)
 
 
 # Versions and communication

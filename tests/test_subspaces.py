@@ -51,6 +51,16 @@ def test_complement_completes_a_basis(n, k):
     assert np.array_equal(complement(V, n - k), whole[:, k:])
 
 
+def test_a_complement_is_orthogonal_where_the_draw_is_nearly_in_the_span():
+    """What one projection leaves of such a draw is mostly its rounding."""
+    draw = complement(np.zeros((8, 0)), 1)
+    V = orthonormal_basis(draw + 1e-9 * RANDOM.standard_normal((8, 1)))
+    assert sin_theta_error(V, draw) < 1e-15
+    W = complement(V, 1)
+    assert abs(float(V[:, 0] @ W[:, 0])) < 1e-15
+    assert np.linalg.norm(W) == pytest.approx(1, rel=1e-15)
+
+
 @pytest.mark.parametrize("angle", [0.5, 1e-3, 1e-10, 1e-14, 0.0])
 def test_sin_theta_error_resolves_tiny_angles(angle):
     Q = np.linalg.qr(RANDOM.standard_normal((10, 4)))[0] if angle else np.eye(10)[:, :4]
