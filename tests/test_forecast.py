@@ -20,6 +20,7 @@ from experiments.forecast import cohort, forecast_table, lines_of
 from experiments.plan import plan
 from fedkernel import RBF
 from fedkernel.client import KernelClient
+from fedkernel.cohort import Member
 from fedkernel.forecast import ENGINE_COSTS, Forecast, largest, seconds
 from strategies import (
     ADMMKPCA,
@@ -160,6 +161,14 @@ def test_memory_is_that_of_a_client_within_a_factor_of_three(strategy, shards, m
 
 
 # seconds by engine
+
+
+def test_spectral_k_means_needs_the_coordinates_whatever_its_components_say():
+    members = [Member(client, client, 1000, 5, 0) for client in range(3)]
+    without, with_them = (DisKPCA(4, share_rows=True, embed=embed) for embed in (False, True))
+    assert without.forecast(members).memory < with_them.forecast(members).memory
+    one, two = (SpectralKMeans(3, components).forecast(members) for components in (without, with_them))
+    assert one == two
 
 
 def test_seconds_are_those_that_were_measured():
