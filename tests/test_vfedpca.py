@@ -243,10 +243,18 @@ def test_constant_columns_at_one_client_do_no_harm():
         assert error == pytest.approx(plain, abs=1e-6)
 
 
-def test_an_indefinite_sigmoid_kernel_gives_a_finite_answer():
-    model = VFedAKPCA(kernel=Sigmoid(gamma=2.0, coef0=-3.0), center="none").fit(SHARDS).model
-    assert np.isfinite(model.eigenvectors_).all()
-    assert np.linalg.norm(model.eigenvectors_) == pytest.approx(1)
+def test_of_an_indefinite_sigmoid_kernel_the_eigenvalue_of_largest_magnitude_counts():
+    model = (
+        VFedAKPCA(kernel=Sigmoid(gamma=0.5, coef0=-2.0), center="none", local_iterations=60, rounds=1).fit(SHARDS).model
+    )
+    spectra = [np.linalg.eigh(np.tanh(0.5 * X @ X.T - 2)) for X in SHARDS]
+    values = np.array([values[0] for values, _ in spectra])
+    assert np.all(-values > 3 * np.array([values[-1] for values, _ in spectra])), "negative at every client"
+    best = spectra[int(np.argmin(values))][1][:, 0]
+    weights = values / values.sum()
+    merged = sum(w * V[:, 0] * np.sign(V[:, 0] @ best) for w, (_, V) in zip(weights, spectra, strict=True))
+    assert naive.up_to_sign(model.eigenvectors_[:, 0], merged / np.linalg.norm(merged)) < 1e-9
+    assert model.eigenvalues_[0] == pytest.approx(weights @ values, rel=1e-9)
 
 
 def test_explained_variance_is_that_of_the_pooled_data():
