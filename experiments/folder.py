@@ -7,14 +7,14 @@ from pathlib import Path
 from experiments.config import of_runs
 from experiments.rows import read_runs
 from fedkernel.errors import InputError
-from fedkernel.storage import write_whole
+from fedkernel.storage import check_folder, write_whole
 
 OURS = ("config.json", "config.toml", "runs.jsonl", "results", "plots", "report.html")
 """What an output folder holds of an experiment."""
 
 
 def open_folder(out: Path, config: str, text: str, restart: bool) -> set[str]:
-    """Make or recognise the output folder, and return the ids of the runs that it holds.
+    """Make or recognise the output folder, in which results can be written, and return the ids of the runs it holds.
 
     Of a configuration that differs only in what its report says, the runs are kept.
     """
@@ -36,6 +36,7 @@ def open_folder(out: Path, config: str, text: str, restart: bool) -> set[str]:
         # what they show is the configuration's before; they are made again at the end
         for path in (out / "report.html", *(out / "plots").glob("*.png"), *(out / "plots").glob("*.svg")):
             path.unlink(missing_ok=True)
+    check_folder(out / "results")
     write_whole(recorded, lambda file: file.write(config.encode()))
     write_whole(out / "config.toml", lambda file: file.write(text.encode()))
     (out / "error.json").unlink(missing_ok=True)

@@ -103,7 +103,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     n_features : int
         Of these features.
     noise : float
-        Standard deviation of normal noise on what is exchanged.
+        Standard deviation of normal noise on what is exchanged. Each node draws it from its operating system, so that
+        nobody else can, and two runs of one seed differ.
     center : bool
         Centre every kernel block by its own means.
     share_rows : bool

@@ -85,6 +85,8 @@ def test_a_unit_file_starts_a_command_that_has_its_options(path):
     assert parsed.sections() == ["Unit", "Service", "Install"]
     check(shlex.split(parsed["Service"]["ExecStart"]))
     assert parsed["Service"]["ReadWritePaths"] == parsed["Service"]["WorkingDirectory"]
+    listens = path.stem in ("fedkernel-serve", "flower-superlink")
+    assert parsed["Service"].get("LimitNOFILE") == ("65536" if listens else None)
 
 
 @pytest.mark.parametrize("name", ["flower-superlink", "flower-supernode"])
@@ -100,6 +102,7 @@ def test_a_compose_file_starts_a_command_that_has_its_options(path):
     ((name, service),) = table["services"].items()
     check([f"flower-{name}", *service["command"]])
     assert service["build"]["args"]["PART"] == name
+    assert service.get("ulimits") == ({"nofile": 65536} if name == "superlink" else None)
     assert (path.parent / service["build"]["context"] / service["build"]["dockerfile"]).samefile(
         path.parent / "Dockerfile"
     )
