@@ -91,7 +91,7 @@ class Total(Reply):
 class ScoreRows(Request[Total]):
     """Hands over Z^-1 (t, r), by which the squared lengths of E_m Z^-1 are leverage scores; asks for their sum."""
 
-    whitening: Annotated[FloatArray, Shape("t", "r")]
+    whitening: Annotated[FloatArray, Shape("t", "r", empty=True)]
 
     def known_dimensions(self) -> dict[str, int]:
         """Settle that the sum is one number."""

@@ -60,7 +60,7 @@ class Iteration(Request[ReplyT], Generic[ReplyT]):
 
     features: RandomFeatures
     t: Count
-    map: Annotated[FloatArray | None, Shape("p_before", "r")] = None
+    map: Annotated[FloatArray | None, Shape("p_before", "r", empty=True)] = None
 
 
 class PackedGram(Reply):

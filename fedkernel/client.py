@@ -22,8 +22,9 @@ class KernelClient(NumPyClient):
 
     A subclass has one method per request it answers, ``def anything(self, ask: SomeRequest) -> SomeReply``; the
     annotation of the argument is the dispatch. Of the requests that a base class answers, it answers those that it
-    lists in `also_answers`, so that a class says in its own body what can be asked of it. `fit` follows NumPyClient's
-    contract, so a client can be called directly with the output of `fedkernel.messages.encode`.
+    lists in `also_answers`, so that a class says in its own body what can be asked of it; one that says nothing of
+    requests answers what its base does. `fit` follows NumPyClient's contract, so a client can be called directly with
+    the output of `fedkernel.messages.encode`.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ class KernelClient(NumPyClient):
         """Find the methods that answer requests: public ones whose only annotated argument is a `Request`."""
         super().__init_subclass__(**kwargs)
         listed = cls.__dict__.get("also_answers", ())
-        cls.handlers = {}
+        inherited, cls.handlers = cls.handlers, {}
         for name in dir(cls):
             if name.startswith("_") or hasattr(KernelClient, name) or not callable(method := getattr(cls, name)):
                 continue
@@ -90,6 +91,8 @@ class KernelClient(NumPyClient):
             answers = len(hints) == 1 and isinstance(hints[0], type) and issubclass(hints[0], Request)
             if answers and (name in vars(cls) or hints[0] in listed):
                 cls.handlers[hints[0].__name__] = (hints[0], name)
+        if not (cls.handlers or listed):
+            cls.handlers = inherited
         if unknown := [request.__name__ for request in listed if request.__name__ not in cls.handlers]:
             raise TypeError(f"{cls.__name__}: also_answers names {unknown[0]}, which no base class answers")
 

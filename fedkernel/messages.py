@@ -161,7 +161,10 @@ class CarriesRows(Message):
 
     def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the size of every named dimension; the width is one, which all clients share."""
-        return {"width": self.width, **super().dimensions(known)}
+        sizes = super().dimensions({"width": self.width} | dict(known or {}))
+        if sizes["width"] != self.width:
+            raise ValueError(f"rows have {self.width} columns, but width = {sizes['width']}")
+        return sizes
 
     @property
     def rows(self) -> Rows:

@@ -61,7 +61,7 @@ from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.letters import OVERHEAD, CarriesLetters, pack
 from fedkernel.messages import CarriesRows, Done
 from fedkernel.sealing import Header, seal
-from fedkernel.sketch import RandomFeatures, SubspaceEmbedding
+from fedkernel.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 
 positive = st.floats(1e-6, 1e6)
 kernels = st.one_of(
@@ -73,12 +73,12 @@ kernels = st.one_of(
     st.builds(Sigmoid, gamma=st.none() | positive, coef0=st.floats(-1e6, 1e6)),
     st.builds(ArcCosine, degree=st.sampled_from([0, 1, 2])),
 )
-counts = st.integers(1, 2**62)
+counts = st.integers(1, 10**6)
 table = {"kernel": st.none() | kernels, "center": st.sampled_from(["columns", "rows", "none"])}
 features = st.builds(
     RandomFeatures,
     kernel=st.builds(RBF, gamma=positive) | st.builds(Laplacian, gamma=positive),
-    n_features=st.integers(1, 2**61).map(lambda half: 2 * half),
+    n_features=st.integers(1, MOST_FEATURES // 2).map(lambda half: 2 * half),
     form=st.sampled_from(["pairs", "cosine"]),
     seed=st.integers(0, 2**63 - 1),
 )
@@ -87,7 +87,7 @@ embedding = st.builds(
     SubspaceEmbedding,
     kernel=st.builds(RBF, gamma=positive) | st.builds(Polynomial, gamma=positive) | st.just(ArcCosine(2)),
     size=st.none() | st.integers(1, 50),
-    n_features=st.integers(50, 2**62),
+    n_features=st.integers(50, MOST_FEATURES),
     seed=st.integers(0, 2**63 - 1),
 )
 precision = st.sampled_from(["float64", "float32"])
@@ -98,7 +98,7 @@ penalties = {"rho_self": positive, "rho_peers": positive}
 merging = {**table, "rule": st.sampled_from(["eigenvalue", "average"]), "weight_scaling": st.booleans()}
 local_iterations = {
     "n_components": counts,
-    "iterations": counts,
+    "iterations": st.integers(1, 10**4),
     "update": st.sampled_from(["inplace", "original"]),
     "warm_start": st.booleans(),
 }
@@ -125,7 +125,7 @@ SCALARS = {
     SiteMoments: st.just({}),
     SolveLocally: st.fixed_dictionaries({"n_clusters": counts}),
     LocalCost: st.just({}),
-    SampleCoreset: st.fixed_dictionaries({"samples": st.integers(0, 2**62)}),
+    SampleCoreset: st.fixed_dictionaries({"samples": st.integers(0, 10**6)}),
     LocalCoreset: st.just({}),
     LabelRows: st.just({}),
     LabelNewRows: st.fixed_dictionaries({"features": features}),
@@ -189,7 +189,9 @@ carried = tables.flatmap(lambda rows: st.sampled_from([rows, sparse.csr_array(ro
 def messages(draw, kind):
     if issubclass(kind, CarriesRows):  # whose arrays must fit together
         return kind(**draw(SCALARS[kind]), **draw(carried))
-    sizes = draw(st.fixed_dictionaries({d: st.integers(0, 5) for s in kind.shapes().values() for d in s.dimensions}))
+    filled = {d for shape in kind.shapes().values() if not shape.empty for d in shape.dimensions}
+    dimensions = {d for shape in kind.shapes().values() for d in shape.dimensions}
+    sizes = draw(st.fixed_dictionaries({d: st.integers(int(d in filled), 5) for d in sorted(dimensions)}))
     fields = dict(draw(SCALARS[kind]))
     for name, shape in kind.shapes().items():
         if NoneType in get_args(kind.model_fields[name].annotation) and draw(st.booleans()):

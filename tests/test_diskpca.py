@@ -254,7 +254,7 @@ def test_every_site_holds_the_same_landmarks(form):
 
 def test_uniform_draws_take_every_row_alike_and_each_client_draws_its_own():
     def drawn(client, seed):
-        site = DisKPCAClient(SMALL[:12], client=client, seed=seed)
+        site = DisKPCAClient(SMALL[:12], client=client, seed=seed, share_rows=True)
         np.testing.assert_array_equal(ask(site, DrawUniformly(samples=4)).rows, SMALL[:12][site.memory["drawn"]])
         return site.memory["drawn"]
 

@@ -201,9 +201,6 @@ def rows_of_width(width, count=1, form=np.asarray):
     return DrawnRows(**CarriesRows.of(form(np.ones((count, width)))))
 
 
-OF_7 = "width = 7, but client 0 has width = 8"
-
-
 @pytest.mark.parametrize(
     ("step", "answer", "told"),
     [
@@ -218,8 +215,8 @@ OF_7 = "width = 7, but client 0 has width = 8"
         ("ScoreRows", lambda reply: Captured(sums=np.ones(2)), "expected Total, but the message is 'Captured'"),
         ("DrawByLeverage", lambda reply: rows_of_width(8, 99), "the reply holds 99 rows, but from 1 to"),
         ("DrawByDistance", lambda reply: rows_of_width(8, 0), "the reply holds 0 rows, but from 1 to"),
-        ("DrawByDistance", lambda reply: rows_of_width(7), OF_7),
-        ("DrawByDistance", lambda reply: rows_of_width(7, form=sparse.csr_array), OF_7),
+        ("DrawByDistance", lambda reply: rows_of_width(7), "dense has 7 entries along axis 1, but width = 8"),
+        ("DrawByDistance", lambda reply: rows_of_width(7, form=sparse.csr_array), "rows have 7 columns, but width = 8"),
         ("SketchKernel", lambda reply: Sketched(factor=np.ones((3, 2))), "c = 3, but client 0 has c ="),
         ("TakeComponents", lambda reply: Captured(sums=np.ones(2)), "expected Done, but the message is 'Captured'"),
     ],
