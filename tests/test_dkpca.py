@@ -110,6 +110,20 @@ def test_theorem_1_is_never_violated(seed, clients, local, name, center):
     assert np.sqrt(metrics["error"]) <= metrics["bound"] + 1e-12
 
 
+def test_theorem_1_holds_where_it_says_something():
+    """A bound above 1 cannot be violated by one direction: of three rows it is below, and the errors a sixth of it."""
+    ratios, bounds = [], []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        shards = np.array_split(2 * rng.standard_normal((3, 4)) * rng.permutation(np.geomspace(1, 0.05, 4)), 2, axis=1)
+        strategy = DKPCA(1, local_components=1)
+        metrics = strategy.fit(shards, reference=strategy.central(shards)).metrics
+        bounds.append(metrics["bound"])
+        ratios.append(np.sqrt(metrics["error"]) / metrics["bound"])
+    assert np.mean(np.array(bounds) < 1) > 0.9
+    assert 0.15 < max(ratios) <= 1
+
+
 @pytest.mark.parametrize(("name", "local", "rows"), [("rbf", 7, len(WINE)), ("linear", 2, len(WINE) - 2)])
 def test_theorem_1_is_the_formula(name, local, rows):
     """N for product kernels, N - D for sums."""

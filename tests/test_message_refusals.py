@@ -225,7 +225,7 @@ CSR = {
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (DENSE | {"width": 4}, "rows of shape (2, 3) are not 4 columns wide"),
+        (DENSE | {"width": 4}, "dense has 3 entries along axis 1, but width = 4"),
         (DENSE | {"width": 0}, "width = 0: input should be greater than or equal to 1"),
         (DENSE | {"dense": np.ones((2, 3), dtype=np.float32)}, "dense: must be a finite float64 array"),
         (DENSE | {"dense": np.full((2, 3), np.nan)}, "6 of its entries are not finite"),

@@ -192,16 +192,18 @@ class Hub(MessageGrid):
             self._leave(seat, outbox)
 
     def _admit(self, context: grpc.ServicerContext) -> tuple[_Seat, "queue.SimpleQueue[bytes | Letter | None]"]:
-        told = {key: str(value) for key, value in context.invocation_metadata()}
-        name, instance = told.get(NAME, ""), told.get(INSTANCE, "")
+        metadata = {key: str(value) for key, value in context.invocation_metadata()}
+        name, instance = metadata.get(NAME, ""), metadata.get(INSTANCE, "")
 
         def refuse(code: grpc.StatusCode, reason: str) -> NoReturn:
             self._tell(f"refused {name!r} from {context.peer()}: {reason}")
             context.abort(code, reason)
             raise AssertionError  # abort has raised
 
-        if told.get(SPOKEN) != str(VERSION):
-            reason = f"it speaks transport version {told.get(SPOKEN)}, the server {VERSION}"
+        if self._over:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the server is about to end")
+        if metadata.get(SPOKEN) != str(VERSION):
+            reason = f"it speaks transport version {metadata.get(SPOKEN)}, the server {VERSION}"
             refuse(grpc.StatusCode.FAILED_PRECONDITION, reason)
         certified = [text.decode() for text in context.auth_context().get("x509_common_name", [])]
         if certified and certified != [name]:
