@@ -103,7 +103,7 @@ def test_scaling_the_data_scales_the_kernel(case):
         assert sin_theta_error(one, two) < 1e-16
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2, deadline=None, derandomize=True)  # where draws decide, clusters may happen to be the same
 @given(signs=st.lists(st.sampled_from([-1.0, 1.0]), min_size=WINE.shape[1], max_size=WINE.shape[1]))
 def test_the_sign_of_a_column_does_not_matter(case, signs):
     if not case.rotations and isinstance(case.strategy, VFedPCA):
