@@ -13,7 +13,7 @@ from sklearn.datasets import load_iris
 
 from experiments import runner
 from experiments.config import Experiment, read_config
-from experiments.folder import OURS
+from experiments.folder import OURS, open_folder
 from experiments.plan import plan
 from experiments.rows import Run, read_runs
 from experiments.runner import run_experiment
@@ -501,3 +501,12 @@ def test_clients_may_bring_files_of_their_own(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"tiny.toml: strategy 'DKPCA': .*1(49|50).* all must have the same rows"):
             carry_out(tmp_path / "none", f"strategy.DKPCA.kernel={kernel}", text=text)
     assert not (tmp_path / "none").exists()
+
+
+def test_results_that_could_not_be_written_are_not_waited_for(tmp_path):
+    config = json.dumps({"name": "mine", "data": {"name": "wine"}, "strategy": []})
+    assert open_folder(tmp_path / "out", config, "", restart=False) == set()
+    (tmp_path / "out" / "results").rmdir()
+    (tmp_path / "out" / "results").write_text("")
+    with pytest.raises(InputError, match=r"nothing can be written to .*results: File exists; allowed: a folder"):
+        open_folder(tmp_path / "out", config, "", restart=False)
