@@ -374,6 +374,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     if number >= clients:
         return site
     if "data" in node:
+        data = Path(str(node["data"])).expanduser()
         out = Path(str(node["out"])).expanduser() if "out" in node else None
         try:
             own = read_own_data(node)
@@ -386,27 +387,29 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
             )
         named = [run.pair] if run.pair is not None else []
 
-        kept = None if out is None else out / f"{run.id}.npz"
+        results = None if out is None else out / f"{run.id}.npz"
 
         def check_keep() -> None:
             try:
                 if out is not None:
                     check_folder(out)
-                if kept is not None and kept.resolve() == Path(str(node["data"])).expanduser().resolve():
-                    raise InputError(f"results of run {run.id!r} would replace {kept}; choose another folder (--out)")
+                if results is not None and results.resolve() == data.resolve():
+                    raise InputError(
+                        f"results of run {run.id!r} would replace {results}; choose another folder (--out)"
+                    )
             except InputError as error:
                 raise OwnFileError(f"{who} cannot store what it keeps; its log says why", f"{who}: {error}") from None
 
         return replace(
             site,
             X=own.X,
-            keep=_keeper(kept),
+            keep=_keeper(results),
             columns=own.columns,
             ids=own.ids,
             share_rows=share_rows,
             min_rows=int(node.get("min-rows", MIN_ROWS)),
             pairs=[name.strip() for name in str(node["allow"]).split(",")] if "allow" in node else named,
-            path=str(node["data"]),
+            path=str(data),  # as error texts have it
             check_keep=check_keep,
         )
     if run.sites is not None:

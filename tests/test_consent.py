@@ -181,7 +181,7 @@ def test_a_site_is_not_asked_for_more_than_it_can_bear(make):
 # Paths
 
 
-def test_paths_and_columns_that_are_kept_out_stay_at_the_site(tmp_path, caplog):
+def test_paths_and_columns_that_are_kept_out_stay_at_the_site(tmp_path, caplog, monkeypatch):
     nodes = vertical(tmp_path)
     np.save(tmp_path / "north.npy", np.where(np.arange(40)[:, None] == 3, np.nan, TABLE[:, COLUMNS[0]]))
     for changed, outline in (
@@ -196,9 +196,11 @@ def test_paths_and_columns_that_are_kept_out_stay_at_the_site(tmp_path, caplog):
     plain = [{"name": name, "data": str(tmp_path / f"{name}.npy")} for name in NAMES]
     for node, columns in zip(plain[1:], COLUMNS[1:], strict=True):
         np.save(node["data"], TABLE[:, columns])
-    told = refused(plain, DKPCA(2), ProtocolError)
-    assert "its table: the value in row 3, column 0" in told
-    assert str(tmp_path) not in told
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in (plain[0]["data"], "~/north.npy"):
+        told = refused([plain[0] | {"data": path}, *plain[1:]], DKPCA(2), ProtocolError)
+        assert "its table: the value in row 3, column 0" in told
+        assert str(tmp_path) not in told
 
 
 def test_where_nothing_can_be_kept_is_found_as_a_run_begins(tmp_path):
@@ -206,7 +208,7 @@ def test_where_nothing_can_be_kept_is_found_as_a_run_begins(tmp_path):
     with pytest.raises(OwnFileError, match=r"nothing can be written to .*north\.csv: File exists"):
         find(node).check_keep()
     np.savez(tmp_path / "trial.npz", X=TABLE)
-    with pytest.raises(OwnFileError, match=r"results of run 'trial' would replace .*trial\.npz; choose another folder"):
+    with pytest.raises(OwnFileError, match=r"run 'trial' would replace .*trial\.npz; choose another folder"):
         find({"name": "north", "data": str(tmp_path / "trial.npz"), "out": str(tmp_path)}).check_keep()
     find(node | {"out": str(tmp_path / "new" / "folder")}).check_keep()
     assert list((tmp_path / "new" / "folder").iterdir()) == []
