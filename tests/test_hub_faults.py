@@ -156,6 +156,18 @@ def test_a_restarted_process_is_only_asked_what_waits_where_requests_were_not_ke
     assert second.end() is None
 
 
+def test_a_process_that_is_restarted_at_once_waits_for_its_seat():
+    """Its predecessor's stream has not ended yet: that of a process that was killed may take a moment."""
+    with server("a") as (hub, port):
+        with raw_stream(port, []) as call:
+            hub.wait_for_all()
+            threading.Timer(0.5, call.cancel).start()
+            second = Process("a", port)
+            until(lambda: any(line.startswith("a is back, restarted") for line in hub.told))
+        assert count(hub).model == [3.0]
+    assert second.end() is None
+
+
 def test_a_process_that_is_lost_while_it_is_asked_again_is_asked_for_all_of_it_once_more(before):
     """Its second stream breaks before it has caught up."""
     with server("a") as (hub, port):

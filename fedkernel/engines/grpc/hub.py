@@ -50,6 +50,9 @@ PATIENCE = 30.0
 KEPT_BYTES = 1 << 28
 """Of a site's requests of a run; beyond, they cannot be sent again to a process that was restarted."""
 
+HANDOVER = 2.0
+"""Seconds for which a process waits that takes the place of one whose stream has not ended yet."""
+
 FAREWELL = 5.0
 """Seconds that the streams have to end by themselves."""
 
@@ -212,7 +215,7 @@ class Hub(MessageGrid):
             refuse(grpc.StatusCode.PERMISSION_DENIED, f"no site of this run is called {name!r}")
         seat = self._seats[name]
         with self._arrived:
-            if seat.outbox is not None and seat.instance != instance:
+            if seat.instance != instance and not self._arrived.wait_for(lambda: seat.outbox is None, HANDOVER):
                 refuse(grpc.StatusCode.ALREADY_EXISTS, f"site {name!r} is connected already, from {seat.peer}")
             if seat.outbox is not None:
                 seat.outbox.put(None)  # the same process: it knows that its old stream is broken before we do
