@@ -9,9 +9,9 @@ from rich.text import Text
 
 from experiments.plan import Planned, cohort
 from experiments.wide import NARROWEST, WideTable
-from fedkernel.cohort import Member
 from fedkernel.errors import InputError
 from fedkernel.forecast import ENGINE_COSTS, Forecast, largest, seconds
+from fedkernel.protocol import Member
 
 NOTE = (
     "Seconds are those that an engine adds, its start included; the clients' computing comes on top, and a network's "

@@ -15,10 +15,10 @@ from experiments.overrides import with_value
 from experiments.sections import Method, Shards, Sites
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.client import KernelClient
-from fedkernel.cohort import Member
 from fedkernel.data import DataSpec
 from fedkernel.errors import InputError
 from fedkernel.job import RunSpec
+from fedkernel.protocol import Member
 from fedkernel.site import read_shard, simulated_partition
 from fedkernel.strategy import KernelStrategy
 from fedkernel.widths import with_width

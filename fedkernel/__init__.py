@@ -9,7 +9,7 @@ from fedkernel.letters import CarriesLetters, Letter, sort_mail
 from fedkernel.messages import Reply, Request, Shape
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
 from fedkernel.peers import PeerClient, agree_keys
-from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.protocol import Protocol, Run, to_all, to_each
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 
@@ -35,6 +35,7 @@ __all__ = [
     "Reply",
     "Request",
     "Result",
+    "Run",
     "Shape",
     "Sigmoid",
     "Topology",

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, ClassVar, get_type_hints
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ from fedkernel.data import TableLike, check_matrix
 from fedkernel.errors import InputError, ProtocolError, explain
 from fedkernel.messages import VERSION, Reply, Request, Scalar, decode, encode
 from fedkernel.sealing import KeyPair, check_pins
+from fedkernel.seeds import generator
 
 Array = npt.NDArray[Any]
 
@@ -107,7 +107,7 @@ class KernelClient(NumPyClient):
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the generator of this run, this client and one purpose: the same whenever it is asked for."""
-        return np.random.default_rng(np.random.SeedSequence([self.seed, self.client, crc32(purpose.encode())]))
+        return generator(purpose, self.seed, self.client)
 
     def remembered(self, name: str) -> Array:
         """Return what an earlier request left in the memory, or raise a ProtocolError that there was none."""

@@ -1,8 +1,8 @@
 """The clients of a run: who takes part, in which order, under which settings, and with which rows in common."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal, get_args
 
 import pydantic
@@ -12,43 +12,13 @@ from flwr.serverapp import Grid
 from fedkernel.alignment import Missing, agree, check_same_columns
 from fedkernel.engines import _flower
 from fedkernel.engines.exchange import POLL, node_called, send_and_receive
-from fedkernel.errors import InputError, ProtocolError, and_more, called, explain, one_line
+from fedkernel.errors import InputError, ProtocolError, and_more, explain, one_line
 from fedkernel.ledger import Account, Entry
 from fedkernel.messages import VERSION
+from fedkernel.protocol import Member
 
 CONNECT_SECONDS = 60.0
 """How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """One client of the cohort, as it introduced itself.
-
-    Attributes
-    ----------
-    client, node_id, rows, columns, new_rows : int
-        With a vertical partition and ids, `rows` are those that all sites have.
-    site : str or None
-        The name of its site.
-    names : tuple of str
-        Those of its columns; empty where they have none.
-    ids : bool
-        Whether it knows its rows by ids.
-    """
-
-    client: int
-    node_id: int
-    rows: int
-    columns: int
-    new_rows: int
-    site: str | None = None
-    names: tuple[str, ...] = ()
-    ids: bool = False
-
-    @property
-    def called(self) -> str:
-        """What texts call it."""
-        return called(self.client, self.site)
 
 
 @dataclass(frozen=True)
@@ -76,6 +46,11 @@ class RunSettings:
             raise InputError(f"missing = {self.missing!r}, but must be one of {', '.join(get_args(Missing))}")
         if self.threads < 1:
             raise InputError(f"threads = {self.threads}, but must be at least 1")
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":
+        """Return what a Flower configuration says of a run, which may say other things, too."""
+        return cls(**{field.name: config[field.name] for field in fields(cls) if field.name in config})
 
 
 def reason_of(reply: Message) -> str:

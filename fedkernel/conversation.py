@@ -8,13 +8,13 @@ from typing import Any, Generic, Literal, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
-from fedkernel.cohort import Member, RunSettings, reason_of
+from fedkernel.cohort import RunSettings, reason_of
 from fedkernel.engines import _flower
 from fedkernel.errors import ProtocolError, and_more
 from fedkernel.ledger import Account, Entry, Posted
 from fedkernel.letters import sealed_in
 from fedkernel.messages import ConfigValue, Reply, Request, decode, encode
-from fedkernel.protocol import Protocol, Round
+from fedkernel.protocol import Member, Protocol, Round
 
 log = logging.getLogger(__name__)
 

@@ -169,16 +169,16 @@ def _allowed(finding: ErrorDetails) -> str:
     return finding["msg"][:1].lower() + finding["msg"][1:]
 
 
-@dataclass_transform(field_specifiers=(dataclasses.field, pydantic.Field))
-def value_object(*, frozen: bool = False) -> Callable[[type[T]], type[T]]:
-    """Make a class a pydantic dataclass that refuses unknown names and whose errors are one `InputError`.
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, pydantic.Field))
+def value_object() -> Callable[[type[T]], type[T]]:
+    """Make a class a frozen pydantic dataclass that refuses unknown names and whose errors are one `InputError`.
 
-    Used for everything a configuration table can build: kernels (frozen) and strategies.
+    Used for everything a configuration table can build: strategies, kernels, graphs, data sets.
     """
 
     def decorate(cls: type[T]) -> type[T]:
         config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
-        made = pydantic.dataclasses.dataclass(frozen=frozen, config=config)(cls)
+        made = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
         initialise = made.__init__
         names = [name for name in inspect.signature(made).parameters if name != "type"]
 

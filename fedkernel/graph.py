@@ -43,7 +43,7 @@ _NEEDED: Mapping[str, str] = MappingProxyType({"random-geometric": "radius", "fi
 _DAMAGED = (ParseError, nx.NetworkXException, KeyError, OSError, TypeError, ValueError)
 
 
-@value_object(frozen=True)
+@value_object()
 class Topology:
     """Which graph: what a ``graph`` table says.
 

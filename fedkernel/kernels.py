@@ -153,7 +153,7 @@ class _Kernel(abc.ABC):
         return lambda X: self._map(products(in_dtype(X, dtype)), gamma)
 
 
-@value_object(frozen=True)
+@value_object()
 class Linear(_Kernel):
     """k(x, y) = x^T y."""
 
@@ -162,7 +162,7 @@ class Linear(_Kernel):
     type: Literal["linear"] = dataclasses.field(default="linear", kw_only=True, repr=False)
 
 
-@value_object(frozen=True)
+@value_object()
 class RBF(_Kernel):
     """k(x, y) = exp(-gamma ||x - y||^2).
 
@@ -232,7 +232,7 @@ class RBF(_Kernel):
         return values
 
 
-@value_object(frozen=True)
+@value_object()
 class Laplacian(_Kernel):
     """k(x, y) = exp(-gamma ||x - y||_1)."""
 
@@ -252,7 +252,7 @@ class Laplacian(_Kernel):
         return lambda X: _exponential(pairwise.manhattan_distances(X, Y).astype(dtype, copy=False), gamma)
 
 
-@value_object(frozen=True)
+@value_object()
 class Polynomial(_Kernel):
     """k(x, y) = (gamma x^T y + coef0)^degree; coef0 is at least 0, else the kernel is not positive semidefinite."""
 
@@ -269,7 +269,7 @@ class Polynomial(_Kernel):
         return _power(K, self.degree)
 
 
-@value_object(frozen=True)
+@value_object()
 class Sigmoid(_Kernel):
     """k(x, y) = tanh(gamma x^T y + coef0); not positive semidefinite in general."""
 
@@ -285,7 +285,7 @@ class Sigmoid(_Kernel):
         return np.tanh(K, out=K)
 
 
-@value_object(frozen=True)
+@value_object()
 class ArcCosine(_Kernel):
     """k(x, y) = ||x||^n ||y||^n J_n(theta) / pi for the degree n and the angle theta between x and y; 0 where one is 0.
 

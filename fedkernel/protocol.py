@@ -1,12 +1,81 @@
-"""What a protocol is made of: a generator that yields rounds and is sent the replies."""
+"""What a protocol is: a generator function of a run, which yields rounds and is sent the replies."""
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
+
+from fedkernel.errors import called
 from fedkernel.messages import ReplyT, Request
+from fedkernel.seeds import generator
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One client of a run, as it introduced itself.
+
+    Attributes
+    ----------
+    client, node_id, rows, columns, new_rows : int
+        With a vertical partition and ids, `rows` are those that all sites have.
+    site : str or None
+        The name of its site.
+    names : tuple of str
+        Those of its columns; empty where they have none.
+    ids : bool
+        Whether it knows its rows by ids.
+    """
+
+    client: int
+    node_id: int
+    rows: int
+    columns: int
+    new_rows: int = 0
+    site: str | None = None
+    names: tuple[str, ...] = ()
+    ids: bool = False
+
+    @property
+    def called(self) -> str:
+        """What texts call it."""
+        return called(self.client, self.site)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a protocol is given: the clients as they were when the run began, and the seed.
+
+    Attributes
+    ----------
+    members : tuple of Member
+        In the order of the clients' numbers, which are 0 and up without gaps.
+    seed : int
+    """
+
+    members: tuple[Member, ...]
+    seed: int = 0
+
+    @property
+    def clients(self) -> range:
+        """The clients' numbers."""
+        return range(len(self.members))
+
+    @property
+    def rows(self) -> int:
+        """The rows of all clients' tables together."""
+        return sum(member.rows for member in self.members)
+
+    @property
+    def columns(self) -> int:
+        """The columns of the first client's table: with a horizontal partition those of all."""
+        return self.members[0].columns
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return the coordinator's generator for one purpose, the same whenever it is asked for."""
+        return generator(purpose, self.seed)
 
 
 @dataclass(frozen=True)
@@ -35,7 +104,7 @@ class Round:
 
 
 Protocol = Generator[Round, list[Any], T]
-"""A protocol whose result is a ``T``. It is pure: given the same replies it does the same."""
+"""A protocol whose result is a ``T``. It is pure: given the same run and the same replies it does the same."""
 
 
 def to_all(request: Request[ReplyT], **values: float) -> Protocol[list[ReplyT]]:

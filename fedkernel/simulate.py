@@ -1,9 +1,10 @@
 """Runs a pair on simulated sites: in this process, or through files and an engine that starts processes of its own."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,6 @@ from fedkernel.job import Job, RunSpec
 from fedkernel.result import Result
 from fedkernel.site import Site, client_app
 
-T = TypeVar("T")
-
 Outputs = dict[int, dict[str, npt.NDArray[Any]]]
 
 
@@ -33,15 +32,15 @@ def check_tables(tables: Sequence[TableLike], what: str, table: Callable[[Any, s
     return checked
 
 
-def in_process(
+@contextmanager
+def simulated_sites(
     pair: type[KernelClient],
     tables: Sequence[TableLike],
-    new_tables: Sequence[TableLike] | None,
-    act: Callable[[Grid], T],
+    new_tables: Sequence[TableLike] | None = None,
     *,
     share_rows: bool,
-) -> tuple[T, Outputs]:
-    """Act on a grid whose nodes hold the tables, and return the outcome with what each site kept."""
+) -> Iterator[tuple[Grid, Outputs]]:
+    """Open a grid whose nodes hold the tables, and yield it with what each site keeps."""
     outputs: Outputs = {number: {} for number in range(len(tables))}
 
     def find_site(context: Any, config: Any) -> Site:
@@ -51,7 +50,7 @@ def in_process(
 
     app = client_app({pair.__name__: pair}, find_site)
     with LocalGrid(app, clients=len(tables)) as grid:
-        return act(grid), outputs
+        yield grid, outputs
 
 
 def through_files(

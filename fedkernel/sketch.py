@@ -9,7 +9,6 @@ All are values: fields of messages, whose numbers depend on the fields and the n
 on them have the same maps without a matrix crossing the wire.
 """
 
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
@@ -24,6 +23,7 @@ from fedkernel.arrays import FloatArray, Rows, row_blocks
 from fedkernel.errors import InputError, value_object
 from fedkernel.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.row_products import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
+from fedkernel.seeds import generator
 
 MOST_FEATURES = 1 << 16
 """Features at most: whoever asks a site for them asks for memory, 1 GB for a block of rows with so many."""
@@ -35,7 +35,7 @@ Fill: TypeAlias = Callable[[Rows, FloatArray], None]
 """Computes features of rows (n, d), without their common factor, into an array (n, m)."""
 
 
-@value_object(frozen=True)
+@value_object()
 class RandomFeatures:
     """Random Fourier features A, of shape (n, D), of a shift-invariant kernel: the mean of A A^T / D is the kernel.
 
@@ -101,7 +101,7 @@ class RandomFeatures:
 
     def _draw(self, columns: int, draw: int = 1) -> tuple[FloatArray, FloatArray]:
         """Draw the frequencies w, of shape (columns, count), and the offsets b, of shape (count,)."""
-        rng = _generator("random features", self.seed, draw, columns)
+        rng = generator("random features", self.seed, draw, columns)
         gamma = float(self.kernel.gamma or 0.0)
         count = self.n_features // 2 if self.form == "pairs" else self.n_features
         if isinstance(self.kernel, RBF):
@@ -128,7 +128,7 @@ class RandomFeatures:
         return fill
 
 
-@value_object(frozen=True)
+@value_object()
 class ArcCosineFeatures:
     """Random features A, of shape (n, m), of an arc-cosine kernel: the mean of A A^T / m is the kernel.
 
@@ -153,7 +153,7 @@ class ArcCosineFeatures:
         return _whole(self._fill(columns, dtype), self.n_features, dtype, np.sqrt(2))
 
     def _fill(self, columns: int, dtype: np.dtype[Any]) -> Fill:
-        rng = _generator("arc-cosine features", self.seed, columns)
+        rng = generator("arc-cosine features", self.seed, columns)
         products = times(rng.standard_normal((columns, self.n_features)).astype(dtype, copy=False))
 
         def fill(X: Rows, out: FloatArray) -> None:
@@ -168,7 +168,7 @@ class ArcCosineFeatures:
         return fill
 
 
-@value_object(frozen=True)
+@value_object()
 class TensorSketch:
     """Features A, of shape (n, m), of a polynomial kernel: the mean of A A^T is the kernel.
 
@@ -203,7 +203,7 @@ class TensorSketch:
 
     def _draw(self, columns: int) -> list[scipy.sparse.csr_array]:
         """Draw the CountSketches of u, one per degree, each of shape (m, columns + 1)."""
-        rng = _generator("tensor sketch", self.seed, columns)
+        rng = generator("tensor sketch", self.seed, columns)
         return [count_sketch(columns + 1, self.n_features, rng) for _ in range(self.kernel.degree)]
 
     def _fill(self, columns: int, dtype: np.dtype[Any]) -> Fill:
@@ -235,7 +235,7 @@ Embeddable = Annotated[
 ]
 
 
-@value_object(frozen=True)
+@value_object()
 class SubspaceEmbedding:
     """Coordinates E, of shape (n, t), of which the mean of E E^T is the kernel matrix.
 
@@ -312,7 +312,7 @@ class SubspaceEmbedding:
         return RandomFeatures(kernel, m, "cosine", self.seed)._fill(columns, dtype), scale
 
     def _rng(self, columns: int) -> np.random.Generator:
-        return _generator("subspace embedding", self.seed, columns)
+        return generator("subspace embedding", self.seed, columns)
 
 
 def count_sketch(rows: int, size: int, rng: np.random.Generator) -> scipy.sparse.csr_array:
@@ -405,7 +405,3 @@ def _cosine(angles: FloatArray) -> None:
 def _check_gamma(kernel: Any) -> None:
     if getattr(kernel, "gamma", 1.0) is None:
         raise InputError("kernel.gamma must be a number, since the features do not know the number of columns")
-
-
-def _generator(purpose: str, *words: int) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence([*words, zlib.crc32(purpose.encode())]))

@@ -1,13 +1,13 @@
 """The coordinator's side of a pair: a Flower Strategy whose rounds a protocol decides."""
 
-import copy
 import dataclasses
 import functools
 import inspect
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -18,22 +18,21 @@ from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
 from fedkernel.client import KernelClient
-from fedkernel.cohort import Member, RunSettings, join
+from fedkernel.cohort import RunSettings, join
 from fedkernel.conversation import Conversation
 from fedkernel.data import TableLike
 from fedkernel.data.frames import without_names
-from fedkernel.data.matrix import seeded
 from fedkernel.engines import ENGINES
 from fedkernel.engines.apps import check_registered
-from fedkernel.engines.exchange import send_and_receive
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.execution import Execution
 from fedkernel.forecast import Forecast
 from fedkernel.job import shares_rows
 from fedkernel.ledger import Account
-from fedkernel.protocol import Protocol
+from fedkernel.protocol import Member, Protocol, Run
 from fedkernel.result import Result
-from fedkernel.simulate import Outputs, check_tables, in_process, through_files
-from fedkernel.threads import blas_threads, steps_within
+from fedkernel.simulate import Outputs, check_tables, simulated_sites, through_files
+from fedkernel.threads import blas_threads
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +62,11 @@ def _without_frames(method: Callable[..., T]) -> Callable[..., T]:
 class KernelStrategy(Strategy, ABC, Generic[M]):
     """Base of all strategies; a subclass declares its client and partition and writes `protocol`.
 
-    It is a Flower Strategy: `configure_train` sends the protocol's pending round, `aggregate_train` feeds the replies
-    in, and `start` loops until the protocol returns, however many rounds that takes. Flower's train configuration
-    carries what belongs to a run rather than to the method: ``run``, ``seed``, ``clients``, ``deadline`` and
-    ``threads``, under whose limit every step of the protocol runs.
+    It is a value: its fields are the method's hyper-parameters, and what belongs to a run is an argument. As a Flower
+    Strategy it is run by `start`, or by Flower's own loop, whose `configure_train` is sent the protocol's pending round
+    and whose `aggregate_train` feeds the replies in, for as many rounds as the protocol takes. Flower's train
+    configuration carries what belongs to a run rather than to the method: ``run``, ``seed``, ``clients``, ``deadline``,
+    ``missing`` and ``threads``, under whose limit every step of the protocol runs.
 
     Attributes
     ----------
@@ -87,12 +87,6 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
     central_fields: ClassVar[tuple[str, ...] | None] = None
 
-    _settings: RunSettings = RunSettings()
-    _account: Account
-    _cohort: list[Member]
-    _conversation: Conversation[M]
-    _evaluation: Conversation[dict[str, float]] | None
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Give the methods that have all tables in one place frames as arrays that fit together, as `fit` does."""
         super().__init_subclass__(**kwargs)
@@ -100,26 +94,16 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
             setattr(cls, name, _without_frames(vars(cls)[name]))
 
     @abstractmethod
-    def protocol(self) -> Protocol[M]:
+    def protocol(self, run: Run) -> Protocol[M]:
         """Return the method as a generator of rounds whose result is the model."""
 
-    def evaluation(self, model: M) -> Protocol[dict[str, float]] | None:
-        """Return a protocol that measures the model on the clients' data, where the method has such a measure."""
+    def evaluation(self, run: Run, model: M) -> Protocol[dict[str, float]] | None:
+        """Return a protocol of one round that measures the model on the clients, where there is such a measure."""
         return None
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast | None:
         """Return what a run with such clients will take, without a measurement of the model; None: it is not known."""
         return None
-
-    def rng(self, purpose: str) -> np.random.Generator:
-        """Return the coordinator's generator for one purpose in the run under way, the same whenever asked for."""
-        return seeded(self._settings.seed, purpose)
-
-    def within(self, whole: "KernelStrategy[Any]") -> Protocol[M]:
-        """Return the protocol as a part of another strategy's run under way: with its clients and its seed."""
-        part = copy.copy(self)
-        part._settings, part._cohort = whole._settings, whole._cohort
-        return part.protocol()
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Raise InputError if the clients' tables cannot be used together; a subclass adds what its fields demand."""
@@ -132,169 +116,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
                     f"{getattr(first, axis)}: with a {self.partition} partition all must have the same {axis}"
                 )
 
-    # Flower's Strategy: the methods that its loop (or ours) calls.
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return the messages of the protocol's pending round; round 1 joins the clients first; none when it is done.
-
-        Parameters
-        ----------
-        server_round : int
-            1 begins a new run.
-        arrays : ArrayRecord
-            Not used: these methods start from the clients' data, not from a model.
-        config : ConfigRecord
-            May hold ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``.
-        grid : Grid
-        """
-        if server_round == 1:
-            known = {
-                field.name: config[field.name] for field in dataclasses.fields(RunSettings) if field.name in config
-            }
-            self._settings = RunSettings(**known)  # type: ignore[arg-type]
-            self._account = Account()
-            self._evaluation = None
-            self._cohort = join(grid, self._settings, self.client.__name__, self._account, self.partition)
-            self.check_cohort(self._cohort)
-            self._conversation = self._converse(self.protocol())
-        return [] if self._conversation.done else self._conversation.messages()
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Hand the replies to the protocol.
-
-        Returns
-        -------
-        arrays : ArrayRecord or None
-            The model's arrays by name, once the protocol is done.
-        metrics : MetricRecord or None
-            What the round cost; None, like the arrays, for rounds of Flower's loop after the protocol's last.
-
-        Raises
-        ------
-        ProtocolError
-            If a client failed, kept silent or answered something else than what was asked.
-        """
-        if self._conversation.done:
-            return None, None
-        finished = self._conversation.receive(replies)
-        costs = self._account.history[-1]
-        arrays = _arrays_of(self._conversation.value) if finished else None
-        return arrays, MetricRecord(
-            {name: costs[name] for name in ("floats_up", "floats_down", "bytes_up", "bytes_down")}
-        )
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return the messages that measure the finished model on the clients, where the method has such a measure."""
-        if not self._conversation.done or self._evaluation is not None:
-            return []
-        protocol = self.evaluation(self._conversation.value)
-        if protocol is None:
-            return []
-        self._evaluation = self._converse(protocol)
-        return [] if self._evaluation.done else self._evaluation.messages()
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return the measures once the clients have answered; None where nothing was asked."""
-        if self._evaluation is None or self._evaluation.done:
-            return None
-        self._evaluation.receive(replies)
-        if not self._evaluation.done:
-            raise ProtocolError(f"{type(self).__name__}: an evaluation takes one round")
-        return MetricRecord(dict(self._evaluation.value))
-
-    def summary(self) -> None:
-        """Log the strategy and its hyper-parameters."""
-        log.info("%r with %s on a %s partition", self, self.client.__name__, self.partition)
-
-    def start(  # noqa: PLR0917 - Flower's signature
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord | None = None,
-        num_rounds: int = 0,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> FlowerResult:
-        """Run the protocol to its end over a grid.
-
-        Parameters
-        ----------
-        grid : flwr.serverapp.Grid
-        initial_arrays, num_rounds
-            Not used: the protocol decides what it starts from and how many rounds it takes.
-        timeout : float
-            Seconds that each round may take.
-        train_config : ConfigRecord, optional
-            ``run``, ``seed`` and ``clients``.
-        evaluate_config : ConfigRecord, optional
-            If given, the finished model is measured on the clients by one more round (see `evaluation`).
-        evaluate_fn : callable, optional
-            Called once, with the number of rounds and the finished model's arrays.
-        """
-        self.summary()
-        outcome = FlowerResult()
-        config = ConfigRecord({**(train_config or {}), "deadline": float(timeout)})
-        arrays, number = initial_arrays or ArrayRecord(), 0
-        while messages := list(self.configure_train(number + 1, arrays, config, grid)):
-            number += 1
-            finished, metrics = self.aggregate_train(number, send_and_receive(grid, messages, timeout))
-            arrays = finished or arrays
-            if metrics is not None:
-                outcome.train_metrics_clientapp[number] = metrics
-        outcome.arrays = arrays
-        if evaluate_config is not None:
-            asked = list(self.configure_evaluate(number, arrays, evaluate_config, grid))
-            measured = self.aggregate_evaluate(number, send_and_receive(grid, asked, timeout) if asked else [])
-            if measured is not None:
-                outcome.evaluate_metrics_clientapp[number] = measured
-        if evaluate_fn is not None and (judged := evaluate_fn(number, arrays)) is not None:
-            outcome.evaluate_metrics_serverapp[number] = judged
-        return outcome
-
-    def _converse(self, protocol: Protocol[T]) -> Conversation[T]:
-        return Conversation(
-            steps_within(self._settings.threads, protocol),
-            name=type(self).__name__,
-            pair=self.client.__name__,
-            cohort=self._cohort,
-            settings=self._settings,
-            account=self._account,
-            partition=self.partition,
-            go_on=self.on_missing == "continue",
-        )
-
-    # The users' ways in.
-
-    def run(self, grid: Grid, settings: RunSettings | None = None, *, evaluate: bool = False) -> Result[M]:
-        """Run the protocol over a grid and return the model together with what it cost.
-
-        Parameters
-        ----------
-        grid : flwr.serverapp.Grid
-        settings : RunSettings, optional
-        evaluate : bool
-            Measure the model on the clients by one more round, where the method has such a measure.
-        """
-        began = time.perf_counter()
-        settings = settings or RunSettings()
-        config = ConfigRecord({name: value for name, value in vars(settings).items() if value is not None})
-        measured = ConfigRecord() if evaluate else None
-        outcome = self.start(grid, timeout=settings.deadline, train_config=config, evaluate_config=measured)
-        metrics = {str(k): float(v) for r in outcome.evaluate_metrics_clientapp.values() for k, v in r.items()}  # type: ignore[arg-type]
-        return Result(
-            model=self._conversation.value,
-            ledger=self._account.ledger,
-            history=self._account.history,
-            metrics=metrics,
-            seconds=time.perf_counter() - began,
-        )
+    # The user's ways in: `fit` simulates sites, over which it runs; `run` is given any grid.
 
     def fit(
         self,
@@ -338,17 +160,10 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         settings = RunSettings(seed=seed, clients=len(tables), deadline=deadline)
         if engine not in ENGINES:
             raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
-        # The state of a run is its own copy's: one strategy object may be fitted by several threads at once.
-        one = copy.copy(self)
         result: Result[M]
         if engine == "local":
-            result, outputs = in_process(
-                self.client,
-                tables,
-                None,
-                lambda grid: one.run(grid, settings, evaluate=evaluate),
-                share_rows=shares_rows(_parameters_of(self)),
-            )
+            with simulated_sites(self.client, tables, share_rows=self._shares_rows) as (grid, outputs):
+                result = self.run(grid, settings, evaluate=evaluate)
             result.outputs = outputs
         else:
             check_registered(type(self), self.client)
@@ -359,6 +174,191 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
             with blas_threads(settings.threads):
                 result.metrics.update(self.judge(result, reference, tables))
         return result
+
+    def simulate(
+        self,
+        protocol: Callable[[Run], Protocol[T]],
+        shards: Sequence[TableLike],
+        new_shards: Sequence[TableLike] | None,
+        settings: RunSettings,
+    ) -> tuple[T, Outputs]:
+        """Run one more protocol of this strategy on simulated sites, which may hold new rows.
+
+        Returns
+        -------
+        value
+            The protocol's result.
+        outputs : dict of int to dict of str to ndarray
+            What each site kept.
+        """
+        new = None
+        if new_shards is not None:
+            named = without_names(new_shards, self.partition, "new_shards", trained=shards)
+            new = check_tables(named, "new_shards", self.client.table)
+        tables = check_tables(without_names(shards, self.partition), "shards", self.client.table)
+        if new is not None and [table.shape[1] for table in new] != [table.shape[1] for table in tables]:
+            raise InputError(
+                f"new_shards have {[table.shape[1] for table in new]} columns, but must have those of the shards, "
+                f"{[table.shape[1] for table in tables]}"
+            )
+        with simulated_sites(self.client, tables, new, share_rows=self._shares_rows) as (grid, outputs):
+            execution = self._begin(grid, settings)
+            return execution.finish(protocol(execution.run)), outputs
+
+    def run(self, grid: Grid, settings: RunSettings | None = None, *, evaluate: bool = False) -> Result[M]:
+        """Run the protocol over a grid and return the model together with what it cost.
+
+        Parameters
+        ----------
+        grid : flwr.serverapp.Grid
+        settings : RunSettings, optional
+        evaluate : bool
+            Measure the model on the clients by one more round, where the method has such a measure.
+        """
+        began = time.perf_counter()
+        execution = self._begin(grid, settings or RunSettings())
+        model = execution.finish(self.protocol(execution.run))
+        metrics = self._measured(execution, model) if evaluate else {}
+        account, seconds = execution.account, time.perf_counter() - began
+        return Result(model, account.ledger, account.history, metrics=metrics, seconds=seconds)
+
+    def _begin(self, grid: Grid, settings: RunSettings) -> Execution:
+        """Join the clients of a run, and check that they can be used together."""
+        name, pair, go_on = type(self).__name__, self.client.__name__, self.on_missing == "continue"
+        account = Account()
+        members = join(grid, settings, pair, account, self.partition)
+        self.check_cohort(members)
+        return Execution(name, pair, self.partition, go_on, grid, settings, Run(tuple(members), settings.seed), account)
+
+    def _measured(self, execution: Execution, model: M) -> dict[str, float]:
+        measuring = self.evaluation(execution.run, model)
+        return {} if measuring is None else execution.finish(measuring)
+
+    @property
+    def _shares_rows(self) -> bool:
+        return shares_rows(_parameters_of(self))
+
+    # Flower's Strategy.
+
+    def summary(self) -> None:
+        """Log the strategy and its hyper-parameters."""
+        log.info("%r with %s on a %s partition", self, self.client.__name__, self.partition)
+
+    def start(  # noqa: PLR0917 - Flower's signature
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = 0,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> FlowerResult:
+        """Run the protocol to its end over a grid, as `run` does, with what Flower's strategies take and return.
+
+        Parameters
+        ----------
+        grid : flwr.serverapp.Grid
+        initial_arrays, num_rounds
+            Not used: the protocol decides what it starts from and how many rounds it takes.
+        timeout : float
+            Seconds that each round may take.
+        train_config : ConfigRecord, optional
+            ``run``, ``seed``, ``clients``, ``missing`` and ``threads``.
+        evaluate_config : ConfigRecord, optional
+            If given, the finished model is measured on the clients by one more round (see `evaluation`).
+        evaluate_fn : callable, optional
+            Called once, with the number of rounds and the finished model's arrays.
+        """
+        self.summary()
+        outcome = FlowerResult()
+        execution = self._begin(grid, RunSettings.from_config({**(train_config or {}), "deadline": float(timeout)}))
+        model = execution.finish(self.protocol(execution.run))
+        number, outcome.arrays = execution.account.ledger.rounds, _arrays_of(model)
+        outcome.train_metrics_clientapp = {
+            row["round"]: _costs_of(row) for row in execution.account.history if row["round"]
+        }
+        if evaluate_config is not None and (measured := self._measured(execution, model)):
+            outcome.evaluate_metrics_clientapp[number] = MetricRecord(dict(measured))
+        if evaluate_fn is not None and (judged := evaluate_fn(number, outcome.arrays)) is not None:
+            outcome.evaluate_metrics_serverapp[number] = judged
+        return outcome
+
+    # What Flower's own loop calls, round by round. Between its calls the run under way has to stand somewhere: in
+    # `_rounds`, the one thing a strategy keeps, and only for that loop.
+
+    _rounds: "_Rounds[M]"
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of the protocol's pending round; round 1 joins the clients first; none when it is done.
+
+        Parameters
+        ----------
+        server_round : int
+            1 begins a new run.
+        arrays : ArrayRecord
+            Not used: these methods start from the clients' data, not from a model.
+        config : ConfigRecord
+            May hold ``run``, ``seed``, ``clients``, ``deadline``, ``missing`` and ``threads``.
+        grid : Grid
+        """
+        if server_round == 1:
+            execution = self._begin(grid, RunSettings.from_config(config))
+            training = execution.converse(self.protocol(execution.run))
+            object.__setattr__(self, "_rounds", _Rounds(execution, training))  # strategies are frozen
+        training = self._rounds.training
+        return [] if training.done else training.messages()
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Hand the replies to the protocol.
+
+        Returns
+        -------
+        arrays : ArrayRecord or None
+            The model's arrays by name, once the protocol is done.
+        metrics : MetricRecord or None
+            What the round cost; None, like the arrays, for rounds of Flower's loop after the protocol's last.
+
+        Raises
+        ------
+        ProtocolError
+            If a client failed, kept silent or answered something else than what was asked.
+        """
+        training = self._rounds.training
+        if training.done:
+            return None, None
+        finished = training.receive(replies)
+        costs = _costs_of(self._rounds.execution.account.history[-1])
+        return _arrays_of(training.value) if finished else None, costs
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages that measure the finished model on the clients, where the method has such a measure."""
+        rounds = self._rounds
+        if not rounds.training.done or rounds.evaluating is not None:
+            return []
+        measuring = self.evaluation(rounds.execution.run, rounds.training.value)
+        if measuring is None:
+            return []
+        rounds.evaluating = rounds.execution.converse(measuring)
+        return [] if rounds.evaluating.done else rounds.evaluating.messages()
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Return the measures once the clients have answered; None where nothing was asked."""
+        evaluating = self._rounds.evaluating
+        if evaluating is None or evaluating.done:
+            return None
+        evaluating.receive(replies)
+        if not evaluating.done:
+            raise ProtocolError(f"{type(self).__name__}: an evaluation takes one round")
+        return MetricRecord(dict(evaluating.value))
+
+    # What all tables in one place tell of a method and of its results.
 
     def central(self, shards: Sequence[Any]) -> M:
         """Return what the method would find if all shards were in one place."""
@@ -396,44 +396,14 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         """Return named errors of the estimates after each step, where the method's model keeps them."""
         return {}
 
-    def converse_in_process(
-        self,
-        protocol: Protocol[T],
-        shards: Sequence[TableLike],
-        new_shards: Sequence[TableLike] | None,
-        settings: RunSettings,
-    ) -> tuple[T, Outputs]:
-        """Run one more protocol of this strategy on simulated sites, which may hold new rows.
 
-        Returns
-        -------
-        value
-            The protocol's result.
-        outputs : dict of int to dict of str to ndarray
-            What each site kept.
-        """
-        new = None
-        if new_shards is not None:
-            named = without_names(new_shards, self.partition, "new_shards", trained=shards)
-            new = check_tables(named, "new_shards", self.client.table)
-        tables = check_tables(without_names(shards, self.partition), "shards", self.client.table)
-        if new is not None and [table.shape[1] for table in new] != [table.shape[1] for table in tables]:
-            raise InputError(
-                f"new_shards have {[table.shape[1] for table in new]} columns, but must have those of the shards, "
-                f"{[table.shape[1] for table in tables]}"
-            )
-        one = copy.copy(self)
+@dataclass
+class _Rounds(Generic[M]):
+    """A run under way in Flower's own loop."""
 
-        def act(grid: Grid) -> T:
-            one._settings, one._account = settings, Account()
-            one._cohort = join(grid, settings, one.client.__name__, one._account, one.partition)
-            one.check_cohort(one._cohort)
-            conversation = one._converse(protocol)
-            while not conversation.done:
-                conversation.receive(grid.send_and_receive(conversation.messages(), timeout=settings.deadline))
-            return conversation.value
-
-        return in_process(self.client, tables, new, act, share_rows=shares_rows(_parameters_of(self)))
+    execution: Execution
+    training: Conversation[M]
+    evaluating: Conversation[dict[str, float]] | None = None
 
 
 def _parameters_of(strategy: object) -> dict[str, Any]:
@@ -445,3 +415,8 @@ def _parameters_of(strategy: object) -> dict[str, Any]:
 def _arrays_of(model: Any) -> ArrayRecord:
     fields = vars(model) if hasattr(model, "__dict__") else {"value": np.asarray(model)}
     return ArrayRecord({name: Array(value) for name, value in fields.items() if isinstance(value, np.ndarray)})
+
+
+def _costs_of(row: Mapping[str, Any]) -> MetricRecord:
+    """Return what a round cost, of its row in the history."""
+    return MetricRecord({name: row[name] for name in ("floats_up", "floats_down", "bytes_up", "bytes_down")})

@@ -39,7 +39,6 @@ from clients.admm_kpca import (
     UpdateDirection,
 )
 from fedkernel.arrays import FloatArray
-from fedkernel.cohort import Member
 from fedkernel.data import check_matrix
 from fedkernel.directions import Directions, normalised_kernel_pca
 from fedkernel.errors import InputError, value_object
@@ -49,7 +48,7 @@ from fedkernel.kernels import RBF, Linear
 from fedkernel.letters import sort_mail
 from fedkernel.models import KernelPCA, NodeComponents, PeerComponents
 from fedkernel.peers import agree_keys
-from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
 from fedkernel.result import Result
 from fedkernel.sketch import Embeddable, SubspaceEmbedding
 from fedkernel.strategy import KernelStrategy
@@ -194,13 +193,13 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         memory = FLOAT * cell * ((4 if more else 3) * cell + 2 * width)
         return key_agreement(peers) + Forecast((more + 1) * (3 + 2 * T) + 1, up, down, memory, "at most")
 
-    def protocol(self) -> Protocol[PeerComponents]:
+    def protocol(self, run: Run) -> Protocol[PeerComponents]:
         """Algorithm 1, for one component after the other."""
-        nodes = len(self._cohort)
-        peers, kernel = self.peers(nodes), self.kernel.settled(self._cohort[0].columns)
+        nodes = len(run.members)
+        peers, kernel = self.peers(nodes), self.kernel.settled(run.columns)
         yield from agree_keys(peers)
         # Neighbours get each other's rows, and start from their local solutions
-        exchange: dict[str, Any] = {"features": self._features(self._cohort[0].columns, self._settings.seed)}
+        exchange: dict[str, Any] = {"features": self._features(run.columns, run.seed)}
         exchange["noise"] = self.noise
         mail = sort_mail((yield from to_all(ShareRows(**exchange))))
         common: dict[str, Any] = {"kernel": kernel, "center": self.center, "record": self.record, **exchange}

@@ -32,13 +32,12 @@ from clients.diskpca import (
     SketchPoints,
 )
 from fedkernel.arrays import ROWS, FloatArray, Rows, stack_rows, sum_in_order
-from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import RBF, Linear
 from fedkernel.linalg import whitening
 from fedkernel.models import LandmarkPCA
-from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
 from fedkernel.sketch import Embeddable, SubspaceEmbedding
 from strategies.landmarks import (
     Drawn,
@@ -244,19 +243,19 @@ class DisKPCA(LandmarkStrategy):
         )
         return Forecast(5 if self.n_adaptive else 3, up, M * t * t, memory, "at most") + span
 
-    def protocol(self) -> Protocol[LandmarkPCA]:
+    def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
         """Algorithm 4."""
-        step = self._step()
-        if self.n_landmarks >= sum(member.rows for member in self._cohort):
-            last = yield from draw_uniformly(self._cohort, self.n_landmarks, self.rng("uniform"))
+        step = self._step(run)
+        if self.n_landmarks >= run.rows:
+            last = yield from draw_uniformly(run.members, self.n_landmarks, run.rng("uniform"))
             landmarks = last.rows
         else:
             # Steps 1 and 2: embedding and leverage scores
-            embedding = SubspaceEmbedding(step.kernel, self.embedding_size, self.n_random_features, self._settings.seed)  # type: ignore[arg-type]
+            embedding = SubspaceEmbedding(step.kernel, self.embedding_size, self.n_random_features, run.seed)  # type: ignore[arg-type]
             totals = yield from score_by_leverage(embedding, self.dtype, self.point_sketch_size)
             # Step 3: representative points
             samples = self._by_leverage, self.n_adaptive
-            landmarks, last = yield from representative_points(embedding, step, totals, samples, self.rng("draws"))
+            landmarks, last = yield from representative_points(embedding, step, totals, samples, run.rng("draws"))
         # Step 4: the components in their span
         size, w = self.n_components, self.projection_size
         return (yield from low_rank(step, landmarks, last, n_components=size, columns=w, embed=self.embed))

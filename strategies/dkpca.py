@@ -15,14 +15,14 @@ from pydantic import Field
 
 from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum, NewKernelRows, ProjectNewRows
 from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.cohort import Member, RunSettings
+from fedkernel.cohort import RunSettings
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import Kernel, Linear
 from fedkernel.linalg import center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
-from fedkernel.protocol import Protocol, to_all
+from fedkernel.protocol import Member, Protocol, Run, to_all
 from fedkernel.strategy import KernelStrategy
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
@@ -92,7 +92,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
         memory = FLOAT * N * ((5 if adaptive else 2) * N if product else 3 * max(ranks))
         return Forecast(1, sum(sent) * (N + 1), 0, memory, "at most" if adaptive else "exact")
 
-    def protocol(self) -> Protocol[KernelPCA]:
+    def protocol(self, run: Run) -> Protocol[KernelPCA]:
         """Algorithm 1."""
         # Step 1: every client uploads the leading eigenpairs of its part of the kernel matrix
         uploads = yield from to_all(self._local_request())
@@ -130,7 +130,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
         pairs = leading_eigenpairs(K, self.n_components)
         return KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean)
 
-    def projection(self, model: KernelPCA) -> Protocol[FloatArray]:
+    def projection(self, run: Run, model: KernelPCA) -> Protocol[FloatArray]:
         """Project the rows that are new at the clients: one round, (n_new, k) coordinates.
 
         With a linear kernel the clients get the vectors (N k floats down) and send n_new k floats; with others they
@@ -171,7 +171,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
             centred, with the means of the kernel matrix the coordinator rebuilt.
         """
         settings = RunSettings(seed=seed, clients=len(shards), deadline=deadline)
-        return self.converse_in_process(self.projection(model), shards, new_shards, settings)[0]
+        return self.simulate(lambda run: self.projection(run, model), shards, new_shards, settings)[0]
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
         """Return kernel PCA of all columns in one place."""

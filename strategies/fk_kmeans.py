@@ -31,7 +31,6 @@ from clients.fk_kmeans import (
     TakeEmbedding,
 )
 from fedkernel.arrays import EPS, ROWS, FloatArray, sum_in_order
-from fedkernel.cohort import Member
 from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast
@@ -40,7 +39,7 @@ from fedkernel.krylov import Search, block_krylov, block_krylov_above, distribut
 from fedkernel.linalg import Eigenpairs, leading_eigenpairs, unpack_symmetric
 from fedkernel.metrics import recover_error, training_of
 from fedkernel.models import KernelKMeans
-from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
 from fedkernel.sketch import RandomFeatures, ShiftInvariant
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 
@@ -146,8 +145,8 @@ class FKKMeans(KMeansStrategy):
         """Dimensions of the embedding: s."""
         return self.n_components or self.n_clusters
 
-    def _features(self, kernel: AnyKernel) -> RandomFeatures:
-        return RandomFeatures(kernel, self.n_features, self.features, self._settings.seed)  # type: ignore[arg-type]
+    def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
+        return RandomFeatures(kernel, self.n_features, self.features, seed)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return about what the costs above come to, with r_t = 1.5 (k + 1) and Q = 2 r_t + 5.
@@ -173,21 +172,21 @@ class FKKMeans(KMeansStrategy):
         clustered = kmeans_forecast(cohort, self.n_clusters, self.coreset_size, s)
         return self.width_forecast(cohort) + iterated + clustered
 
-    def protocol(self) -> Protocol[KernelKMeans]:
+    def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Algorithm 1."""
-        features = self._features((yield from self.federated_kernel()))
+        features = self._features((yield from self.federated_kernel(run)), run.seed)
         # Lines 4 to 18: T iterations, after which the clients have their rows' coordinates
-        chain, values = yield from self._iterate(features)
+        chain, values = yield from self._iterate(run, features)
         # Line 19
-        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, self.rng("k-means"))
+        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"))
         return KernelKMeans(centers, chain, values)
 
-    def _iterate(self, features: RandomFeatures) -> Protocol[tuple[FeatureChain, FloatArray]]:
+    def _iterate(self, run: Run, features: RandomFeatures) -> Protocol[tuple[FeatureChain, FloatArray]]:
         """Return the embedding and its eigenvalues; the clients then have their rows' coordinates."""
         D, penalty = self.n_features, self.penalty
         maps: list[FloatArray] = []
         finish: list[FloatArray] = []
-        B = np.empty((sum(member.rows for member in self._cohort), 0))  # B_t, which without CEM is the coordinator's
+        B = np.empty((run.rows, 0))  # B_t, which without CEM is the coordinator's
         for t in range(1, self.iterations + 1):
             eta, last = 1 / t, maps[-1] if maps else None
             rank = 0 if last is None else last.shape[1]
@@ -195,9 +194,9 @@ class FKKMeans(KMeansStrategy):
             step = _Step(features, t, weights, last, self.n_clusters + 2 if penalty is None else eta * penalty)
             # Line 10: the eigenpairs of W_t^T W_t above eta lambda
             if not self.cem:
-                (values, U), V = yield from self._of_rows(step, B)
+                (values, U), V = yield from self._of_rows(run, step, B)
             else:
-                values, V = yield from self._by_lanczos(step) if self.solver == "lanczos" else self._by_gram(step)
+                values, V = yield from self._by_lanczos(run, step) if self.solver == "lanczos" else self._by_gram(step)
             if penalty is None:
                 # With fewer rows than that, R_1 has fewer eigenvalues; those of W_1^T W_1 in their place are 0.
                 penalty = max(float(values[-1]), 0.0) if values.size == self.n_clusters + 2 else 0.0
@@ -220,9 +219,9 @@ class FKKMeans(KMeansStrategy):
         if self.cem:
             yield from to_all(EmbedRows(features=features, t=self.iterations + 1, map=maps[-1][:, :s] * finish[-1]))
         else:
-            parts = self._divided(B[:, :s] * finish[-1])
+            parts = _divided(run, B[:, :s] * finish[-1])
             yield from to_each({client: TakeEmbedding(embedding=part) for client, part in enumerate(parts)})
-        return FeatureChain(features, self._cohort[0].columns, tuple(maps), tuple(finish)), restored
+        return FeatureChain(features, run.columns, tuple(maps), tuple(finish)), restored
 
     def _by_gram(self, step: _Step) -> Protocol[Eigenpairs]:
         """Return the leading eigenpairs of W^T W from the matrix itself: one round."""
@@ -234,7 +233,7 @@ class FKKMeans(KMeansStrategy):
         wanted = step.wanted if isinstance(step.wanted, int) else int(np.count_nonzero(pairs.values > step.wanted))
         return Eigenpairs(pairs.values[:wanted], pairs.vectors[:, :wanted])
 
-    def _by_lanczos(self, step: _Step) -> Protocol[Eigenpairs]:
+    def _by_lanczos(self, run: Run, step: _Step) -> Protocol[Eigenpairs]:
         """Return the leading eigenpairs of W^T W by distributed Lanczos (section 4.2)."""
 
         def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
@@ -243,9 +242,9 @@ class FKKMeans(KMeansStrategy):
             replies = yield from to_all(ask, **step.figures, lanczos_step=number)
             return (step.weights * sum_in_order([reply.product for reply in replies]))[:, None]
 
-        return (yield from distributed(self._search(len(step.weights), step), multiply))
+        return (yield from distributed(self._search(run, len(step.weights), step), multiply))
 
-    def _of_rows(self, step: _Step, B: FloatArray) -> Protocol[tuple[Eigenpairs, FloatArray]]:
+    def _of_rows(self, run: Run, step: _Step, B: FloatArray) -> Protocol[tuple[Eigenpairs, FloatArray]]:
         """Return the leading eigenpairs (l, u) of R = W W^T by distributed Lanczos (section 4.1), and v.
 
         With weights a of the features and b of B: R c = a^2 A A^T c + b^2 B B^T c, whose second term the coordinator
@@ -257,7 +256,7 @@ class FKKMeans(KMeansStrategy):
 
         def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
             # Steps 1 to 3: every client sums its features up
-            parts = enumerate(self._divided(c[:, 0]))
+            parts = enumerate(_divided(run, c[:, 0]))
             asked = {client: SumFeatures(features=step.features, t=step.t, vector=part) for client, part in parts}
             replies = yield from to_each(asked, **step.figures, lanczos_step=number)
             total = sum_in_order([reply.sums for reply in replies])
@@ -269,21 +268,17 @@ class FKKMeans(KMeansStrategy):
             AAc = np.concatenate([reply.values for reply in combined])[:, None]
             return np.asarray(step.weights[0] ** 2 * AAc + step.weights[-1] ** 2 * (B @ (B.T @ c)))
 
-        pairs = yield from distributed(self._search(len(B), step), multiply)
+        pairs = yield from distributed(self._search(run, len(B), step), multiply)
         S = np.hstack(basis).T @ pairs.vectors
         WTu = step.weights[:, None] * np.vstack([np.array(sums).T @ S, B.T @ pairs.vectors])
         return pairs, WTu / np.sqrt(np.maximum(pairs.values, np.finfo(float).tiny))
 
-    def _search(self, size: int, step: _Step) -> Search:
+    def _search(self, run: Run, size: int, step: _Step) -> Search:
         """Look for a number of leading eigenpairs, or for all above a threshold."""
-        start = self.rng(f"lanczos {step.t}").standard_normal((size, 1))
+        start = run.rng(f"lanczos {step.t}").standard_normal((size, 1))
         if isinstance(step.wanted, int):
             return block_krylov(start, min(step.wanted, size), tol=self.tol, max_steps=size)
         return block_krylov_above(start, step.wanted, tol=self.tol, max_steps=size)
-
-    def _divided(self, rows: FloatArray) -> list[FloatArray]:
-        """Cut an array over all rows into the clients' parts."""
-        return np.split(rows, np.cumsum([member.rows for member in self._cohort])[:-1])
 
     def errors_by_step(
         self, model: KernelKMeans, reference: KernelKMeans, shards: Sequence[FloatArray]
@@ -293,3 +288,8 @@ class FKKMeans(KMeansStrategy):
             return {}
         E = training_of(reference)
         return {"recover_error": [recover_error(H, E) for H in model.embedding.estimates(np.vstack(list(shards)))]}
+
+
+def _divided(run: Run, rows: FloatArray) -> list[FloatArray]:
+    """Cut an array over all rows into the clients' parts."""
+    return np.split(rows, np.cumsum([member.rows for member in run.members])[:-1])

@@ -15,7 +15,7 @@ from clients.fk_kmeans import FKKMeansClient, LabelNewRows, MeasureSpread
 from clients.kmeans import LabelRows, SampleCoreset, SolveLocally
 from fedkernel.arrays import FloatArray
 from fedkernel.clustering import allot, k_means
-from fedkernel.cohort import Member, RunSettings
+from fedkernel.cohort import RunSettings
 from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import InputError
 from fedkernel.forecast import FLOAT, Forecast
@@ -23,7 +23,7 @@ from fedkernel.kernel_kmeans import RESTARTS, kernel_kmeans
 from fedkernel.kernels import RBF, AnyKernel
 from fedkernel.metrics import compare_kernel_kmeans
 from fedkernel.models import KernelKMeans
-from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
 from fedkernel.strategy import KernelStrategy
 from fedkernel.widths import Moments, fk_gamma, moments
 
@@ -99,12 +99,12 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
                     f"{self.n_clusters}, since it finds as many centres of its own"
                 )
 
-    def federated_kernel(self) -> Protocol[AnyKernel]:
+    def federated_kernel(self, run: Run) -> Protocol[AnyKernel]:
         """Return the kernel: as given, or RBF with the paper's width from moments that the clients send."""
         if self.kernel is not None:
-            return self.kernel.settled(self._cohort[0].columns)
+            return self.kernel.settled(run.columns)
         replies = yield from to_all(MeasureSpread())
-        told = zip(self._cohort, replies, strict=True)
+        told = zip(run.members, replies, strict=True)
         return RBF(
             gamma=fk_gamma([Moments(member.rows, reply.mean, float(reply.scatter[0])) for member, reply in told])
         )
@@ -113,7 +113,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         """Return what `federated_kernel` takes."""
         return Forecast(1, len(cohort) * (cohort[0].columns + 1)) if self.kernel is None else Forecast(0)
 
-    def prediction(self, model: KernelKMeans) -> Protocol[None]:
+    def prediction(self, run: Run, model: KernelKMeans) -> Protocol[None]:
         """Have the clients label the rows that are new there: one round, T D s + k s floats down, none up."""
         if not isinstance(model.embedding, FeatureChain):
             raise InputError(f"{type(self).__name__} labels new rows by a model of its own, not by one with landmarks")
@@ -147,7 +147,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
             What the sites keep as ``new_labels``.
         """
         settings = RunSettings(clients=len(shards), deadline=deadline)
-        _, outputs = self.converse_in_process(self.prediction(model), shards, new_shards, settings)
+        _, outputs = self.simulate(lambda run: self.prediction(run, model), shards, new_shards, settings)
         return [outputs[client]["new_labels"] for client in range(len(shards))]
 
     def central(self, shards: Sequence[FloatArray]) -> KernelKMeans:

@@ -25,7 +25,6 @@ from clients.diskpca import (
 )
 from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
 from fedkernel.blockwise import is_sketched
-from fedkernel.cohort import Member
 from fedkernel.errors import InputError
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import AnyKernel
@@ -33,7 +32,7 @@ from fedkernel.linalg import leading_eigenpairs, whitening
 from fedkernel.messages import CarriesRows
 from fedkernel.metrics import compare_components
 from fedkernel.models import LandmarkPCA
-from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
 from fedkernel.strategy import KernelStrategy
 
 log = logging.getLogger(__name__)
@@ -202,11 +201,11 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         memory = FLOAT * (kept + min(n, ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, ROWS) * (d + Y)
         return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most")
 
-    def _step(self) -> LowRank:
+    def _step(self, run: Run) -> LowRank:
         tol = float(np.sqrt(np.finfo(self.dtype).eps)) if self.tol is None else self.tol
-        return LowRank(self.kernel.settled(self._cohort[0].columns), self.dtype, tol)
+        return LowRank(self.kernel.settled(run.columns), self.dtype, tol)
 
-    def evaluation(self, model: LandmarkPCA) -> Protocol[dict[str, float]]:
+    def evaluation(self, run: Run, model: LandmarkPCA) -> Protocol[dict[str, float]]:
         """Ask the clients how much of their rows the components capture: one round, 2 floats from each."""
         replies = yield from to_all(MeasureCaptured(kernel=model.kernel))
         total, captured = sum_in_order([reply.sums for reply in replies])

@@ -11,7 +11,6 @@ import numpy as np
 from pydantic import Field
 
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers, PeerVFedPCAClient
-from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast, key_agreement
 from fedkernel.graph import Graph, Topology, neighbours
@@ -21,7 +20,7 @@ from fedkernel.messages import Iterations
 from fedkernel.metrics import compare_vectors
 from fedkernel.models import KernelPCA, PeerComponents
 from fedkernel.peers import agree_keys
-from fedkernel.protocol import Protocol, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_each
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory
@@ -82,9 +81,9 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         memory = local_memory(cohort, k, self.kernel) + FLOAT * N * k * (T + 3 * max(map(len, graph)))
         return key_agreement(graph) + Forecast(T + 1, floats, floats, memory)
 
-    def protocol(self) -> Protocol[PeerComponents]:
+    def protocol(self, run: Run) -> Protocol[PeerComponents]:
         """Algorithm 5."""
-        nodes = range(len(self._cohort))
+        nodes = run.clients
         yield from agree_keys(neighbours(self.graph, len(nodes)))
         merging = {"kernel": self.kernel, "center": self.center, "weight_scaling": self.weight_scaling}
         local = {"n_components": self.n_components, "iterations": self.local_iterations, "update": self.update}

@@ -10,13 +10,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from clients.fk_kmeans import EmbedRows, FKKMeansClient
-from fedkernel.cohort import Member
 from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import value_object
 from fedkernel.forecast import Forecast
 from fedkernel.kernels import RBF, AnyKernel
 from fedkernel.models import KernelKMeans
-from fedkernel.protocol import Protocol, to_all
+from fedkernel.protocol import Member, Protocol, Run, to_all
 from fedkernel.sketch import RandomFeatures, ShiftInvariant
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 
@@ -57,18 +56,17 @@ class RFKKMeans(KMeansStrategy):
         """Dimensions of the central counterpart's embedding: k."""
         return self.n_clusters
 
-    def _features(self, kernel: AnyKernel) -> RandomFeatures:
-        return RandomFeatures(kernel, self.n_features, self.features, self._settings.seed)  # type: ignore[arg-type]
+    def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
+        return RandomFeatures(kernel, self.n_features, self.features, seed)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; coresets may be smaller."""
         clustered = kmeans_forecast(cohort, self.n_clusters, self.coreset_size, self.n_features)
         return self.width_forecast(cohort) + Forecast(1) + clustered
 
-    def protocol(self) -> Protocol[KernelKMeans]:
+    def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """One draw of features, then distributed k-means."""
-        kernel = yield from self.federated_kernel()
-        features = self._features(kernel)
+        features = self._features((yield from self.federated_kernel(run)), run.seed)
         yield from to_all(EmbedRows(features=features, t=1))
-        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, self.rng("k-means"))
-        return KernelKMeans(centers, FeatureChain(features, self._cohort[0].columns))
+        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"))
+        return KernelKMeans(centers, FeatureChain(features, run.columns))

@@ -13,14 +13,13 @@ from pydantic import Discriminator, Field, Tag
 
 from clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.arrays import Rows, stack_rows
-from fedkernel.cohort import Member
 from fedkernel.data import check_rows
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import Forecast
 from fedkernel.kernel_kmeans import kernel_kmeans
 from fedkernel.metrics import compare_kernel_kmeans, kmeans_objective
 from fedkernel.models import KernelKMeans
-from fedkernel.protocol import Protocol
+from fedkernel.protocol import Member, Protocol, Run
 from fedkernel.strategy import KernelStrategy
 from strategies.diskpca import DisKPCA
 from strategies.kmeans import distributed_kmeans, kmeans_forecast
@@ -82,11 +81,11 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
         found = dataclasses.replace(self.components, embed=True).forecast(cohort)
         return found + kmeans_forecast(cohort, self.n_clusters, self.coreset_size, self.components.n_components)
 
-    def protocol(self) -> Protocol[KernelKMeans]:
+    def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Components first, clusters then."""
         # the clients cluster their coordinates, so they compute them whatever `embed` says
-        found = yield from dataclasses.replace(self.components, embed=True).within(self)
-        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, self.rng("k-means"))
+        found = yield from dataclasses.replace(self.components, embed=True).protocol(run)
+        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"))
         return KernelKMeans(centers, found.embedding, found.eigenvalues_)
 
     def central(self, shards: Sequence[Rows]) -> KernelKMeans:

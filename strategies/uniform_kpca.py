@@ -10,12 +10,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from clients.diskpca import DisKPCAClient, Precision, TakeComponents, TakeLandmarks
-from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import Forecast
 from fedkernel.kernels import RBF
 from fedkernel.models import LandmarkPCA
-from fedkernel.protocol import Protocol, to_all, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
 from fedkernel.sketch import Embeddable
 from strategies.landmarks import LandmarkStrategy, SketchSize, draw_uniformly, kernel_pca, low_rank
 
@@ -75,15 +74,15 @@ class UniformKPCA(LandmarkStrategy):
         """Return the costs above."""
         return Forecast(1) + self.span_forecast(cohort, 0 if self.solver == "batch" else self.projection_size)
 
-    def protocol(self) -> Protocol[LandmarkPCA]:
+    def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
         """Draw rows, and solve."""
-        step = self._step()
-        drawn = yield from draw_uniformly(self._cohort, self.n_samples, self.rng("uniform"))
+        step = self._step(run)
+        drawn = yield from draw_uniformly(run.members, self.n_samples, run.rng("uniform"))
         if self.solver == "disLR":
             size, w = self.n_components, self.projection_size
             return (yield from low_rank(step, drawn.rows, drawn, n_components=size, columns=w, embed=self.embed))
         model = kernel_pca(drawn.rows, step.kernel, self.n_components)
-        asked = {client: TakeLandmarks(**step.handed_out(drawn, client)) for client in range(len(self._cohort))}
+        asked = {client: TakeLandmarks(**step.handed_out(drawn, client)) for client in run.clients}
         yield from to_each(asked)
         yield from to_all(TakeComponents(coefficients=model.coefficients_, kernel=step.kernel, embed=self.embed))
         return model

@@ -32,7 +32,6 @@ from clients.vfedpca import (
     merging_weights,
 )
 from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.cohort import Member
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import RBF, Kernel, Linear
@@ -41,7 +40,7 @@ from fedkernel.linalg import Eigenpairs, center_gram, leading_eigenpairs, leadin
 from fedkernel.messages import Iterations
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
-from fedkernel.protocol import Protocol, to_all
+from fedkernel.protocol import Member, Protocol, Run, to_all
 from fedkernel.strategy import KernelStrategy
 from fedkernel.subspaces import sin_theta_error
 
@@ -134,7 +133,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         up, down = M * k * (N + 1) + products, M * k * N + products
         return Forecast(steps + 2, up, down, memory, "at most" if self.rounds else "about")
 
-    def protocol(self) -> Protocol[KernelPCA]:
+    def protocol(self, run: Run) -> Protocol[KernelPCA]:
         """Algorithm 2, or the exact iteration."""
         model = yield from self._exact() if self.merge == "exact" else self._merging()
         # The last broadcast: clients compute their projected features, which stay with them
@@ -184,7 +183,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         replies = yield from to_all(Multiply(kernel=self._local_kernel(), center=self.center, block=block))
         return sum_in_order([reply.product for reply in replies])
 
-    def evaluation(self, model: KernelPCA) -> Protocol[dict[str, float]]:
+    def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
         """Return the share of the clients' total variance that the components keep: k + 1 floats from each client."""
         return self._explained_variance(model)
 

@@ -47,7 +47,7 @@ class Counting(KernelStrategy[list[float]]):
     client, partition = CountingClient, "vertical"
     rounds, ballast = 3, 1
 
-    def protocol(self):
+    def protocol(self, run):
         for _ in range(self.rounds):
             replies = yield from to_all(CountMe(ballast=np.zeros(self.ballast)))
         return [float(reply.asked[0]) for reply in replies]

@@ -10,9 +10,9 @@ from sites import ask, drive
 
 from clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, DrawUniformly, MeasureDistances
 from fedkernel import RBF, ArcCosine, Linear, Polynomial, arrays
-from fedkernel.cohort import Member, RunSettings
 from fedkernel.messages import CarriesRows
 from fedkernel.models import LandmarkPCA
+from fedkernel.protocol import Member, Run
 from fedkernel.result import Result
 from fedkernel.sketch import SubspaceEmbedding
 from strategies import DisKPCA, UniformKPCA
@@ -239,9 +239,8 @@ def test_every_site_holds_the_same_landmarks(form):
     shards = form(shards_of(SMALL, 4))
     sites = [DisKPCAClient(shard, client=number, seed=4, share_rows=True) for number, shard in enumerate(shards)]
     one = strategy(n_adaptive=30)
-    one._settings = RunSettings(seed=4)
-    one._cohort = [Member(site.client, site.client, *site.X.shape, 0) for site in sites]
-    model = drive(one.protocol(), sites)
+    run = Run(tuple(Member(site.client, site.client, *site.X.shape) for site in sites), seed=4)
+    model = drive(one.protocol(run), sites)
     for site in sites:
         np.testing.assert_array_equal(dense(site._landmarks()), dense(model.landmarks_))
     rows = {row.tobytes() for row in SMALL}

@@ -286,4 +286,4 @@ def test_new_rows_are_missed_by_name():
     shards = np.array_split(WINE, 2, axis=1)
     model = strategy.fit(shards).model
     with pytest.raises(ProtocolError, match="client 0 has no new rows to project"):
-        strategy.converse_in_process(strategy.projection(model), shards, None, RunSettings(clients=2))
+        strategy.simulate(lambda run: strategy.projection(run, model), shards, None, RunSettings(clients=2))

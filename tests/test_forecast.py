@@ -20,8 +20,8 @@ from experiments.forecast import cohort, forecast_table, lines_of
 from experiments.plan import plan
 from fedkernel import RBF
 from fedkernel.client import KernelClient
-from fedkernel.cohort import Member
 from fedkernel.forecast import ENGINE_COSTS, Forecast, largest, seconds
+from fedkernel.protocol import Member
 from strategies import (
     ADMMKPCA,
     DKPCA,

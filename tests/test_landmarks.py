@@ -15,10 +15,11 @@ from sklearn.metrics import normalized_mutual_info_score
 
 from clients.diskpca import DisKPCAClient
 from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Polynomial, Sigmoid
-from fedkernel.cohort import Member, RunSettings
+from fedkernel.cohort import RunSettings
 from fedkernel.data import GeneratedTable
 from fedkernel.metrics import kmeans_objective
 from fedkernel.models import LandmarkPCA
+from fedkernel.protocol import Member
 from fedkernel.result import Result
 from fedkernel.simulate import through_files
 from fedkernel.strategy import _parameters_of

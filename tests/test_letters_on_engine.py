@@ -30,8 +30,8 @@ class GossipMean(KernelStrategy):
     partition: ClassVar = "horizontal"
     steps = 3
 
-    def protocol(self):
-        yield from gossiping(neighbours(Topology("ring"), len(self._cohort)), self.steps)
+    def protocol(self, run):
+        yield from gossiping(neighbours(Topology("ring"), len(run.members)), self.steps)
         return 0.0
 
 

@@ -72,7 +72,7 @@ class Toy(KernelStrategy):
     def __init__(self, protocol, client=Talker, on_missing="fail"):
         self.make, self.client, self.on_missing = protocol, client, on_missing
 
-    def protocol(self):
+    def protocol(self, run):
         return self.make()
 
 

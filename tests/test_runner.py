@@ -300,8 +300,8 @@ def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monk
 
     @value_object()
     class Bare(VFedPCA):
-        def protocol(self) -> Protocol[Any]:
-            return (yield from super().protocol()).eigenvectors_
+        def protocol(self, run) -> Protocol[Any]:
+            return (yield from super().protocol(run)).eigenvectors_
 
     monkeypatch.setitem(REGISTRY, "Bare", Bare)
     with pytest.raises(

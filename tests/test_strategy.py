@@ -103,6 +103,15 @@ def test_start_returns_flowers_result_with_the_model_s_arrays(strategy):
     assert not outcome.evaluate_metrics_clientapp
 
 
+@each
+def test_a_strategy_is_a_value_and_keeps_nothing_of_a_run(strategy):
+    before = dict(vars(strategy))
+    strategy.fit(SHARDS)
+    assert vars(strategy) == before
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        strategy.n_components = -3
+
+
 # Evaluation
 
 
@@ -264,7 +273,7 @@ def watched(strategy, read, prefix=""):
     fields = {field.name for field in dataclasses.fields(strategy)}
     for name in fields:
         if isinstance(part := getattr(strategy, name), KernelStrategy):
-            setattr(copied, name, watched(part, read, f"{prefix}{name}."))
+            object.__setattr__(copied, name, watched(part, read, f"{prefix}{name}."))
 
     def noting(self, name):
         value = object.__getattribute__(self, name)
@@ -272,7 +281,8 @@ def watched(strategy, read, prefix=""):
             read.add(prefix + name)
         return value
 
-    copied.__class__ = type(type(strategy).__name__, (type(strategy),), {"__getattribute__": noting})
+    watching = type(type(strategy).__name__, (type(strategy),), {"__getattribute__": noting})
+    object.__setattr__(copied, "__class__", watching)
     return copied
 
 

@@ -15,7 +15,6 @@ from test_flower_app import bundle
 
 from fedkernel import RBF
 from fedkernel.alignment import hash_ids
-from fedkernel.cohort import Member
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import _flower, exchange, parcels, superlink
 from fedkernel.engines.command import status_of, submit
@@ -23,6 +22,7 @@ from fedkernel.engines.local import LocalGrid
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
 from fedkernel.job import Job, RunSpec
+from fedkernel.protocol import Member
 from fedkernel.result import Result
 from strategies import DKPCA, FKKMeans
 

@@ -9,6 +9,7 @@ from scipy import sparse
 from clients.dkpca import DKPCAClient
 from fedkernel import Linear
 from fedkernel.client import KernelClient
+from fedkernel.cohort import RunSettings
 from fedkernel.data import ArrayTable, GeneratedTable, Table, as_table, open_table
 from fedkernel.errors import InputError
 from fedkernel.job import Job, RunSpec
@@ -47,7 +48,7 @@ class Total(KernelStrategy[float]):
     client = TableClient
     partition = "horizontal"
 
-    def protocol(self):
+    def protocol(self, run):
         replies = yield from to_all(Sum())
         return sum(reply.values for reply in replies)
 
@@ -71,7 +72,7 @@ def test_a_pair_that_takes_tables_takes_all_kinds(folder):
     shards = every_kind(folder, X)
     result = Total().fit(shards)
     assert result.model == len(shards) * X.sum()
-    new = Total().converse_in_process(Total().protocol(), shards, shards, dataclasses.replace(Total()._settings))[0]
+    new = Total().simulate(Total().protocol, shards, shards, RunSettings())[0]
     assert new == result.model
     with pytest.raises(InputError, match=r"^shards\[1\] has shape \(3,\)"):
         Total().fit([X, np.zeros(3)])

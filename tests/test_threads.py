@@ -34,9 +34,9 @@ class Watched(VFedPCA):
 
     counts = []  # noqa: RUF012 - the test's, of all objects
 
-    def protocol(self):
+    def protocol(self, run):
         self.counts.append(allowed())
-        model = yield from super().protocol()
+        model = yield from super().protocol(run)
         self.counts.append(allowed())
         return model
 
@@ -44,9 +44,9 @@ class Watched(VFedPCA):
         self.counts.append(allowed())
         return super()._merge(uploads)
 
-    def evaluation(self, model):
+    def evaluation(self, run, model):
         self.counts.append(allowed())
-        metrics = yield from super().evaluation(model)
+        metrics = yield from super().evaluation(run, model)
         self.counts.append(allowed())
         return metrics
 

@@ -30,7 +30,7 @@ from sklearn import preprocessing
 
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.generated import GENERATED
-from fedkernel.data.matrix import AnyArray, check_rows, seeded
+from fedkernel.data.matrix import AnyArray, check_rows
 from fedkernel.data.sources import (
     BUNDLED,
     FETCHED,
@@ -47,6 +47,7 @@ from fedkernel.data.sources import (
     some,
 )
 from fedkernel.errors import InputError, value_object
+from fedkernel.seeds import generator
 
 SPARSE_SCALES = ("none", "unit-norm")  # those that leave zeros zero
 DENSE_CELLS = 100_000_000  # a sparse set is made dense up to this many numbers: 0.8 GB of float64
@@ -76,7 +77,7 @@ class Dataset:
     source: str
 
 
-@value_object(frozen=True)
+@value_object()
 class DataSpec:
     """Which data: what a `[data]` table says. Usable as a dictionary's key; JSON through `pydantic.TypeAdapter`.
 
@@ -178,7 +179,7 @@ def _find(spec: DataSpec) -> Raw:
     if spec.name in GENERATED:
         recipe = GENERATED[spec.name](**spec.options)
         seed = spec.seed if recipe.seed is None else recipe.seed
-        X, y = recipe(seeded(seed, spec.name))
+        X, y = recipe(generator(spec.name, seed))
         return Raw(X, y, (), f"generated: {recipe}, seed {seed}")
     if spec.name in npz_files():
         return read_npz(npz_files()[spec.name])
@@ -209,7 +210,7 @@ def _rows_kept(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.int
     if spec.rows is not None:
         if spec.rows > len(kept):
             raise InputError(f"rows = {spec.rows}: data set {spec.name!r} has {len(kept)} rows; allowed: at most that")
-        kept = np.sort(seeded(spec.seed, "rows").choice(kept, size=spec.rows, replace=False))
+        kept = np.sort(generator("rows", spec.seed).choice(kept, size=spec.rows, replace=False))
     return kept
 
 

@@ -23,7 +23,7 @@ def _with_spectrum(values: FloatArray, n: int, d: int, rng: np.random.Generator)
     return np.asarray((V * np.sqrt(S)) @ U.T)
 
 
-@value_object(frozen=True)
+@value_object()
 class Geometric:
     """Eigenvalues 5000 * 0.75^i, i < 50, of X X^T; the generator of the DKPCA experiments (papers/NOTES.md, 1)."""
 
@@ -36,7 +36,7 @@ class Geometric:
         return _with_spectrum(5000 * np.power(0.75, np.arange(50.0)), self.n, self.d, rng), None
 
 
-@value_object(frozen=True)
+@value_object()
 class Plateau:
     """Eigenvalues 5000 ten times, 2500, then 50 thirty-nine times (papers/NOTES.md, 1, figure 3a)."""
 
@@ -49,7 +49,7 @@ class Plateau:
         return _with_spectrum(np.repeat([5000.0, 2500.0, 50.0], [10, 1, 39]), self.n, self.d, rng), None
 
 
-@value_object(frozen=True)
+@value_object()
 class Blobs:
     """Gaussian clusters of standard deviation `spread`, labelled by cluster (scikit-learn's make_blobs)."""
 
@@ -67,7 +67,7 @@ class Blobs:
         return X, y
 
 
-@value_object(frozen=True)
+@value_object()
 class Circles:
     """A circle inside another, `factor` times as large (scikit-learn's make_circles)."""
 
@@ -82,7 +82,7 @@ class Circles:
         return X, y
 
 
-@value_object(frozen=True)
+@value_object()
 class Moons:
     """Two interleaved half circles (scikit-learn's make_moons)."""
 
@@ -96,7 +96,7 @@ class Moons:
         return X, y
 
 
-@value_object(frozen=True)
+@value_object()
 class RareClusters:
     """A blob of `n_blob` points around 0, of standard deviation `spread`, and small clusters at about `reach` sqrt(d).
 
@@ -125,7 +125,7 @@ class RareClusters:
         return centers[y] + self.spread * rng.standard_normal((self.n, self.d)), y
 
 
-@value_object(frozen=True)
+@value_object()
 class Documents:
     """Sparse rows like those of texts: counts of `d` words in `n` documents on `topics` topics.
 

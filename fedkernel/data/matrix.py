@@ -1,6 +1,5 @@
-"""The table of numbers that everything starts from: its type, its check, and the seeds of what is drawn from it."""
+"""The table of numbers that everything starts from: its type and its check."""
 
-import zlib
 from typing import Any
 
 import numpy as np
@@ -130,8 +129,3 @@ def _check_numbers(X: Any, what: str) -> None:
         raise InputError(f"{what} holds values of type {X.dtype}; allowed: real numbers only")
     if X.ndim != 2 or 0 in X.shape:
         raise InputError(f"{what} has shape {X.shape}; allowed: (rows, columns) with at least 1 x 1")
-
-
-def seeded(seed: int, purpose: str) -> np.random.Generator:
-    """Return the generator for one purpose: other purposes under the same seed draw independent numbers."""
-    return np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(purpose.encode())]))

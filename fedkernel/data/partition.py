@@ -28,8 +28,9 @@ from scipy import sparse
 
 from fedkernel.arrays import FloatArray, Rows, stack_rows
 from fedkernel.data.datasets import Dataset
-from fedkernel.data.matrix import AnyArray, check_rows, seeded
+from fedkernel.data.matrix import AnyArray, check_rows
 from fedkernel.errors import InputError, value_object
+from fedkernel.seeds import generator
 
 IndexArray = npt.NDArray[np.intp]
 Kind = Literal["vertical", "horizontal"]
@@ -55,7 +56,7 @@ _USED_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-@value_object(frozen=True)
+@value_object()
 class PartitionSpec:
     """How to divide: what a `[partition]` table says. JSON through `pydantic.TypeAdapter`.
 
@@ -217,7 +218,7 @@ def split(
         raise InputError(f"seed = {seed}; allowed: 0 or more")
     if clients is not None and clients < 1:
         raise InputError(f"clients = {clients}; allowed: 1 or more")
-    rng = seeded(seed if spec.seed is None else spec.seed, "partition")
+    rng = generator("partition", seed if spec.seed is None else spec.seed)
     m = _number_of_clients(spec, clients)
     if m is None:
         raise InputError("clients is required: neither the partition nor its caller says how many there are")

@@ -1,0 +1,18 @@
+"""Where every random number comes from: one generator for a seed, a client where there is one, and a purpose."""
+
+import zlib
+
+import numpy as np
+
+
+def generator(purpose: str, *words: int) -> np.random.Generator:
+    """Return the generator for one purpose under a seed, the same whenever it is asked for.
+
+    Parameters
+    ----------
+    purpose : str
+        Other purposes under the same words draw independent numbers.
+    *words : int
+        Each from 0: the seed, and what else tells the draws apart, such as a client's number or an iteration.
+    """
+    return np.random.default_rng(np.random.SeedSequence([*words, zlib.crc32(purpose.encode())]))
