@@ -60,9 +60,10 @@ def hash_ids(ids: Sequence[str], key: bytes, run: str, seed: int) -> Hashes:
     return np.frombuffer(made, np.uint8).reshape(-1, SIZE)
 
 
-def key_check(key: bytes, run: str, seed: int) -> bytes:
-    """Return what tells whether two sites have the same key: the hash of the empty id, which no row has."""
-    return hash_ids([""], key, run, seed).tobytes()
+def key_check(key: bytes, run: str, seed: int) -> Hashes:
+    """Return what tells whether two sites have the same key, of shape (16,): the hash of the empty id of no row."""
+    check: Hashes = hash_ids([""], key, run, seed)[0]
+    return check
 
 
 def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:

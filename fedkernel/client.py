@@ -10,7 +10,7 @@ from flwr.client import NumPyClient
 
 from fedkernel.data import TableLike, check_matrix
 from fedkernel.errors import InputError, ProtocolError, explain
-from fedkernel.messages import VERSION, Reply, Request, Scalar, decode, encode
+from fedkernel.messages import Reply, Request, Scalar, decode, encode
 from fedkernel.sealing import KeyPair, check_pins
 from fedkernel.seeds import generator
 
@@ -127,7 +127,7 @@ class KernelClient(NumPyClient):
         """Tell the coordinator who this is and how large its table is: number, rows and columns, nothing else."""
         rows, columns = self.X.shape
         new = 0 if self.new is None else self.new.shape[0]
-        return {"client": self.client, "rows": rows, "columns": columns, "new_rows": new, "version": VERSION}
+        return {"client": self.client, "rows": rows, "columns": columns, "new_rows": new}
 
     def _respond(
         self, answer: Callable[[Request[Any]], Reply], request: Request[Any], config: Mapping[str, Scalar]

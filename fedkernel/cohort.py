@@ -3,19 +3,21 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-import pydantic
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+import numpy as np
+from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedkernel.alignment import Missing, agree, check_same_columns
 from fedkernel.engines import _flower
 from fedkernel.engines.exchange import POLL, node_called, send_and_receive
-from fedkernel.errors import InputError, ProtocolError, and_more, explain, one_line
+from fedkernel.errors import InputError, ProtocolError, and_more, one_line
+from fedkernel.joining import HashIds, Introduce, TakeRows
 from fedkernel.ledger import Account, Entry
-from fedkernel.messages import VERSION
+from fedkernel.messages import ReplyT, Request
 from fedkernel.protocol import Member
+from fedkernel.wire import from_content, to_content
 
 CONNECT_SECONDS = 60.0
 """How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
@@ -78,14 +80,11 @@ def join(
         If the sites' columns or ids do not fit together.
     """
     started = time.perf_counter()
+    nodes = {node: node_called(grid, node) for node in _wait_for_nodes(grid, settings)}
     wire = _Wire(grid, settings, pair)
-    down, replies = wire.ask(_wait_for_nodes(grid, settings), "joining", MessageType.QUERY)
-    members: list[Member] = []
-    bytes_up: dict[int, int] = {}
-    for node, content in replies.items():
-        member = _introduced(node, content, f"{pair}, joining: {node_called(grid, node)}")
-        members.append(member)
-        bytes_up[member.client] = _flower.content_bytes(content)
+    down, introductions = wire.ask(Introduce(), MessageType.QUERY, "joining", nodes)
+    members = [Member(node_id=node, **vars(reply)) for node, (reply, _) in introductions.items()]
+    bytes_up = {reply.client: size for reply, size in introductions.values()}
     members.sort(key=lambda member: member.client)
     if settings.clients is not None:
         members = [member for member in members if member.client < settings.clients]
@@ -106,43 +105,6 @@ def join(
     return members
 
 
-class _Introduction(pydantic.BaseModel):
-    """How a client introduces itself."""
-
-    model_config = pydantic.ConfigDict(strict=True)
-
-    client: Annotated[int, pydantic.Field(ge=0)]
-    rows: Annotated[int, pydantic.Field(ge=0)]
-    columns: Annotated[int, pydantic.Field(ge=0)]
-    new_rows: Annotated[int, pydantic.Field(ge=0)]
-    site: Annotated[str, pydantic.Field(max_length=200)] | None = None
-    names: list[str] = []
-    ids: bool = False
-
-    @pydantic.model_validator(mode="after")
-    def _a_name_each(self) -> "_Introduction":
-        if self.names and len(set(self.names)) != self.columns:
-            raise ValueError(f"it tells {len(set(self.names))} different names of its {self.columns} columns")
-        return self
-
-
-def _introduced(node: int, content: RecordDict, where: str) -> Member:
-    """Check how a client introduced itself."""
-    try:
-        fields = dict(content.config_records["config"])
-    except KeyError:
-        raise ProtocolError(f"{where} did not say who it is") from None
-    if (version := fields.pop("version", None)) != VERSION:
-        raise ProtocolError(f"{where} speaks wire version {version!r}, the coordinator {VERSION}")
-    try:
-        shown = _Introduction.model_validate(fields)
-    except pydantic.ValidationError as error:
-        raise ProtocolError(f"{where} introduced itself wrongly: {explain(error, given=fields)[:300]}") from None
-    site = None if shown.site is None else one_line(shown.site)
-    size = {"rows": shown.rows, "columns": shown.columns, "new_rows": shown.new_rows}
-    return Member(node_id=node, client=shown.client, **size, site=site, names=tuple(shown.names), ids=shown.ids)
-
-
 def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[Member]:
     """Have sites that know their rows by ids work on those that all of them have, in one order.
 
@@ -159,34 +121,24 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
     started = time.perf_counter()
     nodes = {member.node_id: member for member in members}
 
-    def ask(action: str, **arrays: Any) -> dict[int, RecordDict]:
-        down, replies = wire.ask([*nodes], "aligning", f"{MessageType.QUERY}.{action}", **arrays)
-        ordered = {node: replies[node] for node in nodes}
-        for node, content in ordered.items():
-            up = _flower.content_bytes(content)
+    def ask(request: Request[ReplyT], action: str) -> dict[str, ReplyT]:
+        who = {node: member.called for node, member in nodes.items()}
+        down, replies = wire.ask(request, f"{MessageType.QUERY}.{action}", "aligning", who)
+        for node, (_, up) in replies.items():
             account.ledger.add(Entry(0, "align", nodes[node].client, 0, down, 0, up))
-        return ordered
+        return {who[node]: reply for node, (reply, _) in replies.items()}
 
-    keys: dict[str, Any] = {}
-    hashed: dict[str, Any] = {}
-    for node, content in ask("ids").items():
-        who = nodes[node].called
-        try:
-            keys[who] = content.config_records["config"]["key"]
-            hashed[who] = _flower.read_array(content.array_records["arrays"]["ids"])
-        except KeyError as error:
-            raise ProtocolError(f"{wire.pair}, aligning: the reply of {who} has no {error}") from None
-        except ProtocolError as error:
-            raise ProtocolError(f"{wire.pair}, aligning: the reply of {who}: {error}") from None
-        if keys[who] != keys[members[0].called]:
+    hashed = ask(HashIds(), "ids")
+    for member in members:
+        if hashed[member.called].hashes.shape[0] != member.rows:
+            count = len(hashed[member.called].hashes)
+            raise ProtocolError(f"{wire.pair}, aligning: {member.called} sent {count} ids of {member.rows} rows")
+        if not np.array_equal(hashed[member.called].key_check, hashed[members[0].called].key_check):
             raise InputError(
-                f"{who} has another id-key than {members[0].called}; allowed: the same at all sites, or none"
+                f"{member.called} has another id-key than {members[0].called}; allowed: the same at all sites, or none"
             )
-    common = agree(hashed, wire.settings.missing, wire.settings.run)
-    for node, content in ask("align", ids=common).items():
-        rows = content.config_records["config"].get("rows") if "config" in content.config_records else None
-        if rows != len(common):
-            raise ProtocolError(f"{wire.pair}, aligning: {nodes[node].called} has {rows!r} of {len(common)} rows")
+    common = agree({who: reply.hashes for who, reply in hashed.items()}, wire.settings.missing, wire.settings.run)
+    ask(TakeRows(hashes=common), "align")
     figures = {f"rows_{member.client}": float(member.rows) for member in members} | {"rows": float(len(common))}
     account.close_round(0, "align", time.perf_counter() - started, figures)
     return [replace(member, rows=len(common)) for member in members]
@@ -200,23 +152,37 @@ class _Wire:
     settings: RunSettings
     pair: str
 
-    def ask(self, nodes: Sequence[int], doing: str, action: str, **arrays: Any) -> tuple[int, dict[int, RecordDict]]:
-        """Return the bytes of what was sent to each of them, and their replies by node; one cause where one fails."""
-        content = RecordDict(
-            {"config": ConfigRecord({"pair": self.pair, "run": self.settings.run, "seed": self.settings.seed})}
-        )
-        if arrays:
-            content["arrays"] = ArrayRecord({name: Array(array) for name, array in arrays.items()})
-        messages = [Message(content, node, action, group_id="0") for node in nodes]
-        down = _flower.content_bytes(content)
+    def ask(
+        self, request: Request[ReplyT], kind: str, doing: str, nodes: Mapping[int, str]
+    ) -> tuple[int, dict[int, tuple[ReplyT, int]]]:
+        """Ask nodes, which texts call by these names; one cause where one fails.
+
+        Returns
+        -------
+        bytes_down : int
+            Of what was sent to each of them.
+        replies : dict of int to (Reply, int)
+            By node, in the order of `nodes`, with their bytes.
+        """
+        content = to_content(request, {"pair": self.pair, "run": self.settings.run, "seed": self.settings.seed})
+        messages = [Message(content, node, kind, group_id="0") for node in nodes]
         replies = send_and_receive(self.grid, messages, self.settings.deadline)
-        if silent := sorted(set(nodes) - {reply.metadata.src_node_id for reply in replies}):
-            who = f"{node_called(self.grid, silent[0])}{and_more(len(silent) - 1)}"
+        came = {reply.metadata.src_node_id: reply for reply in replies}
+        if silent := [who for node, who in nodes.items() if node not in came]:
+            who = f"{silent[0]}{and_more(len(silent) - 1)}"
             raise ProtocolError(f"{self.pair}, {doing}: {who} did not answer in {self.settings.deadline:g} s")
         failures = sorted(reason_of(reply) for reply in replies if reply.has_error())
         if failures:
             raise ProtocolError(failures[0] + and_more(len(failures) - 1))
-        return down, {reply.metadata.src_node_id: reply.content for reply in replies}
+        decoded: dict[int, tuple[ReplyT, int]] = {}
+        for node, who in nodes.items():
+            try:
+                reply: ReplyT = from_content(request.reply_type, came[node].content)  # type: ignore[assignment]
+                request.check_reply(reply)
+            except (ProtocolError, ValueError) as error:
+                raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}") from None
+            decoded[node] = reply, _flower.content_bytes(came[node].content)
+        return _flower.content_bytes(content), decoded
 
 
 def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:

@@ -6,15 +6,16 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Message, MessageType, RecordDict
 
 from fedkernel.cohort import RunSettings, reason_of
 from fedkernel.engines import _flower
 from fedkernel.errors import ProtocolError, and_more
 from fedkernel.ledger import Account, Entry, Posted
 from fedkernel.letters import sealed_in
-from fedkernel.messages import ConfigValue, Reply, Request, decode, encode
+from fedkernel.messages import ConfigValue, Reply, Request
 from fedkernel.protocol import Member, Protocol, Round
+from fedkernel.wire import from_content, to_content
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Conversation(Generic[T]):
             if request is None:
                 continue
             if id(request) not in encoded:
-                content = self._content(request)
+                content = to_content(request, self._header | {"round": self._round_number})
                 encoded[id(request)] = content, _flower.content_bytes(content)
             content, size = encoded[id(request)]
             self._asked[member.client] = (request, size)
@@ -102,11 +103,6 @@ class Conversation(Generic[T]):
         if not messages:
             raise ProtocolError(f"{self._name}, round {self._round_number}: it asks no client that is in the run")
         return messages
-
-    def _content(self, request: Request[Any]) -> RecordDict:
-        arrays, scalars = encode(request)
-        config = ConfigRecord(self._header | {"round": self._round_number} | scalars)
-        return RecordDict({"arrays": ArrayRecord(arrays), "config": config})
 
     def receive(self, replies: Iterable[Message]) -> bool:
         """Check the replies of the pending round, account for them, and move the protocol on.
@@ -154,13 +150,10 @@ class Conversation(Generic[T]):
     def _decode(self, client: int, content: RecordDict) -> Reply:
         request, bytes_down = self._asked[client]
         try:
-            arrays = _flower.read_arrays(content.array_records["arrays"])
-            reply = decode(request.reply_type, arrays, content.config_records["config"])
+            reply = from_content(request.reply_type, content)
             request.check_reply(reply)
             reply.dimensions(self._sizes[client])
             posted = self._posted(client, reply)
-        except KeyError as error:
-            raise ProtocolError(f"{self._where(client)}: the reply has no record {error}") from None
         except (ProtocolError, ValueError) as error:
             raise ProtocolError(f"{self._where(client)}: {error}") from None
         bytes_up = _flower.content_bytes(content)

@@ -29,7 +29,7 @@ from fedkernel.arrays import Rows
 from fedkernel.errors import InputError, ProtocolError, explain
 from fedkernel.rows import PARTS, rows_from_arrays, rows_to_arrays
 
-VERSION = 1
+VERSION = 2
 """Version of the wire form; both ends must have the same."""
 
 Scalar = bool | bytes | float | int | str

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedkernel.alignment import find_rows, hash_ids, key_check, read_key
@@ -22,11 +22,13 @@ from fedkernel.data.tables import open_tables, readable
 from fedkernel.engines import _flower
 from fedkernel.errors import FedkernelError, InputError, OwnFileError, called
 from fedkernel.job import Job, RunSpec
+from fedkernel.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
 from fedkernel.memory import Memory
-from fedkernel.messages import VERSION
+from fedkernel.messages import MessageT, Reply
 from fedkernel.sealing import KeyPair, read_pins
 from fedkernel.storage import check_folder, write_whole
 from fedkernel.threads import blas_threads
+from fedkernel.wire import from_content, to_content
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +132,10 @@ class _Call:
     def seed(self) -> int:
         return int(str(self.config["seed"]))
 
+    def request(self, kind: type[MessageT]) -> MessageT:
+        """Return the message as a request of the given kind."""
+        return from_content(kind, self.message.content)
+
     def memory(self) -> Memory:
         return Memory(self.context, self.run)
 
@@ -189,42 +195,39 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
         return handle
 
     app = ClientApp()
-    app.query()(handler(_introduce))
-    app.query("ids")(handler(_tell_ids))
-    app.query("align")(handler(_align))
+    app.query()(handler(lambda call: to_content(_introduce(call))))
+    app.query("ids")(handler(lambda call: to_content(_hash_ids(call))))
+    app.query("align")(handler(lambda call: to_content(_take_rows(call))))
     app.train()(handler(_train))
     return app
 
 
-def _introduce(call: _Call) -> RecordDict:
+def _introduce(call: _Call) -> Reply:
     """Begin a run; tells who this is and how large its table is, and if it has them its name and its columns'."""
     site = call.site
+    call.request(Introduce)
     if site.X is None:
-        told: dict[str, Any] = {"client": site.number, "rows": 0, "columns": 0, "new_rows": 0}
-        return RecordDict({"config": ConfigRecord({**told, "version": VERSION})})
+        return Introduction(client=site.number, rows=0, columns=0, new_rows=0)
     site.check_keep()
-    told = {**call.client(Memory.begin(call.context, call.run)).get_properties({})}
-    more = {"site": site.name, "names": list(site.columns), "ids": site.ids is not None}
-    return RecordDict({"config": ConfigRecord(told | {name: value for name, value in more.items() if value})})
+    size = call.client(Memory.begin(call.context, call.run)).get_properties({})
+    return Introduction(**size, site=site.name, names=tuple(site.columns), ids=site.ids is not None)
 
 
-def _tell_ids(call: _Call) -> RecordDict:
+def _hash_ids(call: _Call) -> Reply:
     """Tell the hashes of the site's ids, and what differs where a site has another key."""
     call.memory()
-    arrays = ArrayRecord({"ids": Array(call.hashes())})
-    return RecordDict(
-        {"arrays": arrays, "config": ConfigRecord({"key": key_check(call.site.id_key, call.run, call.seed)})}
-    )
+    call.request(HashIds)
+    return HashedIds(hashes=call.hashes(), key_check=key_check(call.site.id_key, call.run, call.seed))
 
 
-def _align(call: _Call) -> RecordDict:
+def _take_rows(call: _Call) -> Reply:
     """Work from now on with the rows that all sites agreed on, in their order; tells how many these are."""
     memory, own = call.memory(), call.hashes()
-    found = find_rows(own, _flower.read_array(call.message.content.array_records["arrays"]["ids"]))
-    call.site.check_rows(len(found))
-    if not np.array_equal(found, np.arange(len(own))):
-        memory.rows = found
-    return RecordDict({"config": ConfigRecord({"rows": len(found)})})
+    positions = find_rows(own, call.request(TakeRows).hashes)
+    call.site.check_rows(len(positions))
+    if not np.array_equal(positions, np.arange(len(own))):
+        memory.rows = positions
+    return CommonRows(rows=len(positions))
 
 
 def _train(call: _Call) -> RecordDict:

@@ -151,10 +151,9 @@ def test_what_the_agreement_cost_is_accounted_for_and_the_overlap_is_told(tmp_pa
 
 
 def hashes_sent(grid):
-    records = [message.content.array_records for message in grid.seen]
-    return b"".join(
-        record["arrays"]["ids"].numpy().tobytes() for record in records if "ids" in record.get("arrays", {})
-    )
+    aligning = [message.content["arrays"] for message in grid.seen if "query." in message.metadata.message_type]
+    sent = [array.numpy() for arrays in aligning for array in arrays.values()]
+    return b"".join(array.tobytes() for array in sent if array.ndim == 2)  # without what tells the key's check
 
 
 def test_nothing_that_crosses_the_wire_holds_an_id(tmp_path):
@@ -193,6 +192,12 @@ def test_sites_without_a_row_in_common_are_refused(tmp_path):
         "no row is common to all sites: client 0 (site 'north') has 3, client 1 (site 'east') has 4, client 2 (site "
         "'south') has 2; allowed: at least one id that all have"
     )
+
+
+def test_a_site_that_tells_of_other_rows_than_it_has_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(site, "hash_ids", lambda *args: hash_ids(*args)[:3])
+    with pytest.raises(ProtocolError, match=r"aligning: client 0 \(site 'north'\) sent 3 ids of 36 rows"):
+        run_on(vertical(tmp_path), DKPCA(2))
 
 
 def test_sites_of_which_only_some_have_ids_are_refused(tmp_path):

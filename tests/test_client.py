@@ -13,6 +13,7 @@ from fedkernel import RBF, Linear
 from fedkernel.client import KernelClient
 from fedkernel.engines import _flower
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.joining import Introduce
 from fedkernel.memory import Memory
 from fedkernel.messages import VERSION, Done, Reply, Request, Shape, decode, encode
 from fedkernel.site import FAILED, REFUSED, Site, client_app
@@ -102,7 +103,7 @@ def test_the_numbers_are_those_of_the_method():
 
 def test_get_properties_tells_sizes_and_nothing_else():
     told = DKPCAClient(X, new=X[:2], client=3, seed=7).get_properties({})
-    assert told == {"client": 3, "rows": 9, "columns": 4, "new_rows": 2, "version": VERSION}
+    assert told == {"client": 3, "rows": 9, "columns": 4, "new_rows": 2}
     assert DKPCAClient(X).get_properties({})["new_rows"] == 0
 
 
@@ -209,7 +210,8 @@ class Conversation:
         return self.send(ArrayRecord(arrays), {**header, **scalars, **config}, MessageType.TRAIN)
 
     def join(self, run="run"):
-        return self.send(ArrayRecord(), {"pair": self.kind.__name__, "run": run, "seed": 0}, MessageType.QUERY)
+        header = {"pair": self.kind.__name__, "run": run, "seed": 0}
+        return self.send(ArrayRecord(), {**header, **encode(Introduce())[1]}, MessageType.QUERY)
 
     def send(self, arrays, config, message_type):
         content = RecordDict({"arrays": arrays, "config": ConfigRecord(config)})

@@ -263,7 +263,10 @@ OTHER = "site 'a' sent something else than a reply to what it was asked: "
         (lambda data: b"", OTHER + "it is no message of Flower's ("),
         (lambda data: data[: len(data) // 2], OTHER + "it is no message of Flower's ("),
         (lambda data: bytes(range(256)), OTHER + "it is no message of Flower's ("),
-        (lambda data: data.replace(b"version", b"variant"), "site 'a' speaks wire version None, the coordinator 1"),
+        (
+            lambda data: data.replace(b"version", b"variant"),
+            "site 'a': the message has wire version None, but this end speaks 2",
+        ),
         (
             claiming(b"(1000000000000,)"),
             "client 0: an array announces float64 (1000000000000,), but 8 bytes of it came",

@@ -21,7 +21,7 @@ from clients.dkpca import LocalEigenpairs, LocalSpectrum, Projections, ProjectNe
 from clients.vfedpca import CapturedVariance, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
 from fedkernel import RBF, Linear
 from fedkernel.errors import ProtocolError
-from fedkernel.messages import CarriesRows, Reply, Request, Shape, decode, encode
+from fedkernel.messages import VERSION, CarriesRows, Reply, Request, Shape, decode, encode
 from fedkernel.sketch import SubspaceEmbedding
 
 # Violations. A good message of each kind, broken in one way at a time.
@@ -74,7 +74,7 @@ def test_an_array_that_is_not_as_declared_is_refused(vectors, told):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"version": 2}, "wire version 2, but this end speaks 1"),
+        ({"version": 1}, "wire version 1, but this end speaks 2"),
         ({"version": None}, "wire version None"),
         ({"message": "Projections"}, "expected LocalSpectrum, but the message is 'Projections'"),
         ({"message": None}, "the message is None"),
@@ -109,7 +109,7 @@ def required(kind):
 def test_a_required_array_cannot_be_missing_or_null(kind):
     first, *_ = kind.shapes()
     nulls = dict.fromkeys(kind.shapes())
-    scalars = {"message": kind.__name__, "version": 1, "arrays": "", "fields": json.dumps(nulls)}
+    scalars = {"message": kind.__name__, "version": VERSION, "arrays": "", "fields": json.dumps(nulls)}
     assert f"{first}: must be a finite float64 array" in refused(kind, [], scalars)
     assert f"{first} is required" in refused(kind, [], {**scalars, "fields": "{}"})
 
@@ -128,13 +128,13 @@ def test_a_required_array_cannot_be_missing_or_null(kind):
 )
 def test_scalars_are_validated(fields, told):
     fields = {"kernel": {"type": "linear"}, **fields}
-    scalars = {"message": "LocalEigenpairs", "version": 1, "arrays": "", "fields": json.dumps(fields)}
+    scalars = {"message": "LocalEigenpairs", "version": VERSION, "arrays": "", "fields": json.dumps(fields)}
     assert told in refused(LocalEigenpairs, [], scalars)
 
 
 def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
     fields = json.dumps({"kernel": {"type": "linear"}})
-    scalars = {"message": "LocalEigenpairs", "version": 1, "arrays": "n_components", "fields": fields}
+    scalars = {"message": "LocalEigenpairs", "version": VERSION, "arrays": "n_components", "fields": fields}
     text = refused(LocalEigenpairs, [np.full((9, 9), 12345.0)], scalars)
     assert text == "LocalEigenpairs: n_components: input should be a valid integer, not ndarray"
 

@@ -1,0 +1,86 @@
+"""What a site is asked before the first round: who it is, and which rows it has in common with the others."""
+
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+from pydantic import AfterValidator, Field
+
+from fedkernel.alignment import SIZE
+from fedkernel.errors import one_line
+from fedkernel.messages import Reply, Request, Shape
+
+Size = Annotated[int, Field(ge=0, lt=2**63)]
+Hashes = npt.NDArray[np.uint8]
+
+
+class Introduction(Reply):
+    """A client's number and the size of its table: reveals these, and names where the site and its columns have them.
+
+    Attributes
+    ----------
+    client, rows, columns, new_rows : int
+    site : str, optional
+    names : tuple of str
+        The columns'; empty: they have none.
+    ids : bool
+        Whether the rows are known by ids.
+    """
+
+    client: Size
+    rows: Size
+    columns: Size
+    new_rows: Size
+    site: Annotated[str, Field(max_length=200), AfterValidator(one_line)] | None = None
+    names: tuple[str, ...] = ()
+    ids: bool = False
+
+    @pydantic.model_validator(mode="after")
+    def _a_name_each(self) -> "Introduction":
+        if self.names and len(set(self.names)) != self.columns:
+            raise ValueError(f"it has {len(set(self.names))} different names for its {self.columns} columns")
+        return self
+
+
+class Introduce(Request[Introduction]):
+    """Begins a run, and asks who this is."""
+
+
+class HashedIds(Reply):
+    """Hashes of the ids of a site's rows: reveals how many there are, and to who has the key which.
+
+    Attributes
+    ----------
+    hashes : ndarray of shape (n_m, 16), uint8
+    key_check : ndarray of shape (16,), uint8
+        The same at sites with the same key.
+    """
+
+    hashes: Annotated[Hashes, Shape("n_m", "size", dtype="uint8")]
+    key_check: Annotated[Hashes, Shape("size", dtype="uint8")]
+
+
+class HashIds(Request[HashedIds]):
+    """Asks for the hashes of the rows' ids."""
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Return the size of a hash."""
+        return {"size": SIZE}
+
+
+class CommonRows(Reply):
+    """How many rows a site works on from now on: reveals nothing that was not asked."""
+
+    rows: Size
+
+
+class TakeRows(Request[CommonRows]):
+    """Tells the hashes of the rows that all sites have, in the order that they have from now on."""
+
+    hashes: Annotated[Hashes, Shape("n", "size", dtype="uint8")]
+
+    def check_reply(self, reply: CommonRows) -> None:
+        """Raise ValueError if these are not as many rows."""
+        if reply.rows != len(self.hashes):
+            raise ValueError(f"it works on {reply.rows} of the {len(self.hashes)} rows")
