@@ -4,7 +4,7 @@
     python benchmarks/same_results.py compare BEFORE AFTER
 
 Arrays, figures and the ledger's floats must be the same to the last bit. Seconds are left out; bytes, which depend on
-how messages are written, and what joining costs are counted as differences of their own.
+how messages are written, and the names of requests are counted as differences of their own.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import numpy as np
 
 ROOT = Path(__file__).parent.parent
 CLOCKS = ("seconds", "slowest_seconds")
+NAMES = ("phase",)
 TRANSPORT = ("bytes_down", "bytes_up", "bytes")
 
 
@@ -83,7 +84,7 @@ def compare(before: Path, after: Path) -> int:
         wanted = ("**/*.npz", "**/result.json", "**/runs.jsonl")
         return {str(path.relative_to(folder)) for pattern in wanted for path in folder.glob(pattern)}
 
-    numbers, wire, seen = 0, 0, 0
+    numbers, wire, names, seen = 0, 0, 0, 0
     for name in sorted(files(before) ^ files(after)):
         print(f"{name}: in one of the two only")
         numbers += 1
@@ -98,10 +99,13 @@ def compare(before: Path, after: Path) -> int:
                 continue
             if last in TRANSPORT:
                 wire += 1
+            elif last in NAMES:
+                names += 1
             else:
                 numbers += 1
                 print(f"{name} {place}: differs")
-    print(f"{len(files(before))} files, {seen} arrays and figures: {numbers} differ; {wire} counts of bytes differ")
+    counts = f"{numbers} differ; {wire} counts of bytes and {names} names do"
+    print(f"{len(files(before))} files, {seen} arrays and figures: {counts}")
     return numbers
 
 

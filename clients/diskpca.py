@@ -24,7 +24,7 @@ from fedkernel.data.tables import Table, as_table
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.kernels import Kernel
 from fedkernel.linalg import pack_symmetric, unpack_symmetric, whitening
-from fedkernel.messages import CarriesRows, Count, Done, Reply, ReplyT, Request, Shape
+from fedkernel.messages import CarriesRows, Count, Done, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.sketch import SubspaceEmbedding
 
@@ -34,13 +34,39 @@ Precision = Literal["float64", "float32"]
 Positions = npt.NDArray[np.int64]
 
 
-class Sketched(Reply):
-    """Columns that stand for the site's rows, c q floats or, without a sketch, c (c + 1) / 2.
+class Products(Summed):
+    """Upper triangle of products that are sums over all of the site's rows, row after row: c (c + 1) / 2 floats.
 
-    Reveals sums over the site's rows of smooth functions of a row, or of their products: of c sketched random features,
-    or of c kernel values against the landmarks. A sketch has q sums, each over n_m / q rows in the mean, at least two,
-    but some over a single one; the coordinator knows which rows, and their signs. A site with fewer than 2 q rows sends
-    products over all of them.
+    Reveals sums of products of smooth functions of a row: of c sketched random features, or of c kernel values against
+    the landmarks.
+    """
+
+    upper: Annotated[FloatArray, Shape("packed")]
+
+    @property
+    def product(self) -> FloatArray:
+        """The products, of shape (c, c)."""
+        return unpack_symmetric(self.upper)
+
+
+class MultiplyPoints(Request[Products]):
+    """Asks for the products E_m^T E_m (t, t) of the embedded rows."""
+
+    embedding: SubspaceEmbedding
+    precision: Precision
+
+    def check_reply(self, reply: Products) -> None:
+        """Check also that the reply is a triangle."""
+        super().check_reply(reply)
+        unpack_symmetric(reply.upper)
+
+
+class Sketched(Reply):
+    """Columns that stand for the site's rows, c q floats or, from a site with few rows, c (c + 1) / 2.
+
+    Reveals sums over the site's rows of smooth functions of a row, or of their products, as `Products` does. A sketch
+    has q sums, each over n_m / q rows in the mean, at least two, but some over a single one; the coordinator knows
+    which rows, and their signs. A site with fewer than 2 q rows sends products over all of them.
     """
 
     factor: Annotated[FloatArray | None, Shape("c", "q_m")] = None
@@ -64,13 +90,10 @@ class Sketched(Reply):
 
 
 class SketchPoints(Request[Sketched]):
-    """Asks for the embedded rows E_m^T (t, n_m), sketched to p columns; without p, for the products E_m^T E_m.
-
-    A site with fewer than 2 p rows sends products in any case.
-    """
+    """Asks for the embedded rows E_m^T (t, n_m), sketched to p columns; from fewer than 2 p rows, for products."""
 
     embedding: SubspaceEmbedding
-    columns: Count | None
+    columns: Count
     precision: Precision
 
     def check_reply(self, reply: Sketched) -> None:
@@ -125,13 +148,23 @@ class MeasureDistances(LandmarkRequest[Total]):
         return {"one": 1}
 
 
+class MultiplyKernel(LandmarkRequest[Products]):
+    """Asks for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values."""
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle nothing: what was handed over is a part of the landmarks."""
+        return {}
+
+    def check_reply(self, reply: Products) -> None:
+        """Check also that the reply is a triangle."""
+        super().check_reply(reply)
+        unpack_symmetric(reply.upper)
+
+
 class SketchKernel(LandmarkRequest[Sketched]):
-    """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; without w, for their products.
+    """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products."""
 
-    A site with fewer than 2 w rows sends products in any case.
-    """
-
-    columns: Count | None
+    columns: Count
 
     def known_dimensions(self) -> dict[str, int]:
         """Settle nothing: what was handed over is a part of the landmarks."""
@@ -194,7 +227,7 @@ class TakeComponents(Request[Done]):
     embed: bool
 
 
-class Captured(Reply):
+class Captured(Summed):
     """How much of the site's rows lies in the components' span: 2 floats.
 
     Reveals the sums of the rows' squared lengths in feature space, and of those of their projections.
@@ -231,15 +264,22 @@ class DisKPCAClient(KernelClient):
 
     def sketch_points(self, ask: SketchPoints) -> Sketched:
         """Embed the rows, and sketch the points that they become."""
+        return _reply(self._sketch_points(ask, ask.columns))
+
+    def multiply_points(self, ask: MultiplyPoints) -> Products:
+        """Embed the rows, and multiply the points that they become."""
+        return Products(upper=pack_symmetric(_product(self._sketch_points(ask, None))))
+
+    def _sketch_points(self, ask: SketchPoints | MultiplyPoints, columns: int | None) -> RowSketch:
         embed = ask.embedding.map(self.X.shape[1], ask.precision)
-        sketch = RowSketch(len(self.X), ask.columns, self.rng("point sketch"))
+        sketch = RowSketch(len(self.X), columns, self.rng("point sketch"))
         products = []
         for _, block in self._blocks(ask.precision):
             E = embed(block)
             sketch.add(E)
             products.append(pack_symmetric(np.asarray(E.T @ E, dtype=np.float64)))
         self.memory["products"] = np.array(products)
-        return _reply(sketch)
+        return sketch
 
     def score_rows(self, ask: ScoreRows) -> Total:
         """Compute the sums of the leverage scores, which follow from the blocks' products."""
@@ -291,12 +331,19 @@ class DisKPCAClient(KernelClient):
 
     def sketch_kernel(self, ask: SketchKernel) -> Sketched:
         """Compute kernel values against the landmarks, and sketch them."""
+        return _reply(self._sketch_kernel(ask, ask.columns))
+
+    def multiply_kernel(self, ask: MultiplyKernel) -> Products:
+        """Compute kernel values against the landmarks, and multiply them."""
+        return Products(upper=pack_symmetric(_product(self._sketch_kernel(ask, None))))
+
+    def _sketch_kernel(self, ask: SketchKernel | MultiplyKernel, columns: int | None) -> RowSketch:
         self._take_landmarks(ask, ask.before)
         values = ask.kernel.against(self._landmarks(), ask.precision)
-        sketch = RowSketch(len(self.X), ask.columns, self.rng("right sketch"))
+        sketch = RowSketch(len(self.X), columns, self.rng("right sketch"))
         for _, block in self._blocks(ask.precision):
             sketch.add(values(block))
-        return _reply(sketch)
+        return sketch
 
     def take_components(self, ask: TakeComponents) -> Done:
         """Keep the coefficients and, if asked, coordinates of shape (n_m, k) on the site."""
@@ -381,15 +428,19 @@ class DisKPCAClient(KernelClient):
         return whole
 
 
+def _product(sketch: RowSketch) -> FloatArray:
+    return np.empty((0, 0)) if sketch.product is None else sketch.product
+
+
 def _reply(sketch: RowSketch) -> Sketched:
     product = sketch.product
     return Sketched(factor=sketch.factor) if product is None else Sketched(upper=pack_symmetric(product))
 
 
-def _check_form(reply: Sketched, columns: int | None) -> None:
-    if (reply.upper is None) == (reply.factor is None) or (reply.upper is None and columns is None):
-        raise ValueError(f"the reply must hold {'upper' if columns is None else 'factor or upper'}, and nothing else")
+def _check_form(reply: Sketched, columns: int) -> None:
+    if (reply.upper is None) == (reply.factor is None):
+        raise ValueError("the reply must hold factor or upper, and nothing else")
     if reply.upper is not None:
         unpack_symmetric(reply.upper)  # which refuses what is no triangle
-    if reply.factor is not None and reply.factor.shape[1] > (columns or 0):
+    if reply.factor is not None and reply.factor.shape[1] > columns:
         raise ValueError(f"factor has {reply.factor.shape[1]} columns, but at most {columns} were asked")

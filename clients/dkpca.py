@@ -20,7 +20,7 @@ from fedkernel.linalg import (
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
 )
-from fedkernel.messages import Count, Reply, Request, Shape
+from fedkernel.messages import Count, Reply, Request, Shape, Summed
 
 
 class LocalSpectrum(Reply):
@@ -56,7 +56,7 @@ class LocalEigenpairs(Request[LocalSpectrum]):
             raise ValueError("values must be in non-increasing order")
 
 
-class Projections(Reply):
+class Projections(Summed):
     """The site's share of the new rows' coordinates: n_new k floats, sums over the site's columns."""
 
     products: Annotated[FloatArray, Shape("n_new", "k")]

@@ -17,27 +17,35 @@ from fedkernel.clustering import assign
 from fedkernel.embeddings import advance, combine_draws
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.linalg import pack_symmetric
-from fedkernel.messages import Count, Done, Reply, ReplyT, Request, Shape
+from fedkernel.messages import Count, Done, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.sketch import RandomFeatures
 from fedkernel.widths import moments
 
 
-class SiteMoments(Reply):
-    """Mean and scatter of the site's rows: d + 1 floats.
+class RowSum(Summed):
+    """The sum of the site's rows: d floats. Reveals the site's mean row."""
 
-    Reveals the site's mean row, and the mean squared distance of its rows from that.
-    """
+    sum: Annotated[FloatArray, Shape("d")]
 
-    mean: Annotated[FloatArray, Shape("d")]
+
+class SumRows(Request[RowSum]):
+    """Asks for what the mean of all rows follows from."""
+
+
+class Scatter(Summed):
+    """The sum of the rows' squared distances to a point: 1 float, which it reveals."""
+
     scatter: Annotated[FloatArray, Shape("one")]
 
 
-class MeasureSpread(Request[SiteMoments]):
-    """Asks for what the kernel's width follows from."""
+class MeasureScatter(Request[Scatter]):
+    """Asks for the sum of squared distances to the mean of all rows, from which the kernel's width follows."""
+
+    mean: Annotated[FloatArray, Shape("d")]
 
     def known_dimensions(self) -> dict[str, int]:
-        """Settle that the scatter is one number."""
-        return {"one": 1}
+        """Settle also that the scatter is one number."""
+        return super().known_dimensions() | {"one": 1}
 
 
 class LabelNewRows(Request[Done]):
@@ -63,7 +71,7 @@ class Iteration(Request[ReplyT], Generic[ReplyT]):
     map: Annotated[FloatArray | None, Shape("p_before", "r", empty=True)] = None
 
 
-class PackedGram(Reply):
+class PackedGram(Summed):
     """Upper triangle of the products of the site's columns, row after row: (D + r)(D + r + 1) / 2 floats.
 
     Reveals sums over the site's rows of products of random features, of new ones in every iteration. No linear algebra
@@ -71,7 +79,7 @@ class PackedGram(Reply):
     a non-linear search, up to their order; and from one row, which has nothing to hide among, it is easy.
     """
 
-    upper: Annotated[FloatArray, Shape("packed_m")]
+    upper: Annotated[FloatArray, Shape("packed")]
 
 
 class GramOfColumns(Iteration[PackedGram]):
@@ -87,7 +95,7 @@ class GramOfColumns(Iteration[PackedGram]):
             raise ValueError(f"upper has {reply.upper.size} entries, but {wanted} were asked")
 
 
-class GramProduct(Reply):
+class GramProduct(Summed):
     """The products of the site's columns times a vector: D + r floats.
 
     Reveals, after D + r independent vectors, what a `PackedGram` reveals.
@@ -102,7 +110,7 @@ class MultiplyGram(Iteration[GramProduct]):
     vector: Annotated[FloatArray, Shape("p")]
 
 
-class FeatureSums(Reply):
+class FeatureSums(Summed):
     """The features' sums over the site's rows with given weights, A_t[m]^T c[m]: D floats.
 
     Reveals smooth functions of the site's rows; after n_m independent vectors, the features themselves.
@@ -163,10 +171,17 @@ class FKKMeansClient(KMeansClient):
 
     also_answers = SolveLocally, SampleCoreset, LabelRows
 
-    def measure_spread(self, ask: MeasureSpread) -> SiteMoments:
-        """Compute mean and scatter."""
-        _, mean, scatter = moments(self.X)
-        return SiteMoments(mean=mean, scatter=np.array([scatter]))
+    def sum_rows(self, ask: SumRows) -> RowSum:
+        """Add the rows up."""
+        rows, mean, _ = moments(self.X)
+        return RowSum(sum=rows * mean)
+
+    def measure_scatter(self, ask: MeasureScatter) -> Scatter:
+        """Add squared distances up."""
+        if len(ask.mean) != self.X.shape[1]:
+            raise ProtocolError(f"a mean of {len(ask.mean)} entries does not fit the site's {self.X.shape[1]} columns")
+        rows, mean, scatter = moments(self.X)
+        return Scatter(scatter=np.array([scatter + rows * float(np.square(mean - ask.mean).sum())]))
 
     def label_new_rows(self, ask: LabelNewRows) -> Done:
         """Keep labels of shape (n_new,) and the embedding of new rows on the site."""

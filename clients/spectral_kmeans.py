@@ -6,6 +6,8 @@ from clients.diskpca import (
     DrawByLeverage,
     DrawUniformly,
     MeasureDistances,
+    MultiplyKernel,
+    MultiplyPoints,
     ScoreRows,
     SketchKernel,
     SketchPoints,
@@ -23,8 +25,8 @@ class SpectralKMeansClient(DisKPCAClient, KMeansClient):
     """
 
     also_answers = (
-        *(SketchPoints, ScoreRows, DrawByLeverage, MeasureDistances, DrawByDistance, DrawUniformly),
-        *(TakeLandmarks, SketchKernel, SolveLocally, SampleCoreset, LabelRows),
+        *(SketchPoints, MultiplyPoints, ScoreRows, DrawByLeverage, MeasureDistances, DrawByDistance, DrawUniformly),
+        *(TakeLandmarks, SketchKernel, MultiplyKernel, SolveLocally, SampleCoreset, LabelRows),
     )
 
     def take_components(self, ask: TakeComponents) -> Done:

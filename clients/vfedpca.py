@@ -15,7 +15,7 @@ from fedkernel.client import KernelClient
 from fedkernel.errors import InputError
 from fedkernel.kernels import Kernel
 from fedkernel.linalg import Eigenpairs, center_gram, power_iteration
-from fedkernel.messages import Count, Done, Iterations, Reply, ReplyT, Request, Shape
+from fedkernel.messages import Count, Done, Iterations, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.subspaces import align_signs, fix_signs, orthonormal_basis
 
 Centering = Literal["columns", "rows", "none"]
@@ -66,7 +66,7 @@ class PowerIteration(LocalIterations[LeadingVectors]):
         return super().known_dimensions() | {"k": self.n_components}
 
 
-class Product(Reply):
+class Product(Summed):
     """The site's matrix times a block of vectors: N b floats.
 
     Reveals combinations of the site's columns, summed over them; after N independent vectors, the whole matrix.
@@ -87,7 +87,7 @@ class Finish(LocalTable[Done]):
     directions: Annotated[FloatArray, Shape("N", "k")]
 
 
-class CapturedVariance(Reply):
+class CapturedVariance(Summed):
     """How much of the site's variance the components keep: k + 1 floats."""
 
     captured: Annotated[FloatArray, Shape("k")]

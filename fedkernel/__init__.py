@@ -6,10 +6,10 @@ from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolEr
 from fedkernel.graph import Topology
 from fedkernel.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.letters import CarriesLetters, Letter, sort_mail
-from fedkernel.messages import Reply, Request, Shape
+from fedkernel.messages import Reply, Request, Shape, Summed
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
 from fedkernel.peers import PeerClient, agree_keys
-from fedkernel.protocol import Protocol, Run, to_all, to_each
+from fedkernel.protocol import Protocol, Run, to_all, to_each, to_sum
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 
@@ -38,11 +38,13 @@ __all__ = [
     "Run",
     "Shape",
     "Sigmoid",
+    "Summed",
     "Topology",
     "agree_keys",
     "load_model",
     "sort_mail",
     "to_all",
     "to_each",
+    "to_sum",
     "value_object",
 ]

@@ -75,7 +75,7 @@ class Conversation(Generic[T]):
         self.value: T
         self._advance(None)
 
-    def _advance(self, replies: list[Reply] | None) -> None:
+    def _advance(self, replies: list[Reply] | Reply | None) -> None:
         try:
             self._pending = next(self._protocol) if replies is None else self._protocol.send(replies)
         except StopIteration as stop:
@@ -134,8 +134,16 @@ class Conversation(Generic[T]):
         self._account.close_round(self._round_number, self._pending.phase, seconds, self._pending.values, slowest)
         figures = "".join(f", {name} = {value:g}" for name, value in self._pending.values.items())
         log.info("%s: round %d, %s%s", self._settings.run, self._round_number, self._pending.phase, figures)
-        self._advance(decoded)
+        self._advance(self._sum_of(decoded) if self._pending.summed else decoded)
         return self.done
+
+    def _sum_of(self, replies: Sequence[Any]) -> Reply:
+        try:
+            total: Reply = type(replies[0]).sum_of(replies)
+        except ValueError:
+            where = f"{self._name}, round {self._round_number} ({self._pending.phase})"
+            raise ProtocolError(f"{where}: the sum over the clients is not finite") from None
+        return total
 
     def _where(self, client: int) -> str:
         return f"{self._name}, round {self._round_number} ({self._pending.phase}), {self._called[client]}"

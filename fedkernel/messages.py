@@ -17,7 +17,7 @@ n_new, its new rows; N, the rows that all have with a vertical partition; d, the
 
 from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ import pydantic
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from fedkernel.arrays import Rows
+from fedkernel.arrays import Rows, sum_in_order
 from fedkernel.errors import InputError, ProtocolError, explain
 from fedkernel.rows import PARTS, rows_from_arrays, rows_to_arrays
 
@@ -182,7 +182,32 @@ class Reply(Message):
     """What leaves a site. The docstring of every subclass says what it reveals."""
 
 
+class Summed(Reply):
+    """Base of replies that are only ever added up over the clients: `to_sum` hands a protocol nothing but their sum.
+
+    All fields are arrays of float64, of the same shape at all clients.
+    """
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse fields that do not add up."""
+        shapes = cls.shapes()
+        for name in cls.model_fields:
+            if name not in shapes or shapes[name].dtype != np.float64:
+                raise TypeError(f"{cls.__name__}.{name} does not add up; allowed: Annotated[FloatArray, Shape(...)]")
+            if own := [dimension for dimension in shapes[name].dimensions if dimension.endswith("_m")]:
+                raise TypeError(f"{cls.__name__}.{name}: {own[0]} may differ between clients, whose sum then is none")
+
+    @classmethod
+    def sum_of(cls, replies: Sequence[Self]) -> Self:
+        """Return the sum of replies, in their order; ValueError if it is not finite."""
+        arrays = [reply.arrays() for reply in replies]
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum's own check says it
+            return cls(**{name: sum_in_order([reply[name] for reply in arrays]) for name in arrays[0]})
+
+
 ReplyT = TypeVar("ReplyT", bound=Reply)
+SummedT = TypeVar("SummedT", bound=Summed)
 
 
 class Request(Message, Generic[ReplyT]):

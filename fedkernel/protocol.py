@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedkernel.errors import called
-from fedkernel.messages import ReplyT, Request
+from fedkernel.messages import Reply, ReplyT, Request, Summed, SummedT
 from fedkernel.seeds import generator
 
 T = TypeVar("T")
@@ -87,31 +87,58 @@ class Round:
     requests : Request or mapping of int to Request
     values : mapping of str to float
         Figures the protocol knows at this point (a residual, say); they go into the run's history.
+    summed : bool
+        Whether the protocol is sent the sum of the replies, and not these.
     """
 
     requests: Request[Any] | Mapping[int, Request[Any]]
     values: Mapping[str, float] = field(default_factory=dict)
+    summed: bool = False
 
     @property
     def phase(self) -> str:
         """Name of the step: that of its (first) request."""
-        request = self.requests if isinstance(self.requests, Request) else next(iter(self.requests.values()))
-        return type(request).__name__
+        return type(self._first).__name__
+
+    @property
+    def reply_type(self) -> type[Reply]:
+        """What (the first of) the clients reply with."""
+        return self._first.reply_type
+
+    @property
+    def _first(self) -> Request[Any]:
+        return self.requests if isinstance(self.requests, Request) else next(iter(self.requests.values()))
 
     def of_client(self, client: int) -> Request[Any] | None:
         """Return what this client is asked, if anything."""
         return self.requests if isinstance(self.requests, Request) else self.requests.get(client)
 
 
-Protocol = Generator[Round, list[Any], T]
+Protocol = Generator[Round, Any, T]
 """A protocol whose result is a ``T``. It is pure: given the same run and the same replies it does the same."""
 
 
 def to_all(request: Request[ReplyT], **values: float) -> Protocol[list[ReplyT]]:
     """Ask every client the same; the replies come in the order of the clients."""
-    return (yield Round(request, values))
+    replies: list[ReplyT] = yield Round(request, values)
+    return replies
 
 
 def to_each(requests: Mapping[int, Request[ReplyT]], **values: float) -> Protocol[list[ReplyT]]:
     """Ask each of the clients named something of its own; the replies come in the order of the clients."""
-    return (yield Round(dict(sorted(requests.items())), values))
+    replies: list[ReplyT] = yield Round(dict(sorted(requests.items())), values)
+    return replies
+
+
+def to_sum(requests: Request[SummedT] | Mapping[int, Request[SummedT]], **values: float) -> Protocol[SummedT]:
+    """Ask every client the same, or each of some its own, for what adds up; nothing but the sum comes back.
+
+    What a client has replied is seen by nobody beyond the check of its form: not by the protocol, the history, the log.
+    """
+    if isinstance(requests, Mapping):
+        requests = dict(sorted(requests.items()))
+    round_ = Round(requests, values, summed=True)
+    if not issubclass(round_.reply_type, Summed):
+        raise TypeError(f"{round_.phase} is answered by {round_.reply_type.__name__}; allowed with to_sum: a Summed")
+    total: SummedT = yield round_
+    return total

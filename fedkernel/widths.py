@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.spatial.distance import pdist
 from sklearn.utils.extmath import row_norms
 
-from fedkernel.arrays import EPS, FloatArray, Rows, row_blocks, sum_in_order
+from fedkernel.arrays import EPS, FloatArray, Rows, row_blocks
 from fedkernel.data import check_rows
 from fedkernel.errors import InputError
 
@@ -59,7 +59,7 @@ def _sparse_distances(X: sparse.csr_array) -> FloatArray:
 
 
 class Moments(NamedTuple):
-    """What a client's rows come to: their mean (d,) and scatter, the sum of squared distances to the mean."""
+    """What rows come to: their mean (d,) and scatter, the sum of squared distances to the mean."""
 
     rows: int
     mean: FloatArray
@@ -81,25 +81,31 @@ def moments(X: Rows) -> Moments:
     return Moments(len(X), mean, scatter)
 
 
-def fk_gamma(clients: Sequence[Moments]) -> float:
-    """Compute gamma = N^2 / (2 sum_ij ||x_i - x_j||^2) from moments that clients can send.
+def fk_gamma(rows: int, mean: FloatArray, scatter: float) -> float:
+    """Compute gamma = N^2 / (2 sum_ij ||x_i - x_j||^2) from the moments of N rows.
 
-    The width of the federated kernel k-means paper (2021). With n_m rows, mean c_m and scatter S_m of client m, and c
-    the mean of all rows, sum_ij ||x_i - x_j||^2 = 2 N sum_m (S_m + n_m ||c_m - c||^2): no difference of large numbers,
-    as sums and sums of squares would give for rows far from the origin.
+    The width of the federated kernel k-means paper (2021): sum_ij ||x_i - x_j||^2 = 2 N S, where the scatter S is the
+    sum of squared distances to the mean. That adds up over clients, once they know the mean of all: no difference of
+    large numbers, as sums and sums of squares would give for rows far from the origin.
+
+    Parameters
+    ----------
+    rows : int
+        N.
+    mean : ndarray of shape (d,)
+        Of all rows.
+    scatter : float
+        S.
 
     Raises
     ------
     InputError
         If the rows are the same up to rounding.
     """
-    N = sum(one.rows for one in clients)
-    mean = sum_in_order([one.rows * one.mean for one in clients]) / N
-    spread = sum(one.scatter + one.rows * float(np.square(one.mean - mean).sum()) for one in clients)
-    # The means are rounded: constant columns of size a leave squares of about eps a.
-    if not spread > N * (100 * EPS) ** 2 * float(np.square(mean).sum()):
-        raise InputError(f"the {N} rows do not differ from each other, which gives no width; give gamma")
-    return N / (4 * spread)
+    # The mean is rounded: constant columns of size a leave squares of about eps a.
+    if not scatter > rows * (100 * EPS) ** 2 * float(np.square(mean).sum()):
+        raise InputError(f"the {rows} rows do not differ from each other, which gives no width; give gamma")
+    return rows / (4 * scatter)
 
 
 def dimension_sigma(d: int) -> float:
@@ -111,7 +117,7 @@ def dimension_sigma(d: int) -> float:
 
 WIDTHS: dict[str, Callable[[Rows], dict[str, float]]] = {
     "median": lambda X: {"sigma": median_sigma(X)},
-    "mean": lambda X: {"gamma": fk_gamma([moments(X)])},
+    "mean": lambda X: {"gamma": fk_gamma(*moments(X))},
     "dimension": lambda X: {"sigma": dimension_sigma(X.shape[1])},
 }
 """Rules by name: the median pairwise distance, the mean one (federated kernel k-means), sqrt(d)/3 (DKPCA)."""

@@ -27,6 +27,7 @@ from clients.diskpca import (
     DrawByDistance,
     DrawByLeverage,
     MeasureDistances,
+    MultiplyPoints,
     Precision,
     ScoreRows,
     SketchPoints,
@@ -37,7 +38,7 @@ from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import RBF, Linear
 from fedkernel.linalg import whitening
 from fedkernel.models import LandmarkPCA
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.sketch import Embeddable, SubspaceEmbedding
 from strategies.landmarks import (
     Drawn,
@@ -70,11 +71,14 @@ def score_by_leverage(embedding: SubspaceEmbedding, precision: Precision, column
         The sums of the clients' scores; the scores stay with the clients.
     """
     # Step 1: every client embeds its rows and sketches the points that they become
-    p = None if columns == "exact" else columns
-    sketched = yield from to_all(SketchPoints(embedding=embedding, columns=p, precision=precision))
+    if columns == "exact":
+        total = yield from to_sum(MultiplyPoints(embedding=embedding, precision=precision))
+        product = total.product
+    else:
+        sketched = yield from to_all(SketchPoints(embedding=embedding, columns=columns, precision=precision))
+        product = sum_in_order([reply.product for reply in sketched])
     # Step 2: U Z, of which Z makes the sketched points an orthonormal basis
-    tol = float(np.finfo(precision).eps ** 0.75)
-    Z = whitening(sum_in_order([reply.product for reply in sketched]), tol)
+    Z = whitening(product, float(np.finfo(precision).eps ** 0.75))
     # Step 3: the squared lengths of E_m Z^-1
     scored = yield from to_all(ScoreRows(whitening=Z))
     return np.concatenate([reply.total for reply in scored])

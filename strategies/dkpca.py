@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum, NewKernelRows, ProjectNewRows
-from fedkernel.arrays import FloatArray, sum_in_order
+from fedkernel.arrays import FloatArray
 from fedkernel.cohort import RunSettings
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast
@@ -22,7 +22,7 @@ from fedkernel.kernels import Kernel, Linear
 from fedkernel.linalg import center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
-from fedkernel.protocol import Member, Protocol, Run, to_all
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_sum
 from fedkernel.strategy import KernelStrategy
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
@@ -137,8 +137,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
         send their part of the kernel between new and training rows, n_new N floats. No column leaves a client.
         """
         if self.kernel.vertical == "sum":
-            answers = yield from to_all(ProjectNewRows(vectors=model.eigenvectors_))
-            products = sum_in_order([answer.products for answer in answers])
+            total = yield from to_sum(ProjectNewRows(vectors=model.eigenvectors_))
+            products = total.products
             if model.column_means_ is not None:
                 # V is orthogonal to the ones, so of the centring only the column means remain.
                 products = products - model.column_means_ @ model.eigenvectors_

@@ -30,7 +30,7 @@ from clients.fk_kmeans import (
     SumFeatures,
     TakeEmbedding,
 )
-from fedkernel.arrays import EPS, ROWS, FloatArray, sum_in_order
+from fedkernel.arrays import EPS, ROWS, FloatArray
 from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast
@@ -39,7 +39,7 @@ from fedkernel.krylov import Search, block_krylov, block_krylov_above, distribut
 from fedkernel.linalg import Eigenpairs, leading_eigenpairs, unpack_symmetric
 from fedkernel.metrics import recover_error, training_of
 from fedkernel.models import KernelKMeans
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.sketch import RandomFeatures, ShiftInvariant
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 
@@ -86,7 +86,7 @@ class FKKMeans(KMeansStrategy):
         T.
     kernel : RBF or Laplacian, optional
         By default RBF with the paper's gamma = N^2 / (2 sum_ij ||x_i - x_j||^2), from
-        moments that the clients send (d + 1 floats each).
+        sums over the clients' rows (d + 1 floats up and d down, each).
     penalty : float, optional
         lambda; by default the (k + 2)-th eigenvalue of the first iteration.
     solver : {"lanczos", "gram"}
@@ -108,7 +108,7 @@ class FKKMeans(KMeansStrategy):
     - gram: 1 round per iteration; up M p (p + 1) / 2, down the map.
     - without CEM: 2 Q rounds per iteration; up Q (N + M D), down the same.
 
-    Besides these 1 round for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
+    Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM
     N (3 Q + r_t). Features are computed from their seed, some thousand rows at a time, and never kept.
 
@@ -227,8 +227,8 @@ class FKKMeans(KMeansStrategy):
         """Return the leading eigenpairs of W^T W from the matrix itself: one round."""
         p = len(step.weights)
         ask = GramOfColumns(features=step.features, t=step.t, map=step.map, columns=p)
-        replies = yield from to_all(ask, **step.figures)
-        G = unpack_symmetric(sum_in_order([reply.upper for reply in replies]))
+        total = yield from to_sum(ask, **step.figures)
+        G = unpack_symmetric(total.upper)
         pairs = leading_eigenpairs(step.weights[:, None] * G * step.weights, p)
         wanted = step.wanted if isinstance(step.wanted, int) else int(np.count_nonzero(pairs.values > step.wanted))
         return Eigenpairs(pairs.values[:wanted], pairs.vectors[:, :wanted])
@@ -239,8 +239,8 @@ class FKKMeans(KMeansStrategy):
         def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
             moves_on = step.map if number == 1 else None
             ask = MultiplyGram(features=step.features, t=step.t, map=moves_on, vector=step.weights * c[:, 0])
-            replies = yield from to_all(ask, **step.figures, lanczos_step=number)
-            return (step.weights * sum_in_order([reply.product for reply in replies]))[:, None]
+            total = yield from to_sum(ask, **step.figures, lanczos_step=number)
+            return (step.weights * total.product)[:, None]
 
         return (yield from distributed(self._search(run, len(step.weights), step), multiply))
 
@@ -258,12 +258,11 @@ class FKKMeans(KMeansStrategy):
             # Steps 1 to 3: every client sums its features up
             parts = enumerate(_divided(run, c[:, 0]))
             asked = {client: SumFeatures(features=step.features, t=step.t, vector=part) for client, part in parts}
-            replies = yield from to_each(asked, **step.figures, lanczos_step=number)
-            total = sum_in_order([reply.sums for reply in replies])
+            total = yield from to_sum(asked, **step.figures, lanczos_step=number)
             basis.append(c)
-            sums.append(total)
+            sums.append(total.sums)
             # Steps 4 and 5: and combines them
-            ask = CombineFeatures(features=step.features, t=step.t, vector=total)
+            ask = CombineFeatures(features=step.features, t=step.t, vector=total.sums)
             combined = yield from to_all(ask, **step.figures, lanczos_step=number)
             AAc = np.concatenate([reply.values for reply in combined])[:, None]
             return np.asarray(step.weights[0] ** 2 * AAc + step.weights[-1] ** 2 * (B @ (B.T @ c)))

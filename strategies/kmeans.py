@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from clients.fk_kmeans import FKKMeansClient, LabelNewRows, MeasureSpread
+from clients.fk_kmeans import FKKMeansClient, LabelNewRows, MeasureScatter, SumRows
 from clients.kmeans import LabelRows, SampleCoreset, SolveLocally
 from fedkernel.arrays import FloatArray
 from fedkernel.clustering import allot, k_means
@@ -23,9 +23,9 @@ from fedkernel.kernel_kmeans import RESTARTS, kernel_kmeans
 from fedkernel.kernels import RBF, AnyKernel
 from fedkernel.metrics import compare_kernel_kmeans
 from fedkernel.models import KernelKMeans
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.strategy import KernelStrategy
-from fedkernel.widths import Moments, fk_gamma, moments
+from fedkernel.widths import fk_gamma, moments
 
 
 def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Generator) -> Protocol[FloatArray]:
@@ -100,18 +100,18 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
                 )
 
     def federated_kernel(self, run: Run) -> Protocol[AnyKernel]:
-        """Return the kernel: as given, or RBF with the paper's width from moments that the clients send."""
+        """Return the kernel: as given, or RBF with the paper's width, from sums over all rows: two rounds."""
         if self.kernel is not None:
             return self.kernel.settled(run.columns)
-        replies = yield from to_all(MeasureSpread())
-        told = zip(run.members, replies, strict=True)
-        return RBF(
-            gamma=fk_gamma([Moments(member.rows, reply.mean, float(reply.scatter[0])) for member, reply in told])
-        )
+        rows = yield from to_sum(SumRows())
+        mean = rows.sum / run.rows
+        about_it = yield from to_sum(MeasureScatter(mean=mean))
+        return RBF(gamma=fk_gamma(run.rows, mean, float(about_it.scatter[0])))
 
     def width_forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return what `federated_kernel` takes."""
-        return Forecast(1, len(cohort) * (cohort[0].columns + 1)) if self.kernel is None else Forecast(0)
+        M, d = len(cohort), cohort[0].columns
+        return Forecast(2, M * (d + 1), M * d) if self.kernel is None else Forecast(0)
 
     def prediction(self, run: Run, model: KernelKMeans) -> Protocol[None]:
         """Have the clients label the rows that are new there: one round, T D s + k s floats down, none up."""
@@ -157,7 +157,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     def central_kernel(self, X: FloatArray) -> AnyKernel:
         """Return what `federated_kernel` finds, from all rows X (N, d) in one place."""
-        return RBF(gamma=fk_gamma([moments(X)])) if self.kernel is None else self.kernel.settled(X.shape[1])
+        return RBF(gamma=fk_gamma(*moments(X))) if self.kernel is None else self.kernel.settled(X.shape[1])
 
     def compare(self, model: KernelKMeans, reference: KernelKMeans, shards: Sequence[FloatArray]) -> dict[str, float]:
         """Return recover error and agreement of the clusters, against what `central` returns."""

@@ -18,8 +18,8 @@ from clients.diskpca import (
     DrawnRows,
     DrawUniformly,
     MeasureCaptured,
+    MultiplyKernel,
     Precision,
-    Sketched,
     SketchKernel,
     TakeComponents,
 )
@@ -32,7 +32,7 @@ from fedkernel.linalg import leading_eigenpairs, whitening
 from fedkernel.messages import CarriesRows
 from fedkernel.metrics import compare_components
 from fedkernel.models import LandmarkPCA
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.strategy import KernelStrategy
 
 log = logging.getLogger(__name__)
@@ -118,12 +118,17 @@ def low_rank(
         Whether clients compute their rows' coordinates.
     """
     # Step 1: every client sketches its kernel values
-    w = None if columns == "exact" else columns or landmarks.shape[0]
-    asked = {client: SketchKernel(**step.handed_out(last, client), columns=w) for client in range(len(last.counts))}
-    sketched: list[Sketched] = yield from to_each(asked)
+    handed = {client: step.handed_out(last, client) for client in range(len(last.counts))}
+    if columns == "exact":
+        total = yield from to_sum({client: MultiplyKernel(**fields) for client, fields in handed.items()})
+        product = total.product
+    else:
+        w = columns or landmarks.shape[0]
+        asked = {client: SketchKernel(**fields, columns=w) for client, fields in handed.items()}
+        product = sum_in_order([reply.product for reply in (yield from to_each(asked))])
     # Step 2: the coordinator projects onto a basis phi(Y) R of the span, and takes the leading left singular vectors
     R = whitening(step.kernel.gram(landmarks), step.tol)
-    A = R.T @ sum_in_order([reply.product for reply in sketched]) @ R
+    A = R.T @ product @ R
     k = min(n_components, len(A))
     if k == 0:
         raise InputError("the kernel is zero on all landmarks, so that there are no components")
@@ -207,8 +212,8 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
 
     def evaluation(self, run: Run, model: LandmarkPCA) -> Protocol[dict[str, float]]:
         """Ask the clients how much of their rows the components capture: one round, 2 floats from each."""
-        replies = yield from to_all(MeasureCaptured(kernel=model.kernel))
-        total, captured = sum_in_order([reply.sums for reply in replies])
+        measured = yield from to_sum(MeasureCaptured(kernel=model.kernel))
+        total, captured = measured.sums
         return {"reconstruction_error": float(1 - captured / total)}
 
     def measure(self, model: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:

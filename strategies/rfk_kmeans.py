@@ -35,8 +35,8 @@ class RFKKMeans(KMeansStrategy):
 
     Notes
     -----
-    Costs: 1 round for the width, 1 for the features, 3 for the k-means, whose floats are those of D dimensions. Memory:
-    a client needs n_m D floats.
+    Costs: 2 rounds for the width, 1 for the features, 3 for the k-means, whose floats are those of D dimensions.
+    Memory: a client needs n_m D floats.
     """
 
     n_clusters: Annotated[int, Field(ge=1)]

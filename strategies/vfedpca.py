@@ -40,7 +40,7 @@ from fedkernel.linalg import Eigenpairs, center_gram, leading_eigenpairs, leadin
 from fedkernel.messages import Iterations
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
-from fedkernel.protocol import Member, Protocol, Run, to_all
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_sum
 from fedkernel.strategy import KernelStrategy
 from fedkernel.subspaces import sin_theta_error
 
@@ -180,8 +180,8 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         return KernelPCA(values, vectors, self._local_kernel() or Linear())
 
     def _multiply(self, block: FloatArray, _: int) -> Protocol[FloatArray]:
-        replies = yield from to_all(Multiply(kernel=self._local_kernel(), center=self.center, block=block))
-        return sum_in_order([reply.product for reply in replies])
+        total = yield from to_sum(Multiply(kernel=self._local_kernel(), center=self.center, block=block))
+        return total.product
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
         """Return the share of the clients' total variance that the components keep: k + 1 floats from each client."""
@@ -189,9 +189,8 @@ class VFedPCA(KernelStrategy[KernelPCA]):
 
     def _explained_variance(self, model: KernelPCA) -> Protocol[dict[str, float]]:
         ask = MeasureVariance(kernel=self._local_kernel(), center=self.center, directions=model.eigenvectors_)
-        replies = yield from to_all(ask)
-        captured = sum(float(reply.captured.sum()) for reply in replies)
-        total = sum(float(reply.total[0]) for reply in replies)
+        variance = yield from to_sum(ask)
+        captured, total = float(variance.captured.sum()), float(variance.total[0])
         return {"explained_variance_ratio": captured / total if total > 0 else 0.0}
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:

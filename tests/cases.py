@@ -193,7 +193,7 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
             iterating = CLIENTS * (maps + vectors)
         else:
             iterating = sum((N + CLIENTS * D) * Q for _, Q in iterations(result)) + N * s
-        return iterating + CLIENTS * K * s
+        return CLIENTS * WINE.shape[1] + iterating + CLIENTS * K * s
 
     return ClusterCase(name, strategy, up, down, False, lambda factor: strategy)
 
@@ -205,7 +205,7 @@ def rfk_kmeans(name: str, **fields: Any) -> Case:
         name,
         strategy,
         lambda result: CLIENTS * (WINE.shape[1] + 1) + CLIENTS + (CORESET + CLIENTS * K) * (D + 1),
-        lambda result: CLIENTS * K * D,
+        lambda result: CLIENTS * WINE.shape[1] + CLIENTS * K * D,
         False,
         lambda factor: strategy,
     )

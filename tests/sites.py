@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedkernel.client import KernelClient
-from fedkernel.messages import Reply, Request, decode, encode
+from fedkernel.messages import Request, decode, encode
 from fedkernel.protocol import Protocol, Round
 
 
@@ -18,9 +18,10 @@ def ask(site: KernelClient, request: Request[Any], **config: Any) -> Any:
 def drive(protocol: Protocol[Any], sites: Sequence[KernelClient]) -> Any:
     """Run a protocol to its end, and return its result."""
 
-    def answers(pending: Round) -> list[Reply]:
+    def answers(pending: Round) -> Any:
         asked = {site: request for site in sites if (request := pending.of_client(site.client)) is not None}
-        return [ask(site, request) for site, request in asked.items()]
+        replies = [ask(site, request) for site, request in asked.items()]
+        return type(replies[0]).sum_of(replies) if pending.summed else replies
 
     try:
         pending = next(protocol)

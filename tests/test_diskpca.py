@@ -71,7 +71,7 @@ def test_with_every_row_a_landmark_it_is_batch_kernel_pca(kernel, counts, form):
     G = result.model.inner_products(one.central([SMALL]))
     np.testing.assert_allclose(G @ G.T, np.eye(K), atol=1e-8)
     assert result.ledger.rows_up == len(SMALL)
-    assert [row["phase"] for row in result.history] == ["join", "DrawUniformly", "SketchKernel", "TakeComponents"]
+    assert [row["phase"] for row in result.history] == ["join", "DrawUniformly", "MultiplyKernel", "TakeComponents"]
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)

@@ -79,8 +79,10 @@ def test_exact_products_and_a_given_size_have_the_sizes_they_say():
         result = DisKPCA(4, RBF(gamma=0.001), point_sketch_size=p, projection_size=w, **fields).fit(shards)
         Y = result.ledger.rows_up
         sent = {row["phase"]: row["floats_up"] for row in result.history}
-        assert sent["SketchPoints"] == 3 * (55 if p == "exact" else 10 * p)
-        assert sent["SketchKernel"] == 3 * (Y * (Y + 1) // 2 if w == "exact" else Y * w)
+        if p == "exact":
+            assert (sent["MultiplyPoints"], sent["MultiplyKernel"]) == (3 * 55, 3 * Y * (Y + 1) // 2)
+        else:
+            assert (sent["SketchPoints"], sent["SketchKernel"]) == (3 * 10 * p, 3 * Y * w)
 
 
 def test_communication_does_not_grow_with_the_rows():

@@ -224,7 +224,15 @@ def test_a_client_computes_its_products_once_per_iteration(monkeypatch, version)
 def test_rounds_are_one_per_iteration_with_gram():
     result = small("gram")
     phases = [row["phase"] for row in result.history]
-    expected = ["join", "MeasureSpread", *["GramOfColumns"] * 4, "EmbedRows", "SolveLocally", "SampleCoreset"]
+    expected = [
+        "join",
+        "SumRows",
+        "MeasureScatter",
+        *["GramOfColumns"] * 4,
+        "EmbedRows",
+        "SolveLocally",
+        "SampleCoreset",
+    ]
     assert phases == [*expected, "LabelRows"]
     assert small("Lanczos").ledger.rounds > 15 * 4
 

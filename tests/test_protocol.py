@@ -16,8 +16,8 @@ from fedkernel.client import KernelClient
 from fedkernel.cohort import RunSettings
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.messages import Reply, Request, Shape
-from fedkernel.protocol import to_all, to_each
+from fedkernel.messages import Reply, Request, Shape, Summed
+from fedkernel.protocol import to_all, to_each, to_sum
 from fedkernel.site import Site, client_app
 from fedkernel.strategy import KernelStrategy
 
@@ -307,6 +307,69 @@ def test_waiting_is_not_computing():
 
     result, _ = run(Toy(ask_once(), client=Sleeper))
     assert result.history[1]["slowest_seconds"] < 0.15 < result.history[1]["seconds"]
+
+
+# Sums
+
+
+class Part(Summed):
+    values: Annotated[np.ndarray, Shape("size")]
+
+
+class AskPart(Request[Part]):
+    """Asks for a tenth and the client's number, times ``word``, or for what is not finite in a sum."""
+
+    word: int = 1
+    huge: bool = False
+
+
+class Summer(Talker):
+    def part(self, ask: AskPart) -> Part:
+        return Part(values=np.full(3, 1.7e308) if ask.huge else ask.word * (0.1 + np.arange(3.0) + self.client))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_protocol_is_sent_the_sum_in_the_order_of_the_clients_and_nothing_else(order, caplog):
+    seen = []
+
+    def protocol():
+        seen.append((yield from to_sum(AskPart())))
+        seen.append((yield from to_sum({2: AskPart(word=3), 0: AskPart()}, t=1.0)))
+        return [0.0]
+
+    with caplog.at_level("DEBUG"):
+        result, _ = run(
+            Toy(protocol, client=Summer),
+            order=lambda replies: [replies[place] for place in order if place < len(replies)],
+        )
+    parts = [0.1 + np.arange(3.0) + client for client in range(3)]
+    assert [type(total) for total in seen] == [Part, Part]
+    assert seen[0].values.tobytes() == (parts[0] + parts[1] + parts[2]).tobytes()
+    assert seen[1].values.tobytes() == (parts[0] + 3 * parts[2]).tobytes()
+    # each client's own message is accounted for, and told to nobody
+    assert [(row["phase"], row["clients"], row["floats_up"]) for row in result.history[1:]] == [
+        ("AskPart", 3, 9),
+        ("AskPart", 2, 6),
+    ]
+    assert result.history[2]["values"] == {"t": 1.0}
+    assert not [record for record in caplog.records if "1.1" in record.getMessage()]
+
+
+def test_a_sum_that_is_not_finite_is_no_sum():
+    text = error_of(Toy(lambda: to_sum(AskPart(huge=True)), client=Summer))
+    assert text == "Toy, round 1 (AskPart): the sum over the clients is not finite"
+
+
+def test_only_what_adds_up_is_summed():
+    with pytest.raises(TypeError, match="Ask is answered by Numbers; allowed with to_sum: a Summed"):
+        next(to_sum(Ask()))
+    for name, annotation, told in (
+        ("values", Annotated[np.ndarray, Shape("n_m")], "n_m may differ between clients"),
+        ("count", int, "does not add up"),
+        ("values", Annotated[np.ndarray, Shape("n", dtype="int32")], "does not add up"),
+    ):
+        with pytest.raises(TypeError, match=told):
+            type("Own", (Summed,), {"__annotations__": {name: annotation}, "__module__": __name__})
 
 
 # Joining

@@ -182,7 +182,7 @@ def test_widths_of_sparse_rows_are_those_of_dense_ones(rows):
     X = sparse.random_array((rows, 30), density=0.2, rng=np.random.default_rng(rows), format="csr")
     dense = X.toarray()
     assert median_sigma(X) == pytest.approx(median_sigma(dense), rel=1e-12)
-    assert fk_gamma([moments(X)]) == pytest.approx(fk_gamma([moments(dense)]), rel=1e-12)
+    assert fk_gamma(*moments(X)) == pytest.approx(fk_gamma(*moments(dense)), rel=1e-12)
     for rule in ("median", "mean", "dimension"):
         found, expected = (with_width({"type": "rbf", "width": rule}, rows) for rows in (X, dense))
         assert (found.pop("type"), expected.pop("type")) == ("rbf", "rbf")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kernel_cases import rows
 from scipy.spatial.distance import pdist
 
+from clients.fk_kmeans import FKKMeansClient, MeasureScatter, RowSum, Scatter, SumRows
 from fedkernel.arrays import ROWS
 from fedkernel.errors import InputError
 from fedkernel.widths import dimension_sigma, fk_gamma, median_sigma, moments, with_width
@@ -41,11 +42,20 @@ def fk_gamma_of_pairs(X):
     return len(X) ** 2 / (4 * (pdist(X) ** 2).sum())
 
 
+def fk_gamma_of(shards):
+    """As clients do that never show their own moments: the mean of all rows first, then the squares about it."""
+    sites = [FKKMeansClient(shard) for shard in shards]
+    rows = sum(len(shard) for shard in shards)
+    mean = RowSum.sum_of([site.sum_rows(SumRows()) for site in sites]).sum / rows
+    scatter = Scatter.sum_of([site.measure_scatter(MeasureScatter(mean=mean)) for site in sites]).scatter
+    return fk_gamma(rows, mean, float(scatter[0]))
+
+
 def test_fk_gamma_is_the_mean_squared_distance_of_all_pairs():
     X = rows(40, 3) + 2.0
     total = sum(math.dist(x, y) ** 2 for x in X for y in X)
-    assert fk_gamma([moments(X)]) == pytest.approx(40**2 / (2 * total), rel=1e-12)
-    assert with_width({"type": "rbf", "width": "mean"}, X) == {"type": "rbf", "gamma": fk_gamma([moments(X)])}
+    assert fk_gamma(*moments(X)) == pytest.approx(40**2 / (2 * total), rel=1e-12)
+    assert with_width({"type": "rbf", "width": "mean"}, X) == {"type": "rbf", "gamma": fk_gamma(*moments(X))}
 
 
 @pytest.mark.parametrize("n", [2, ROWS - 1, ROWS, ROWS + 1])
@@ -65,8 +75,8 @@ def test_fk_gamma_is_the_same_however_rows_are_split(cuts, order, apart):
     X = rows(60, 3) + apart * np.arange(60)[:, None]
     shards = np.split(X[order], sorted(cuts))
     expected = fk_gamma_of_pairs(X)
-    assert fk_gamma([moments(shard) for shard in shards]) == pytest.approx(expected, rel=1e-12)
-    assert fk_gamma([moments(shard) for shard in np.split(X, sorted(cuts))]) == pytest.approx(expected, rel=1e-12)
+    assert fk_gamma_of(shards) == pytest.approx(expected, rel=1e-12)
+    assert fk_gamma_of(np.split(X, sorted(cuts))) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("offset", [1e3, 1e6, -1e6])
@@ -74,7 +84,7 @@ def test_fk_gamma_is_the_same_however_rows_are_split(cuts, order, apart):
 def test_fk_gamma_keeps_its_digits_far_from_the_origin(offset, clients):
     # Sums of squares are 1e12 times the spread here, so that their differences would keep 4 digits.
     X = rows(300, 3) + offset * np.array([1.0, 0.5, 2.0])
-    gamma = fk_gamma([moments(shard) for shard in np.array_split(X, clients)])
+    gamma = fk_gamma_of(np.array_split(X, clients))
     assert gamma == pytest.approx(fk_gamma_of_pairs(X), rel=1e-8)
 
 
@@ -85,14 +95,14 @@ def test_fk_gamma_refuses_constant_data(value, n, cuts):
     """However many rows have rounded their mean."""
     X = np.full((n, 3), value) * [1.0, 3.0, 1 / 3]
     with pytest.raises(InputError, match=f"{n} rows do not differ"):
-        fk_gamma([moments(shard) for shard in np.split(X, cuts)])
+        fk_gamma_of(np.split(X, cuts))
 
 
 def test_fk_gamma_sees_a_single_row_that_differs():
     X = np.full((1000, 3), 1e6 / 3)
     X[17, 1] += 1.0
     # 999 pairs of distance 1, each twice.
-    assert fk_gamma([moments(X[:300]), moments(X[300:])]) == pytest.approx(1000**2 / (2 * 2 * 999), rel=1e-8)
+    assert fk_gamma_of([X[:300], X[300:]]) == pytest.approx(1000**2 / (2 * 2 * 999), rel=1e-8)
 
 
 def test_dimension_sigma():
