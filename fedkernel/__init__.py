@@ -4,6 +4,7 @@ from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, value_object
 from fedkernel.graph import Topology
+from fedkernel.installation import check_packages, installed_version
 from fedkernel.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.letters import CarriesLetters, Letter, sort_mail
 from fedkernel.messages import Reply, Request, Shape, Summed
@@ -48,3 +49,8 @@ __all__ = [
     "to_sum",
     "value_object",
 ]
+
+__version__ = installed_version()
+
+# Common names at the top level: where others stand before ours, whatever is imported next would fail without a cause.
+check_packages("clients", "strategies", "experiments")

@@ -1,0 +1,120 @@
+"""A folder of the user's own that hides a package of ours is named; the version is known with and without metadata."""
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+import fedkernel
+from fedkernel import InputError, installation
+from fedkernel.installation import check_packages, installed_version
+
+ROOT = Path(__file__).parent.parent
+OURS = ("clients", "strategies", "experiments")
+
+
+def hide(folder, name):
+    """A package of the user's own, as many have one."""
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text("")
+    return folder / name
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_package_that_comes_first_on_the_import_path_is_refused(name, tmp_path, monkeypatch):
+    place = hide(tmp_path, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError) as caught:
+        check_packages(*OURS)
+    assert str(caught.value) == (
+        f"{place} hides the package {name!r} of fedkernel, since {tmp_path} comes first on Python's import path; "
+        "rename it, or start Python elsewhere"
+    )
+
+
+def test_so_is_a_module_by_its_file(tmp_path, monkeypatch):
+    (tmp_path / "clients.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=r"clients\.py hides the package 'clients'"):
+        check_packages(*OURS)
+
+
+def test_a_folder_that_is_no_package_hides_nothing_and_neither_does_what_comes_later(tmp_path, monkeypatch):
+    (tmp_path / "clients").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    later = tmp_path / "later"
+    later.mkdir()
+    hide(later, "strategies")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(later)])
+    check_packages(*OURS)
+
+
+def test_a_bundle_without_one_of_the_packages_has_nothing_that_could_be_hidden(tmp_path, monkeypatch):
+    hide(tmp_path, "experiments")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(installation, "HOME", tmp_path / "bundle")
+    check_packages("experiments")
+
+
+def start(way, folder):
+    """Start Python in a folder the way that a user, an engine or pytest does."""
+    script = folder / "script.py"
+    script.write_text("from fedkernel import RBF\nfrom strategies import DKPCA\n")
+    (folder / "test_mine.py").write_text(script.read_text())
+    arguments = {
+        "-c": ["-c", script.read_text()],
+        "a script": [str(script)],
+        "-m": ["-m", "experiments.cli", "list", "kernels"],
+        "a process of engine grpc": ["-m", "fedkernel.engines.grpc.process", "127.0.0.1:1", str(folder), "1"],
+        "pytest": ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder)],
+    }[way]
+    return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [
+        ("-c", "clients"),
+        ("a script", "strategies"),
+        ("-m", "clients"),
+        ("a process of engine grpc", "clients"),
+        ("pytest", "strategies"),
+    ],
+)
+def test_wherever_python_starts_beside_it_the_last_words_say_what_to_rename(way, name, tmp_path):
+    place = hide(tmp_path, name)
+    done = start(way, tmp_path)
+    assert done.returncode != 0
+    said = f"InputError: {place} hides the package {name!r} of fedkernel"
+    told = [line for line in (done.stdout + done.stderr).splitlines() if said in line]
+    assert len(told) == 1, done.stdout + done.stderr
+    assert "ImportError" not in done.stdout + done.stderr
+    assert way == "pytest" or done.stderr.splitlines()[-1] == told[0]
+
+
+def test_the_version_is_that_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert fedkernel.__version__ == project["version"]
+
+
+@pytest.mark.parametrize(
+    ("project", "expected"),
+    [
+        ('[project]\nname = "fedkernel"\nversion = "1.2.3"\n', "1.2.3"),
+        ('[project]\nname = "other"\nversion = "1.2.3"\n', "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_without_metadata_it_is_that_of_the_bundle(project, expected, tmp_path, monkeypatch):
+    def none_is_installed(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(installation, "version", none_is_installed)
+    monkeypatch.setattr(installation, "HOME", tmp_path)
+    if project is not None:
+        (tmp_path / "pyproject.toml").write_text(project)
+    assert installed_version() == expected
