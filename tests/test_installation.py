@@ -1,5 +1,6 @@
-"""A folder of the user's own that hides a package of ours is named; the version is known with and without metadata."""
+"""What an installation says of itself: whether others hide its packages, its version, and whom to cite."""
 
+import inspect
 import subprocess
 import sys
 import tomllib
@@ -7,8 +8,10 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
+import yaml
 
 import fedkernel
+import strategies
 from fedkernel import InputError, installation
 from fedkernel.installation import check_packages, installed_version
 
@@ -118,3 +121,17 @@ def test_without_metadata_it_is_that_of_the_bundle(project, expected, tmp_path, 
     if project is not None:
         (tmp_path / "pyproject.toml").write_text(project)
     assert installed_version() == expected
+
+
+def test_the_citation_has_the_version_and_the_paper_that_every_pair_names_as_its_source():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert (citation["cff-version"], citation["version"]) == ("1.2.0", fedkernel.__version__)
+    papers = citation["references"]
+    assert len(papers) == 5
+    assert all({"type", "title", "authors", "year", "notes"} <= set(paper) for paper in papers)
+    for paper in papers:
+        for name in paper["notes"].partition(";")[0].split(", "):
+            source = " ".join(inspect.getmodule(strategies.REGISTRY[name]).__doc__.split())
+            assert paper["title"].casefold() in source.casefold()
+            assert str(paper["year"]) in source or paper.get("url", "").rpartition("/")[2] in source
