@@ -59,8 +59,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         """Merge, update the local matrix by equation 14, iterate, and write the result to the neighbours."""
         pairs = self._iterated(ask, None if ask.first else self._merged(ask))
         self.memory["vectors"], self.memory["values"] = pairs.vectors, pairs.values
-        for peer in self.mail.neighbours:
-            self.mail.write(peer, LeadingVectors(vectors=pairs.vectors, values=pairs.values))
+        self.mail.write_to_all(LeadingVectors(vectors=pairs.vectors, values=pairs.values))
         return Posted()
 
     def finish_among_peers(self, ask: FinishAmongPeers) -> Done:

@@ -6,7 +6,7 @@ A pair declares its letters as it declares messages::
         values: Annotated[FloatArray, Shape("d")]
 
 and lets the replies that post letters and the requests that deliver them inherit `CarriesLetters`. In its protocol,
-`sort_mail` takes the letters out of one round's replies, for the next round's requests.
+`Mail` takes the letters out of one round's replies and puts them into the next round's requests.
 
 A letter's form is fixed: its length (uint32), the clear header (16 bytes), then encrypted: which letter it is (4), the
 sizes of the axes (`AXES` times 4), the float64 entries; and the tag (16). So it is always 8 bytes per float and
@@ -25,7 +25,8 @@ import numpy.typing as npt
 import pydantic
 
 from fedkernel.errors import ProtocolError, explain
-from fedkernel.messages import Message, Shape
+from fedkernel.messages import Message, MessageT, ReplyT, Request, Shape
+from fedkernel.protocol import Protocol, to_each
 from fedkernel.sealing import HEADER, TAG, Header
 
 Bytes = npt.NDArray[np.uint8]
@@ -165,7 +166,7 @@ class CarriesLetters(Message):
     ----------
     letters : ndarray of shape (bytes,) or None
         Sealed letters as `pack` puts them together. A client's reply gets its own from its mailbox; a request gets
-        them from `sort_mail`.
+        them from `Mail`.
     """
 
     letters: Annotated[Bytes | None, Shape("letters_m", dtype="uint8")] = None
@@ -192,13 +193,47 @@ def sealed_in(message: Message) -> list[Sealed]:
     return message.sealed if isinstance(message, CarriesLetters) else []
 
 
-def sort_mail(replies: Sequence[CarriesLetters]) -> Mapping[int, Bytes]:
+def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
     """Return what is to be delivered to each receiver: the field ``letters`` of its next request.
 
     Who gets no mail is not in it: ``sort_mail(replies).get(client)`` fits the field in any case.
     """
     mail: dict[int, list[bytes]] = {}
     for reply in replies:
-        for sealed in reply.sealed:
+        for sealed in sealed_in(reply):
             mail.setdefault(sealed.header.receiver, []).append(sealed.letter)
     return {receiver: packed for receiver, letters in sorted(mail.items()) if (packed := pack(letters)) is not None}
+
+
+class Mail:
+    """The letters under way in a protocol: its rounds deliver those of the round before, and collect new ones.
+
+    Parameters
+    ----------
+    clients : int
+        How many there are. A letter that the next of these rounds does not deliver, because its request carries none or
+        is to others, is lost.
+    """
+
+    def __init__(self, clients: int) -> None:
+        self._clients = clients
+        self._due: Mapping[int, Bytes] = {}
+
+    def to_all(self, request: Request[ReplyT], **values: float) -> Protocol[list[ReplyT]]:
+        """Ask every client the same, each with its letters; the replies come in the order of the clients."""
+        return (yield from self.to_each(dict.fromkeys(range(self._clients), request), **values))
+
+    def to_each(self, requests: Mapping[int, Request[ReplyT]], **values: float) -> Protocol[list[ReplyT]]:
+        """Ask each of the clients named something of its own, with its letters; the replies come in their order."""
+        due = self._due
+        replies = yield from to_each(
+            {client: _delivering(request, due.get(client)) for client, request in requests.items()}, **values
+        )
+        self._due = sort_mail(replies)
+        return replies
+
+
+def _delivering(request: MessageT, letters: Bytes | None) -> MessageT:
+    if letters is None or not isinstance(request, CarriesLetters):
+        return request
+    return request.model_copy(update={"letters": letters})

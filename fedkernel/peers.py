@@ -219,6 +219,11 @@ class Mailbox:
         key = self._keys[place, WRITTEN].tobytes()
         self._written[peer] = seal(key, self._run, header, letter_to_bytes(letter))
 
+    def write_to_all(self, letter: Letter) -> None:
+        """Write the same letter to every neighbour."""
+        for peer in self.neighbours:
+            self.write(peer, letter)
+
     def send(self, ask: Request[Any], reply: Reply) -> Reply:
         """Return the reply with what was written in this round.
 

@@ -4,7 +4,7 @@ Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis 
 Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5, figure 13; signs, norms and centring as in `VFedPCA`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -15,12 +15,12 @@ from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast, key_agreement
 from fedkernel.graph import Graph, Topology, neighbours
 from fedkernel.kernels import Kernel, Linear
-from fedkernel.letters import sort_mail
+from fedkernel.letters import Mail
 from fedkernel.messages import Iterations
 from fedkernel.metrics import compare_vectors
 from fedkernel.models import KernelPCA, PeerComponents
 from fedkernel.peers import agree_keys
-from fedkernel.protocol import Member, Protocol, Run, to_each
+from fedkernel.protocol import Member, Protocol, Run
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory
@@ -83,17 +83,15 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
 
     def protocol(self, run: Run) -> Protocol[PeerComponents]:
         """Algorithm 5."""
-        nodes = run.clients
-        yield from agree_keys(neighbours(self.graph, len(nodes)))
+        mail = Mail(len(run.members))
+        yield from agree_keys(neighbours(self.graph, len(run.members)))
         merging = {"kernel": self.kernel, "center": self.center, "weight_scaling": self.weight_scaling}
         local = {"n_components": self.n_components, "iterations": self.local_iterations, "update": self.update}
         common: dict[str, Any] = {"rule": self.merge, "warm_start": self.warm_start, **merging, **local}
-        mail: Mapping[int, Any] = {}
         for t in range(self.rounds):
-            asked = {node: IterateAmongPeers(letters=mail.get(node), first=t == 0, **common) for node in nodes}
-            mail = sort_mail((yield from to_each(asked)))
+            yield from mail.to_all(IterateAmongPeers(first=t == 0, **common))
         last: dict[str, Any] = {"rule": self.merge, **merging}
-        yield from to_each({node: FinishAmongPeers(letters=mail.get(node), **last) for node in nodes})
+        yield from mail.to_all(FinishAmongPeers(**last))
         return PeerComponents(self.kernel or Linear(), self.n_components)
 
     def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]

@@ -11,10 +11,9 @@ import pytest
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import ProtocolError
 from fedkernel.graph import Topology, neighbours
-from fedkernel.letters import CarriesLetters, Letter, letter_to_bytes, sealed_in, sort_mail
+from fedkernel.letters import CarriesLetters, Letter, Mail, letter_to_bytes, sealed_in
 from fedkernel.messages import Done, Reply, Request, Shape, decode, encode
 from fedkernel.peers import PeerClient, PublishKeys, TakeKeys, agree_keys
-from fedkernel.protocol import to_all, to_each
 from fedkernel.sealing import HEADER, Header
 
 N, D = 4, 3
@@ -88,19 +87,17 @@ class GossipClient(PeerClient):
 
     def _tell(self, values: FloatArray) -> Told:
         self.memory["estimate"] = values
-        for peer in self.mail.neighbours:
-            self.mail.write(peer, Estimate(values=values))
+        self.mail.write_to_all(Estimate(values=values))
         return Told()
 
 
 def gossiping(adjacent=RING, steps=3, last=Finish):
+    mail = Mail(len(adjacent))
     yield from agree_keys(adjacent)
-    replies = yield from to_all(Begin())
+    yield from mail.to_all(Begin())
     for _ in range(steps):
-        mail = sort_mail(replies)
-        replies = yield from to_each({node: Gossip(letters=mail.get(node)) for node in range(len(adjacent))})
-    mail = sort_mail(replies)
-    yield from to_each({node: last(letters=mail.get(node)) for node in range(len(adjacent))})
+        yield from mail.to_all(Gossip())
+    yield from mail.to_all(last())
 
 
 FIRST_STEP = 4

@@ -30,9 +30,19 @@ from hypothesis.extra.numpy import arrays
 
 from fedkernel.arrays import FloatArray
 from fedkernel.graph import Topology, neighbours
-from fedkernel.letters import AXES, OVERHEAD, Letter, letter_from_bytes, letter_to_bytes, pack, unpack
+from fedkernel.letters import (
+    AXES,
+    OVERHEAD,
+    Letter,
+    Mail,
+    letter_from_bytes,
+    letter_to_bytes,
+    pack,
+    sealed_in,
+    unpack,
+)
 from fedkernel.messages import Shape, encode
-from fedkernel.sealing import HEADER, TAG
+from fedkernel.sealing import HEADER, TAG, Header
 
 # The toy itself
 
@@ -63,6 +73,27 @@ def test_letters_come_in_the_order_of_the_senders_whatever_the_order_on_the_way(
     one.clients[1]._merged = lambda letters: order.extend(peer for peer, _ in letters) or np.ones(D)
     one.ask(1, ask.model_copy(update={"letters": pack(letters[::-1])}))
     assert order == [0, 2]
+
+
+def test_mail_is_delivered_in_its_next_round_or_not_at_all():
+    def protocol(mail):
+        yield from mail.to_all(Begin())
+        yield from mail.to_all(Gossip())
+        yield from mail.to_each({2: Gossip(), 0: Gossip()})
+        yield from mail.to_all(Begin())  # carries no letters
+        yield from mail.to_all(Gossip())
+
+    # whatever is asked, client 0 writes to client 1 and client 2 to client 0, and nobody else writes
+    empty = bytes(OVERHEAD - 4 - HEADER)
+    written = {sender: pack([Header(sender, to, 1, 0).pack() + empty]) for sender, to in ((0, 1), (2, 0))}
+    rounds, replies, came = protocol(Mail(3)), None, []
+    for _ in range(5):
+        asked = rounds.send(replies)
+        asks = {client: asked.of_client(client) for client in range(3)}
+        came.append({client: [one.header.sender for one in sealed_in(ask)] for client, ask in asks.items() if ask})
+        replies = [Told(letters=written.get(client)) for client in came[-1]]
+    everything = {0: [2], 1: [0], 2: []}
+    assert came == [{0: [], 1: [], 2: []}, everything, {0: [2], 2: []}, {0: [], 1: [], 2: []}, everything]
 
 
 def test_only_those_that_a_letter_is_expected_from_need_to_write():
