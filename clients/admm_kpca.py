@@ -9,10 +9,12 @@ vectors, of as many numbers as l has rows: a_l and K_l^-1 g_{l->j} one way, phi(
 coordinator sees how long they are, and the figures that replies carry beside them.
 """
 
-import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Generic
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray
@@ -21,6 +23,7 @@ from fedkernel.errors import InputError, ProtocolError
 from fedkernel.kernels import Kernel, Linear, normalised_gram
 from fedkernel.letters import CarriesLetters, Letter
 from fedkernel.linalg import leading_eigenpairs
+from fedkernel.memory import State
 from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
 from fedkernel.noise import system_normal
 from fedkernel.peers import PeerClient, PublishKeys, TakeKeys
@@ -99,7 +102,7 @@ class Started(CarriesLetters, Reply):
     Reveals one number made of the eigenvalues of the node's kernel matrix.
     """
 
-    bound: Annotated[FloatArray, Shape("one")]
+    bound: Annotated[FloatArray, Shape()]
 
 
 class Likeness(Reply):
@@ -112,20 +115,13 @@ class Likeness(Reply):
 
 
 class Progress(CarriesLetters, Reply):
-    """The node's part of the augmented Lagrangian, how far its direction has turned, and letters to the neighbours.
+    """The node's part of the augmented Lagrangian, the angle by which its direction has turned, and letters.
 
     Reveals these 2 floats, which sum its rows up.
     """
 
-    figures: Annotated[FloatArray, Shape("two")]
-
-
-class OfOne(Request[ReplyT], Generic[ReplyT]):
-    """A request whose reply holds one number."""
-
-    def known_dimensions(self) -> dict[str, int]:
-        """Settle that it is one."""
-        return {"one": 1}
+    lagrangian: Annotated[FloatArray, Shape()]
+    turned: Annotated[FloatArray, Shape()]
 
 
 class Exchange(Request[ReplyT], Generic[ReplyT]):
@@ -142,7 +138,7 @@ class ShareRows(Exchange[Posted]):
     """Asks the node to write its rows to its neighbours, or their random features."""
 
 
-class StartLocally(CarriesLetters, Exchange[Started], OfOne[Started]):
+class StartLocally(CarriesLetters, Exchange[Started]):
     """Delivers rows; asks for the kernel blocks of the cell, and the local solution as a start."""
 
     kernel: Kernel
@@ -154,7 +150,7 @@ class ShareDirection(CarriesLetters, Request[Posted]):
     """Delivers the last estimates; asks to write to each neighbour what a unit z is on the node's own rows."""
 
 
-class NextComponent(CarriesLetters, OfOne[Started]):
+class NextComponent(CarriesLetters, Request[Started]):
     """Delivers these directions; asks to go on with what they leave of the kernel blocks."""
 
 
@@ -167,6 +163,10 @@ class Penalised(CarriesLetters, Request[ReplyT], Generic[ReplyT]):
 
     rho_self: Annotated[float, Field(gt=0)]
     rho_peers: Annotated[float, Field(gt=0)]
+
+    def rho(self, members: npt.NDArray[np.int64], node: int) -> FloatArray:
+        """Return rho of the constraints on the z of each in a node's cell."""
+        return np.where(members == node, self.rho_self, self.rho_peers)
 
 
 class UpdateConsensus(Penalised[Posted]):
@@ -192,10 +192,6 @@ class UpdateDirection(Penalised[Progress]):
 
     dual: bool
 
-    def known_dimensions(self) -> dict[str, int]:
-        """Settle that the figures are two."""
-        return {"two": 2}
-
 
 class KeepComponents(Request[Done]):
     """Asks the node to keep its components: coefficients of unit length in feature space, (n_j, k)."""
@@ -215,6 +211,117 @@ def penalty_bound(eigenvalues: FloatArray, degree: int) -> float:
     return (first**2 + float(np.sqrt(first**4 + 8 * degree * first * cubes))) / (degree * first)
 
 
+@dataclass(frozen=True)
+class Cell(State):
+    """O_j: the node and its neighbours, in order, and how many rows each of them has.
+
+    Attributes
+    ----------
+    members, rows : ndarray of shape (p + 1,)
+    """
+
+    members: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+
+    def place(self, member: int) -> int:
+        """Return which one in the cell a member is."""
+        return int(np.searchsorted(self.members, member))
+
+    def part(self, member: int) -> slice:
+        """Return where a member's rows are among those of all, which stand one member's after the other's."""
+        place = self.place(member)
+        return slice(int(self.rows[:place].sum()), int(self.rows[: place + 1].sum()))
+
+    def pooled(self, vectors: Mapping[int, FloatArray]) -> FloatArray:
+        """Return the members' vectors, a number for each row, one after the other."""
+        for member, rows in zip(self.members.tolist(), self.rows.tolist(), strict=True):
+            if len(vectors[member]) != rows:
+                raise ProtocolError(f"client {member} wrote {len(vectors[member])} numbers, but has {rows} rows")
+        return np.concatenate([vectors[member] for member in self.members.tolist()])
+
+
+@dataclass(frozen=True)
+class KernelBlocks(State):
+    """K_lm of all l and m in the cell, (N_j, N_j): what the components found before leave of them."""
+
+    K: FloatArray
+
+
+@dataclass(frozen=True)
+class Spectrum(State):
+    """Eigenvalues (r,), the largest first, and eigenvectors (n_j, r) of what is left of the node's own block K_j."""
+
+    values: FloatArray
+    vectors: FloatArray
+
+
+class FirstSpectrum(Spectrum):
+    """Of the block as it was before the first component."""
+
+
+@dataclass(frozen=True)
+class Direction(State):
+    """What the node's own iterations change.
+
+    Attributes
+    ----------
+    a : ndarray of shape (n_j,)
+        Its direction phi(X_j) a.
+    G : ndarray of shape (n_j, p + 1)
+        phi(X_j)^T eta, the multipliers of its constraints on the z of each in the cell.
+    own_multiplier : ndarray of shape (n_j,)
+        K_j^-1 g of the one on its own z.
+    """
+
+    a: FloatArray
+    G: FloatArray
+    own_multiplier: FloatArray
+
+
+@dataclass(frozen=True)
+class OwnProjection(State):
+    """What the node's last z is on its own rows, (n_j,)."""
+
+    values: FloatArray
+
+
+@dataclass(frozen=True)
+class Starts(State):
+    """Where all in the cell have started, (N_j,)."""
+
+    a: FloatArray
+
+
+@dataclass(frozen=True)
+class Found(State):
+    """What is found.
+
+    Attributes
+    ----------
+    alpha : ndarray of shape (n_j, k)
+        The components, as combinations of the node's rows, of unit length.
+    directions : ndarray of shape (n_j, k)
+        What the directions that were taken off are on the node's rows.
+    iterates : ndarray of shape (t, n_j) or None
+        The directions of all iterations, where they are recorded.
+    """
+
+    alpha: FloatArray
+    directions: FloatArray
+    iterates: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class NoisyRows(State):
+    """The node's rows with their noise, which is drawn once."""
+
+    rows: FloatArray
+
+
+class NoisyFeatures(NoisyRows):
+    """Their random features with noise."""
+
+
 class ADMMKPCAClient(PeerClient):
     """A node of the network.
 
@@ -227,211 +334,182 @@ class ADMMKPCAClient(PeerClient):
     def share_rows(self, ask: ShareRows) -> Posted:
         """Write the node's rows, or their features, to its neighbours."""
         rows = self._exchanged(ask)
-        letter = Rows(rows=rows) if ask.features is None else Features(rows=rows)
-        for peer in self.mail.neighbours:
-            self.mail.write(peer, letter)
+        self.mail.write_to_all(Rows(rows=rows) if ask.features is None else Features(rows=rows))
         return Posted(shown=len(rows) if self.mail.neighbours and ask.features is None else 0)
 
     def start_locally(self, ask: StartLocally) -> Started:
         """Compute the kernel blocks of the cell, and the local solution."""
         kind: type[Rows] | type[Features] = Rows if ask.features is None else Features
-        told = {peer: letter.rows for peer, letter in self.mail.read(ask, kind)}
-        told[self.client] = self._exchanged(ask)  # with its noise: what the node computes is to fit what others do
-        cell = sorted(told)
-        ends = np.cumsum([len(told[member]) for member in cell])
+        tables = {peer: letter.rows for peer, letter in self.mail.read(ask, kind)}
+        tables[self.client] = self._exchanged(ask)  # with its noise: what the node computes is to fit what others do
+        members = sorted(tables)
+        cell = Cell(np.array(members), np.array([len(tables[member]) for member in members])).save(self.memory)
         kernel = Linear() if ask.features else ask.kernel
-        K = normalised_gram(kernel, np.vstack([told[member] for member in cell]))
-        self.memory["cell"], self.memory["ends"] = np.array(cell), ends
-        self.memory["kernel"] = center_blocks(K, ends.tolist()) if ask.center else K
-        for name in ("found", "directions"):
-            self.memory[name] = np.empty((len(self.X), 0))
-        self.memory["record"] = np.empty((int(ask.record), 0, len(self.X)))
-        started = self._start()
-        self.memory["own values"], self.memory["own vectors"] = self.remembered("values"), self.remembered("vectors")
+        K = normalised_gram(kernel, cell.pooled(tables))
+        KernelBlocks(center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K).save(self.memory)
+        n = len(self.X)
+        Found(np.empty((n, 0)), np.empty((n, 0)), np.empty((0, n)) if ask.record else None).save(self.memory)
+        started = self._start(largest=1.0)  # k(x, x) = 1, if it was so before
+        spectrum = Spectrum.load(self.memory)
+        FirstSpectrum(spectrum.values, spectrum.vectors).save(self.memory)
         return started
 
     def share_direction(self, ask: ShareDirection) -> Posted:
         """Write the direction that is to be taken off to the neighbours."""
-        values, length = self._consensus(self._told(ask), np.ones(len(self._cell())))
-        own = values[self._own()] / max(length, float(np.finfo(np.float64).tiny))
-        self.memory["direction"] = own
-        for peer in self.mail.neighbours:
-            self.mail.write(peer, Projection(values=own))
+        cell = Cell.load(self.memory)
+        values, length = self._consensus(*self._estimates(ask, cell), rho=np.ones(len(cell.rows)))
+        own = values[cell.part(self.client)] / max(length, float(np.finfo(np.float64).tiny))
+        OwnProjection(own).save(self.memory)
+        self.mail.write_to_all(Projection(values=own))
         return Posted()
 
     def next_component(self, ask: NextComponent) -> Started:
         """Take the component that was found off the kernel blocks, and start again."""
-        told = {peer: letter.values for peer, letter in self.mail.read(ask, Projection)}
-        told[self.client] = self.remembered("direction")
+        projections = {peer: letter.values for peer, letter in self.mail.read(ask, Projection)}
+        own = projections[self.client] = OwnProjection.load(self.memory).values
+        p = Cell.load(self.memory).pooled(projections)
         self._add_component()
-        p = np.concatenate([told[member] for member in self._cell()])
-        self._check_length(p)
-        self.memory["directions"] = np.column_stack([self.remembered("directions"), told[self.client]])
-        self.memory["kernel"] = self.remembered("kernel") - np.outer(p, p)
-        return self._start()
+        found = Found.load(self.memory)
+        replace(found, directions=np.column_stack([found.directions, own])).save(self.memory)
+        KernelBlocks(KernelBlocks.load(self.memory).K - np.outer(p, p)).save(self.memory)
+        return self._start(largest=FirstSpectrum.load(self.memory).values[0])
 
     def compare_starts(self, ask: CompareStarts) -> Likeness:
         """Remember the starts of the cell; compare the node's own with each."""
-        alphas = {peer: letter.alpha for peer, letter in self.mail.read(ask, Estimate)}
-        alphas[self.client] = self.remembered("alpha")
-        pooled = np.concatenate([alphas[member] for member in self._cell()])
-        self._check_length(pooled)
-        self.memory["starts"] = pooled
-        own = self.remembered("kernel")[:, self._own()] @ pooled[self._own()]
-        parts = [self._part(peer) for peer in self.mail.neighbours]
-        return Likeness(cosines=np.array([pooled[part] @ own[part] for part in parts]))
+        cell = Cell.load(self.memory)
+        directions = {peer: letter.alpha for peer, letter in self.mail.read(ask, Estimate)}
+        directions[self.client] = Direction.load(self.memory).a
+        starts, own = Starts(cell.pooled(directions)).save(self.memory).a, cell.part(self.client)
+        products = KernelBlocks.load(self.memory).K[:, own] @ starts[own]
+        parts = [cell.part(peer) for peer in self.mail.neighbours]
+        return Likeness(cosines=np.array([starts[part] @ products[part] for part in parts]))
 
     def update_consensus(self, ask: UpdateConsensus) -> Posted:
         """Compute z, and what it is on the rows of each in the cell."""
-        cell = self._cell()
-        rho = np.where(np.array(cell) == self.client, ask.rho_self, ask.rho_peers)
+        cell = Cell.load(self.memory)
         if ask.signs is None:
-            told = self._told(ask)
+            directions, multipliers = self._estimates(ask, cell)
         else:
-            starts = self.remembered("starts").copy()
-            for sign, part in zip(ask.signs, self._parts(), strict=True):
-                starts[part] *= sign
-            self.memory["alpha"] = starts[self._own()]
-            told = starts, np.zeros_like(starts)
-        values, length = self._consensus(told, rho)
+            directions = np.repeat(ask.signs, cell.rows) * Starts.load(self.memory).a
+            multipliers = np.zeros_like(directions)
+            own = directions[cell.part(self.client)]
+            replace(Direction.load(self.memory), a=own).save(self.memory)
+        values, length = self._consensus(directions, multipliers, ask.rho(cell.members, self.client))
         values /= max(1.0, length)
-        self.memory["projection"] = values[self._own()]
+        OwnProjection(values[cell.part(self.client)]).save(self.memory)
         for peer in self.mail.neighbours:
-            self.mail.write(peer, Projection(values=values[self._part(peer)]))
+            self.mail.write(peer, Projection(values=values[cell.part(peer)]))
         return Posted()
 
     def update_direction(self, ask: UpdateDirection) -> Progress:
-        """Compute a, and the multipliers; tell how that went."""
-        told = {peer: letter.values for peer, letter in self.mail.read(ask, Projection, n_m=len(self.X))}
-        told[self.client] = self.remembered("projection")
-        cell = self._cell()
-        Z = np.column_stack([told[member] for member in cell])
-        rho = np.where(np.array(cell) == self.client, ask.rho_self, ask.rho_peers)
-        values, V = self.remembered("values"), self.remembered("vectors")
+        """Compute a and the multipliers; tell how that went."""
+        cell, spectrum, last = Cell.load(self.memory), Spectrum.load(self.memory), Direction.load(self.memory)
+        projections = {peer: letter.values for peer, letter in self.mail.read(ask, Projection, n_m=len(self.X))}
+        projections[self.client] = OwnProjection.load(self.memory).values
+        Z = np.column_stack([projections[member] for member in cell.members.tolist()])
+        values, V, rho = spectrum.values, spectrum.vectors, ask.rho(cell.members, self.client)
         if (least := 2 * float(values[0])) >= rho.sum():
             raise InputError(
-                f"rho = {ask.rho_self:g} and {ask.rho_peers:g} add up to {rho.sum():g} over the {len(cell)} nodes that "
+                f"rho = {ask.rho_self:g} and {ask.rho_peers:g} add up to {rho.sum():g} over the {len(rho)} nodes that "
                 f"client {self.client} talks to, itself included, but must exceed {least:g} there"
             )
-        a, G = self.remembered("alpha"), self.remembered("multipliers")
-        if not ask.dual:
-            G = np.zeros_like(G)
-        lagrangian = self._lagrangian(a, G, Z, rho)
+        G = last.G.copy() if ask.dual else np.zeros_like(last.G)
+        # Equation 12, in the eigenvectors of K_j: a = V b
         b = (V.T @ (Z @ rho - G.sum(axis=1))) / (rho.sum() * values - 2 * values**2)
-        new = V @ b
+        a = V @ b
+        progress = Progress(
+            lagrangian=np.array(lagrangian(spectrum, last.a, G, Z, rho)),
+            turned=np.array(angle(V.T @ last.a * np.sqrt(values), b * np.sqrt(values))),
+        )
+        # Equation 13
         if ask.dual:
             G += rho * (((V * values) @ b)[:, None] - Z)
-        turned = _angle(V.T @ a * np.sqrt(values), b * np.sqrt(values))
-        self.memory["alpha"], self.memory["multipliers"] = new, G
-        self._record(new)
         M = V @ ((V.T @ G) / values[:, None])
+        Direction(a, G, M[:, cell.place(self.client)]).save(self.memory)
+        self._record(a)
         for peer in self.mail.neighbours:
-            self.mail.write(peer, Estimate(alpha=new, multiplier=M[:, cell.index(peer)].copy()))
-        self.memory["multiplier"] = M[:, cell.index(self.client)].copy()
-        return Progress(figures=np.array([lagrangian, turned]))
+            self.mail.write(peer, Estimate(alpha=a, multiplier=M[:, cell.place(peer)].copy()))
+        return progress
 
     def keep_components(self, ask: KeepComponents) -> Done:
         """Keep the components."""
         self._add_component()
-        self.outputs["alpha"] = self.remembered("found")
-        if len(self.remembered("record")):
-            self.outputs["iterates"] = self.remembered("record")[0]
+        found = Found.load(self.memory)
+        self.outputs["alpha"] = found.alpha
+        if found.iterates is not None:
+            self.outputs["iterates"] = found.iterates
         return Done()
 
     def _exchanged(self, ask: Exchange[ReplyT]) -> FloatArray:
         """Return the node's rows as its neighbours get them: the same whenever asked for."""
-        known = "noisy rows" if ask.features is None else "noisy features"
-        if ask.noise and known in self.memory:
-            return self.memory[known]
-        rows = self.X if ask.features is None else ask.features.map(self.X.shape[1])(self.X)
+        noisy = NoisyRows if ask.features is None else NoisyFeatures
+        if ask.noise and noisy.known(self.memory):
+            return noisy.load(self.memory).rows
+        rows: FloatArray = self.X if ask.features is None else ask.features.map(self.X.shape[1])(self.X)
         if ask.noise:
             # not from the run's seed, which the coordinator knows; and once, for differences and means would undo it
-            rows = self.memory[known] = rows + ask.noise * system_normal(rows.shape)
+            rows = noisy(rows + ask.noise * system_normal(rows.shape)).save(self.memory).rows
         return rows
 
-    def _cell(self) -> list[int]:
-        cell: list[int] = self.remembered("cell").tolist()
-        return cell
-
-    def _parts(self) -> list[slice]:
-        """Return where the rows of each in the cell are among those of all."""
-        return [slice(first, last) for first, last in itertools.pairwise([0, *self.remembered("ends").tolist()])]
-
-    def _part(self, member: int) -> slice:
-        return self._parts()[self._cell().index(member)]
-
-    def _own(self) -> slice:
-        return self._part(self.client)
-
-    def _check_length(self, pooled: FloatArray) -> None:
-        if len(pooled) != len(self.remembered("kernel")):
-            raise ProtocolError(f"client {self.client} was told {len(pooled)} numbers, which do not fit its cell")
-
-    def _start(self) -> Started:
-        """Take the local solution as a start, and forget the multipliers."""
-        own = self._own()
-        K = self.remembered("kernel")[own, own]
+    def _start(self, largest: float) -> Started:
+        """Take the local solution as a start, and forget the multipliers; `largest` is K_j's before any component."""
+        cell = Cell.load(self.memory)
+        own = cell.part(self.client)
+        K = KernelBlocks.load(self.memory).K[own, own]
         pairs = leading_eigenpairs((K + K.T) / 2, len(K))
-        first = self.memory["own values"][0] if "own values" in self.memory else 1.0  # k(x, x) = 1, if it was so before
-        if pairs.values[0] <= NOTHING * first:
+        if pairs.values[0] <= NOTHING * largest:
             raise InputError(f"the rows of client {self.client} have no component left: they differ in too few ways")
-        kept = pairs.values > CUT * pairs.values[0]
-        values, V = pairs.values[kept], pairs.vectors[:, kept]
-        a = V[:, 0] / np.sqrt(values[0])
-        self.memory["values"], self.memory["vectors"] = values, V
-        self.memory["alpha"] = a
-        self.memory["multipliers"] = np.zeros((len(a), len(self._cell())))
-        self.memory["multiplier"] = np.zeros(len(a))
-        for peer in self.mail.neighbours:
-            self.mail.write(peer, Estimate(alpha=a))
-        return Started(bound=np.array([penalty_bound(values, len(self._cell()))]))
+        above = pairs.values > CUT * pairs.values[0]
+        spectrum = Spectrum(pairs.values[above], pairs.vectors[:, above]).save(self.memory)
+        a = spectrum.vectors[:, 0] / np.sqrt(spectrum.values[0])
+        Direction(a, np.zeros((len(a), len(cell.rows))), np.zeros(len(a))).save(self.memory)
+        self.mail.write_to_all(Estimate(alpha=a))
+        return Started(bound=np.array(penalty_bound(spectrum.values, len(cell.rows))))
 
-    def _told(self, ask: CarriesLetters) -> tuple[FloatArray, FloatArray]:
+    def _estimates(self, ask: CarriesLetters, cell: Cell) -> tuple[FloatArray, FloatArray]:
         """Return the directions a_l of all in the cell, and their multipliers K_l^-1 g for this node's z."""
-        told = {self.client: (self.remembered("alpha"), self.remembered("multiplier"))}
+        own = Direction.load(self.memory)
+        directions, multipliers = {self.client: own.a}, {self.client: own.own_multiplier}
         for peer, letter in self.mail.read(ask, Estimate):
             if letter.multiplier is None:
                 raise ProtocolError(f"client {peer} wrote no multipliers to client {self.client}")
-            told[peer] = letter.alpha, letter.multiplier
-        alphas, multipliers = (np.concatenate([told[member][part] for member in self._cell()]) for part in (0, 1))
-        self._check_length(alphas)
-        return alphas, multipliers
+            directions[peer], multipliers[peer] = letter.alpha, letter.multiplier
+        return cell.pooled(directions), cell.pooled(multipliers)
 
-    def _consensus(self, told: tuple[FloatArray, FloatArray], rho: FloatArray) -> tuple[FloatArray, float]:
+    def _consensus(self, directions: FloatArray, multipliers: FloatArray, rho: FloatArray) -> tuple[FloatArray, float]:
         """Return what z, not scaled yet, is on all rows of the cell, and its length (equation 10)."""
-        alphas, multipliers = told
-        c = multipliers.copy()
-        for weight, part in zip(rho, self._parts(), strict=True):
-            c[part] += weight * alphas[part]
-        c /= rho.sum()
-        values = self.remembered("kernel") @ c
+        c = (multipliers + np.repeat(rho, Cell.load(self.memory).rows) * directions) / rho.sum()
+        values = KernelBlocks.load(self.memory).K @ c
         return values, max(float(c @ values), 0.0) ** 0.5
 
-    def _lagrangian(self, a: FloatArray, G: FloatArray, Z: FloatArray, rho: FloatArray) -> float:
-        """Return the node's part of the augmented Lagrangian, before a is updated (equation 8)."""
-        values, V = self.remembered("values"), self.remembered("vectors")
-        b = V.T @ a
-        R = b[:, None] - (V.T @ Z) / values[:, None]  # a - K^-1 phi(X)^T z_q
-        penalties = 0.5 * rho * (R**2 * values[:, None]).sum(axis=0)
-        return float(-np.square(values * b).sum() + ((V.T @ G) * R).sum() + penalties.sum())
-
     def _record(self, a: FloatArray) -> None:
-        record = self.remembered("record")
-        if len(record):
-            self.memory["record"] = np.concatenate([record, a[None, None]], axis=1)
+        """Add a direction to those of all iterations, where these are recorded."""
+        found = Found.load(self.memory)
+        if found.iterates is not None:
+            replace(found, iterates=np.concatenate([found.iterates, a[None]])).save(self.memory)
 
     def _add_component(self) -> None:
         """Add a, as a combination of the rows themselves and of unit length, to the components found."""
-        values, V = self.remembered("own values"), self.remembered("own vectors")
-        a, P = self.remembered("alpha"), self.remembered("directions")
+        spectrum, found = FirstSpectrum.load(self.memory), Found.load(self.memory)
+        values, V, P = spectrum.values, spectrum.vectors, found.directions
         # of the rows the directions u found before were taken off: phi(X) a - u p^T a, where p = phi(X)^T u, and of u
         # the node has the projection phi(X) K^-1 p
+        a = Direction.load(self.memory).a
         a = a - V @ ((V.T @ P) / values[:, None]) @ (P.T @ a)
         length = max(float(np.linalg.norm(np.sqrt(values) * (V.T @ a))), float(np.finfo(np.float64).tiny))
-        self.memory["found"] = np.column_stack([self.remembered("found"), a / length])
+        replace(found, alpha=np.column_stack([found.alpha, a / length])).save(self.memory)
 
 
-def _angle(x: FloatArray, y: FloatArray) -> float:
+def lagrangian(spectrum: Spectrum, a: FloatArray, G: FloatArray, Z: FloatArray, rho: FloatArray) -> float:
+    """Return a node's part of the augmented Lagrangian, before a is updated (equation 8)."""
+    values, V = spectrum.values, spectrum.vectors
+    b = V.T @ a
+    R = b[:, None] - (V.T @ Z) / values[:, None]  # a - K^-1 phi(X)^T z_q
+    penalties = 0.5 * rho * (R**2 * values[:, None]).sum(axis=0)
+    return float(-np.square(values * b).sum() + ((V.T @ G) * R).sum() + penalties.sum())
+
+
+def angle(x: FloatArray, y: FloatArray) -> float:
     """Return the angle between two vectors, whichever way each points; 0 where one is zero."""
     lengths = float(np.linalg.norm(x) * np.linalg.norm(y))
     return float(np.arccos(min(abs(float(x @ y)) / lengths, 1.0))) if lengths else 0.0

@@ -17,8 +17,8 @@ Where this departs from the paper:
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -30,10 +30,8 @@ from clients.admm_kpca import (
     CompareStarts,
     KeepComponents,
     NextComponent,
-    Progress,
     ShareDirection,
     ShareRows,
-    Started,
     StartLocally,
     UpdateConsensus,
     UpdateDirection,
@@ -45,10 +43,10 @@ from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast, key_agreement
 from fedkernel.graph import Graph, Topology, neighbours, spanning_tree
 from fedkernel.kernels import RBF, Linear
-from fedkernel.letters import sort_mail
+from fedkernel.letters import Mail
 from fedkernel.models import KernelPCA, NodeComponents, PeerComponents
 from fedkernel.peers import agree_keys
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
+from fedkernel.protocol import Member, Protocol, Run, to_all
 from fedkernel.result import Result
 from fedkernel.sketch import Embeddable, SubspaceEmbedding
 from fedkernel.strategy import KernelStrategy
@@ -66,10 +64,44 @@ multipliers may have led them away from where they were before, and without they
 
 @dataclass(frozen=True)
 class _Network:
-    """Who talks to whom, and the penalties of iteration t: of a node's own z, and of its neighbours'."""
+    """Who talks to whom, and how the nodes iterate.
+
+    Attributes
+    ----------
+    peers : list of tuple of int
+    penalties : list of (float, float)
+        rho of iteration t: of a node's own z, and of its neighbours'.
+    signs : ndarray of shape (nodes,)
+        By what the nodes' starts are multiplied.
+    """
 
     peers: list[tuple[int, ...]]
     penalties: list[tuple[float, float]]
+    signs: FloatArray
+
+    @property
+    def cells(self) -> list[list[int]]:
+        """Each node and its neighbours, in order."""
+        return [sorted((node, *others)) for node, others in enumerate(self.peers)]
+
+
+@dataclass
+class _Course:
+    """How the iterations of one component went.
+
+    Attributes
+    ----------
+    lagrangians : list of float
+        The augmented Lagrangian before each update.
+    turns : list of float
+        The largest angle that a direction has turned by, in each.
+    without : int
+        The iteration from which on there were no multipliers; 0: none.
+    """
+
+    lagrangians: list[float] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)
+    without: int = 0
 
 
 @value_object()
@@ -195,34 +227,27 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
 
     def protocol(self, run: Run) -> Protocol[PeerComponents]:
         """Algorithm 1, for one component after the other."""
-        nodes = len(run.members)
-        peers, kernel = self.peers(nodes), self.kernel.settled(run.columns)
+        peers, kernel = self.peers(len(run.members)), self.kernel.settled(run.columns)
+        features, mail = self._features(run.columns, run.seed), Mail(len(peers))
         yield from agree_keys(peers)
         # Neighbours get each other's rows, and start from their local solutions
-        exchange: dict[str, Any] = {"features": self._features(run.columns, run.seed)}
-        exchange["noise"] = self.noise
-        mail = sort_mail((yield from to_all(ShareRows(**exchange))))
-        common: dict[str, Any] = {"kernel": kernel, "center": self.center, "record": self.record, **exchange}
-        asked = {node: StartLocally(letters=mail.get(node), **common) for node in range(nodes)}
-        started: list[Started] = yield from to_each(asked)
-        traces, without = [], []
+        yield from mail.to_all(ShareRows(features=features, noise=self.noise))
+        start = {"kernel": kernel, "center": self.center, "record": self.record}
+        started = yield from mail.to_all(StartLocally(features=features, noise=self.noise, **start))
+        courses = []
         for component in range(1, self.n_components + 1):
             if component > 1:
                 # The component found is taken off, and the local solutions of what is left are the start
-                ended = {node: ShareDirection(letters=mail.get(node)) for node in range(nodes)}
-                mail = sort_mail((yield from to_each(ended)))
-                begun = {node: NextComponent(letters=mail.get(node)) for node in range(nodes)}
-                started = yield from to_each(begun)
-            network = _Network(peers, self._penalties(max(float(reply.bound[0]) for reply in started)))
-            signs = yield from _signs(started, peers)
-            trace, fallen, mail = yield from self._iterate(network, signs, component)
-            traces.append(trace)
-            without.append(fallen)
+                yield from mail.to_all(ShareDirection())
+                started = yield from mail.to_all(NextComponent())
+            penalties = self._penalties(max(float(reply.bound) for reply in started))
+            signs = yield from _signs(mail, peers)
+            courses.append((yield from self._iterate(mail, _Network(peers, penalties, signs), component)))
         yield from to_all(KeepComponents())
-        longest = max(len(trace) for trace in traces)
-        padded = np.array([np.pad(trace, (0, longest - len(trace)), mode="edge") for trace in traces])
-        rho, fallen_back = network.penalties[0][0], np.array(without, dtype=np.float64)
-        return PeerComponents(kernel, self.n_components, rho, padded, fallen_back)
+        longest = max(len(course.lagrangians) for course in courses)
+        lagrangians = [np.pad(c.lagrangians, (0, longest - len(c.lagrangians)), mode="edge") for c in courses]
+        without = np.array([course.without for course in courses], dtype=np.float64)
+        return PeerComponents(kernel, self.n_components, penalties[0][0], np.array(lagrangians), without)
 
     def at_node(self, rows: Any, alpha: FloatArray, *, seed: int = 0) -> NodeComponents:
         """Return a node's components as a model, which projects rows that are new there.
@@ -283,60 +308,39 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
             return [(rho, rho)] * self.iterations
         return [(100.0, (10.0, 50.0, 100.0)[3 * t // self.iterations]) for t in range(self.iterations)]
 
-    def _iterate(
-        self, network: _Network, signs: FloatArray, component: int
-    ) -> Protocol[tuple[list[float], int, Mapping[int, Any]]]:
-        """Iterate to the end of one component.
-
-        Returns
-        -------
-        trace : list of float
-            The augmented Lagrangian before each update.
-        without : int
-            The iteration from which on there were no multipliers; 0: none.
-        mail : mapping
-            The letters that the last iteration left.
-        """
-        trace: list[float] = []
-        turns: list[float] = []
-        without = 0
-        mail: Mapping[int, Any] = {}
-        nodes = range(len(network.peers))
-        cells = [sorted((node, *network.peers[node])) for node in nodes]
+    def _iterate(self, mail: Mail, network: _Network, component: int) -> Protocol[_Course]:
+        """Iterate to the end of one component."""
+        course = _Course()
         for t, (own, others) in enumerate(network.penalties, start=1):
             rho = {"rho_self": own, "rho_peers": others}
-            figures = {"component": component, "t": t}
-            asked = {
-                node: UpdateConsensus(letters=mail.get(node), signs=signs[cells[node]] if t == 1 else None, **rho)
-                for node in nodes
-            }
-            mail = sort_mail((yield from to_each(asked, **figures)))
-            moved = {node: UpdateDirection(letters=mail.get(node), dual=not without, **rho) for node in nodes}
-            told = figures if t == 1 else {**figures, "lagrangian": trace[-1], "turned": turns[-1]}
-            replies: list[Progress] = yield from to_each(moved, **told)
-            mail = sort_mail(replies)
-            trace.append(float(sum(reply.figures[0] for reply in replies)))
-            turns.append(float(max(reply.figures[1] for reply in replies)))
-            if turns[-1] <= self.tol:
+            values: dict[str, float] = {"component": component, "t": t}
+            # Equations 10 and 11; in the first iteration of starts, whose signs are made to agree
+            if t == 1:
+                asked = {j: UpdateConsensus(signs=network.signs[cell], **rho) for j, cell in enumerate(network.cells)}
+                yield from mail.to_each(asked, **values)
+            else:
+                yield from mail.to_all(UpdateConsensus(**rho), **values)
+                values |= {"lagrangian": course.lagrangians[-1], "turned": course.turns[-1]}
+            # Equations 12 and 13
+            replies = yield from mail.to_all(UpdateDirection(dual=not course.without, **rho), **values)
+            course.lagrangians.append(float(sum(reply.lagrangian for reply in replies)))
+            course.turns.append(float(max(reply.turned for reply in replies)))
+            if course.turns[-1] <= self.tol:
                 break
-            if not without and _unsettled(turns, self.iterations - t):
-                log.warning(
-                    "the directions of component %d do not settle: no multipliers from iteration %d on",
-                    component,
-                    t + 1,
-                )
-                without = t + 1
-        return trace, without, mail
+            if not course.without and _unsettled(course.turns, self.iterations - t):
+                course.without = t + 1
+                unsettled = "the directions of component %d do not settle: no multipliers from iteration %d on"
+                log.warning(unsettled, component, course.without)
+        return course
 
 
-def _signs(started: Sequence[Started], peers: list[tuple[int, ...]]) -> Protocol[FloatArray]:
+def _signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[FloatArray]:
     """Return by what every node's start is to be multiplied, so that they agree along the graph: one round.
 
     Along the tree whose edges join the most similar starts: a start nearly orthogonal to the others, whose sign says
     nothing, does not stand between others that are alike.
     """
-    mail = sort_mail(started)
-    replies = yield from to_each({node: CompareStarts(letters=mail.get(node)) for node in range(len(peers))})
+    replies = yield from mail.to_all(CompareStarts())
     cosines = {
         (j, q): float(x) for j, others in enumerate(peers) for q, x in zip(others, replies[j].cosines, strict=True)
     }

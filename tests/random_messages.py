@@ -208,5 +208,6 @@ def messages(draw, kind):
             fields[name] = draw(mail)
             continue
         array = draw(arrays(shape.dtype, tuple(sizes[d] for d in shape.dimensions), elements=finite))
-        fields[name] = draw(st.sampled_from([array, np.asfortranarray(array), array[::-1]]))
+        layouts = [array, np.asfortranarray(array), array[::-1]] if array.ndim else [array]
+        fields[name] = draw(st.sampled_from(layouts))
     return kind(**fields)

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import admm, digits, spread
 
-from clients.admm_kpca import penalty_bound
+from clients.admm_kpca import Posted, Progress, UpdateConsensus, UpdateDirection, penalty_bound
 from fedkernel import RBF, Linear
 from fedkernel.graph import Topology, spanning_tree
 from fedkernel.kernels import normalised_gram
+from fedkernel.letters import Mail
 from strategies import admm_kpca
 
 
@@ -128,6 +129,36 @@ def test_the_bound_is_assumption_2_s():
 def kept(K):
     values = np.linalg.eigvalsh(K)[::-1]
     return values[values > 1e-3 * values[0]]
+
+
+def test_the_protocol_alone_asks_for_the_steps_of_algorithm_1():
+    """Three nodes in a line, whose replies are made up: the directions settle after two iterations of six."""
+    signs = np.array([1.0, -1.0, 1.0])
+    network = admm_kpca._Network([(1,), (0, 2), (1,)], [(100.0, 10.0), (100.0, 50.0), *[(1.0, 1.0)] * 4], signs)
+
+    def progress(angle):
+        return [Progress(lagrangian=np.array(-1.0 - node), turned=np.array(angle / (node + 1))) for node in range(3)]
+
+    steps = admm(iterations=6, tol=0.1)._iterate(Mail(3), network, 1)
+    asked = [next(steps)]
+    asked += [steps.send(replies) for replies in ([Posted()] * 3, progress(0.3), [Posted()] * 3)]
+    with pytest.raises(StopIteration) as stop:
+        steps.send(progress(0.1))
+    assert [dict(step.values) for step in asked] == [
+        {"component": 1, "t": 1},
+        {"component": 1, "t": 1},
+        {"component": 1, "t": 2},
+        {"component": 1, "t": 2, "lagrangian": -6.0, "turned": 0.3},
+    ]
+    for node, cell in enumerate(([0, 1], [0, 1, 2], [1, 2])):
+        np.testing.assert_array_equal(asked[0].of_client(node).signs, signs[cell])
+    assert [step.of_client(1) for step in asked[1:]] == [
+        UpdateDirection(dual=True, rho_self=100.0, rho_peers=10.0),
+        UpdateConsensus(rho_self=100.0, rho_peers=50.0),
+        UpdateDirection(dual=True, rho_self=100.0, rho_peers=50.0),
+    ]
+    course = stop.value.value
+    assert (course.lagrangians, course.turns, course.without) == ([-6.0, -6.0], [0.3, 0.1], 0)
 
 
 @pytest.mark.parametrize("neighbors", [2, 4])

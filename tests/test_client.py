@@ -1,5 +1,6 @@
 """Clients: NumPyClient's contract, dispatch, random numbers, memory, and what of an error leaves the site."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedkernel.client import KernelClient
 from fedkernel.engines import _flower
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.joining import Introduce
-from fedkernel.memory import Memory
+from fedkernel.memory import Memory, State
 from fedkernel.messages import VERSION, Done, Reply, Request, Shape, decode, encode
 from fedkernel.site import FAILED, REFUSED, Site, client_app
 
@@ -294,3 +295,25 @@ def test_memory_is_a_mapping_that_returns_the_bits_it_was_given():
         memory["F"]
     memory["rows"] = np.zeros(1)
     assert memory["rows"].shape == (1,)
+
+
+@dataclass(frozen=True)
+class Half(State):
+    values: np.ndarray
+    more: np.ndarray | None = None
+
+
+class Other(Half):
+    pass
+
+
+@pytest.mark.parametrize("memory", [{}, Memory.begin(_flower.new_context(1, {}, {}), "run")], ids=["dict", "context"])
+def test_a_state_comes_back_from_the_memory_as_it_was_saved_beside_others(memory):
+    with pytest.raises(ProtocolError, match="its Half was not asked for before"):
+        Half.load(memory)
+    Half(np.asfortranarray(X)).save(memory)
+    assert (Half.known(memory), Other.known(memory)) == (True, False)
+    Other(np.arange(3), np.array(2.5)).save(memory)
+    half, other = Half.load(memory), Other.load(memory)
+    assert (half.values.tobytes(), half.more) == (X.tobytes(), None)
+    assert (other.values.dtype, other.values.tolist(), float(other.more)) == (np.arange(3).dtype, [0, 1, 2], 2.5)
