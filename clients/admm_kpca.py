@@ -21,7 +21,7 @@ from fedkernel.arrays import FloatArray
 from fedkernel.directions import center_blocks
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.kernels import Kernel, Linear, normalised_gram
-from fedkernel.letters import CarriesLetters, Letter
+from fedkernel.letters import CarriesLetters, Letter, Letters
 from fedkernel.linalg import leading_eigenpairs
 from fedkernel.memory import State
 from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
@@ -36,7 +36,7 @@ NOTHING = 1e-10
 """What is left of a node's kernel matrix is rounding if its largest eigenvalue is below this share of the first."""
 
 
-class Rows(Letter):
+class OwnRows(Letter):
     """The sender's rows, perhaps with noise: n d floats.
 
     Reveals the rows, up to the noise: whoever gets the same rows in several runs averages it away.
@@ -79,8 +79,8 @@ class Projection(Letter):
     values: Annotated[FloatArray, Shape("n_m")]
 
 
-class Posted(CarriesLetters, Reply):
-    """Nothing but letters to the neighbours.
+class RowsSent(Letters):
+    """Letters with the node's rows, or with features of them.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class Exchange(Request[ReplyT], Generic[ReplyT]):
     noise: Annotated[float, Field(ge=0)]
 
 
-class ShareRows(Exchange[Posted]):
+class ShareRows(Exchange[RowsSent]):
     """Asks the node to write its rows to its neighbours, or their random features."""
 
 
@@ -146,7 +146,7 @@ class StartLocally(CarriesLetters, Exchange[Started]):
     record: bool
 
 
-class ShareDirection(CarriesLetters, Request[Posted]):
+class ShareDirection(CarriesLetters, Request[Letters]):
     """Delivers the last estimates; asks to write to each neighbour what a unit z is on the node's own rows."""
 
 
@@ -169,7 +169,7 @@ class Penalised(CarriesLetters, Request[ReplyT], Generic[ReplyT]):
         return np.where(members == node, self.rho_self, self.rho_peers)
 
 
-class UpdateConsensus(Penalised[Posted]):
+class UpdateConsensus(Penalised[Letters]):
     """Delivers estimates; asks for z (equations 10 and 11), and to write to each neighbour what it is on its rows.
 
     Attributes
@@ -331,15 +331,15 @@ class ADMMKPCAClient(PeerClient):
 
     also_answers = PublishKeys, TakeKeys
 
-    def share_rows(self, ask: ShareRows) -> Posted:
+    def share_rows(self, ask: ShareRows) -> RowsSent:
         """Write the node's rows, or their features, to its neighbours."""
         rows = self._exchanged(ask)
-        self.mail.write_to_all(Rows(rows=rows) if ask.features is None else Features(rows=rows))
-        return Posted(shown=len(rows) if self.mail.neighbours and ask.features is None else 0)
+        self.mail.write_to_all(OwnRows(rows=rows) if ask.features is None else Features(rows=rows))
+        return RowsSent(shown=len(rows) if self.mail.neighbours and ask.features is None else 0)
 
     def start_locally(self, ask: StartLocally) -> Started:
         """Compute the kernel blocks of the cell, and the local solution."""
-        kind: type[Rows] | type[Features] = Rows if ask.features is None else Features
+        kind: type[OwnRows] | type[Features] = OwnRows if ask.features is None else Features
         tables = {peer: letter.rows for peer, letter in self.mail.read(ask, kind)}
         tables[self.client] = self._exchanged(ask)  # with its noise: what the node computes is to fit what others do
         members = sorted(tables)
@@ -354,14 +354,14 @@ class ADMMKPCAClient(PeerClient):
         FirstSpectrum(spectrum.values, spectrum.vectors).save(self.memory)
         return started
 
-    def share_direction(self, ask: ShareDirection) -> Posted:
+    def share_direction(self, ask: ShareDirection) -> Letters:
         """Write the direction that is to be taken off to the neighbours."""
         cell = Cell.load(self.memory)
         values, length = self._consensus(*self._estimates(ask, cell), rho=np.ones(len(cell.rows)))
         own = values[cell.part(self.client)] / max(length, float(np.finfo(np.float64).tiny))
         OwnProjection(own).save(self.memory)
         self.mail.write_to_all(Projection(values=own))
-        return Posted()
+        return Letters()
 
     def next_component(self, ask: NextComponent) -> Started:
         """Take the component that was found off the kernel blocks, and start again."""
@@ -384,7 +384,7 @@ class ADMMKPCAClient(PeerClient):
         parts = [cell.part(peer) for peer in self.mail.neighbours]
         return Likeness(cosines=np.array([starts[part] @ products[part] for part in parts]))
 
-    def update_consensus(self, ask: UpdateConsensus) -> Posted:
+    def update_consensus(self, ask: UpdateConsensus) -> Letters:
         """Compute z, and what it is on the rows of each in the cell."""
         cell = Cell.load(self.memory)
         if ask.signs is None:
@@ -399,7 +399,7 @@ class ADMMKPCAClient(PeerClient):
         OwnProjection(values[cell.part(self.client)]).save(self.memory)
         for peer in self.mail.neighbours:
             self.mail.write(peer, Projection(values=values[cell.part(peer)]))
-        return Posted()
+        return Letters()
 
     def update_direction(self, ask: UpdateDirection) -> Progress:
         """Compute a and the multipliers; tell how that went."""

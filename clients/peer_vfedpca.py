@@ -10,9 +10,9 @@ import numpy as np
 
 from clients.vfedpca import Finish, LocalIterations, LocalTable, VFedPCAClient, merged, merging_weights
 from fedkernel.arrays import FloatArray
-from fedkernel.letters import CarriesLetters, Letter
+from fedkernel.letters import CarriesLetters, Letter, Letters
 from fedkernel.linalg import Eigenpairs
-from fedkernel.messages import Done, Reply, ReplyT, Shape
+from fedkernel.messages import Done, ReplyT, Shape
 from fedkernel.peers import PeerClient, PublishKeys, TakeKeys
 
 
@@ -26,10 +26,6 @@ class LeadingVectors(Letter):
     values: Annotated[FloatArray, Shape("k")]
 
 
-class Posted(CarriesLetters, Reply):
-    """Nothing but letters to the neighbours."""
-
-
 class Merging(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
     """How a site merges what its neighbours wrote with its own; in the first round nothing was written."""
 
@@ -37,7 +33,7 @@ class Merging(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
     weight_scaling: bool
 
 
-class IterateAmongPeers(Merging[Posted], LocalIterations[Posted]):
+class IterateAmongPeers(Merging[Letters], LocalIterations[Letters]):
     """Delivers the neighbours' vectors; asks to merge them, update by the merged ones, and iterate."""
 
     first: bool
@@ -55,12 +51,12 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
 
     also_answers = PublishKeys, TakeKeys
 
-    def iterate_among_peers(self, ask: IterateAmongPeers) -> Posted:
+    def iterate_among_peers(self, ask: IterateAmongPeers) -> Letters:
         """Merge, update the local matrix by equation 14, iterate, and write the result to the neighbours."""
         pairs = self._iterated(ask, None if ask.first else self._merged(ask))
         self.memory["vectors"], self.memory["values"] = pairs.vectors, pairs.values
         self.mail.write_to_all(LeadingVectors(vectors=pairs.vectors, values=pairs.values))
-        return Posted()
+        return Letters()
 
     def finish_among_peers(self, ask: FinishAmongPeers) -> Done:
         """Merge once more; keep the directions, those of every round, and the projected features."""

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pydantic
 
 from fedkernel.errors import ProtocolError, explain
-from fedkernel.messages import Message, MessageT, ReplyT, Request, Shape
+from fedkernel.messages import Message, MessageT, Reply, ReplyT, Request, Shape
 from fedkernel.protocol import Protocol, to_each
 from fedkernel.sealing import HEADER, TAG, Header
 
@@ -186,6 +186,10 @@ class CarriesLetters(Message):
         for _ in unpack(self.letters):
             pass
         return self
+
+
+class Letters(CarriesLetters, Reply):
+    """Nothing but letters: reveals who writes to whom, and how much."""
 
 
 def sealed_in(message: Message) -> list[Sealed]:

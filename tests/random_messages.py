@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
-from clients import admm_kpca, peer_vfedpca
 from clients.admm_kpca import (
     CompareStarts,
     KeepComponents,
     Likeness,
     NextComponent,
     Progress,
+    RowsSent,
     ShareDirection,
     ShareRows,
     Started,
@@ -63,7 +63,7 @@ from clients.kmeans import LabelRows, LocalCoreset, LocalCost, SampleCoreset, So
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
 from clients.vfedpca import CapturedVariance, Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.letters import OVERHEAD, CarriesLetters, pack
+from fedkernel.letters import OVERHEAD, CarriesLetters, Letters, pack
 from fedkernel.messages import CarriesRows, Done
 from fedkernel.sealing import Header, seal
 from fedkernel.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
@@ -164,7 +164,7 @@ SCALARS = {
     MeasureCaptured: st.fixed_dictionaries({"kernel": kernels}),
     Captured: st.just({}),
     ShareRows: st.fixed_dictionaries(exchange),
-    admm_kpca.Posted: st.fixed_dictionaries({"shown": st.integers(0, 2**62)}),
+    RowsSent: st.fixed_dictionaries({"shown": st.integers(0, 2**62)}),
     StartLocally: st.fixed_dictionaries(
         {**exchange, "kernel": kernels, "center": st.booleans(), "record": st.booleans()}
     ),
@@ -177,8 +177,8 @@ SCALARS = {
     ShareDirection: st.just({}),
     NextComponent: st.just({}),
     KeepComponents: st.just({}),
+    Letters: st.just({}),
     IterateAmongPeers: st.fixed_dictionaries({**merging, **local_iterations, "first": st.booleans()}),
-    peer_vfedpca.Posted: st.just({}),
     FinishAmongPeers: st.fixed_dictionaries(merging),
 }
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import admm, digits, spread
 
-from clients.admm_kpca import Posted, Progress, UpdateConsensus, UpdateDirection, penalty_bound
+from clients.admm_kpca import Progress, UpdateConsensus, UpdateDirection, penalty_bound
 from fedkernel import RBF, Linear
 from fedkernel.graph import Topology, spanning_tree
 from fedkernel.kernels import normalised_gram
-from fedkernel.letters import Mail
+from fedkernel.letters import Letters, Mail
 from strategies import admm_kpca
 
 
@@ -141,7 +141,7 @@ def test_the_protocol_alone_asks_for_the_steps_of_algorithm_1():
 
     steps = admm(iterations=6, tol=0.1)._iterate(Mail(3), network, 1)
     asked = [next(steps)]
-    asked += [steps.send(replies) for replies in ([Posted()] * 3, progress(0.3), [Posted()] * 3)]
+    asked += [steps.send(replies) for replies in ([Letters()] * 3, progress(0.3), [Letters()] * 3)]
     with pytest.raises(StopIteration) as stop:
         steps.send(progress(0.1))
     assert [dict(step.values) for step in asked] == [

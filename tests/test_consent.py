@@ -7,7 +7,7 @@ from networks import spread
 from test_alignment import COLUMNS, NAMES, TABLE, find, refused, run_on, vertical
 
 from clients import REGISTRY as CLIENTS
-from clients.admm_kpca import ADMMKPCAClient, Features, Rows, ShareRows
+from clients.admm_kpca import ADMMKPCAClient, Features, OwnRows, ShareRows
 from clients.diskpca import DisKPCAClient, DrawUniformly, SketchPoints
 from clients.vfedpca import Multiply
 from fedkernel import RBF, Linear
@@ -63,7 +63,7 @@ def test_no_letter_carries_a_row_without_consent():
             asked(site, ShareRows(features=None, noise=noise))
         asked(site, ShareRows(features=features, noise=noise))
     asked(ADMMKPCAClient(TABLE, client=0, memory=dict(keys), share_rows=True), ShareRows(features=None, noise=0.0))
-    assert Rows(rows=TABLE).disclosed == 40
+    assert OwnRows(rows=TABLE).disclosed == 40
     assert Features(rows=TABLE).disclosed == 0
 
 
@@ -75,7 +75,7 @@ def test_a_mailbox_asks_before_it_writes():
     memory["mail.counts"] = np.zeros((1, 2), np.int64)
     mail = Mailbox("here", client=0, run="run", round_number=1, memory=memory, check_consent=refuse)
     with pytest.raises(InputError, match="here: a letter to client 1 shows 40"):
-        mail.write(1, Rows(rows=TABLE))
+        mail.write(1, OwnRows(rows=TABLE))
 
 
 @pytest.mark.parametrize(
