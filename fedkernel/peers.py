@@ -31,6 +31,7 @@ from fedkernel.client import KernelClient
 from fedkernel.errors import ProtocolError
 from fedkernel.graph import Neighbours
 from fedkernel.letters import (
+    Bytes,
     CarriesLetters,
     Letter,
     LetterT,
@@ -42,9 +43,8 @@ from fedkernel.letters import (
 )
 from fedkernel.messages import Done, Reply, Request, Scalar, Shape
 from fedkernel.protocol import Protocol, to_each
-from fedkernel.sealing import KEY, Header, KeyPair, Published, agree, fingerprint, seal, unseal
+from fedkernel.sealing import KEY, Header, KeyPair, Published, fingerprint, letter_keys, seal, unseal
 
-Keys = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -57,8 +57,8 @@ class PublicKeys(Reply):
         X25519: the site's own, and one made for this run.
     """
 
-    identity: Annotated[Keys, Shape("key", dtype="uint8")]
-    ephemeral: Annotated[Keys, Shape("key", dtype="uint8")]
+    identity: Annotated[Bytes, Shape("key", dtype="uint8")]
+    ephemeral: Annotated[Bytes, Shape("key", dtype="uint8")]
 
 
 class PublishKeys(Request[PublicKeys]):
@@ -80,8 +80,8 @@ class TakeKeys(Request[Done]):
     """
 
     peers: Annotated[Numbers, Shape("p_m", dtype="int64", empty=True)]
-    identities: Annotated[Keys, Shape("p_m", "key", dtype="uint8", empty=True)]
-    ephemerals: Annotated[Keys, Shape("p_m", "key", dtype="uint8", empty=True)]
+    identities: Annotated[Bytes, Shape("p_m", "key", dtype="uint8", empty=True)]
+    ephemerals: Annotated[Bytes, Shape("p_m", "key", dtype="uint8", empty=True)]
 
 
 def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
@@ -182,7 +182,7 @@ class Mailbox:
             shown = Published(peer, ask.identities[row].tobytes(), ask.ephemerals[row].tobytes())
             self._check_pin(shown, pins)
             try:
-                keys[place] = [_numbers(key) for key in agree(self._run, self._client, own, ephemeral, shown)]
+                keys[place] = [_numbers(key) for key in letter_keys(self._run, self._client, own, ephemeral, shown)]
             except ProtocolError as error:
                 raise self._error(str(error)) from None
         del self._memory["mail.ephemeral"]  # without it, nobody opens the letters of this run later on
@@ -331,7 +331,7 @@ WRITTEN, READ = 0, 1
 """Columns of the keys and the counts in a mailbox's memory."""
 
 
-def _numbers(data: bytes) -> Keys:
+def _numbers(data: bytes) -> Bytes:
     return np.frombuffer(data, np.uint8)
 
 

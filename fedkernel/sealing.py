@@ -140,7 +140,7 @@ class Published(NamedTuple):
     ephemeral: bytes
 
 
-def agree(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, peer: Published) -> Keys:
+def letter_keys(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, peer: Published) -> Keys:
     """Compute a client's keys with a peer; the peer computes the same two, the other way round.
 
     Raises

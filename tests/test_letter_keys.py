@@ -7,7 +7,7 @@ from gossip import FIRST_STEP, KEYS, RING, TABLES, Coordinator, Estimate, Gossip
 from fedkernel.errors import InputError
 from fedkernel.letters import letter_from_bytes, pack, sealed_in
 from fedkernel.peers import PublicKeys, PublishKeys, TakeKeys
-from fedkernel.sealing import KeyPair, Published, agree, seal, unseal
+from fedkernel.sealing import KeyPair, Published, letter_keys, seal, unseal
 
 
 def taken(keys, peers):
@@ -83,7 +83,7 @@ class InTheMiddle:
         self.true, self.read = {}, []
 
     def keys(self, as_client, to):
-        return agree("run", as_client, *self.own[as_client], self.true[to])
+        return letter_keys("run", as_client, *self.own[as_client], self.true[to])
 
     def __call__(self, number, client, ask):
         if isinstance(ask, TakeKeys):

@@ -20,9 +20,9 @@ from fedkernel.sealing import (
     Header,
     KeyPair,
     Published,
-    agree,
     check_pins,
     fingerprint,
+    letter_keys,
     read_pins,
     seal,
     unseal,
@@ -44,7 +44,7 @@ class Party:
         return Published(self.client, self.identity.public, self.ephemeral.public)
 
     def keys(self, shown, run=RUN):
-        return agree(run, self.client, self.identity, self.ephemeral, shown)
+        return letter_keys(run, self.client, self.identity, self.ephemeral, shown)
 
 
 # Keys
