@@ -6,7 +6,8 @@ from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolEr
 from fedkernel.graph import Topology
 from fedkernel.installation import check_packages, installed_version
 from fedkernel.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.letters import CarriesLetters, Letter, sort_mail
+from fedkernel.letters import CarriesLetters, Letter, Letters, Mail, sort_mail
+from fedkernel.memory import State
 from fedkernel.messages import Reply, Request, Shape, Summed
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
 from fedkernel.peers import PeerClient, agree_keys
@@ -28,7 +29,9 @@ __all__ = [
     "KernelStrategy",
     "Laplacian",
     "Letter",
+    "Letters",
     "Linear",
+    "Mail",
     "PeerClient",
     "Polynomial",
     "Protocol",
@@ -39,6 +42,7 @@ __all__ = [
     "Run",
     "Shape",
     "Sigmoid",
+    "State",
     "Summed",
     "Topology",
     "agree_keys",
