@@ -3,18 +3,18 @@
 import pytest
 
 from fedkernel.engines.grpc import frames
-from fedkernel.engines.grpc.frames import FrameError, Inbox, Letter
+from fedkernel.engines.grpc.frames import Envelope, FrameError, Inbox
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (1, 0), (0, 1), (9, 1), (10, 0), (10, 10), (11, 5), (3, 40), (64, 64)])
 def test_messages_travel_in_chunks(monkeypatch, sizes):
     monkeypatch.setattr(frames, "CHUNK", 10)
-    letter = Letter("m" * 36, tuple(bytes(range(size)) for size in sizes))
-    sent, inbox = list(frames.frames(letter)), Inbox()
+    envelope = Envelope("m" * 36, tuple(bytes(range(size)) for size in sizes))
+    sent, inbox = list(frames.frames(envelope)), Inbox()
     assert len(sent) == max(1, -(-sum(sizes) // 10))
     *nothing, whole = [inbox.take(frame) for frame in sent]
     assert nothing == [None] * (len(sent) - 1)
-    assert (whole.id, whole.parts) == (letter.id, (b"".join(letter.parts),))
+    assert (whole.id, whole.parts) == (envelope.id, (b"".join(envelope.parts),))
 
 
 @pytest.mark.parametrize(

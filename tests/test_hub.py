@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fedkernel.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc import hub as grpc_hub
-from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, FrameError, Inbox, Letter
+from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, Envelope, FrameError, Inbox
 from fedkernel.engines.grpc.hub import HANDSHAKE, Hub, listening
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import EngineError, ProtocolError
@@ -229,7 +229,7 @@ def forged(alter):
     class Forger(Node):
         def _reply(self, request, context):
             reply = super()._reply(request, context)
-            return Letter(reply.id, (alter(b"".join(reply.parts)),))
+            return Envelope(reply.id, (alter(b"".join(reply.parts)),))
 
     return Forger
 
@@ -294,8 +294,8 @@ def test_a_reply_that_is_none_ends_its_run_and_names_the_site(alter, told):
 def test_what_is_kept_is_summed_up_as_it_grows(monkeypatch):
     """Not anew for each request, of which a run has thousands."""
     sized = []
-    size = Letter.size.fget
-    monkeypatch.setattr(Letter, "size", property(lambda letter: sized.append(letter) or size(letter)))
+    size = Envelope.size.fget
+    monkeypatch.setattr(Envelope, "size", property(lambda envelope: sized.append(envelope) or size(envelope)))
     hub = Hub(["a"])
     message = hub.create_message(RecordDict({"config": ConfigRecord({"run": "run"})}), "train", 1, "1")
     for _ in range(100):

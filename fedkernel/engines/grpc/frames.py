@@ -42,7 +42,7 @@ _HEAD = struct.Struct(">36sQ")
 
 
 @dataclass(frozen=True)
-class Letter:
+class Envelope:
     """A whole message: Flower's, serialised, in parts, under the id of the message that it is or that it answers."""
 
     id: str
@@ -115,12 +115,12 @@ class Note(pydantic.BaseModel):
         return _NOTE + self.model_dump_json(exclude_unset=True).encode()
 
 
-def frames(letter: Letter) -> Iterator[bytes]:
+def frames(envelope: Envelope) -> Iterator[bytes]:
     """Yield the frames of a message."""
-    head = _FIRST + _HEAD.pack(letter.id.encode(), letter.size)
+    head = _FIRST + _HEAD.pack(envelope.id.encode(), envelope.size)
     chunks: list[memoryview] = []
     left = CHUNK
-    for part in letter.parts:
+    for part in envelope.parts:
         view = memoryview(part)
         while len(view) > left:
             yield b"".join((head, *chunks, view[:left]))
@@ -149,7 +149,7 @@ class Inbox:
         self._parts: list[memoryview] = []
         self._left = 0
 
-    def take(self, frame: bytes) -> Letter | Note | None:
+    def take(self, frame: bytes) -> Envelope | Note | None:
         """Return the message that this frame completes, or the note that it is; None: more is to come.
 
         Raises
@@ -173,4 +173,4 @@ class Inbox:
             raise FrameError("it sent another number of bytes than it announced")
         self._parts.append(body)
         self._left -= len(body)
-        return None if self._left else Letter(self._id, (b"".join(self._parts),))
+        return None if self._left else Envelope(self._id, (b"".join(self._parts),))

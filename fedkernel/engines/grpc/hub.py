@@ -26,10 +26,10 @@ from fedkernel.engines.grpc.frames import (
     OPTIONS,
     SPOKEN,
     VERSION,
+    Envelope,
     FileName,
     FrameError,
     Inbox,
-    Letter,
     Note,
     Welcome,
     frames,
@@ -75,11 +75,11 @@ class _Seat:
 
     name: str
     node: int
-    outbox: "queue.SimpleQueue[bytes | Letter | None] | None" = None
+    outbox: "queue.SimpleQueue[bytes | Envelope | None] | None" = None
     instance: str = ""
     peer: str = ""
     since: float = 0.0
-    sent: list[Letter] = field(default_factory=list)
+    sent: list[Envelope] = field(default_factory=list)
     sent_bytes: int = 0
     kept: bool = True
     behind: bool = False
@@ -142,22 +142,22 @@ class Hub(MessageGrid):
         return f"site {self._nodes[node - 1].name!r}"
 
     def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
-        seat, letter = self._nodes[message.metadata.dst_node_id - 1], Letter(message_id, parts)
-        if letter.size > self._limit:
+        seat, envelope = self._nodes[message.metadata.dst_node_id - 1], Envelope(message_id, parts)
+        if envelope.size > self._limit:
             raise EngineError(
-                f"a message of {letter.size:,} bytes is to go to {seat.name}, but {self._limit:,} are allowed "
+                f"a message of {envelope.size:,} bytes is to go to {seat.name}, but {self._limit:,} are allowed "
                 "(--max-message)"
             )
         with self._arrived:
             if message.metadata.message_type == MessageType.QUERY:  # a run begins
                 seat.sent, seat.sent_bytes, seat.kept, seat.behind = [], 0, True, False
-            seat.sent.append(letter)
-            seat.sent_bytes += letter.size
+            seat.sent.append(envelope)
+            seat.sent_bytes += envelope.size
             if seat.sent_bytes > KEPT_BYTES:
-                seat.sent, seat.sent_bytes, seat.kept = [letter], letter.size, False
+                seat.sent, seat.sent_bytes, seat.kept = [envelope], envelope.size, False
             seat.waiting[message_id] = message
             if seat.outbox is not None:
-                seat.outbox.put(letter)
+                seat.outbox.put(envelope)
 
     def _is_gone(self, seat: _Seat) -> bool:
         return seat.outbox is None and time.monotonic() - seat.since > self._patience
@@ -187,14 +187,14 @@ class Hub(MessageGrid):
         ).start()
         try:
             while (item := outbox.get()) is not None:
-                if isinstance(item, Letter):
+                if isinstance(item, Envelope):
                     yield from frames(item)
                 else:
                     yield item
         finally:
             self._leave(seat, outbox)
 
-    def _admit(self, context: grpc.ServicerContext) -> tuple[_Seat, "queue.SimpleQueue[bytes | Letter | None]"]:
+    def _admit(self, context: grpc.ServicerContext) -> tuple[_Seat, "queue.SimpleQueue[bytes | Envelope | None]"]:
         metadata = {key: str(value) for key, value in context.invocation_metadata()}
         name, instance = metadata.get(NAME, ""), metadata.get(INSTANCE, "")
 
@@ -220,14 +220,15 @@ class Hub(MessageGrid):
             if seat.outbox is not None:
                 seat.outbox.put(None)  # the same process: it knows that its old stream is broken before we do
             restarted, again = seat.instance not in ("", instance), seat.instance == instance
-            outbox: queue.SimpleQueue[bytes | Letter | None] = queue.SimpleQueue()
+            outbox: queue.SimpleQueue[bytes | Envelope | None] = queue.SimpleQueue()
             welcome = Welcome(
                 client=seat.node - 1, clients=len(self._nodes), job=self._job, limit=self._limit, files=self._files
             )
             outbox.put(Note(welcome=welcome).frame)
             seat.behind = seat.kept and (restarted or seat.behind)
-            for letter in seat.sent if seat.behind else [letter for letter in seat.sent if letter.id in seat.waiting]:
-                outbox.put(letter)
+            for envelope in seat.sent:
+                if seat.behind or envelope.id in seat.waiting:
+                    outbox.put(envelope)
             seat.outbox, seat.instance, seat.peer = outbox, instance, context.peer()
             self._arrived.notify_all()
         how = "is back" if again else "is back, restarted" if restarted else "is here"
@@ -239,7 +240,7 @@ class Hub(MessageGrid):
         try:
             for frame in incoming:
                 item = inbox.take(frame)
-                if isinstance(item, Letter):
+                if isinstance(item, Envelope):
                     self._receive(seat, item)
         except grpc.RpcError:
             pass  # the stream has ended, which `connect` notices
@@ -248,21 +249,21 @@ class Hub(MessageGrid):
             self._tell(f"{seat.name} is disconnected: {one_line(why)}")
             context.cancel()  # and so its seat is free
 
-    def _receive(self, seat: _Seat, letter: Letter) -> None:
+    def _receive(self, seat: _Seat, envelope: Envelope) -> None:
         """Take what a site sent for the reply to a request, if it is one, whatever it says about itself."""
         with self._arrived:
-            request = seat.waiting.get(letter.id)
+            request = seat.waiting.get(envelope.id)
         if request is None:
             return  # nobody waits for it any more
         try:
-            reply = _flower.from_bytes(*letter.parts)
+            reply = _flower.from_bytes(*envelope.parts)
             fault = _flower.mismatch(request, reply)
         except ProtocolError as error:
             fault = str(error)
         if fault is not None:
             reason = f"site {seat.name!r} sent something else than a reply to what it was asked: {fault}"
             reply = Message(Error(UNFIT, reason), reply_to=request)
-        self._settle(seat, letter.id, reply)
+        self._settle(seat, envelope.id, reply)
 
     def _settle(self, seat: _Seat, message_id: str, reply: Message) -> None:
         with self._arrived:
@@ -317,7 +318,7 @@ class Hub(MessageGrid):
             for seat in self._nodes:
                 if seat.outbox is not None:
                     seat.outbox.put(Note(file=name).frame)
-                    seat.outbox.put(Letter("", (data,)))
+                    seat.outbox.put(Envelope("", (data,)))
 
     def close(self, failure: str | None = "") -> None:
         """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended.

@@ -23,9 +23,9 @@ from fedkernel.engines.grpc.frames import (
     OPTIONS,
     SPOKEN,
     VERSION,
+    Envelope,
     FrameError,
     Inbox,
-    Letter,
     Welcome,
     frames,
 )
@@ -96,10 +96,10 @@ class Node:
         self._welcomed = False
         # what the thread that attends to the stream and the one that computes share
         self._lock = threading.Lock()
-        self._tasks: queue.SimpleQueue[tuple[Letter, Context] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Envelope, Context] | None] = queue.SimpleQueue()
         self._taken: set[str] = set()
-        self._last = Letter("", ())
-        self._outbox: queue.SimpleQueue[Letter | None] | None = None
+        self._last = Envelope("", ())
+        self._outbox: queue.SimpleQueue[Envelope | None] | None = None
         self._call: grpc.Call | None = None
         self._broken: BaseException | None = None
 
@@ -170,7 +170,7 @@ class Node:
         str or None
             What the server says the work failed with; empty: it is done; None: the stream ended without such a word.
         """
-        outbox: queue.SimpleQueue[Letter | None] = queue.SimpleQueue()
+        outbox: queue.SimpleQueue[Envelope | None] = queue.SimpleQueue()
         metadata = ((NAME, self.name), (INSTANCE, self.instance), (SPOKEN, str(VERSION)))
         with _channel(address, tls) as channel:
             call = channel.stream_stream(METHOD)(_frames_of(outbox), metadata=metadata)
@@ -184,7 +184,7 @@ class Node:
                     item = inbox.take(frame)
                     if item is None:
                         continue
-                    if isinstance(item, Letter):
+                    if isinstance(item, Envelope):
                         if file:
                             self.keep(file, *item.parts)
                         else:
@@ -231,7 +231,7 @@ class Node:
             pairs = sorted({run.pair for run in job.runs if run.pair is not None})
             self.config = {**self.config, "allow": ",".join(pairs)}
 
-    def _take(self, request: Letter) -> None:
+    def _take(self, request: Envelope) -> None:
         """Have a request answered; one that comes again only gets its reply again, as soon as that is there."""
         if self._context is None:
             raise FrameError("it asked before it had welcomed this site")
@@ -257,24 +257,24 @@ class Node:
                 if self._call is not None:
                     self._call.cancel()
 
-    def _reply(self, request: Letter, context: Context) -> Letter:
+    def _reply(self, request: Envelope, context: Context) -> Envelope:
         try:
             message = _flower.from_bytes(*request.parts)
         except ProtocolError as error:
             raise EngineError(f"the server does not speak as a fedkernel server does: {error}") from None
-        reply = Letter(request.id, answer(self.app, message, context))
+        reply = Envelope(request.id, answer(self.app, message, context))
         if reply.size > self._limit:
             reason = f"the reply of site {self.name!r} has {reply.size:,} bytes; allowed are {self._limit:,}"
             refusal = Message(Error(FAILED, reason), reply_to=message)
             _flower.stamp(refusal)
             self.tell(reason)
-            reply = Letter(request.id, _flower.to_parts(refusal))
+            reply = Envelope(request.id, _flower.to_parts(refusal))
         return reply
 
 
-def _frames_of(outbox: "queue.SimpleQueue[Letter | None]") -> Iterator[bytes]:
-    while (letter := outbox.get()) is not None:
-        yield from frames(letter)
+def _frames_of(outbox: "queue.SimpleQueue[Envelope | None]") -> Iterator[bytes]:
+    while (envelope := outbox.get()) is not None:
+        yield from frames(envelope)
 
 
 def _channel(address: str, tls: TLS | None) -> grpc.Channel:
