@@ -17,7 +17,7 @@ from fedkernel.client import KernelClient
 from fedkernel.engines.ray import run_job
 from fedkernel.job import Job, RunSpec
 from fedkernel.messages import Reply, Request, Shape
-from fedkernel.protocol import Protocol, to_all
+from fedkernel.protocol import Protocol, Run, to_all
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from strategies import VFedPCA
@@ -56,7 +56,7 @@ class EchoStrategy(KernelStrategy[int]):
     def __init__(self, rounds: int, floats: int) -> None:
         self.rounds, self.values = rounds, np.zeros(floats)
 
-    def protocol(self) -> Protocol[int]:
+    def protocol(self, run: Run) -> Protocol[int]:
         """Echo."""
         for _ in range(self.rounds):
             yield from to_all(Echo(values=self.values))

@@ -33,7 +33,7 @@ class ColumnMeans(KernelStrategy[FloatArray]):
 
     client, partition = ColumnSumsClient, "horizontal"
 
-    def protocol(self):
+    def protocol(self, run):
         """One round."""
         replies = yield from to_all(SumColumns())
         return sum(reply.values for reply in replies) / sum(reply.rows for reply in replies)
