@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from rich.filesize import decimal
 from rich.text import Text
 
-from experiments.plan import Planned, cohort
+from experiments.baselines import cohort
+from experiments.plan import Planned
 from experiments.wide import NARROWEST, WideTable
 from fedkernel.errors import InputError
 from fedkernel.forecast import ENGINE_COSTS, Forecast, largest, seconds

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.baselines import METHODS, Baseline, Classes
+from experiments.baselines import METHODS, Baseline, Classes, cohort
 from experiments.config import Experiment
 from experiments.overrides import with_value
 from experiments.sections import Method, Shards, Sites
@@ -18,7 +18,6 @@ from fedkernel.client import KernelClient
 from fedkernel.data import DataSpec
 from fedkernel.errors import InputError
 from fedkernel.job import RunSpec
-from fedkernel.protocol import Member
 from fedkernel.site import read_shard, simulated_partition
 from fedkernel.strategy import KernelStrategy
 from fedkernel.widths import with_width
@@ -240,11 +239,6 @@ def _check(run: Planned) -> None:
     strategy.check_cohort(cohort(run.shards))
     if run.kind == "baseline":
         run.baseline().check(run.shards)
-
-
-def cohort(shards: Sequence[Rows]) -> list[Member]:
-    """Return the clients that hold these tables, as they would introduce themselves."""
-    return [Member(number, number, shard.shape[0], shard.shape[1], 0) for number, shard in enumerate(shards)]
 
 
 def _slug(text: str) -> str:

@@ -121,8 +121,8 @@ class References:
 
     def of(self, strategy: KernelStrategy[Any], run: Planned) -> Reference | None:
         """Return what the strategy's method finds with all data in one place; None where that is not asked for."""
-        experiment = run.point.experiment
-        if not experiment.report.reference or isinstance(experiment.data, Sites):
+        experiment, has_none = run.point.experiment, type(strategy).central is KernelStrategy.central
+        if has_none or not experiment.report.reference or isinstance(experiment.data, Sites):
             return None
         key = repr((experiment.data, experiment.partition, run.seed, strategy.central_key))
         if key not in self._known:
@@ -136,13 +136,10 @@ def _strategy_row(run: Planned, experiment: Experiment, references: References, 
     result = Result.load(out / "results" / run.id)
     metrics, history = result.metrics, [dict(row) for row in result.history]
     reference, shards = references.of(strategy, run), run.shards
-    if not shards:
-        pass  # there is nothing here to measure the model on
-    elif reference is None:
-        metrics |= strategy.measure(result.model, shards)
-    else:
-        metrics |= strategy.judge(result, reference.model, shards)
-        _add_errors(history, strategy.judge_steps(result, reference.model, shards))
+    if shards:  # else there is nothing here to judge the result by
+        metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
+    if reference is not None:
+        _add_errors(history, strategy.judge_steps(result, shards, reference.model))
     labels = [outputs["labels"] for outputs in result.outputs.values() if "labels" in outputs]
     if labels and run.classes is not None:
         metrics |= compare_classes(np.concatenate(labels), np.concatenate(run.classes))

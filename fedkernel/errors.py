@@ -57,6 +57,15 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def check_at_most(name: str, value: int, most: int, what: str = "the number of rows, ", why: str = "") -> None:
+    """Raise InputError unless what was given under a name is at most a number, which is that of something.
+
+    The sentence is ``NAME = VALUE, but must be at most``, then `what`, the number, and `why`.
+    """
+    if value > most:
+        raise InputError(f"{name} = {value}, but must be at most {what}{most}{why}")
+
+
 def called(client: int, site: str | None) -> str:
     """Return how texts call a client: by its number, and by its site's name where that is known."""
     return f"client {client}" if site is None else f"client {client} (site {site!r})"

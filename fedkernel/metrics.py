@@ -1,6 +1,6 @@
 """How far a result is from the exact answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -56,8 +56,10 @@ def compare_kernel_pca(model: KernelPCA, reference: KernelPCA) -> dict[str, floa
 
 
 def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
-    """Return error and distance of eigenvectors (N, k) against a reference's."""
+    """Return error and distance of eigenvectors (N, k) against a reference's; its own are not off by rounding."""
     W = reference.eigenvectors_
+    if V is W:
+        return {"error": 0.0, "distance": 0.0}
     if V.shape != W.shape:
         raise InputError(f"the reference has eigenvectors of shape {W.shape}, but the model {V.shape}")
     return {"error": sin_theta_error(W, V), "distance": eigenvector_distance(V, W)}
@@ -66,11 +68,15 @@ def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
 def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
     """Return how much of all rows the components miss, also relative to the reference's, and how far the spans are.
 
-    What is missed counts as no less than rounding leaves: where neither misses anything, the ratio is 1.
+    What is missed counts as no less than rounding leaves: where neither misses anything, the ratio is 1. The reference
+    itself captures of all rows, which are its own, what its eigenvalues say.
     Source: the disKPCA paper (2016), section 6, and for `error` the sin-theta error in feature space.
     """
     if model.kernel != reference.kernel:
         raise InputError(f"the reference has the kernel {reference.kernel!r}, but the model {model.kernel!r}")
+    if model is reference:
+        total = sum(float(model.kernel.diag(shard).sum()) for shard in shards)
+        return {"reconstruction_error": float(1 - model.eigenvalues_.sum() / total), "error_ratio": 1.0, "error": 0.0}
     (total, found), (_, best) = (np.sum([one.captured(X) for X in shards], axis=0) for one in (model, reference))
     missed, least = max(total - found, _ROUNDING * total), max(total - best, _ROUNDING * total)
     overlap = float(np.square(model.inner_products(reference)).sum())
@@ -79,6 +85,12 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
         "error_ratio": float(missed / least),
         "error": reference.n_components - overlap,
     }
+
+
+def over_clients(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means of the clients' figures and, where they have an error, the worst."""
+    means = {name: float(np.mean([own[name] for own in figures])) for name in figures[0]}
+    return means | {"worst_error": max(own["error"] for own in figures)} if "error" in means else means
 
 
 def recover_error(H: FloatArray, E: FloatArray) -> float:

@@ -19,7 +19,7 @@ M = TypeVar("M")
 
 @dataclass
 class Result(Generic[M]):
-    """The outcome of one run.
+    """The outcome of one run; ``Result(model)`` is that of none, for what takes results and is to take a model.
 
     Attributes
     ----------
@@ -37,8 +37,8 @@ class Result(Generic[M]):
     """
 
     model: M
-    ledger: Ledger
-    history: list[dict[str, Any]]
+    ledger: Ledger = field(default_factory=Ledger)
+    history: list[dict[str, Any]] = field(default_factory=list)
     outputs: dict[int, dict[str, npt.NDArray[Any]]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -29,6 +30,7 @@ from fedkernel.execution import Execution
 from fedkernel.forecast import Forecast
 from fedkernel.job import shares_rows
 from fedkernel.ledger import Account
+from fedkernel.metrics import over_clients
 from fedkernel.protocol import Member, Protocol, Run
 from fedkernel.result import Result
 from fedkernel.simulate import Outputs, check_tables, simulated_sites, through_files
@@ -40,21 +42,21 @@ M = TypeVar("M")
 T = TypeVar("T")
 
 
-ON_TABLES = {"central", "compare", "judge", "judge_steps", "measure", "errors_by_step"}
-"""Methods of strategies whose last argument is the clients' tables."""
+ON_TABLES = ("central", "judge", "judge_alone", "judge_steps")
+"""Methods of strategies that take the clients' tables."""
 
 
-def _without_frames(method: Callable[..., T]) -> Callable[..., T]:
-    """Give a method arrays in place of frames in its last argument."""
-    *before, last = inspect.signature(method).parameters
+def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
+    """Give a method arrays in place of frames, where the base class has ``shards`` among its arguments."""
+    signature = inspect.signature(method)
+    place = list(inspect.signature(getattr(KernelStrategy, name)).parameters).index("shards")
+    shards = list(signature.parameters)[place]
 
     @functools.wraps(method)
     def on_arrays(self: "KernelStrategy[Any]", *arguments: Any, **named: Any) -> T:
-        if last in named:
-            named[last] = without_names(named[last], self.partition)
-        elif len(arguments) == len(before):  # `self` is among those before
-            arguments = (*arguments[:-1], without_names(arguments[-1], self.partition))
-        return method(self, *arguments, **named)
+        call = signature.bind(self, *arguments, **named)
+        call.arguments[shards] = without_names(call.arguments[shards], self.partition)
+        return method(*call.args, **call.kwargs)
 
     return on_arrays
 
@@ -80,18 +82,26 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     central_fields : tuple of str, optional
         The hyper-parameters that `central` depends on, by dotted path, declared by the class that defines `central`;
         None: all of them.
+    counterparts : mapping of str to mapping
+        What the method is called where nothing is federated, as in the baseline ``central KPCA``; and with each name
+        the parameters that a baseline has by default otherwise than a run. Not inherited.
+    places : tuple of str
+        The baselines that there are of these: ``central``, ``isolated``, and what `experiments.baselines` has besides.
     """
 
     client: ClassVar[type[KernelClient]]
     partition: ClassVar[Literal["vertical", "horizontal"]]
     on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
     central_fields: ClassVar[tuple[str, ...] | None] = None
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    places: ClassVar[tuple[str, ...]] = ("central", "isolated")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Give the methods that have all tables in one place frames as arrays that fit together, as `fit` does."""
         super().__init_subclass__(**kwargs)
-        for name in ON_TABLES & vars(cls).keys():
-            setattr(cls, name, _without_frames(vars(cls)[name]))
+        for name in ON_TABLES:
+            if name in vars(cls):
+                setattr(cls, name, _without_frames(name, vars(cls)[name]))
 
     @abstractmethod
     def protocol(self, run: Run) -> Protocol[M]:
@@ -172,7 +182,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
             )
         if reference is not None:
             with blas_threads(settings.threads):
-                result.metrics.update(self.judge(result, reference, tables))
+                result.metrics.update(self.judge(result, tables, reference))
         return result
 
     def simulate(
@@ -376,24 +386,38 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         read = {name: attrgetter(name)(self) for name in names}
         return f"{central.__module__}.{central.__qualname__}{read}"
 
-    def compare(self, model: M, reference: M, shards: Sequence[Any]) -> dict[str, float]:
-        """Return how far a model is from the reference, and the paper's bound on that where there is one."""
-        raise NotImplementedError(f"{type(self).__name__} has no comparison with a reference")
+    def alone(self, shard: Any) -> M:
+        """Return what a site would find by itself."""
+        return self.central([shard])
 
-    def judge(self, result: Result[M], reference: Any, shards: Sequence[Any]) -> dict[str, float]:
-        """Return how far a simulated run's result is from the reference: by its model, or by what the sites kept."""
-        return self.compare(result.model, reference, shards)
+    def check_alone(self, member: Member) -> None:
+        """Raise InputError if a site cannot find anything by itself: before `alone` would."""
 
-    def judge_steps(self, result: Result[M], reference: Any, shards: Sequence[Any]) -> dict[str, list[float]]:
-        """Return what `errors_by_step` does, by the model, or by what the sites kept."""
-        return self.errors_by_step(result.model, reference, shards)
+    def peers(self, clients: int) -> Sequence[tuple[int, ...]]:
+        """Return with whom each client exchanges letters; by default with nobody, but only with the coordinator."""
+        return [()] * clients
 
-    def measure(self, model: M, shards: Sequence[Any]) -> dict[str, float]:
-        """Return how good a model is on all rows, without a reference, where the method has such a measure."""
+    def judge(self, result: Result[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
+        """Return all that can be said of a result where all shards are in one place.
+
+        Parameters
+        ----------
+        result : Result
+            Of a simulated run; or ``Result(model)``, of which nothing is said that only a run has.
+        shards : sequence of tables
+        reference : optional
+            The exact answer, as `central` returns it: with it, also how far off the result is.
+        """
+        if reference is not None:
+            raise NotImplementedError(f"{type(self).__name__} has no comparison with a reference")
         return {}
 
-    def errors_by_step(self, model: M, reference: M, shards: Sequence[Any]) -> dict[str, list[float]]:
-        """Return named errors of the estimates after each step, where the method's model keeps them."""
+    def judge_alone(self, models: Sequence[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
+        """Return what can be said of models that the sites found alone, one each: means, and the worst error."""
+        return over_clients([self.judge(Result(model), shards, reference) for model in models])
+
+    def judge_steps(self, result: Result[M], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
+        """Return named errors of the estimates after each step, where the model, or what the sites kept, has them."""
         return {}
 
 

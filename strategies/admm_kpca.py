@@ -17,7 +17,7 @@ Where this departs from the paper:
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -39,7 +39,7 @@ from clients.admm_kpca import (
 from fedkernel.arrays import FloatArray
 from fedkernel.data import check_matrix
 from fedkernel.directions import Directions, normalised_kernel_pca
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError, check_at_most, value_object
 from fedkernel.forecast import FLOAT, Forecast, key_agreement
 from fedkernel.graph import Graph, Topology, neighbours, spanning_tree
 from fedkernel.kernels import RBF, Linear
@@ -172,6 +172,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     client: ClassVar = ADMMKPCAClient
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel", "center")
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"network KPCA": {"share_rows": True}}
+    places: ClassVar[tuple[str, ...]] = ("isolated", "pooled")
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
@@ -182,25 +184,22 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         if self.neighbors is not None and (self.graph.kind != "ring" or self.graph.neighbors is not None):
             raise InputError(f"neighbors = {self.neighbors} has a meaning only with graph = 'ring'")
 
-    def peers(self, nodes: int) -> list[tuple[int, ...]]:
+    def peers(self, clients: int) -> list[tuple[int, ...]]:
         """Return the neighbours of each of so many nodes."""
         if self.graph.kind != "ring" or self.graph.neighbors is not None:
-            return neighbours(self.graph, nodes)
-        most = max(2, (nodes - 1) // 2 * 2)
-        if nodes == 2 and self.neighbors is None:
-            return neighbours(Topology("full"), nodes)
-        return neighbours(Topology("ring", neighbors=self.neighbors or min(4, most)), nodes)
+            return neighbours(self.graph, clients)
+        most = max(2, (clients - 1) // 2 * 2)
+        if clients == 2 and self.neighbors is None:
+            return neighbours(Topology("full"), clients)
+        return neighbours(Topology("ring", neighbors=self.neighbors or min(4, most)), clients)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that the graph is one of these nodes, and that rows may be sent."""
         super().check_cohort(cohort)
         self.peers(len(cohort))
         for member in cohort:
-            if self.n_components > member.rows:
-                raise InputError(
-                    f"n_components = {self.n_components}, but must be at most the number of rows of each client; "
-                    f"client {member.client} has {member.rows}"
-                )
+            most = f"the number of rows of each client; client {member.client} has "
+            check_at_most("n_components", self.n_components, member.rows, most)
         if self.exchange == "rows" and not self.share_rows and len(cohort) > 1:
             raise InputError(
                 "share_rows = false, but ADMMKPCA sends raw data: all rows of a client go to its neighbours; "
@@ -272,13 +271,15 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         X = np.vstack(list(shards))
         return normalised_kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components, center=self.center)
 
-    def judge(self, result: Result[Any], reference: Any, shards: Sequence[Any]) -> dict[str, float]:
+    def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
         """Return how similar the nodes' components are to the reference's, and what there is to compare that with.
 
         Means over the nodes: of their own result, of what they find alone, of what stands on their rows in what their
         neighbours' rows give pooled with theirs, and of the best combination of their rows. Needs the simulated nodes'
         outputs.
         """
+        if reference is None:
+            return {}
         tables = [np.asarray(shard) for shard in shards]
         truth = Directions(np.vstack(tables), reference)
         cells = zip(tables, self.peers(len(tables)), strict=True)
@@ -291,7 +292,15 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         }
         return {name: float(np.mean(values)) for name, values in found.items()}
 
-    def judge_steps(self, result: Result[Any], reference: Any, shards: Sequence[Any]) -> dict[str, list[float]]:
+    def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
+        """Return the mean similarity of what stands on each node's rows, which are the first of its model's."""
+        if reference is None:
+            return {}
+        truth = Directions(np.vstack(list(shards)), reference)
+        own = zip(shards, models, strict=True)
+        return {"similarity": float(np.mean([truth.similarity(X, at.eigenvectors_[: len(X)]) for X, at in own]))}
+
+    def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
         """Return the nodes' mean similarity after each iteration of the first component, where they kept these."""
         tables = [np.asarray(shard) for shard in shards]
         kept = [result.outputs[node]["iterates"] for node in range(len(tables)) if "iterates" in result.outputs[node]]

@@ -16,8 +16,8 @@ Where this departs from the paper:
 """
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -33,7 +33,7 @@ from clients.diskpca import (
     SketchPoints,
 )
 from fedkernel.arrays import ROWS, FloatArray, Rows, stack_rows, sum_in_order
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError, check_at_most, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import RBF, Linear
 from fedkernel.linalg import whitening
@@ -209,14 +209,12 @@ class DisKPCA(LandmarkStrategy):
     embed: bool = True
 
     client: ClassVar = DisKPCAClient
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"batch KPCA": {"share_rows": True}}
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
-        if self.n_components > self.n_landmarks:
-            raise InputError(
-                f"n_components = {self.n_components}, but must be at most the number of landmarks, n_leverage + "
-                f"n_adaptive = {self.n_landmarks}"
-            )
+        most = "the number of landmarks, n_leverage + n_adaptive = "
+        check_at_most("n_components", self.n_components, self.n_landmarks, most)
         if not isinstance(self.kernel, Linear) and self.n_random_features < self.embedding_size:
             raise InputError(
                 f"n_random_features = {self.n_random_features}, but must be at least embedding_size = "

@@ -7,8 +7,8 @@ Where this departs from the letter: kernels beyond linear and RBF; eigenvalues a
 the adaptive threshold is relative to each client's largest eigenvalue, as in the letter's experiments.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -16,13 +16,14 @@ from pydantic import Field
 from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum, NewKernelRows, ProjectNewRows
 from fedkernel.arrays import FloatArray
 from fedkernel.cohort import RunSettings
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError, check_at_most, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import Kernel, Linear
 from fedkernel.linalg import center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_sum
+from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
@@ -67,6 +68,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
     client: ClassVar = DKPCAClient
     partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel", "center")
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"KPCA": {}}
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
@@ -79,8 +81,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
         super().check_cohort(cohort)
         rows = cohort[0].rows
         for name, value in (("n_components", self.n_components), ("local_components", self.local_components)):
-            if isinstance(value, int) and value > rows:
-                raise InputError(f"{name} = {value}, but must be at most the number of rows, {rows}")
+            if isinstance(value, int):
+                check_at_most(name, value, rows)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; "adaptive" may send as many eigenpairs as the rank of each part."""
@@ -176,17 +178,18 @@ class DKPCA(KernelStrategy[KernelPCA]):
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
         """Return kernel PCA of all columns in one place."""
         X = np.hstack(list(shards))
-        if self.n_components > X.shape[0]:
-            raise InputError(
-                f"n_components = {self.n_components}, but must be at most the number of rows, {X.shape[0]}"
-            )
+        check_at_most("n_components", self.n_components, X.shape[0])
         return self._solve_factor(X) if self.kernel.vertical == "sum" else self._solve_gram(self.kernel.gram(X))
 
-    def compare(self, model: KernelPCA, reference: KernelPCA, shards: Sequence[FloatArray]) -> dict[str, float]:
-        """Return the errors against a reference and, beside them, theorem 1's bound on ||sin Theta||_F."""
-        measured = compare_kernel_pca(model, reference)
-        bound = self.theorem_1(shards)
-        return measured if bound is None else measured | {"bound": bound}
+    def judge(
+        self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
+    ) -> dict[str, float]:
+        """Return the errors against a reference and, of a run, theorem 1's bound on ||sin Theta||_F."""
+        if reference is None:
+            return {}
+        errors = compare_kernel_pca(result.model, reference)
+        bound = self.theorem_1(shards) if result.history else None
+        return errors if bound is None else errors | {"bound": bound}
 
     def theorem_1(self, shards: Sequence[FloatArray]) -> float | None:
         """Return theorem 1's bound on ||sin Theta||_F, whose square bounds the sin-theta error.

@@ -14,9 +14,9 @@ Where this departs from the paper:
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -40,6 +40,7 @@ from fedkernel.linalg import Eigenpairs, leading_eigenpairs, unpack_symmetric
 from fedkernel.metrics import recover_error, training_of
 from fedkernel.models import KernelKMeans
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.result import Result
 from fedkernel.sketch import RandomFeatures, ShiftInvariant
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 
@@ -128,6 +129,9 @@ class FKKMeans(KMeansStrategy):
     tol: Annotated[float, Field(gt=0, lt=1)] = 1e-10
 
     client: ClassVar = FKKMeansClient
+    # of the iteration that is not made, whose n_features would limit n_clusters
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"kernel k-means": {"penalty": 0.0}}
+    places: ClassVar[tuple[str, ...]] = ("central", "isolated", "Nystroem")
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
@@ -279,14 +283,15 @@ class FKKMeans(KMeansStrategy):
             return block_krylov(start, min(step.wanted, size), tol=self.tol, max_steps=size)
         return block_krylov_above(start, step.wanted, tol=self.tol, max_steps=size)
 
-    def errors_by_step(
-        self, model: KernelKMeans, reference: KernelKMeans, shards: Sequence[FloatArray]
+    def judge_steps(
+        self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans
     ) -> dict[str, list[float]]:
         """Return the recover error after each iteration; computes all features once more."""
-        if not isinstance(model.embedding, FeatureChain):
+        chain = result.model.embedding
+        if not isinstance(chain, FeatureChain):
             return {}
         E = training_of(reference)
-        return {"recover_error": [recover_error(H, E) for H in model.embedding.estimates(np.vstack(list(shards)))]}
+        return {"recover_error": [recover_error(H, E) for H in chain.estimates(np.vstack(list(shards)))]}
 
 
 def _divided(run: Run, rows: FloatArray) -> list[FloatArray]:

@@ -17,13 +17,14 @@ from fedkernel.arrays import FloatArray
 from fedkernel.clustering import allot, k_means
 from fedkernel.cohort import RunSettings
 from fedkernel.embeddings import FeatureChain
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, check_at_most
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernel_kmeans import RESTARTS, kernel_kmeans
 from fedkernel.kernels import RBF, AnyKernel
 from fedkernel.metrics import compare_kernel_kmeans
 from fedkernel.models import KernelKMeans
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.widths import fk_gamma, moments
 
@@ -90,14 +91,17 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         super().check_cohort(cohort)
         total = sum(member.rows for member in cohort)
         for name, value in (("n_clusters", self.n_clusters), ("n_components", self.dimensions)):
-            if value > total:
-                raise InputError(f"{name} = {value}, but must be at most the number of rows, {total}")
+            check_at_most(name, value, total)
         for member in cohort:
             if member.rows < self.n_clusters:
                 raise InputError(
                     f"client {member.client} has {member.rows} rows, but must have at least n_clusters = "
                     f"{self.n_clusters}, since it finds as many centres of its own"
                 )
+
+    def check_alone(self, member: Member) -> None:
+        """Check that a client has rows enough to embed them by themselves."""
+        check_at_most("n_components", self.dimensions, member.rows, why=", since each client clusters its own")
 
     def federated_kernel(self, run: Run) -> Protocol[AnyKernel]:
         """Return the kernel: as given, or RBF with the paper's width, from sums over all rows: two rounds."""
@@ -159,6 +163,14 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         """Return what `federated_kernel` finds, from all rows X (N, d) in one place."""
         return RBF(gamma=fk_gamma(*moments(X))) if self.kernel is None else self.kernel.settled(X.shape[1])
 
-    def compare(self, model: KernelKMeans, reference: KernelKMeans, shards: Sequence[FloatArray]) -> dict[str, float]:
+    def judge(
+        self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans | None = None
+    ) -> dict[str, float]:
         """Return recover error and agreement of the clusters, against what `central` returns."""
-        return compare_kernel_kmeans(model, reference, shards)
+        return {} if reference is None else compare_kernel_kmeans(result.model, reference, shards)
+
+    def judge_alone(
+        self, models: Sequence[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans | None = None
+    ) -> dict[str, float]:
+        """Return nothing: clusters of some of the rows have no like among those of all."""
+        return {}

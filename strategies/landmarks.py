@@ -4,6 +4,7 @@ Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed 
 KDD 2016, algorithm 3 (disLR).
 """
 
+import dataclasses
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from clients.diskpca import (
 )
 from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
 from fedkernel.blockwise import is_sketched
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, check_at_most
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import AnyKernel
 from fedkernel.linalg import leading_eigenpairs, whitening
@@ -33,6 +34,7 @@ from fedkernel.messages import CarriesRows
 from fedkernel.metrics import compare_components
 from fedkernel.models import LandmarkPCA
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 
 log = logging.getLogger(__name__)
@@ -184,8 +186,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         """Check also that rows may be sent, and that there are enough."""
         super().check_cohort(cohort)
         rows, columns = sum(member.rows for member in cohort), cohort[0].columns
-        if self.n_components > rows:
-            raise InputError(f"n_components = {self.n_components}, but must be at most the number of rows, {rows}")
+        check_at_most("n_components", self.n_components, rows)
         if not self.share_rows:
             sent = min(self.n_landmarks, rows)
             raise InputError(
@@ -216,26 +217,30 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         total, captured = measured.sums
         return {"reconstruction_error": float(1 - captured / total)}
 
-    def measure(self, model: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
-        """Return the reconstruction error over all rows."""
-        total, captured = np.sum([model.captured(shard) for shard in shards], axis=0)
-        return {"reconstruction_error": float(1 - captured / total)}
-
     def central(self, shards: Sequence[Rows]) -> LandmarkPCA:
         """Return kernel PCA of all rows in one place, not centred, which takes an (N, N) array."""
         X = stack_rows(list(shards))
         return kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components)
 
-    def compare(self, model: LandmarkPCA, reference: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
+    def alone(self, shard: Rows) -> LandmarkPCA:
+        """Return what a site finds by itself: with fewer rows than components, as many components as rows."""
+        fewer = dataclasses.replace(self, n_components=min(self.n_components, shard.shape[0]))  # type: ignore[type-var]
+        return fewer.central([shard])
+
+    def judge(
+        self, result: Result[LandmarkPCA], shards: Sequence[Rows], reference: LandmarkPCA | None = None
+    ) -> dict[str, float]:
         """Return the reconstruction error, also relative to the reference's, and the angles between the components."""
-        return compare_components(model, reference, shards)
+        if reference is not None:
+            return compare_components(result.model, reference, shards)
+        total, captured = np.sum([result.model.captured(shard) for shard in shards], axis=0)
+        return {"reconstruction_error": float(1 - captured / total)}
 
 
 def kernel_pca(X: Rows, kernel: AnyKernel, n_components: int) -> LandmarkPCA:
     """Compute kernel PCA of rows X (N, d), not centred, by the eigenpairs of the (N, N) kernel matrix."""
     N = X.shape[0]
-    if n_components > N:
-        raise InputError(f"n_components = {n_components}, but must be at most the number of rows, {N}")
+    check_at_most("n_components", n_components, N)
     pairs = leading_eigenpairs(kernel.gram(X), n_components)
     if not pairs.values[0] > 0:
         raise InputError(f"the kernel is zero on all {N} rows, so that there are no components")

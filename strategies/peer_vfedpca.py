@@ -11,13 +11,13 @@ import numpy as np
 from pydantic import Field
 
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers, PeerVFedPCAClient
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import check_at_most, value_object
 from fedkernel.forecast import FLOAT, Forecast, key_agreement
 from fedkernel.graph import Graph, Topology, neighbours
 from fedkernel.kernels import Kernel, Linear
 from fedkernel.letters import Mail
 from fedkernel.messages import Iterations
-from fedkernel.metrics import compare_vectors
+from fedkernel.metrics import compare_kernel_pca, compare_vectors, over_clients
 from fedkernel.models import KernelPCA, PeerComponents
 from fedkernel.peers import agree_keys
 from fedkernel.protocol import Member, Protocol, Run
@@ -67,16 +67,13 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows, and that the graph is one of these clients."""
         super().check_cohort(cohort)
-        if self.n_components > cohort[0].rows:
-            raise InputError(
-                f"n_components = {self.n_components}, but must be at most the number of rows, {cohort[0].rows}"
-            )
-        neighbours(self.graph, len(cohort))
+        check_at_most("n_components", self.n_components, cohort[0].rows)
+        self.peers(len(cohort))
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above."""
         N, k, T = cohort[0].rows, self.n_components, self.rounds
-        graph = neighbours(self.graph, len(cohort))
+        graph = self.peers(len(cohort))
         floats = T * sum(map(len, graph)) * k * (N + 1)
         memory = local_memory(cohort, k, self.kernel) + FLOAT * N * k * (T + 3 * max(map(len, graph)))
         return key_agreement(graph) + Forecast(T + 1, floats, floats, memory)
@@ -84,7 +81,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     def protocol(self, run: Run) -> Protocol[PeerComponents]:
         """Algorithm 5."""
         mail = Mail(len(run.members))
-        yield from agree_keys(neighbours(self.graph, len(run.members)))
+        yield from agree_keys(self.peers(len(run.members)))
         merging = {"kernel": self.kernel, "center": self.center, "weight_scaling": self.weight_scaling}
         local = {"n_components": self.n_components, "iterations": self.local_iterations, "update": self.update}
         common: dict[str, Any] = {"rule": self.merge, "warm_start": self.warm_start, **merging, **local}
@@ -100,16 +97,25 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
             return VFedPCA(self.n_components, center=self.center).central(shards)
         return VFedAKPCA(self.n_components, center=self.center, kernel=self.kernel).central(shards)
 
-    def judge(self, result: Result[Any], reference: Any, shards: Sequence[Any]) -> dict[str, float]:
+    def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
         """Return errors and distances of the clients' vectors from the reference's: means, and the worst error.
 
         Needs the simulated clients' outputs.
         """
-        found = [compare_vectors(result.outputs[client]["eigenvectors"], reference) for client in range(len(shards))]
-        means = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
-        return means | {"worst_error": max(one["error"] for one in found)}
+        if reference is None:
+            return {}
+        vectors = [result.outputs[client]["eigenvectors"] for client in range(len(shards))]
+        return over_clients([compare_vectors(V, reference) for V in vectors])
 
-    def judge_steps(self, result: Result[Any], reference: Any, shards: Sequence[Any]) -> dict[str, list[float]]:
+    def peers(self, clients: int) -> list[tuple[int, ...]]:
+        """Return the neighbours of each of so many clients."""
+        return neighbours(self.graph, clients)
+
+    def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
+        """Return the same of what the clients find alone."""
+        return {} if reference is None else over_clients([compare_kernel_pca(own, reference) for own in models])
+
+    def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
         """Return the clients' mean distance from the reference after each merge."""
         kept = np.array([result.outputs[client]["iterates"] for client in range(len(shards))])
         told = [[compare_vectors(V, reference)["distance"] for V in clients] for clients in kept.swapaxes(0, 1)]

@@ -20,6 +20,7 @@ from fedkernel.kernel_kmeans import kernel_kmeans
 from fedkernel.metrics import compare_kernel_kmeans, kmeans_objective
 from fedkernel.models import KernelKMeans
 from fedkernel.protocol import Member, Protocol, Run
+from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from strategies.diskpca import DisKPCA
 from strategies.kmeans import distributed_kmeans, kmeans_forecast
@@ -94,11 +95,19 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
         kernel = self.components.kernel.settled(X.shape[1])
         return kernel_kmeans(X, kernel, self.n_clusters, self.components.n_components)
 
-    def compare(self, model: KernelKMeans, reference: KernelKMeans, shards: Sequence[Rows]) -> dict[str, float]:
-        """Return the objective, recover error and agreement of the clusters, against what `central` returns."""
-        return compare_kernel_kmeans(model, reference, shards) | self.measure(model, shards)
+    def judge(
+        self, result: Result[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
+    ) -> dict[str, float]:
+        """Return the mean squared distance of rows to their centres in feature space.
 
-    def measure(self, model: KernelKMeans, shards: Sequence[Rows]) -> dict[str, float]:
-        """Return the mean squared distance of rows to their centres, in feature space."""
-        sums = [kmeans_objective(model, shard) for shard in shards]
-        return {"kmeans_objective": float(np.sum(sums)) / sum(shard.shape[0] for shard in shards)}
+        And recover error and agreement of the clusters, against what `central` returns.
+        """
+        compared = {} if reference is None else compare_kernel_kmeans(result.model, reference, shards)
+        sums = [kmeans_objective(result.model, shard) for shard in shards]
+        return compared | {"kmeans_objective": float(np.sum(sums)) / sum(shard.shape[0] for shard in shards)}
+
+    def judge_alone(
+        self, models: Sequence[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None
+    ) -> dict[str, float]:
+        """Return the mean of the objectives over all rows: clusters of some of them have no like in the reference."""
+        return super().judge_alone(models, shards)

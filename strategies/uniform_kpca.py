@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from clients.diskpca import DisKPCAClient, Precision, TakeComponents, TakeLandmarks
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError, check_at_most, value_object
 from fedkernel.forecast import Forecast
 from fedkernel.kernels import RBF
 from fedkernel.models import LandmarkPCA
@@ -57,11 +57,7 @@ class UniformKPCA(LandmarkStrategy):
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
-        if self.n_components > self.n_samples:
-            raise InputError(
-                f"n_components = {self.n_components}, but must be at most the number of landmarks, n_samples = "
-                f"{self.n_samples}"
-            )
+        check_at_most("n_components", self.n_components, self.n_samples, "the number of landmarks, n_samples = ")
         if self.solver == "batch" and self.projection_size is not None:
             raise InputError(f'projection_size = {self.projection_size} has a meaning only with solver = "disLR"')
 

@@ -15,8 +15,8 @@ Where this departs from the paper:
 """
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -32,7 +32,7 @@ from clients.vfedpca import (
     merging_weights,
 )
 from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import check_at_most, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import RBF, Kernel, Linear
 from fedkernel.krylov import block_krylov, distributed
@@ -41,6 +41,7 @@ from fedkernel.messages import Iterations
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_sum
+from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.subspaces import sin_theta_error
 
@@ -107,6 +108,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
     client: ClassVar = VFedPCAClient
     partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center")
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"PCA": {}}
 
     def _local_kernel(self) -> Kernel | None:
         return None
@@ -114,10 +116,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows."""
         super().check_cohort(cohort)
-        if self.n_components > cohort[0].rows:
-            raise InputError(
-                f"n_components = {self.n_components}, but must be at most the number of rows, {cohort[0].rows}"
-            )
+        check_at_most("n_components", self.n_components, cohort[0].rows)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; with "exact" R is at most ``rounds``, or else about one for each digit of ``tol``."""
@@ -205,17 +204,19 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         means: FloatArray = X.mean(axis=0 if self.center == "columns" else 1, keepdims=True)
         return X - means
 
-    def compare(self, model: KernelPCA, reference: KernelPCA, shards: Sequence[FloatArray]) -> dict[str, float]:
+    def judge(
+        self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
+    ) -> dict[str, float]:
         """Return the errors of the eigenvectors against a reference."""
-        return compare_kernel_pca(model, reference)
+        return {} if reference is None else compare_kernel_pca(result.model, reference)
 
-    def errors_by_step(
-        self, model: KernelPCA, reference: KernelPCA, shards: Sequence[FloatArray]
+    def judge_steps(
+        self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA
     ) -> dict[str, list[float]]:
         """Return the sin-theta error after each round of the paper's merges."""
-        if model.iterates_ is None:
+        if result.model.iterates_ is None:
             return {}
-        return {"error": [sin_theta_error(reference.eigenvectors_, V) for V in model.iterates_]}
+        return {"error": [sin_theta_error(reference.eigenvectors_, V) for V in result.model.iterates_]}
 
 
 @value_object()
@@ -237,6 +238,7 @@ class VFedAKPCA(VFedPCA):
     kernel: Kernel = RBF()
 
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center", "kernel")
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"AKPCA": {}}
 
     def _local_kernel(self) -> Kernel | None:
         return self.kernel

@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.metrics import recover_error
+from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.subspaces import orthonormal_basis, sin_theta_error
 from strategies import DKPCA, DisKPCA, FKKMeans, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
@@ -91,7 +92,7 @@ class ComponentsCase(ClusterCase):
         shards = self.shards()
         reference = self.strategy.central(shards)
         models = [result.model, *(self.strategy.central([shard]) for shard in shards)]
-        error, *alone = [self.strategy.compare(model, reference, shards)["error"] for model in models]
+        error, *alone = [self.strategy.judge(Result(model), shards, reference)["error"] for model in models]
         return error, alone
 
 

@@ -52,7 +52,7 @@ def judged(strategy, shards, **options):
     """Return the result, its metrics and the similarity after each iteration."""
     reference = strategy.central(shards)
     result = strategy.fit(shards, **options)
-    return result, strategy.judge(result, reference, shards), strategy.judge_steps(result, reference, shards)
+    return result, strategy.judge(result, shards, reference), strategy.judge_steps(result, shards, reference)
 
 
 def admm(**fields):

@@ -71,7 +71,7 @@ def test_equal_data_everywhere_is_central_kernel_pca(nodes, center):
     for node in range(nodes):
         found = result.outputs[node]["alpha"][:, 0]
         assert min(abs(found - a).max(), abs(found + a).max()) < 1e-8
-    assert strategy.judge(result, strategy.central([X] * nodes), [X] * nodes)["similarity"] == pytest.approx(
+    assert strategy.judge(result, [X] * nodes, strategy.central([X] * nodes))["similarity"] == pytest.approx(
         1, abs=1e-8
     )
     assert result.ledger.rows_up == (0 if nodes == 1 else nodes * len(X))

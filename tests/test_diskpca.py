@@ -296,7 +296,7 @@ def test_measuring_on_the_sites_is_measuring_on_all_rows(form, embed):
     shards = form(shards_of(SMALL))
     one = strategy(embed=embed)
     result = one.fit(shards, evaluate=True, reference=one.central(shards))
-    measured = one.measure(result.model, shards)
+    measured = one.judge(result, shards)
     error = measured.pop("reconstruction_error")
     assert measured == {}
     assert result.metrics["reconstruction_error"] == pytest.approx(error, abs=1e-12)

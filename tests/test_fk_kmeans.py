@@ -96,7 +96,7 @@ def mean_errors(X, s, features, T, seeds):
     shards = np.array_split(X, CLIENTS)
     reference = strategy.central(shards)
     results = [strategy.fit(shards, seed=seed) for seed in range(seeds)]
-    errors = [strategy.errors_by_step(one.model, reference, shards)["recover_error"] for one in results]
+    errors = [strategy.judge_steps(one, shards, reference)["recover_error"] for one in results]
     return np.mean(errors, axis=0), results, reference
 
 

@@ -269,7 +269,7 @@ def clustered(seed=0):
 
 
 def test_clusters_are_nearly_those_of_all_rows_in_one_place():
-    best = spectral().measure(central(), PARTS)["kmeans_objective"]
+    best = spectral().judge(Result(central()), PARTS)["kmeans_objective"]
     found = [clustered(seed).metrics["kmeans_objective"] for seed in range(3)]
     # Lloyd's iterations end in local minima, so that neither side is the optimum
     assert all(0.98 * best <= one <= 1.05 * best for one in found)
@@ -292,7 +292,7 @@ def test_the_objective_is_the_mean_distance_in_feature_space():
     assert kmeans_objective(model, ALL) == pytest.approx(distances[np.arange(len(ALL)), labels].sum(), rel=1e-9)
     np.testing.assert_array_equal(np.argmin(distances, axis=1), labels)
     expected = distances.min(axis=1).mean()
-    assert spectral().measure(model, PARTS)["kmeans_objective"] == pytest.approx(expected, rel=1e-9)
+    assert spectral().judge(Result(model), PARTS)["kmeans_objective"] == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_objective_takes_tables_of_all_kinds(tmp_path):

@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF
 from fedkernel.errors import InputError
+from fedkernel.result import Result
 from strategies import (
     ADMMKPCA,
     DKPCA,
@@ -87,9 +88,14 @@ def test_the_order_of_names_changes_nothing(strategy):
     for client, outputs in expected.outputs.items():
         for name, output in outputs.items():
             np.testing.assert_array_equal(result.outputs[client][name], output)
-    assert strategy.judge(result, reference, frames) == strategy.judge(expected, same, arrays) != {}
-    assert strategy.judge_steps(result, reference, shards=frames) == strategy.judge_steps(expected, same, arrays)
-    assert strategy.measure(result.model, frames) == strategy.measure(expected.model, arrays)
+    assert strategy.judge(result, frames, reference) == strategy.judge(expected, arrays, same) != {}
+    assert strategy.judge_steps(result, reference=reference, shards=frames) == strategy.judge_steps(
+        expected, arrays, same
+    )
+    assert strategy.judge(result, frames) == strategy.judge(expected, arrays)
+    models = [strategy.alone(shard) for shard in arrays]
+    assert bits(strategy.alone(frames[0])) == bits(models[0])
+    assert strategy.judge_alone(models, frames, reference) == strategy.judge_alone(models, arrays, same)
 
 
 def test_a_reversed_frame_costs_no_agreement_and_a_shuffled_one_no_digit():
@@ -229,8 +235,8 @@ def test_what_does_not_belong_together_is_refused_in_one_sentence(strategy, shar
 def test_a_call_without_tables_says_so_as_any_call_does():
     strategy = DKPCA(1)
     model = strategy.fit([LEFT, RIGHT]).model
-    for call in (strategy.central, lambda: strategy.compare(model, model)):
-        with pytest.raises(TypeError, match="missing 1 required positional argument: 'shards'"):
+    for call in (strategy.central, lambda: strategy.judge(Result(model))):
+        with pytest.raises(TypeError, match="missing a required argument: 'shards'"):
             call()
 
 

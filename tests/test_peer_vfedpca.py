@@ -49,8 +49,8 @@ def test_with_a_kernel_it_is_vfedakpca(center):
     reference = strategy.central(SHARDS)
     expected = VFedAKPCA(2, kernel=RBF(gamma=0.1), center=center).central(SHARDS)
     np.testing.assert_array_equal(reference.eigenvectors_, expected.eigenvectors_)
-    assert strategy.judge(peers, reference, SHARDS)["error"] == pytest.approx(
-        VFedAKPCA(2, kernel=RBF(gamma=0.1)).compare(server.model, reference, SHARDS)["error"]
+    assert strategy.judge(peers, SHARDS, reference)["error"] == pytest.approx(
+        VFedAKPCA(2, kernel=RBF(gamma=0.1)).judge(server, SHARDS, reference)["error"]
     )
 
 
@@ -126,7 +126,7 @@ def test_every_edge_carries_a_vector_and_its_value(k):
 def test_one_client_is_on_its_own():
     result = PeerVFedPCA(2, local_iterations=300).fit([WINE])
     reference = VFedPCA(2).central([WINE])
-    assert PeerVFedPCA(2).judge(result, reference, [WINE])["error"] < 1e-10
+    assert PeerVFedPCA(2).judge(result, [WINE], reference)["error"] < 1e-10
     assert not result.ledger.letters
 
 
@@ -136,8 +136,8 @@ def test_more_edges_do_not_come_out_worse():
         strategy = PeerVFedPCA(graph=Topology(graph), rounds=5)
         reference = strategy.central(SHARDS)
         result = strategy.fit(SHARDS)
-        metrics[graph] = strategy.judge(result, reference, SHARDS)
-        steps = strategy.judge_steps(result, reference, SHARDS)["distance"]
+        metrics[graph] = strategy.judge(result, SHARDS, reference)
+        steps = strategy.judge_steps(result, SHARDS, reference)["distance"]
         assert len(steps) == 5
         assert steps[-1] == pytest.approx(metrics[graph]["distance"], abs=1e-12)
         found = [result.outputs[client]["eigenvectors"] for client in range(5)]

@@ -50,9 +50,9 @@ class Watched(VFedPCA):
         self.counts.append(allowed())
         return metrics
 
-    def compare(self, model, reference, shards):
+    def judge(self, result, shards, reference=None):
         self.counts.append(allowed())
-        return super().compare(model, reference, shards)
+        return super().judge(result, shards, reference)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_job_tells_the_coordinator_its_threads(machine, tmp_path):
 
 
 def test_what_an_experiment_computes_around_its_runs_has_their_threads_too(machine, monkeypatch, tmp_path):
-    for owner, name in ((widths, "median_sigma"), (VFedPCA, "central"), (VFedPCA, "compare")):
+    for owner, name in ((widths, "median_sigma"), (VFedPCA, "central"), (VFedPCA, "judge")):
         real = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *args, real=real: (Watched.counts.append(allowed()), real(*args))[1])
     strategy = {"name": "a", "method": "VFedAKPCA", "rounds": 1, "kernel": {"type": "rbf", "width": "median"}}
