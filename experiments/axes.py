@@ -14,7 +14,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
-from experiments.rows import LEVELS, ROUNDING, Spread, Summary, is_error
+from experiments.rows import Spread, Summary
+from fedkernel.metrics import ROUNDING, metric_of
 
 FLOOR = ROUNDING
 MOST_PANELS = 6
@@ -153,11 +154,11 @@ def looks(summaries: Sequence[Summary]) -> dict[str, Look]:
 
 def value_scale(spreads: Sequence[Spread], metric: str, also: Sequence[float] = ()) -> Scale:
     """Scale an axis of errors logarithmically, of another metric only if it spans two decades; `also` is covered."""
-    means = [m.mean for m in spreads]
-    if metric in LEVELS:
+    means, lie = [m.mean for m in spreads], metric_of(metric).axis
+    if lie == "close":
         log = min(means) > 0 and max(means) >= 5 * min(means)
         return Scale.around([*means, *(end for m in spreads for end in _ends(m, log)), *also], log)
-    log = is_error(metric) or (min(means) > 0 and max(means) >= 100 * min(means))
+    log = lie == "orders" or (min(means) > 0 and max(means) >= 100 * min(means))
     return Scale.of(means, [*(end for m in spreads for end in _ends(m, log)), *also], log)
 
 
@@ -187,11 +188,6 @@ def panels(settings: Sequence[str], *, alike: bool = True) -> tuple[Canvas, list
     left_out = f" ({len(settings) - len(shown)} more are only in the table)" if len(settings) > len(shown) else ""
     own = "" if alike else ", each with scales of its own"
     return figure, list(grid[: len(shown)]), f" One panel per setting{own}{left_out}." if len(shown) > 1 else ""
-
-
-def titled(metric: str) -> str:
-    """Write a metric as a heading or an axis has it."""
-    return "error against central" if metric == "error" else metric
 
 
 def dot(axes: Axes, at: tuple[float, float], look: Look, bar: tuple[float, float], *, across: bool = False) -> None:

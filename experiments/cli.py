@@ -51,6 +51,9 @@ class Kind(StrEnum):
     engines = "engines"
 
 
+HEADINGS = {Kind.datasets: ("name", "kind", "shape", "note"), Kind.metrics: ("name", "better", "unit", "what it is")}
+
+
 @app.callback(invoke_without_command=True)
 def _root(show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if show_version:
@@ -141,7 +144,7 @@ def list_(
     """List what a configuration can name."""
     with errors(debug):
         table = Table(box=None, pad_edge=False)
-        for heading in ("name", "what it is") if kind is not Kind.datasets else ("name", "kind", "shape", "note"):
+        for heading in HEADINGS.get(kind, ("name", "what it is")):
             table.add_column(heading, overflow="fold", no_wrap=heading == "name")
         for line in _lines(kind):
             table.add_row(*map(Text, line))
@@ -153,7 +156,7 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
         shapes = [(one, "" if one.shape is None else " x ".join(map(str, one.shape))) for one in available()]
         return [(one.name, one.kind, shape, one.note) for one, shape in shapes]
     if kind is Kind.metrics:
-        return list(METRICS.items())
+        return [(one.name, one.better or "", one.unit, one.meaning) for one in METRICS.values()]
     if kind is Kind.baselines:
         return list(BASELINES.items())
     if kind is Kind.engines:

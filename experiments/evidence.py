@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from experiments.rows import HIGHER_IS_BETTER, Run, Spread, by_iteration, point_key, setting
+from experiments.rows import Run, Spread, by_iteration, point_key, setting
+from fedkernel.metrics import metric_of
 
 COUNTED = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up", "rounds", "seconds")
 """What a claim may be about beside the metrics: the figures of a whole run."""
@@ -74,10 +75,11 @@ def measure(run: Run, metric: str) -> float:
 
 def best_of(settings: Sequence[Setting], metric: str) -> Setting:
     """Return the setting where the metric is best on average."""
+    sign = 1 if metric_of(metric).better == "higher" else -1
 
     def merit(one: Setting) -> float:
         mean = Spread.of([measure(run, metric) for run in one.runs.values()]).mean
-        return -math.inf if math.isnan(mean) else mean if metric in HIGHER_IS_BETTER else -mean
+        return -math.inf if math.isnan(mean) else sign * mean
 
     return max(settings, key=merit)
 

@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
-from experiments.axes import Drawn, Look, Scale, legend, panels, titled, value_scale
-from experiments.rows import Run, Spread, by_iteration, by_setting, is_error, setting
+from experiments.axes import Drawn, Look, Scale, legend, panels, value_scale
+from experiments.rows import Run, Spread, by_iteration, by_setting, setting
+from fedkernel.metrics import metric_of
 
 Curves = dict[str, dict[str, dict[int, Spread]]]
 """By setting of the sweep, by name of the method, by round or iteration."""
@@ -23,7 +24,7 @@ def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
     if not curves:
         return None
     scale = value_scale(_points(curves), "error")
-    figure, _, note = _drawn(curves, scale, look, ("communication round", titled("error")))
+    figure, _, note = _drawn(curves, scale, look, ("communication round", metric_of("error").heading))
     legend(figure, look, _names(curves))
     caption = f"The error after each round, mean over the seeds that reached it.{_band(curves)}{note}{scale.note()}"
     return "Error by round", caption, figure
@@ -45,7 +46,7 @@ def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -
     all_t, c = sorted({t for t, _ in along}), max(t * m.mean for t, m in along)
     guide = [c / t for t in all_t] if value == GUIDED and all_t[0] > 0 and c > 0 else []
     scale = value_scale(_points(curves), value, also=guide)
-    what, label, title = f"the last {value} of", titled(value), value
+    what, label, title = f"the last {value} of", metric_of(value).heading, value
     if value == "floats_up":
         what, label, title = "what all clients upload in", "floats uploaded by all clients", "floats uploaded"
     figure, grid, note = _drawn(curves, scale, look, ("outer iteration t", label))
@@ -60,7 +61,7 @@ def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -
             "a curve that stays along the line or falls away from it decreases at least as fast as 1 / t."
         )
     legend(figure, look, _names(curves), others=others)
-    better = " Lower is better." if is_error(value) else ""
+    better = f" {best.capitalize()} is better." if (best := metric_of(value).better) else ""
     caption = f"Each point is {what} an outer iteration, mean over the seeds that reached it.{better}"
     caption = f"{caption}{_band(curves)}{read}{note}{scale.note()}"
     return f"{title[:1].upper()}{title[1:]} by iteration", caption, figure

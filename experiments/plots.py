@@ -29,21 +29,18 @@ from experiments.axes import (
     looks,
     panels,
     plain,
-    titled,
     value_scale,
 )
 from experiments.iterations import error_by_round, value_by_iteration
 from experiments.rows import (
-    HIGHER_IS_BETTER,
-    LEVELS,
     Run,
     Spread,
     Summary,
-    is_error,
     leading_metric,
     setting,
     summarise,
 )
+from fedkernel.metrics import metric_of
 
 OUTSIDE = "outside any phase"
 
@@ -109,13 +106,10 @@ def draw(
     return made
 
 
-def _is_least_best(metric: str) -> bool:
-    return metric in LEVELS and metric not in HIGHER_IS_BETTER
-
-
 def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str, Look]) -> Drawn:
     scale = value_scale([m for _, m in shown], metric)
-    sign = -1 if metric in HIGHER_IS_BETTER else 1
+    its_metric = metric_of(metric)
+    sign = -1 if its_metric.better == "higher" else 1
     groups: dict[str, dict[str, list[Spread]]] = {}
     for s, m in shown:
         groups.setdefault(s.group or "", {}).setdefault(s.name, []).append(m)
@@ -134,17 +128,12 @@ def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
         axes.tick_params(axis="y", length=0)
         axes.set_title(plain(group), fontweight="bold")
         scale.apply(axes, axes.xaxis)
-    column[-1].set_xlabel(label := titled(metric))
+    column[-1].set_xlabel(label := its_metric.heading)
     repeated = any(len(rows) > 1 for group in groups.values() for rows in group.values())
     swept = " A method's row has one dot per setting of the sweep, first setting on top." if repeated else ""
     grouped = " in each group" if len(groups) > 1 else ""
-    better = (
-        ", highest first"
-        if sign < 0
-        else ", lowest first"
-        if is_error(metric) or _is_least_best(metric)
-        else ", in increasing order"
-    )
+    orders = {"higher": ", highest first", "lower": ", lowest first", None: ", in increasing order"}
+    better = orders[its_metric.better]
     caption = f"Each dot is the mean{_over(shown)}{better}{grouped}.{_bars(shown)}{swept}{scale.note()}"
     return f"{label[:1].upper()}{label[1:]} by method", caption, figure
 
@@ -156,7 +145,8 @@ def _by_floats(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
         told = {name: value for name, value in s.point.items() if not _is_number(value)}
         settings.setdefault(setting(told), []).append((s, m))
     figure, grid, note = panels(list(settings), alike=False)
-    label, notes, joined = titled(metric), dict[str, None](), False
+    its_metric = metric_of(metric)
+    label, notes, joined = its_metric.heading, dict[str, None](), False
     if len(settings) == 1:
         figure.set_figheight(4.2)
     for axes, (_, points) in zip(grid, settings.items(), strict=False):
@@ -176,9 +166,12 @@ def _by_floats(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
     figure.supxlabel("floats uploaded by all clients", fontsize=9.5)
     figure.supylabel(label, fontsize=9.5)
     legend(figure, look, [s.name for s, _ in shown], line=False)
-    good = " Lower left is better: less sent, smaller error." if is_error(metric) else ""
-    good = f" Lower left is better: less sent, lower {metric}." if _is_least_best(metric) else good
-    good = f" Upper left is better: less sent, higher {metric}." if metric in HIGHER_IS_BETTER else good
+    small = "smaller error" if its_metric.axis == "orders" else f"lower {metric}"
+    goods = {
+        "higher": f" Upper left is better: less sent, higher {metric}.",
+        "lower": f" Lower left is better: less sent, {small}.",
+    }
+    good = goods.get(its_metric.better or "", "")
     along = " A thin line joins the settings of the sweep." if joined else ""
     caption = f"Each dot is a method's mean{_over(shown)}.{good}{_bars(shown)}{along}{note}{''.join(notes)}"
     return f"{label[:1].upper()}{label[1:]} by floats uploaded", caption, figure
@@ -187,14 +180,14 @@ def _by_floats(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
 def _by_parameter(shown: list[tuple[Summary, Spread]], parameter: str, metric: str, look: dict[str, Look]) -> Drawn:
     swept = [(s, m) for s, m in shown if _is_number(s.point.get(parameter))]
     fixed = [(s, m) for s, m in shown if parameter not in s.point]
-    label = titled(metric)
+    label = metric_of(metric).heading
     settings: dict[str, list[tuple[Summary, Spread]]] = {}
     for s, m in swept:
         rest = {name: value for name, value in s.point.items() if name != parameter}
         settings.setdefault(setting(rest), []).append((s, m))
     scale = value_scale([m for _, m in swept + fixed], metric)
     ticks = sorted({float(s.point[parameter]) for s, _ in swept})
-    alike = metric not in LEVELS
+    alike = metric_of(metric).axis != "close"
     figure, grid, note = panels(list(settings), alike=alike)
     for axes, (_, points) in zip(grid, settings.items(), strict=False):
         if not alike:

@@ -11,25 +11,20 @@ from typing import Any
 import jinja2
 from rich.text import Text
 
-from experiments.axes import titled
 from experiments.claims import Claim
 from experiments.plots import draw
 from experiments.rows import (
-    COSTS,
-    HIGHER_IS_BETTER,
-    LEVELS,
-    ROUNDING,
     Run,
     Spread,
     Summary,
     by_iteration,
-    is_error,
     leading_metric,
     summarise,
 )
 from experiments.sections import ReportOptions
 from experiments.wide import NARROWEST, WideTable
 from fedkernel.errors import InputError
+from fedkernel.metrics import metric_of
 
 __all__ = ["Claim", "Spread", "Summary", "console_table", "summarise", "write_report"]
 
@@ -59,7 +54,7 @@ def console_table(summaries: Sequence[Summary], metric: str | None = None) -> Wi
     short = [name.rsplit(".", 1)[-1] for name in swept]
     for name, last in zip(swept, short, strict=True):
         table.add_column(Text(last if short.count(last) == 1 else name), justify="right")
-    headings = [titled(metric).replace(" central", "\ncentral" if swept else " central")] if metric else []
+    headings = [metric_of(metric).heading.replace(" central", "\ncentral" if swept else " central")] if metric else []
     for heading in [*headings, "floats up", "floats down", "rounds", "seconds"]:
         table.add_column(Text(heading), justify="right", no_wrap=True)
     for s in summaries:
@@ -123,7 +118,7 @@ def write_report(
         engines=", ".join(dict.fromkeys(run.engine for run in runs if run.kind == "strategy")) or "none",
         seeds=_seeds(summaries),
         spread=_repeated(summaries),
-        columns=[*swept, *map(titled, leading), *TRAFFIC, *map(titled, others), *SIZES],
+        columns=[*swept, *map(_heading, leading), *TRAFFIC, *map(_heading, others), *SIZES],
         rows=[(s.name, s.kind, _cells(s, swept, leading, others)) for s in summaries],
         figures=[(figure, _embedded(figure.svg)) for figure in figures],
         untold=untold if options.plots else [],
@@ -143,7 +138,7 @@ def _metrics(summaries: Sequence[Summary], wanted: str | None) -> tuple[list[str
     """Return the metric that leads, if any does, and the others: costs last, of each kind what most rows have first."""
     leading = leading_metric(summaries, wanted)
     having = Counter(name for s in summaries for name, spread in s.metrics.items() if spread)
-    others = sorted(having, key=lambda name: (name in COSTS, -having[name]))
+    others = sorted(having, key=lambda name: (not metric_of(name).leads, -having[name]))
     return [leading] if leading else [], [name for name in others if name != leading]
 
 
@@ -204,7 +199,7 @@ def _seeds(summaries: Sequence[Summary]) -> str:
 
 
 def _metric(s: Summary, name: str) -> str:
-    """Write a metric; an exact zero says so, and an error that is only rounding has no digits."""
+    """Write a metric; an exact zero says so."""
     spread = s.metrics.get(name)
     if spread is None:
         return NOTHING
@@ -213,11 +208,11 @@ def _metric(s: Summary, name: str) -> str:
         return "0 (reference)" if reference else "0"
     if not math.isfinite(spread.mean):
         return "not finite"
-    if is_error(name) and abs(spread.mean) < ROUNDING:
-        return f"≤ {ROUNDING:.0e}"
-    whole, part = (".4f", ".4f") if name in HIGHER_IS_BETTER else (".4g", ".2g") if name in LEVELS else (".2e", ".1e")
-    text = f"{spread.mean:{whole}}"
-    return text if spread.std is None else f"{text} ± {spread.std:{part}}"
+    return metric_of(name).written(spread.mean, spread.std)
+
+
+def _heading(name: str) -> str:
+    return metric_of(name).heading
 
 
 def _with_spread(spread: Spread, write: Callable[[float], str]) -> str:

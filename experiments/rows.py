@@ -15,24 +15,12 @@ import numpy as np
 import pydantic
 
 from fedkernel.errors import InputError, explain
+from fedkernel.metrics import metric_of
 
 Count = pydantic.NonNegativeInt
 Seconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 # A figure that does not apply is null; one that was computed and is not finite stays visible as "NaN" or "Infinity".
 ROW = pydantic.ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
-
-HIGHER_IS_BETTER = ("nmi", "nmi_central", "ari", "explained_variance_ratio", "similarity")
-"""The metrics that are 1 at best; of any other less is better, or it is neither good nor bad."""
-
-LEVELS = ("reconstruction_error", "error_ratio", "kmeans_objective", "parallel_seconds", "similarity")
-"""The metrics that are far from 0 or all of a size: an axis from 0 would not show differences."""
-
-
-COSTS = ("floats_up_per_iteration", "lanczos_iterations", "parallel_seconds", "bound")
-"""The metrics that say what a run took or what is promised of it: they lead only where that is asked for."""
-
-ROUNDING = 1e-16
-"""Errors below this are rounding errors of double precision, whatever their digits."""
 
 
 class Round(pydantic.BaseModel):
@@ -240,16 +228,11 @@ def setting(point: Mapping[str, Any]) -> str:
 def leading_metric(summaries: Iterable[Summary], wanted: str | None = None) -> str | None:
     """Name the metric that tables and figures show: the one wanted, else `error`, else the first that any run has.
 
-    None of `COSTS`, unless it is wanted: across sites there may be no other, and traffic has columns of its own.
+    None that does not lead, unless it is wanted: across sites there may be no other, and traffic has its own columns.
     """
     names = [name for summary in summaries for name, spread in summary.metrics.items() if spread]
-    others = (name for name in names if name not in COSTS)
+    others = (name for name in names if metric_of(name).leads)
     return next((name for name in (wanted, "error") if name in names), next(others, None))
-
-
-def is_error(metric: str) -> bool:
-    """Tell a metric that is 0 at best and may be small by orders of magnitude."""
-    return metric == "error" or (metric.endswith("_error") and metric not in LEVELS)
 
 
 def by_iteration(run: Run, value: str) -> dict[int, float]:

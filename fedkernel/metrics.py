@@ -1,6 +1,8 @@
-"""How far a result is from the exact answer."""
+"""What a result is judged by: the table of metrics, and how far it is from the exact answer."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,28 +16,159 @@ from fedkernel.errors import InputError
 from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
 from fedkernel.subspaces import align_signs, sin_theta_error
 
-METRICS = {
-    "error": "sin-theta error D - ||V^T W||_F^2 between the subspaces of eigenvectors: 0 is equal, D is orthogonal",
-    "distance": "Euclidean distance between the eigenvectors after aligning their signs (VFedPCA paper, equation 4)",
-    "worst_error": "of isolated baselines, whose error is the clients' mean: the largest",
-    "bound": "the paper's bound on ||sin Theta||_F, the root of the error, where there is one",
-    "recover_error": "||H H^T - K_s||_F^2 / N^2 of an embedding H and the best rank-s kernel matrix (FK k-means paper)",
-    "nmi": "normalised mutual information of the clusters and the data set's classes: 1 is the same division",
-    "ari": "adjusted Rand index of the clusters and the data set's classes: 1 is the same, 0 is chance",
-    "nmi_central": "normalised mutual information of the clusters and those found with all rows in one place",
-    "floats_up_per_iteration": "mean floats that all clients upload in an outer iteration",
-    "lanczos_iterations": "mean Lanczos iterations in an outer iteration",
-    "similarity": "cosine in feature space to the directions of all rows, mean over the nodes (ADMM paper): 1 is equal",
-    "similarity_alone": "the same of what each node finds alone",
-    "similarity_pooled": "the same of what stands on each node's rows in what all rows of its cell give",
-    "similarity_ceiling": "the largest that combinations of each node's rows can have",
-    "kmeans_objective": "mean squared distance of rows to their clusters' centres in feature space (disKPCA paper)",
-    "reconstruction_error": "||phi(X) - L L^T phi(X)||^2 / ||phi(X)||^2 of components L, all rows (disKPCA paper)",
-    "error_ratio": "reconstruction error relative to the least that so many components can have: 1 is the optimum",
-    "parallel_seconds": "seconds of computing with a machine per client: the slowest client's, summed over the rounds",
-    "explained_variance_ratio": "share of the clients' total variance that the components keep",
+ROUNDING = 1e-16
+"""Errors below this are rounding errors of double precision, whatever their digits."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure that a result is judged by: what it means, and all that tables, figures and claims must know of it.
+
+    Attributes
+    ----------
+    name : str
+        As in a result's ``metrics``.
+    meaning : str
+        One clause.
+    better : {"lower", "higher"}, optional
+        None: neither is good or bad in itself.
+    unit : str
+        "" for a pure number.
+    axis : {"from 0", "close", "orders"}
+        How values lie: "close", far from 0 or all of a size, so that an axis from 0 would not show differences;
+        "orders", errors that are 0 at best and may be small by orders of magnitude.
+    digits : (str, str)
+        Formats of a mean and of its standard deviation.
+    leads : bool
+        Whether tables and figures may show it first where nothing else is asked for: not what a run took, nor what is
+        promised of it.
+    title : str
+        A heading; by default the name.
+    """
+
+    name: str
+    meaning: str = ""
+    better: Literal["lower", "higher"] | None = None
+    unit: str = ""
+    axis: Literal["from 0", "close", "orders"] = "from 0"
+    digits: tuple[str, str] = (".2e", ".1e")
+    leads: bool = True
+    title: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What a column or an axis is called."""
+        return self.title or self.name
+
+    def written(self, mean: float, std: float | None = None) -> str:
+        """Write a mean and its standard deviation; an error that is only rounding has no digits."""
+        if self.axis == "orders" and abs(mean) < ROUNDING:
+            return f"≤ {ROUNDING:.0e}"
+        whole, part = self.digits
+        return f"{mean:{whole}}" if std is None else f"{mean:{whole}} ± {std:{part}}"
+
+
+def _error(name: str, meaning: str, title: str = "") -> Metric:
+    return Metric(name, meaning, "lower", axis="orders", title=title)
+
+
+def _share(name: str, meaning: str, axis: Literal["from 0", "close"] = "from 0") -> Metric:
+    return Metric(name, meaning, "higher", axis=axis, digits=(".4f", ".4f"))
+
+
+def _level(name: str, meaning: str, unit: str = "", *, leads: bool = True) -> Metric:
+    return Metric(name, meaning, "lower", unit, axis="close", digits=(".4g", ".2g"), leads=leads)
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        _error(
+            "error",
+            "sin-theta error D - ||V^T W||_F^2 between the subspaces of eigenvectors: 0 is equal, D is orthogonal",
+            "error against central",
+        ),
+        Metric(
+            "distance",
+            "Euclidean distance between the eigenvectors after aligning their signs (VFedPCA paper, equation 4)",
+            "lower",
+        ),
+        _error("worst_error", "of isolated baselines, whose error is the clients' mean: the largest"),
+        Metric("bound", "the paper's bound on ||sin Theta||_F, the root of the error, where there is one", leads=False),
+        _error(
+            "recover_error",
+            "||H H^T - K_s||_F^2 / N^2 of an embedding H and the best rank-s kernel matrix (FK k-means paper)",
+        ),
+        _share(
+            "nmi",
+            "normalised mutual information of the clusters and the data set's classes: 1 is the same division",
+        ),
+        _share("ari", "adjusted Rand index of the clusters and the data set's classes: 1 is the same, 0 is chance"),
+        _share(
+            "nmi_central", "normalised mutual information of the clusters and those found with all rows in one place"
+        ),
+        Metric(
+            "floats_up_per_iteration",
+            "mean floats that all clients upload in an outer iteration",
+            "lower",
+            "floats",
+            leads=False,
+        ),
+        Metric("lanczos_iterations", "mean Lanczos iterations in an outer iteration", "lower", leads=False),
+        _share(
+            "similarity",
+            "cosine in feature space to the directions of all rows, mean over the nodes (ADMM paper): 1 is equal",
+            "close",
+        ),
+        _share("similarity_alone", "the same of what each node finds alone", "close"),
+        _share(
+            "similarity_pooled",
+            "the same of what stands on each node's rows in what all rows of its cell give",
+            "close",
+        ),
+        _share("similarity_ceiling", "the largest that combinations of each node's rows can have", "close"),
+        _level(
+            "kmeans_objective",
+            "mean squared distance of rows to their clusters' centres in feature space (disKPCA paper)",
+        ),
+        _level(
+            "reconstruction_error",
+            "||phi(X) - L L^T phi(X)||^2 / ||phi(X)||^2 of components L, all rows (disKPCA paper)",
+        ),
+        _level(
+            "error_ratio",
+            "reconstruction error relative to the least that so many components can have: 1 is the optimum",
+        ),
+        _level(
+            "parallel_seconds",
+            "seconds of computing with a machine per client: the slowest client's, summed over the rounds",
+            "seconds",
+            leads=False,
+        ),
+        _share("explained_variance_ratio", "share of the clients' total variance that the components keep"),
+    )
 }
-"""What a result's metrics mean."""
+"""What a result's metrics mean: the one table that `register` adds to."""
+
+
+def register(metric: Metric) -> Metric:
+    """Add a metric to the table, so that it is listed and a configuration can name it; return it.
+
+    Raises
+    ------
+    InputError
+        If there is another of that name.
+    """
+    if (there := METRICS.setdefault(metric.name, metric)) != metric:
+        raise InputError(f"metric = {metric.name!r} is there already: {there.meaning}; allowed: another name")
+    return metric
+
+
+def metric_of(name: str) -> Metric:
+    """Return what is known of a metric; one that is not in the table is shown by its name, with defaults."""
+    if name in METRICS:
+        return METRICS[name]
+    return _error(name, "") if name.endswith("_error") else Metric(name)
 
 
 _ROUNDING = 1e-12

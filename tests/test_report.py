@@ -13,10 +13,10 @@ from rich.console import Console
 from experiments.axes import value_scale
 from experiments.plots import draw
 from experiments.report import Claim, console_table, summarise, write_report
-from experiments.rows import HIGHER_IS_BETTER, Run, Spread, append_run, is_error, read_runs
+from experiments.rows import Run, Spread, append_run, read_runs
 from experiments.sections import ReportOptions
 from fedkernel.errors import InputError
-from fedkernel.metrics import METRICS
+from fedkernel.metrics import METRICS, Metric, metric_of, register
 
 
 def a_round(number: int, error: float | None, **values: float) -> dict[str, Any]:
@@ -274,9 +274,37 @@ def test_the_table_leads_with_the_metric_wanted_if_any_run_has_it(wanted: str | 
     assert cell in text
 
 
-def test_metrics_of_which_more_is_better_are_known() -> None:
-    assert set(HIGHER_IS_BETTER) <= set(METRICS)
-    assert [metric for metric in METRICS if is_error(metric)] == ["error", "worst_error", "recover_error"]
+def test_errors_are_the_metrics_whose_axis_has_orders_of_magnitude() -> None:
+    orders = [name for name, metric in METRICS.items() if metric.axis == "orders"]
+    assert orders == ["error", "worst_error", "recover_error"]
+    assert metric_of("my_error").axis == "orders"
+    assert (metric_of("mine").axis, metric_of("mine").better) == ("from 0", None)
+
+
+def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METRICS, "purity", Metric("purity"))  # so that it is gone after the test
+    del METRICS["purity"]
+    runs = [a_run(seed=seed, metrics={"purity": purity}) for seed, purity in enumerate((0.25, 0.75))]
+
+    def shown(folder: str) -> tuple[str, str]:
+        (line,) = [line for line in printed(runs) if "0." in line or "e-01" in line]
+        return line, draw(runs, tmp_path / folder)[0].caption
+
+    line, caption = shown("before")
+    assert "5.00e-01 ± 3.5e-01" in line
+    assert "in increasing order" in caption
+    with pytest.raises(ValueError, match="'purity' is not known"):
+        ReportOptions(metric="purity")
+    purity = Metric("purity", "share of rows that are of their cluster's class", "higher", digits=(".2f", ".2f"))
+    assert register(purity) == register(purity) == metric_of("purity")
+    line, caption = shown("after")
+    assert "0.50 ± 0.35" in line
+    assert "highest first" in caption
+    assert ReportOptions(metric="purity").metric == "purity"
+    with pytest.raises(InputError, match="metric = 'purity' is there already: share of rows that are of"):
+        register(Metric("purity", "something else"))
 
 
 # figures
