@@ -1,6 +1,5 @@
 """The command `fedkernel`."""
 
-import json
 import signal
 import sys
 from enum import StrEnum
@@ -15,14 +14,12 @@ from rich.text import Text
 
 from experiments import site_commands
 from experiments.baselines import BASELINES
-from experiments.claims import check_claims
-from experiments.config import Experiment, read_config
-from experiments.console import errors, output, progress, show, show_results, tell_report
+from experiments.config import read_config
+from experiments.console import errors, output, progress, show, show_results
+from experiments.folder import read_folder
 from experiments.forecast import NOTE, forecast_table, lines_of, read_shape
 from experiments.plan import plan
-from experiments.report import write_report
-from experiments.rows import in_order, read_runs
-from experiments.runner import environment, run_experiment
+from experiments.runner import conclude, run_experiment
 from experiments.sections import Sites
 from fedkernel.data import available
 from fedkernel.engines import ENGINES, superlink
@@ -86,11 +83,10 @@ def run(  # noqa: PLR0917 - one option each
 ) -> None:
     """Run an experiment, or what is left of it, and print and write its report."""
     with errors(debug):
-        table, text = read_config(config, [*(overrides or []), *([f"engine={engine}"] if engine else [])])
-        experiment = Experiment.from_table(table, str(config))
+        experiment = read_config(config, [*(overrides or []), *([f"engine={engine}"] if engine else [])])
         if dry_run:
             tables = None if shape is None else read_shape(shape)
-            show(forecast_table(lines_of(plan(table, str(config)), tables)))
+            show(forecast_table(lines_of(plan(experiment), tables)))
             if tables is None and isinstance(experiment.data, Sites):
                 output.print(
                     "Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.", soft_wrap=True
@@ -103,9 +99,8 @@ def run(  # noqa: PLR0917 - one option each
         suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
         folder = out or Path("runs") / f"{experiment.name}{suffix}"
         with progress() as tell:
-            rows = run_experiment(table, text, folder, source=str(config), restart=restart, progress=tell, engine=carry)
-        show_results(experiment, rows)
-        tell_report(folder)
+            outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=carry)
+        show_results(experiment, outcome, folder)
 
 
 @app.command()
@@ -115,20 +110,8 @@ def report(
 ) -> None:
     """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl."""
     with errors(debug):
-        rows = in_order(read_runs(folder / "runs.jsonl"))
-        if not rows:
-            raise InputError(f"{folder} holds no finished runs of an experiment (runs.jsonl)")
-        try:
-            text = (folder / "config.toml").read_text(encoding="utf-8")
-            table = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{folder} lacks the experiment's configuration: {error}") from None
-        told = Experiment.from_table(table, str(folder / "config.json"))
-        claims = check_claims(told.claim, rows, told.due)
-        title, options = told.title or told.name, told.report
-        write_report(folder, title, text, rows, claims=claims, environment=environment(), options=options)
-        show_results(told, rows)
-        tell_report(folder)
+        experiment, runs = read_folder(folder)
+        show_results(experiment, conclude(experiment, runs, folder), folder)
 
 
 app.command()(site_commands.certs)

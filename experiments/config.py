@@ -36,10 +36,16 @@ SWEPT = ("data", "partition", "strategy", "baseline")
 
 
 class Experiment(pydantic.BaseModel):
-    """A whole configuration.
+    """A whole configuration, validated once, and where it came from.
 
     Attributes
     ----------
+    table : dict
+        What it was made of, overrides applied.
+    text : str
+        The file as the user wrote it, for the report; "" without one.
+    source : str
+        Name of the file, for errors.
     name : str
         Also the name of the default output folder.
     title : str
@@ -86,6 +92,10 @@ class Experiment(pydantic.BaseModel):
     case: Cases = []
     report: ReportOptions = ReportOptions()
     claim: list[AnyCheck] = []
+
+    _table: dict[str, Any] = pydantic.PrivateAttr(default_factory=dict)
+    _text: str = pydantic.PrivateAttr("")
+    _source: str = pydantic.PrivateAttr("")
 
     @pydantic.field_validator("folder")
     @classmethod
@@ -195,6 +205,21 @@ class Experiment(pydantic.BaseModel):
                     raise ValueError(f"claim.{number}: {key} = {value!r}, but must be one of {_listed(values)}")
 
     @property
+    def table(self) -> dict[str, Any]:
+        """What the experiment was made of."""
+        return self._table
+
+    @property
+    def text(self) -> str:
+        """The file as the user wrote it."""
+        return self._text
+
+    @property
+    def source(self) -> str:
+        """Name of the file."""
+        return self._source
+
+    @property
     def clients(self) -> int | None:
         """How many clients there are."""
         if isinstance(self.data, Shards):
@@ -233,10 +258,10 @@ class Experiment(pydantic.BaseModel):
         return [(setting, seed) for setting in self.settings for seed in self.seeds]
 
     @classmethod
-    def from_table(cls, table: Mapping[str, Any], source: str) -> "Experiment":
+    def from_table(cls, table: Mapping[str, Any], source: str, text: str = "") -> "Experiment":
         """Validate a table, with errors as one sentence that names the source, the key and what is allowed."""
         try:
-            return cls.model_validate(table)
+            experiment = cls.model_validate(table)
         except pydantic.ValidationError as error:
             inner = {
                 "data": data_fields(table.get("data")),
@@ -245,9 +270,17 @@ class Experiment(pydantic.BaseModel):
             }
             told = explain(error, list(cls.model_fields), given=table, inner=inner)
             raise InputError(f"{source}: {told}") from None
+        experiment._table, experiment._source, experiment._text = dict(table), source, text
+        return experiment
 
 
-def read_config(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, Any], str]:
+def read_config(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Read a configuration file, apply ``--set key=value`` overrides, and validate what it then says."""
+    table, text = read_table(path, overrides)
+    return Experiment.from_table(table, str(path), text)
+
+
+def read_table(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, Any], str]:
     """Read a configuration file and apply ``--set key=value`` overrides.
 
     Returns

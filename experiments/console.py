@@ -2,7 +2,7 @@
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from experiments.claims import check_claims
 from experiments.config import Experiment
 from experiments.report import console_table, summarise
-from experiments.rows import Run
+from experiments.runner import Outcome
 from fedkernel.errors import FedkernelError, InputError, ProtocolError, one_line
 
 output = Console()
@@ -40,16 +39,12 @@ def say(text: str) -> None:
     messages.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
 
 
-def show_results(experiment: Experiment, rows: Sequence[Run]) -> None:
-    """Print an experiment's table, and whether its claims hold."""
-    show(console_table(summarise(rows), experiment.report.metric))
-    for claim in check_claims(experiment.claim, rows, experiment.due):
+def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None:
+    """Print an experiment's table, whether its claims hold, and where the report is."""
+    show(console_table(summarise(outcome.rows), experiment.report.metric))
+    for claim in outcome.claims:
         line = f"{claim.verdict:15}{claim.text.rstrip('.')}: {claim.numbers}"
         output.print(" ".join(line.splitlines()), highlight=False, markup=False, soft_wrap=True)
-
-
-def tell_report(folder: Path) -> None:
-    """Print where the report is."""
     output.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -4,8 +4,8 @@ import json
 import shutil
 from pathlib import Path
 
-from experiments.config import of_runs
-from experiments.rows import read_runs
+from experiments.config import Experiment, as_json, of_runs
+from experiments.rows import Runs, read_runs
 from fedkernel.errors import InputError
 from fedkernel.storage import check_folder, write_whole
 
@@ -13,12 +13,12 @@ OURS = ("config.json", "config.toml", "runs.jsonl", "results", "plots", "report.
 """What an output folder holds of an experiment."""
 
 
-def open_folder(out: Path, config: str, text: str, restart: bool) -> set[str]:
+def open_folder(out: Path, experiment: Experiment, restart: bool) -> set[str]:
     """Make or recognise the output folder, in which results can be written, and return the ids of the runs it holds.
 
     Of a configuration that differs only in what its report says, the runs are kept.
     """
-    recorded = out / "config.json"
+    recorded, config = out / "config.json", as_json(experiment.table)
     if (blocking := next((path for path in (out, *out.parents) if path.exists()), out)).is_file():
         raise InputError(f"{out} cannot be a folder, since {blocking} is a file; choose another folder (--out)")
     if not _is_config(recorded):
@@ -38,10 +38,22 @@ def open_folder(out: Path, config: str, text: str, restart: bool) -> set[str]:
             path.unlink(missing_ok=True)
     check_folder(out / "results")
     write_whole(recorded, lambda file: file.write(config.encode()))
-    write_whole(out / "config.toml", lambda file: file.write(text.encode()))
+    write_whole(out / "config.toml", lambda file: file.write(experiment.text.encode()))
     (out / "error.json").unlink(missing_ok=True)
     (out / "results" / "error.json").unlink(missing_ok=True)
     return {row.id for row in read_runs(out / "runs.jsonl")}
+
+
+def read_folder(out: Path) -> tuple[Experiment, Runs]:
+    """Read what an output folder holds: the experiment, and its finished runs."""
+    if not (runs := read_runs(out / "runs.jsonl")):
+        raise InputError(f"{out} holds no finished runs of an experiment (runs.jsonl)")
+    try:
+        text = (out / "config.toml").read_text(encoding="utf-8")
+        table = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{out} lacks the experiment's configuration: {error}") from None
+    return Experiment.from_table(table, str(out / "config.json"), text), runs
 
 
 def _is_config(path: Path) -> bool:

@@ -45,14 +45,14 @@ class Point:
         return "".join(f"__{_slug(key)}={_slug(str(value))}" for key, value in self.values.items())
 
 
-def points(table: Mapping[str, Any], source: str) -> Iterator[Point]:
-    """Yield the experiment at every combination of swept values; one without any if nothing is swept."""
-    base = Experiment.from_table(table, source)
-    for point in base.settings:
-        swept = copy.deepcopy(dict(table))
-        for key, value in base.changes(point).items():
-            swept = with_value(swept, key, value, f"{source}: sweep")
-        yield Point(point, Experiment.from_table(swept, f"{source}: sweep" if point else source))
+def points(experiment: Experiment) -> Iterator[Point]:
+    """Yield the experiment at every combination of swept values; itself if nothing is swept."""
+    where = f"{experiment.source}: sweep"
+    for point in experiment.settings:
+        swept = copy.deepcopy(experiment.table)
+        for key, value in experiment.changes(point).items():
+            swept = with_value(swept, key, value, where)
+        yield Point(point, Experiment.from_table(swept, where) if point else experiment)
 
 
 def run_id(method: Method, point: Point, seed: int) -> str:
@@ -116,7 +116,7 @@ class Planned:
         return RunSpec(**common, data=experiment.data, partition=experiment.partition, clients=experiment.clients)
 
 
-def plan(table: Mapping[str, Any], source: str) -> list[Planned]:
+def plan(experiment: Experiment) -> list[Planned]:
     """Return all runs of an experiment, checked as far as can be without running them.
 
     Raises
@@ -125,8 +125,8 @@ def plan(table: Mapping[str, Any], source: str) -> list[Planned]:
         For anything wrong with the configuration or the data; nothing has been written then.
     """
     planned: list[Planned] = []
-    widths = Widths()
-    for point in points(table, source):
+    widths, source = Widths(), experiment.source
+    for point in points(experiment):
         for seed in point.experiment.seeds:
             try:
                 shards = _shards(point.experiment, seed)

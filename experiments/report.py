@@ -12,6 +12,7 @@ import jinja2
 from rich.text import Text
 
 from experiments.claims import Claim
+from experiments.config import Experiment
 from experiments.plots import draw
 from experiments.rows import (
     Run,
@@ -21,7 +22,6 @@ from experiments.rows import (
     leading_metric,
     summarise,
 )
-from experiments.sections import ReportOptions
 from experiments.wide import NARROWEST, WideTable
 from fedkernel.errors import InputError
 from fedkernel.metrics import metric_of
@@ -67,13 +67,11 @@ def console_table(summaries: Sequence[Summary], metric: str | None = None) -> Wi
 
 def write_report(
     out: Path,
-    title: str,
-    config_text: str,
+    experiment: Experiment,
     runs: Sequence[Run],
     *,
     claims: Sequence[Claim] = (),
     environment: Mapping[str, str] | None = None,
-    options: ReportOptions | None = None,
 ) -> Path:
     """Draw the figures into `out/plots` and write `out/report.html`, which embeds them.
 
@@ -81,15 +79,12 @@ def write_report(
     ----------
     out : Path
         The output folder; made if there is none.
-    title : str
-    config_text : str
-        The experiment's TOML as it was run.
+    experiment : Experiment
+        Its title, its text and what its report is to show.
     runs : sequence of Run
     claims : sequence of Claim, optional
     environment : mapping of str to str, optional
         Versions and machine, shown at the end.
-    options : ReportOptions, optional
-        Whether there are figures, and of what.
 
     Returns
     -------
@@ -104,15 +99,15 @@ def write_report(
     if not runs:
         raise InputError(f"{out}: no finished runs to report")
     summaries = summarise(runs)
-    swept, options = _swept(summaries), options or ReportOptions()
+    swept, options = _swept(summaries), experiment.report
     figures = (
         draw(runs, out / "plots", metric=options.metric, by_iteration=options.by_iteration) if options.plots else []
     )
     untold = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = _metrics(summaries, options.metric)
     page = _template().render(
-        title=title,
-        config=config_text,
+        title=experiment.title or experiment.name,
+        config=experiment.text,
         count=len(runs),
         methods=len({s.name for s in summaries}),
         engines=", ".join(dict.fromkeys(run.engine for run in runs if run.kind == "strategy")) or "none",

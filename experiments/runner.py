@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.baselines import Took, timed
-from experiments.claims import check_claims
-from experiments.config import Experiment, as_json
+from experiments.claims import Claim, check_claims
+from experiments.config import Experiment
 from experiments.folder import open_folder
 from experiments.plan import Planned, plan
 from experiments.report import write_report
@@ -34,50 +34,54 @@ Progress = Callable[[str, int, int], None]
 """Told the name of the run that has just finished, how many are done, and how many there are."""
 
 
+class Outcome(NamedTuple):
+    """What an experiment came to: its rows in the configuration's order, and what became of its claims."""
+
+    rows: list[Run]
+    claims: list[Claim]
+
+
 def run_experiment(
-    table: Mapping[str, Any],
-    text: str,
+    experiment: Experiment,
     out: Path,
     *,
-    source: str,
     restart: bool = False,
     progress: Progress | None = None,
     engine: Engine | None = None,
-) -> list[Run]:
-    """Carry out what is not done yet, write rows, models and the report, and return all rows.
+) -> Outcome:
+    """Carry out what is not done yet, write rows, models and the report, and return all rows and claims.
 
     Parameters
     ----------
-    table : mapping
-        The configuration, overrides applied.
-    text : str
-        The file as the user wrote it, for the report.
+    experiment : Experiment
     out : Path
         Output folder: ``config.json``, ``config.toml``, ``runs.jsonl``, ``results/<id>/``, ``plots/``, ``report.html``.
-    source : str
-        Name of the file, for errors.
     restart : bool
         Throw away what the folder holds of an experiment; other files in it stay.
     progress : callable, optional
     engine : callable, optional
         Carries out a job, where the engine of that name needs to be told more than the configuration says.
     """
-    experiment = Experiment.from_table(table, source)
     if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in AT_SITES:
+        source = experiment.source
         raise InputError(f"{source}: data.sites hold their own data; `fedkernel serve {source}` waits for them")
     with blas_threads(experiment.threads):
-        planned = plan(table, source)
-    done = open_folder(out, as_json(table), text, restart)
+        planned = plan(experiment)
+    done = open_folder(out, experiment, restart)
     todo = [run for run in planned if run.id not in done]
     for count, row in enumerate(_carry_out(experiment, todo, out, engine), start=len(planned) - len(todo) + 1):
         append_run(out / "runs.jsonl", row)
         if progress is not None:
             progress(row.id, count, len(planned))
-    rows = in_order(read_runs(out / "runs.jsonl"))
+    return conclude(experiment, read_runs(out / "runs.jsonl"), out)
+
+
+def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
+    """Hold the claims against the runs, and write the report."""
+    rows = in_order(runs)
     claims = check_claims(experiment.claim, rows, experiment.due)
-    title, options = experiment.title or experiment.name, experiment.report
-    write_report(out, title, text, rows, claims=claims, environment=environment(), options=options)
-    return rows
+    write_report(out, experiment, rows, claims=claims, environment=environment())
+    return Outcome(rows, claims)
 
 
 def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path, engine: Engine | None) -> Iterator[Run]:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from clients import REGISTRY as CLIENTS
-from experiments.config import Experiment, read_config
-from experiments.console import Follow, errors, output, progress, say, show_results, site_log, tell_report
+from experiments.config import read_config
+from experiments.console import Follow, errors, output, progress, say, show_results, site_log
 from experiments.runner import run_experiment
 from experiments.sections import Sites
 from fedkernel.certificates import TLS, check_name, make_certificates, read_tls
@@ -64,8 +64,7 @@ def serve(  # noqa: PLR0917 - one option each
     """Wait until all sites have joined, run an experiment with them, and write its report."""
     with errors(debug):
         secured = _tls(tls, insecure, listen, "server")
-        table, text = read_config(config, [*(overrides or []), "engine=grpc"])
-        experiment = Experiment.from_table(table, str(config))
+        experiment = read_config(config, [*(overrides or []), "engine=grpc"])
         sites = experiment.data
         if not isinstance(sites, Sites):
             raise InputError(f'{config}: serve needs a table [data] with sites = ["name", ...], who may join')
@@ -86,11 +85,8 @@ def serve(  # noqa: PLR0917 - one option each
 
         folder = out or Path("runs") / experiment.name
         with handshakes_told(say), Follow(say, "fedkernel.alignment"), progress() as tell:
-            rows = run_experiment(
-                table, text, folder, source=str(config), restart=restart, progress=tell, engine=engine
-            )
-        show_results(experiment, rows)
-        tell_report(folder)
+            outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
+        show_results(experiment, outcome, folder)
 
 
 def join(  # noqa: PLR0917 - one option each

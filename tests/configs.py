@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from experiments.config import read_config
+from experiments.config import Experiment, read_table
 from experiments.plan import plan
 from fedkernel.errors import InputError
 
@@ -37,13 +37,17 @@ def write(tmp_path: Path, text: str = TINY) -> Path:
 
 
 def table(tmp_path: Path, *overrides: str, text: str = TINY) -> dict[str, Any]:
-    return read_config(write(tmp_path, text), overrides)[0]
+    return read_table(write(tmp_path, text), overrides)[0]
+
+
+def experiment(tmp_path: Path, *overrides: str, text: str = TINY) -> Experiment:
+    return Experiment.from_table(table(tmp_path, *overrides, text=text), "tiny.toml")
 
 
 def refusal(tmp_path: Path, *overrides: str, text: str = TINY) -> str:
     """Return the one sentence that reading, checking and planning end with."""
     with pytest.raises(InputError) as caught:
-        plan(table(tmp_path, *overrides, text=text), "tiny.toml")
+        plan(experiment(tmp_path, *overrides, text=text))
     message = str(caught.value)
     assert "\n" not in message
     return message

@@ -16,7 +16,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import scale
 
 from experiments.baselines import BASELINES, Baseline
-from experiments.config import read_config
+from experiments.config import Experiment, read_table
 from experiments.plan import plan
 from experiments.rows import Run, read_runs
 from experiments.runner import run_experiment
@@ -82,14 +82,15 @@ Carried = tuple[Path, list[Run]]
 Array = npt.NDArray[Any]
 
 
-def table(folder: Path, *overrides: str) -> tuple[dict[str, Any], str]:
+def experiment(folder: Path, *overrides: str) -> Experiment:
     path = folder / "tiny.toml"
     path.write_text(TINY, encoding="utf-8")
-    return read_config(path, [*KERNEL, *overrides])
+    table, text = read_table(path, [*KERNEL, *overrides])
+    return Experiment.from_table(table, "tiny.toml", text)
 
 
 def carry_out(folder: Path, *overrides: str, **options: Any) -> list[Run]:
-    return run_experiment(*table(folder.parent, *overrides), folder, source="tiny.toml", **options)
+    return run_experiment(experiment(folder.parent, *overrides), folder, **options).rows
 
 
 def refusal(tmp_path: Path, *overrides: str) -> str:
@@ -352,7 +353,7 @@ def interrupt_after(count: int) -> Callable[[str, int, int], None]:
 @pytest.mark.parametrize("name", [*STRATEGIES, *OTHERS])
 def test_rows_must_be_what_is_divided(tmp_path: Path, name: str) -> None:
     kind = "strategy" if name in STRATEGIES else "baseline"
-    only = [entry for entry in table(tmp_path)[0][kind] if entry["name"] == name]
+    only = [entry for entry in experiment(tmp_path).table[kind] if entry["name"] == name]
     method, given = only[0]["method"], f"{{name = 'x', method = '{only[0]['method']}', n_clusters = 3}}"
     alone = [f"{kind}=[{given}]", *(f"{other}=[]" for other in ("strategy", "baseline") if other != kind)]
     message = refusal(tmp_path, *alone, "partition={clients = 2}")
@@ -390,9 +391,9 @@ def test_a_baseline_that_cannot_be_is_refused(tmp_path: Path, override: str, say
 def test_limits_of_the_baselines_are_themselves_allowed(tmp_path: Path) -> None:
     landmarks = ("sampled.n_landmarks=150", "sampled.n_landmarks=3")
     for most in (*landmarks, "isolated.n_components=30", "central.n_clusters=30"):
-        assert plan(table(tmp_path, f"baseline.{most}")[0], "tiny.toml")
+        assert plan(experiment(tmp_path, f"baseline.{most}"))
     large = ["strategy=[]", "partition={kind = 'horizontal', clients = 1}", "baseline.central.n_clusters=60"]
-    assert plan(table(tmp_path, *large)[0], "tiny.toml")  # more clusters than FKKMeans has features, by default
+    assert plan(experiment(tmp_path, *large))  # more clusters than FKKMeans has features, by default
 
 
 def test_a_method_must_be_a_baseline() -> None:

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from configs import TINY, refusal, table, write
+from configs import TINY, experiment, refusal, table, write
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_iris
 
-from experiments.config import Experiment, read_config
+from experiments.config import read_config
 from experiments.plan import plan, points
 from fedkernel.errors import InputError
 from fedkernel.kernels import kernel_from
@@ -20,9 +20,8 @@ from fedkernel.widths import dimension_sigma, median_sigma, with_width
 
 def test_a_file_is_read_with_defaults_where_it_is_silent(tmp_path: Path) -> None:
     path = write(tmp_path)
-    read, text = read_config(path)
-    found = Experiment.from_table(read, "tiny.toml")
-    assert text == TINY
+    found = read_config(path)
+    assert (found.text, found.source) == (TINY, str(path))
     assert (found.seeds, found.clients, found.engine, found.threads) == ([0, 1], 2, "local", 1)
     assert [method.name for method in found.strategy] == ["a", "v1.5 of b, best"]
     assert found.strategy[0].parameters == {"n_components": 2}
@@ -32,17 +31,17 @@ def test_a_file_is_read_with_defaults_where_it_is_silent(tmp_path: Path) -> None
 def test_the_quickstart_and_every_paper_are_valid() -> None:
     folder = Path(__file__).parents[1] / "experiments"
     for path in (folder / "quickstart.toml", *folder.glob("papers/*.toml")):
-        assert list(points(read_config(path)[0], path.name)), path
+        assert list(points(read_config(path))), path
 
 
 def test_the_kept_text_tells_the_overrides_and_is_still_toml(tmp_path: Path) -> None:
     path = write(tmp_path)
-    text = read_config(path, ['strategy.*.kernel={type="rbf",\ngamma=1}', "seeds=[3]"])[1]
+    text = read_config(path, ['strategy.*.kernel={type="rbf",\ngamma=1}', "seeds=[3]"]).text
     assert "strategy.*.kernel={type=" in text
     assert "seeds=[3]" in text
     again = tmp_path / "again.toml"
     again.write_text(text, encoding="utf-8")
-    assert read_config(again)[0] == read_config(path)[0]
+    assert read_config(again).table == read_config(path).table
 
 
 # overrides
@@ -119,7 +118,7 @@ def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(tmp_path: Path, 
     gamma = len(X) ** 2 / (4 * (pdist(X) ** 2).sum())  # each pair twice, as the paper sums
     if sigma is not None:
         gamma = 1 / (2 * sigma**2) if kind == "rbf" else 1 / sigma
-    run = plan(table(tmp_path, f'strategy.a.kernel={{type = "{kind}", width = "{rule}"}}'), "tiny.toml")[0]
+    run = plan(experiment(tmp_path, f'strategy.a.kernel={{type = "{kind}", width = "{rule}"}}'))[0]
     np.testing.assert_allclose(run.strategy().kernel.gamma, gamma, rtol=1e-12)
 
 
@@ -136,7 +135,7 @@ def test_a_factor_multiplies_the_width(kernel: dict[str, str], sigma: float) -> 
 
 def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None:
     run = plan(
-        table(
+        experiment(
             tmp_path,
             'strategy=[{name="s", method="SpectralKMeans", n_clusters=3}]',
             *(f"strategy.s.components.{one}" for one in ("share_rows=true", "n_adaptive=7", "kernel.type=rbf")),
@@ -144,7 +143,6 @@ def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None
             "baseline=[]",
             "partition.kind=horizontal",
         ),
-        "tiny.toml",
     )[0]
     strategy = run.strategy()
     assert strategy.components.n_adaptive == 7  # type: ignore[attr-defined]

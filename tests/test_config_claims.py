@@ -4,13 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from configs import TINY, refusal, table
+from configs import TINY, experiment, refusal
 
 from experiments.config import Experiment, as_json
-
-
-def experiment(tmp_path: Path, *overrides: str) -> Experiment:
-    return Experiment.from_table(table(tmp_path, *overrides), "tiny.toml")
 
 
 def claim(check: str, fields: str) -> str:
@@ -52,15 +48,14 @@ value = "error"
 of = ["a", "c"]
 within = 0.01
 """
-    made = table(tmp_path, text=text)
-    found = Experiment.from_table(made, "tiny.toml")
+    found = experiment(tmp_path, text=text)
     ratio, rate, overlap = found.claim
     assert [one.text for one in found.claim] == ["A ratio", "A rate", "An overlap"]
     assert [one.methods for one in found.claim] == [["a", "c"], ["a", "v1.5 of b, best"], ["a", "c"]]
     assert (ratio.at_most, ratio.at_least, ratio.conditions) == (0.5, None, [{}, {"partition.clients": 4}, {}])
     assert (rate.first, rate.at_most) == (3, -0.8)  # type: ignore[union-attr]
     assert overlap.at_most == 0.01
-    assert Experiment.from_table(json.loads(as_json(made)), "config.json").claim == found.claim
+    assert Experiment.from_table(json.loads(as_json(found.table)), "config.json").claim == found.claim
 
 
 def test_a_run_is_due_at_every_combination_of_swept_values_for_every_seed(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from configs import TINY, refusal, table
+from configs import TINY, experiment, refusal
 
-from experiments.config import Experiment
 from experiments.plan import plan, points, run_id
 from fedkernel.data import DataSpec, load
 from fedkernel.widths import median_sigma
@@ -15,15 +14,17 @@ from fedkernel.widths import median_sigma
 
 
 def test_sweeps_are_combined_and_land_where_they_should(tmp_path: Path) -> None:
-    made = table(tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.*.n_components=[1, 2, 3]", "seeds=[5, 6]")
-    found = list(points(made, "tiny.toml"))
+    made = experiment(
+        tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.*.n_components=[1, 2, 3]", "seeds=[5, 6]"
+    )
+    found = list(points(made))
     expected = [(clients, k) for clients in (2, 4) for k in (1, 2, 3)]
     assert [tuple(point.values.values()) for point in found] == expected
     for point, (clients, k) in zip(found, expected, strict=True):
         assert point.experiment.clients == clients
         assert [method.parameters["n_components"] for method in point.experiment.strategy] == [k, k]
         assert point.experiment.baseline[0].parameters == {}
-    runs = plan(made, "tiny.toml")
+    runs = plan(made)
     assert len(runs) == 6 * 2 * 3
     assert len({run.id for run in runs}) == len(runs)
     assert {len(run.shards) for run in runs} == {2, 4}
@@ -31,7 +32,7 @@ def test_sweeps_are_combined_and_land_where_they_should(tmp_path: Path) -> None:
 
 def test_a_width_by_rule_is_that_of_each_settings_own_data(tmp_path: Path) -> None:
     kernel = 'strategy.a.kernel={type = "rbf", width = "median"}'
-    runs = plan(table(tmp_path, kernel, 'sweep.data.scale=["none", "standard"]', "seeds=[0]"), "tiny.toml")
+    runs = plan(experiment(tmp_path, kernel, 'sweep.data.scale=["none", "standard"]', "seeds=[0]"))
     gammas = [run.strategy().kernel.gamma for run in runs if run.method.name == "a"]  # type: ignore[attr-defined]
     sigmas = [median_sigma(load(DataSpec("iris", scale=scale)).X) for scale in ("none", "standard")]
     np.testing.assert_allclose(gammas, [1 / (2 * sigma**2) for sigma in sigmas], rtol=1e-12)
@@ -39,8 +40,8 @@ def test_a_width_by_rule_is_that_of_each_settings_own_data(tmp_path: Path) -> No
 
 
 def test_ids_are_readable_and_fit_for_folders(tmp_path: Path) -> None:
-    made = table(tmp_path, 'sweep={"partition.clients" = [2], "strategy.v1.5 of b, best.center" = ["rows"]}')
-    (point,) = points(made, "tiny.toml")
+    made = experiment(tmp_path, 'sweep={"partition.clients" = [2], "strategy.v1.5 of b, best.center" = ["rows"]}')
+    (point,) = points(made)
     ids = [run_id(method, point, 7) for method in point.experiment.strategy]
     tail = "__partition.clients=2__strategy.v1.5-of-b,-best.center=rows__seed=7"
     assert ids == [f"a{tail}", f"v1.5-of-b,-best{tail}"]
@@ -48,7 +49,7 @@ def test_ids_are_readable_and_fit_for_folders(tmp_path: Path) -> None:
 
 def test_long_ids_are_cut_and_stay_unique(tmp_path: Path) -> None:
     text = TINY.replace('"a"', f'"{"ä" * 200}1"').replace('"v1.5 of b, best"', f'"{"ä" * 200}2"')
-    ids = [run.id for run in plan(table(tmp_path, text=text), "tiny.toml")]
+    ids = [run.id for run in plan(experiment(tmp_path, text=text))]
     assert len(set(ids)) == 6
     assert max(len(one.encode()) for one in ids) <= 150
 
@@ -63,15 +64,14 @@ CASES = [
 
 
 def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path: Path) -> None:
-    made = table(tmp_path, *CASES, "seeds=[0]")
-    found = Experiment.from_table(made, "tiny.toml")
+    found = experiment(tmp_path, *CASES, "seeds=[0]")
     assert found.swept == {"case": ["three", "four"], "strategy.a.n_components": [1, 2]}
     assert found.changes(found.settings[1]) == {
         "data.name": "wine",
         "strategy.a.n_components": 2,
         "baseline.c.n_components": 1,
     }
-    runs = plan(made, "tiny.toml")
+    runs = plan(found)
     assert [(run.point.values["case"], run.strategy().n_components) for run in runs if run.method.name == "a"] == [  # type: ignore[attr-defined]
         ("three", 1),
         ("three", 2),
@@ -84,7 +84,7 @@ def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path
 
 
 def test_a_case_may_give_a_whole_table(tmp_path: Path) -> None:
-    runs = plan(table(tmp_path, 'case=[{case="few", "data.name"="blobs", "data.options"={n=40}}]'), "tiny.toml")
+    runs = plan(experiment(tmp_path, 'case=[{case="few", "data.name"="blobs", "data.options"={n=40}}]'))
     assert [shard.shape[0] for shard in runs[0].shards] == [40, 40]
 
 

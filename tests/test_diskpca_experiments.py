@@ -59,8 +59,7 @@ KERNEL = [f'{kind}.*.kernel={{type="polynomial", degree=2, gamma=0.5}}' for kind
 def carry_out(folder: Path, *overrides: str, text: str = TINY) -> list[Run]:
     path = folder.parent / "tiny.toml"
     path.write_text(text, encoding="utf-8")
-    table, kept = read_config(path, [*KERNEL, *overrides])
-    return run_experiment(table, kept, folder, source="tiny.toml")
+    return run_experiment(read_config(path, [*KERNEL, *overrides]), folder).rows
 
 
 @pytest.fixture(scope="module")
@@ -160,8 +159,7 @@ kernel = { type = "rbf", width = "median", factor = 0.5 }
     path = tmp_path / "tiny.toml"
     path.write_text(text, encoding="utf-8")
     swept = ['sweep={"strategy.spectral.components.n_adaptive"=[1, 30]}', "partition.sizes=[90, 50, 10]", "seeds=[0]"]
-    table, kept = read_config(path, ["report.reference=false", *swept])
-    few, many = run_experiment(table, kept, tmp_path / "out", source="tiny.toml")
+    few, many = run_experiment(read_config(path, ["report.reference=false", *swept]), tmp_path / "out").rows
     for row in (few, many):
         assert {"kmeans_objective", "nmi", "ari", "parallel_seconds"} == set(row.metrics)
         median = np.median(pdist(load_iris().data))

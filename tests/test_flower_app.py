@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.config import Experiment, read_config
+from experiments.config import read_config
 from fedkernel.engines import ray
 from fedkernel.engines.command import status_of, submit
 from fedkernel.job import Job, RunSpec
@@ -28,8 +28,7 @@ def app_table():
 
 def first_strategy():
     """The job that the app's default must be: as many clients as there are nodes, since nobody has said how many."""
-    table, _ = read_config(QUICKSTART)
-    experiment = Experiment.from_table(table, "quickstart")
+    experiment = read_config(QUICKSTART)
     first = experiment.strategy[0]
     partition = dataclasses.replace(experiment.partition, clients=None)
     run = RunSpec(

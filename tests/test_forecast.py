@@ -286,6 +286,5 @@ def test_a_strategy_without_a_forecast_is_unknown(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ADMMKPCA, "forecast", lambda self, cohort: None)
     Path("swept.toml").write_text(SWEPT, encoding="utf-8")
-    table, _ = read_config(Path("swept.toml"), [])
-    assert forecast_table(lines_of(plan(table, "swept.toml"))).row_count == 2  # and no sum
+    assert forecast_table(lines_of(plan(read_config(Path("swept.toml"))))).row_count == 2  # and no sum
     assert sum("unknown" in line for line in dry_run("swept.toml")) == 2

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from experiments.config import Experiment, read_config
+from experiments.config import Experiment, read_config, read_table
 from experiments.runner import run_experiment
 
 FILES = sorted((Path(__file__).parent.parent / "experiments" / "papers").glob("*.toml"))
@@ -21,8 +21,7 @@ def test_there_are_the_figures_of_the_papers():
 
 @each
 def test_it_is_valid_and_claims_something(path):
-    table, _ = read_config(path)
-    experiment = Experiment.from_table(table, path.name)
+    experiment = read_config(path)
     assert experiment.name == path.stem
     assert experiment.claim
     assert len(experiment.settings) >= 2
@@ -54,7 +53,7 @@ def reduced(method: dict[str, Any]) -> dict[str, Any]:
 @each
 def test_it_runs_on_bundled_data(path, tmp_path):
     overrides = ["case=[]", "claim=[]", "sweep={}", "seeds=[0]", "data.name=iris", "report.plots=false"]
-    table, text = read_config(path, overrides)
+    table, text = read_table(path, overrides)
     table["data"].pop("classes", None)
     table["partition"]["clients"] = min(table["partition"]["clients"], 5 if "vfedpca" not in path.stem else 4)
     table["strategy"] = [reduced(method) for method in table["strategy"]]
@@ -64,7 +63,7 @@ def test_it_runs_on_bundled_data(path, tmp_path):
     small["Nystroem kernel k-means"] = {"n_clusters": 3, "n_landmarks": 50}
     for method in table.get("baseline", []):
         method.update(small[method["method"]])
-    rows = run_experiment(table, text, tmp_path / "out", source=path.name)
+    rows = run_experiment(Experiment.from_table(table, path.name, text), tmp_path / "out").rows
     assert [row.name for row in rows] == [method["name"] for method in [*table["strategy"], *table.get("baseline", [])]]
     metric = table["report"]["metric"]
     assert all(metric in row.metrics for row in rows if not (metric == "lanczos_iterations" and "gram" in row.name))

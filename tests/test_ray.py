@@ -53,8 +53,8 @@ def nothing_left(monkeypatch):
 def test_the_quickstart_has_the_same_metrics_on_both_engines(tmp_path):
     rows = {}
     for engine in ("local", "ray"):
-        table, text = read_config(QUICKSTART, [f"engine={engine}", "seeds=[0]"])
-        rows[engine] = run_experiment(table, text, tmp_path / engine, source="quickstart")
+        experiment = read_config(QUICKSTART, [f"engine={engine}", "seeds=[0]"])
+        rows[engine] = run_experiment(experiment, tmp_path / engine).rows
     assert len(rows["local"]) == len(rows["ray"]) > 10
     for one, two in zip(rows["local"], rows["ray"], strict=True):
         assert one.id == two.id

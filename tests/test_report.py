@@ -11,12 +11,25 @@ import pytest
 from rich.console import Console
 
 from experiments.axes import value_scale
+from experiments.config import Experiment
 from experiments.plots import draw
 from experiments.report import Claim, console_table, summarise, write_report
 from experiments.rows import Run, Spread, append_run, read_runs
 from experiments.sections import ReportOptions
 from fedkernel.errors import InputError
 from fedkernel.metrics import METRICS, Metric, metric_of, register
+
+
+def experiment(title: str = "", text: str = "", options: ReportOptions | None = None) -> Experiment:
+    table = {
+        "name": "x",
+        "title": title,
+        "data": {"name": "iris"},
+        "partition": {"clients": 2},
+        "strategy": [{"name": "a", "method": "DKPCA", "n_components": 1}],
+        "report": (options or ReportOptions()).model_dump(),
+    }
+    return Experiment.from_table(table, "x.toml", text)
 
 
 def a_round(number: int, error: float | None, **values: float) -> dict[str, Any]:
@@ -225,7 +238,7 @@ def test_what_a_run_took_leads_only_where_that_is_asked_for(tmp_path: Path) -> N
     across = [a_run("sites", seed, metrics=costs) for seed in (0, 1)]
     heading = re.split(r" {2,}", next(line for line in printed(across) if "Method" in line).strip())
     assert heading == ["Method", "floats up", "floats down", "rounds", "seconds"]
-    assert headings(write_report(tmp_path, "", "", across)) == [
+    assert headings(write_report(tmp_path, experiment(), across)) == [
         *["method", "floats up", "floats down", "rounds", "seconds"],
         *["floats_up_per_iteration", "lanczos_iterations", "parallel_seconds", "bytes up", "bytes down", "seeds"],
     ]
@@ -253,7 +266,7 @@ def test_an_error_that_is_rounding_has_no_digits(
     runs = [a_run(seed=seed, metrics={metric: value}) for seed, value in enumerate(error)]
     row = next(line for line in printed(runs) if "DKPCA" in line)
     assert re.split(r" {2,}", row.strip())[1] == cell
-    page = write_report(tmp_path, "", "", runs, options=ReportOptions(plots=False)).read_text(encoding="utf-8")
+    page = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs).read_text(encoding="utf-8")
     assert re.findall(r"<td>([^<]*)</td>", page)[0] == cell
 
 
@@ -395,7 +408,9 @@ def test_errors_have_a_logarithmic_axis_and_other_metrics_only_where_they_span_d
 def test_the_page_shows_everything_and_loads_nothing(tmp_path: Path) -> None:
     claims = [Claim("one round is enough", True, "1 = 1"), Claim("it is exact", False, "0.1 > 0")]
     runs = an_experiment(sweep=True)
-    path = write_report(tmp_path, "A title", 'name = "x"', runs, claims=claims, environment={"numpy": "2.0"})
+    path = write_report(
+        tmp_path, experiment("A title", 'name = "x"'), runs, claims=claims, environment={"numpy": "2.0"}
+    )
     page = path.read_text(encoding="utf-8")
     assert path == tmp_path / "report.html"
     for text in ("A title", "name = &#34;x&#34;", "DKPCA-5", "VFedPCA", "central", "LocalEigenpairs", "numpy", "2.0"):
@@ -403,14 +418,16 @@ def test_the_page_shows_everything_and_loads_nothing(tmp_path: Path) -> None:
     assert re.search(r"one round is enough.*?✓ holds.*?it is exact.*?does not hold", page, re.DOTALL)
     assert page.count('src="data:image/svg+xml;base64,') == page.count("<img") == 5
     assert not re.search(r"https?:|<script|<link|@import|url\(", page)
-    write_report(tmp_path / "again", "A title", 'name = "x"', runs, claims=claims, environment={"numpy": "2.0"})
+    write_report(
+        tmp_path / "again", experiment("A title", 'name = "x"'), runs, claims=claims, environment={"numpy": "2.0"}
+    )
     assert (tmp_path / "again" / "report.html").read_bytes() == path.read_bytes()
 
 
 def test_shares_of_phases_that_overlap_are_of_their_sum(tmp_path: Path) -> None:
     """Phases of 0.9 and 0.6 s in a run of 1.0 s on the clock: 0.9 and 0.6 of 1.5."""
     run = a_run(seconds=1.0, phases={"Draw": 0.9, "Solve": 0.6})
-    page = write_report(tmp_path, "A title", "", [run]).read_text(encoding="utf-8")
+    page = write_report(tmp_path, experiment("A title"), [run]).read_text(encoding="utf-8")
     rows = re.findall(r'<td class="words">(Draw|Solve)</td><td>([^<]*)</td><td>([^<]*)</td>', page)
     assert rows == [("Draw", "0.900", "60%"), ("Solve", "0.600", "40%")]
 
@@ -433,7 +450,7 @@ def test_the_pages_table_begins_with_what_was_asked_and_what_it_took_and_shows_t
         (None, "error against central", ["nmi", "worst_error"]),
         ("nmi", "nmi", ["error against central", "worst_error"]),
     ):
-        path = write_report(tmp_path, "", "", runs, options=ReportOptions(plots=False, metric=wanted))
+        path = write_report(tmp_path, experiment(options=ReportOptions(plots=False, metric=wanted)), runs)
         sizes = ["parallel_seconds", "bound", "bytes up", "bytes down", "seeds"]
         assert headings(path) == ["method", "partition.clients", first, *took, *rest, *sizes]
     page = path.read_text(encoding="utf-8")
@@ -450,7 +467,7 @@ def test_the_pages_table_begins_with_what_was_asked_and_what_it_took_and_shows_t
 def test_whatever_is_named_is_escaped(tmp_path: Path) -> None:
     bad = "<b>&\"'"
     runs = [a_run(bad, seed, point={bad: seed}, group=bad, phases={bad: 0.1}, engine=bad) for seed in (1, 2)]
-    path = write_report(tmp_path, bad, bad, runs, claims=[Claim(bad, True, bad)], environment={bad: bad})
+    path = write_report(tmp_path, experiment(bad, bad), runs, claims=[Claim(bad, True, bad)], environment={bad: bad})
     page = path.read_text(encoding="utf-8")
     assert "<b>" not in page
     assert "&lt;b&gt;&amp;&#34;&#39;" in page
@@ -458,7 +475,7 @@ def test_whatever_is_named_is_escaped(tmp_path: Path) -> None:
 
 def test_a_claim_that_was_not_checked_neither_holds_nor_fails(tmp_path: Path) -> None:
     claims = [Claim("it is fast", None, "2 of 3 runs are missing")]
-    page = write_report(tmp_path, "A title", "", [a_run()], claims=claims).read_text(encoding="utf-8")
+    page = write_report(tmp_path, experiment("A title"), [a_run()], claims=claims).read_text(encoding="utf-8")
     assert re.search(r"it is fast</td><td[^>]*>not checked</td>\s*<td[^>]*>2 of 3 runs are missing", page)
     assert "✓" not in page
     assert "✗" not in page
@@ -467,14 +484,14 @@ def test_a_claim_that_was_not_checked_neither_holds_nor_fails(tmp_path: Path) ->
 def test_the_options_decide_what_is_drawn_and_what_could_not_be_is_said(tmp_path: Path) -> None:
     runs = [a_run(metrics={"error": 0.1, "nmi": 0.5}, history=[a_round(1, None, t=1, rank=3)])]
     options = ReportOptions(metric="nmi", by_iteration=["rank", "rnak"])
-    page = write_report(tmp_path, "A title", "", runs, options=options).read_text(encoding="utf-8")
+    page = write_report(tmp_path, experiment("A title", options=options), runs).read_text(encoding="utf-8")
     drawn = re.findall(r'<figure id="(\w+)">', page)
     assert drawn == ["nmi_by_method", "nmi_by_floats_up", "seconds_by_phase", "rank_by_iteration"]
     assert "No figure by iteration of rnak:" in page
     bare = ReportOptions(plots=False, by_iteration=["rnak"])
-    assert "by iteration" not in write_report(tmp_path, "", "", runs, options=bare).read_text(encoding="utf-8")
+    assert "by iteration" not in write_report(tmp_path, experiment(options=bare), runs).read_text(encoding="utf-8")
 
 
 def test_nothing_to_report_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no finished runs"):
-        write_report(tmp_path, "A title", "", [])
+        write_report(tmp_path, experiment("A title"), [])

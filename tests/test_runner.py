@@ -64,8 +64,7 @@ IDS = [f"{name}__seed={seed}" for seed in (0, 1) for name in ("DKPCA", "VFedPCA"
 def carry_out(folder: Path, *overrides: str, text: str = TINY + BARE, **options: Any) -> list[Run]:
     path = folder.parent / "tiny.toml"
     path.write_text(text, encoding="utf-8")
-    table, kept = read_config(path, overrides)
-    return run_experiment(table, kept, folder, source="tiny.toml", **options)
+    return run_experiment(read_config(path, overrides), folder, **options).rows
 
 
 def numbers(rows: list[Run]) -> list[dict[str, Any]]:
@@ -234,7 +233,7 @@ def test_every_run_is_compared_with_the_central_answer_of_its_own_method(
     rows = carry_out(tmp_path / "out", text=text)
     assert len(answers) == 3
     for row, answer in zip(rows, [*answers, answers[-1]], strict=True):
-        (run,) = [one for one in plan(read_config(tmp_path / "tiny.toml")[0], "tiny.toml") if one.id == row.id]
+        (run,) = [one for one in plan(read_config(tmp_path / "tiny.toml")) if one.id == row.id]
         model = KernelKMeans.load(tmp_path / "out" / str(row.model))
         expected = run.strategy().judge(Result(model), run.shards, answer)
         assert {name: row.metrics[name] for name in expected} == expected
@@ -355,7 +354,7 @@ def test_what_changes_no_run_keeps_the_runs(tmp_path: Path, started: list[str], 
     after = snapshot(folder)
     assert {name for name in before if after[name] != before[name]} == {"config.json", "config.toml", "report.html"}
     kept = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    assert kept == read_config(tmp_path / "tiny.toml", ["seeds=[0]", *changes])[0]
+    assert kept == read_config(tmp_path / "tiny.toml", ["seeds=[0]", *changes]).table
     assert all(change in (folder / "config.toml").read_text(encoding="utf-8") for change in changes)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert ("<h1>Another title</h1>" in page) == ("title=Another title" in changes)
@@ -465,8 +464,7 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(
 
     monkeypatch.setattr(runner, "ENGINES", {"local": engine})
     monkeypatch.chdir(tmp_path)
-    table, told = read_config(Path("home/tiny.toml"))
-    rows = run_experiment(table, told, tmp_path / "out", source="tiny.toml")
+    rows = run_experiment(read_config(Path("home/tiny.toml")), tmp_path / "out").rows
     expected = carry_out(tmp_path / "bundled", "seeds=[0]", "partition.shuffle=false")
     assert [row.metrics["error"] for row in rows[:4]] == [row.metrics["error"] for row in expected]
     if key == "swept":  # rows and their ids have what the user wrote
@@ -477,13 +475,12 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(
     )
     monkeypatch.setattr(runner, "ENGINES", {})  # whatever wanted to run would fail
     for path in (home / "tiny.toml", Path("out/config.toml")):
-        table, told = read_config(path)
-        assert run_experiment(table, told, tmp_path / "out", source="tiny.toml") == rows
+        assert run_experiment(read_config(path), tmp_path / "out").rows == rows
     # and the same text beside other files is another experiment
     (elsewhere / "tiny.toml").write_text(text, encoding="utf-8")
     (home / "data").rename(elsewhere / "data")
     with pytest.raises(InputError, match="another configuration"):
-        run_experiment(*read_config(elsewhere / "tiny.toml"), tmp_path / "out", source="tiny.toml")
+        run_experiment(read_config(elsewhere / "tiny.toml"), tmp_path / "out")
 
 
 def test_clients_may_bring_files_of_their_own(tmp_path: Path) -> None:
@@ -504,9 +501,10 @@ def test_clients_may_bring_files_of_their_own(tmp_path: Path) -> None:
 
 
 def test_results_that_could_not_be_written_are_not_waited_for(tmp_path):
-    config = json.dumps({"name": "mine", "data": {"name": "wine"}, "strategy": []})
-    assert open_folder(tmp_path / "out", config, "", restart=False) == set()
+    (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")
+    experiment = read_config(tmp_path / "tiny.toml")
+    assert open_folder(tmp_path / "out", experiment, restart=False) == set()
     (tmp_path / "out" / "results").rmdir()
     (tmp_path / "out" / "results").write_text("")
     with pytest.raises(InputError, match=r"nothing can be written to .*results: File exists; allowed: a folder"):
-        open_folder(tmp_path / "out", config, "", restart=False)
+        open_folder(tmp_path / "out", experiment, restart=False)

@@ -14,6 +14,7 @@ from sklearn.utils import Bunch
 
 from clients import fk_kmeans
 from experiments.baselines import Baseline
+from experiments.config import Experiment
 from experiments.plan import plan
 from fedkernel.data import DataSpec, PartitionSpec, as_table, available, load, split
 from fedkernel.errors import InputError
@@ -205,35 +206,35 @@ def test_a_baseline_moves_the_stored_numbers():
 
 
 def experiment(**data):
-    return {
+    table = {
         "name": "words",
         "data": data,
-        "partition": {"kind": "horizontal", "method": "iid", "clients": 3},
+        "partition": {} if "shards" in data else {"kind": "horizontal", "method": "iid", "clients": 3},
         "strategy": [
             {"name": "a", "method": "FKKMeans", "n_clusters": 3, "kernel": {"type": "rbf", "width": "median"}}
         ],
     }
+    return Experiment.from_table(table, "words.toml")
 
 
 def test_sparse_rows_for_a_pair_that_takes_dense_ones_fail_while_planning(folder):
     with pytest.raises(InputError) as caught:
-        plan(experiment(name="documents", options=DOCUMENTS, sparse=True), "words.toml")
+        plan(experiment(name="documents", options=DOCUMENTS, sparse=True))
     assert str(caught.value) == (
         "words.toml: strategy 'a': the data of client 0 is sparse, but FKKMeans takes dense rows only; "
         "allowed: data.sparse = false, or files of dense tables"
     )
     sparse.save_npz(folder / "s.npz", sparse.csr_array(np.eye(9)))
     np.save(folder / "d.npy", np.eye(9))
-    table = experiment(shards=[str(folder / "d.npy"), str(folder / "s.npz")])
-    del table["partition"]
+    files = [str(folder / "d.npy"), str(folder / "s.npz")]
     with pytest.raises(InputError, match="the data of client 1 is sparse, but FKKMeans takes dense rows only"):
-        plan(table, "words.toml")
+        plan(experiment(shards=files))
 
 
 def test_sparse_rows_for_a_pair_that_takes_them_are_planned_with(monkeypatch):
-    (dense,) = plan(experiment(name="documents", options=DOCUMENTS), "words.toml")
+    (dense,) = plan(experiment(name="documents", options=DOCUMENTS))
     monkeypatch.setattr(fk_kmeans.FKKMeansClient, "table", staticmethod(as_table))
-    (run,) = plan(experiment(name="documents", options=DOCUMENTS, sparse=True), "words.toml")
+    (run,) = plan(experiment(name="documents", options=DOCUMENTS, sparse=True))
     assert all(isinstance(shard, sparse.csr_array) for shard in run.shards)
     assert run.parameters["kernel"]["sigma"] == pytest.approx(dense.parameters["kernel"]["sigma"], rel=1e-12)
     for shard, expected in zip(run.shards, dense.shards, strict=True):

@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import Strategy
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from experiments.config import Experiment
 from experiments.runner import run_experiment
 from fedkernel import widths
 from fedkernel.cohort import RunSettings
@@ -104,7 +105,7 @@ def test_what_an_experiment_computes_around_its_runs_has_their_threads_too(machi
     linear = {"name": "b", "method": "VFedPCA", "rounds": 1}
     table = {"name": "tiny", "threads": 2, "data": {"name": "iris"}, "partition": {"clients": 2}}
     table |= {"strategy": [strategy, linear], "report": {"plots": False}}
-    run_experiment(table, "", tmp_path / "out", source="tiny.toml")
+    run_experiment(Experiment.from_table(table, "tiny.toml"), tmp_path / "out")
     assert len(Watched.counts) >= 4
     assert set(Watched.counts) == {2}
 
