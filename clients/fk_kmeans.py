@@ -1,4 +1,4 @@
-"""What a site does, and all that can leave it, in federated kernel k-means; the clustering's part is in kmeans.py.
+"""What a site does, and all that can leave it, in federated kernel k-means; what all k-means share is in kmeans.py.
 
 Source: A Communication Efficient Federated Kernel k-Means (2021): section 4, algorithm 1, theorem 4.
 
@@ -11,52 +11,13 @@ from typing import Annotated, Generic
 
 import numpy as np
 
-from clients.kmeans import KMeansClient, LabelRows, SampleCoreset, SolveLocally
+from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
 from fedkernel.arrays import FloatArray, row_blocks
-from fedkernel.clustering import assign
 from fedkernel.embeddings import advance, combine_draws
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import ProtocolError
 from fedkernel.linalg import pack_symmetric
 from fedkernel.messages import Count, Done, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.sketch import RandomFeatures
-from fedkernel.widths import moments
-
-
-class RowSum(Summed):
-    """The sum of the site's rows: d floats. Reveals the site's mean row."""
-
-    sum: Annotated[FloatArray, Shape("d")]
-
-
-class SumRows(Request[RowSum]):
-    """Asks for what the mean of all rows follows from."""
-
-
-class Scatter(Summed):
-    """The sum of the rows' squared distances to a point: 1 float, which it reveals."""
-
-    scatter: Annotated[FloatArray, Shape("one")]
-
-
-class MeasureScatter(Request[Scatter]):
-    """Asks for the sum of squared distances to the mean of all rows, from which the kernel's width follows."""
-
-    mean: Annotated[FloatArray, Shape("d")]
-
-    def known_dimensions(self) -> dict[str, int]:
-        """Settle also that the scatter is one number."""
-        return super().known_dimensions() | {"one": 1}
-
-
-class LabelNewRows(Request[Done]):
-    """Hands over what labelling rows that are new at the site needs; the labels stay there.
-
-    The embedding is ``sum_t A_t C_t``, see `fedkernel.embeddings.combine_draws`.
-    """
-
-    features: RandomFeatures
-    coefficients: Annotated[FloatArray | None, Shape("T", "D", "s")] = None
-    centers: Annotated[FloatArray, Shape("k", "s")]
 
 
 class Iteration(Request[ReplyT], Generic[ReplyT]):
@@ -169,28 +130,7 @@ class FKKMeansClient(KMeansClient):
     never kept: twice per iteration with CEM, once per product without.
     """
 
-    also_answers = SolveLocally, SampleCoreset, LabelRows
-
-    def sum_rows(self, ask: SumRows) -> RowSum:
-        """Add the rows up."""
-        rows, mean, _ = moments(self.X)
-        return RowSum(sum=rows * mean)
-
-    def measure_scatter(self, ask: MeasureScatter) -> Scatter:
-        """Add squared distances up."""
-        if len(ask.mean) != self.X.shape[1]:
-            raise ProtocolError(f"a mean of {len(ask.mean)} entries does not fit the site's {self.X.shape[1]} columns")
-        rows, mean, scatter = moments(self.X)
-        return Scatter(scatter=np.array([scatter + rows * float(np.square(mean - ask.mean).sum())]))
-
-    def label_new_rows(self, ask: LabelNewRows) -> Done:
-        """Keep labels of shape (n_new,) and the embedding of new rows on the site."""
-        if self.new is None:
-            raise InputError(f"client {self.client} has no new rows to label")
-        H = combine_draws(self.new, ask.features, ask.coefficients)
-        self.outputs["new_labels"] = assign(H, ask.centers)[0]
-        self.outputs["new_embedding"] = H
-        return Done()
+    also_answers = SumRows, MeasureScatter, LabelNewRows, SolveLocally, SampleCoreset, LabelRows
 
     def gram_of_columns(self, ask: GramOfColumns) -> PackedGram:
         """Compute the products of the columns."""

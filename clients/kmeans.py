@@ -2,7 +2,7 @@
 
 Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on General Topologies, NIPS 2013,
 algorithm 1. A pair whose client embeds its rows inherits these requests; where the embedding is kernel-made,
-this is kernel k-means.
+this is kernel k-means. So do pairs whose kernel's width follows from all rows, or that label new ones.
 """
 
 from typing import Annotated
@@ -13,7 +13,11 @@ from pydantic import Field
 from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.clustering import assign, coreset, k_means
-from fedkernel.messages import Count, Done, Reply, Request, Shape
+from fedkernel.embeddings import combine_draws
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.messages import Count, Done, Reply, Request, Shape, Summed
+from fedkernel.sketch import RandomFeatures
+from fedkernel.widths import moments
 
 
 class LocalCost(Reply):
@@ -55,6 +59,43 @@ class LabelRows(Request[Done]):
     centers: Annotated[FloatArray, Shape("k", "s")]
 
 
+class RowSum(Summed):
+    """The sum of the site's rows: d floats. Reveals the site's mean row."""
+
+    sum: Annotated[FloatArray, Shape("d")]
+
+
+class SumRows(Request[RowSum]):
+    """Asks for what the mean of all rows follows from."""
+
+
+class Scatter(Summed):
+    """The sum of the rows' squared distances to a point: 1 float, which it reveals."""
+
+    scatter: Annotated[FloatArray, Shape("one")]
+
+
+class MeasureScatter(Request[Scatter]):
+    """Asks for the sum of squared distances to the mean of all rows, from which the kernel's width follows."""
+
+    mean: Annotated[FloatArray, Shape("d")]
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle also that the scatter is one number."""
+        return super().known_dimensions() | {"one": 1}
+
+
+class LabelNewRows(Request[Done]):
+    """Hands over what labelling rows that are new at the site needs; the labels stay there.
+
+    The embedding is ``sum_t A_t C_t``, see `fedkernel.embeddings.combine_draws`.
+    """
+
+    features: RandomFeatures
+    coefficients: Annotated[FloatArray | None, Shape("T", "D", "s")] = None
+    centers: Annotated[FloatArray, Shape("k", "s")]
+
+
 class KMeansClient(KernelClient):
     """Answers for the rows that ``memory["embedding"]``, (n_m, s), holds, which a subclass puts there.
 
@@ -78,6 +119,27 @@ class KMeansClient(KernelClient):
         H = self._embedded()
         self.outputs["labels"] = assign(H, ask.centers)[0]
         self.outputs["embedding"] = H
+        return Done()
+
+    def sum_rows(self, ask: SumRows) -> RowSum:
+        """Add the rows up."""
+        rows, mean, _ = moments(self.X)
+        return RowSum(sum=rows * mean)
+
+    def measure_scatter(self, ask: MeasureScatter) -> Scatter:
+        """Add squared distances up."""
+        if len(ask.mean) != self.X.shape[1]:
+            raise ProtocolError(f"a mean of {len(ask.mean)} entries does not fit the site's {self.X.shape[1]} columns")
+        rows, mean, scatter = moments(self.X)
+        return Scatter(scatter=np.array([scatter + rows * float(np.square(mean - ask.mean).sum())]))
+
+    def label_new_rows(self, ask: LabelNewRows) -> Done:
+        """Keep labels of shape (n_new,) and the embedding of new rows on the site."""
+        if self.new is None:
+            raise InputError(f"client {self.client} has no new rows to label")
+        H = combine_draws(self.new, ask.features, ask.coefficients)
+        self.outputs["new_labels"] = assign(H, ask.centers)[0]
+        self.outputs["new_embedding"] = H
         return Done()
 
     def _embedded(self) -> FloatArray:

@@ -11,8 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from clients.fk_kmeans import FKKMeansClient, LabelNewRows, MeasureScatter, SumRows
-from clients.kmeans import LabelRows, SampleCoreset, SolveLocally
+from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
 from fedkernel.arrays import FloatArray
 from fedkernel.clustering import allot, k_means
 from fedkernel.cohort import RunSettings
@@ -74,7 +73,7 @@ def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int
 class KMeansStrategy(KernelStrategy[KernelKMeans]):
     """Base of the strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
 
-    client: ClassVar[type[FKKMeansClient]] = FKKMeansClient
+    client: ClassVar[type[KMeansClient]]
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "dimensions", "kernel")
 

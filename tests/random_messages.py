@@ -49,17 +49,23 @@ from clients.fk_kmeans import (
     FeatureValues,
     GramOfColumns,
     GramProduct,
-    LabelNewRows,
-    MeasureScatter,
     MultiplyGram,
     PackedGram,
-    RowSum,
-    Scatter,
     SumFeatures,
-    SumRows,
     TakeEmbedding,
 )
-from clients.kmeans import LabelRows, LocalCoreset, LocalCost, SampleCoreset, SolveLocally
+from clients.kmeans import (
+    LabelNewRows,
+    LabelRows,
+    LocalCoreset,
+    LocalCost,
+    MeasureScatter,
+    RowSum,
+    SampleCoreset,
+    Scatter,
+    SolveLocally,
+    SumRows,
+)
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
 from clients.vfedpca import CapturedVariance, Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from kernel_cases import rows
 from scipy.spatial.distance import pdist
 
-from clients.fk_kmeans import FKKMeansClient, MeasureScatter, RowSum, Scatter, SumRows
+from clients.fk_kmeans import FKKMeansClient
+from clients.kmeans import MeasureScatter, RowSum, Scatter, SumRows
 from fedkernel.arrays import ROWS
 from fedkernel.errors import InputError
 from fedkernel.widths import dimension_sigma, fk_gamma, median_sigma, moments, with_width
