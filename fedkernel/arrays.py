@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+
+from fedkernel.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
 Rows: TypeAlias = FloatArray | sparse.csr_array
@@ -19,6 +21,18 @@ It does so by CPython's ast module, whose depth counter is shared by all threads
 """
 
 EPS = float(np.finfo(np.float64).eps)
+
+
+def check_finite(values: npt.NDArray[Any], what: str) -> None:
+    """Raise InputError if an entry is NaN or infinite."""
+    if not all_finite(values):
+        raise InputError(f"{what} has entries that are not finite")
+
+
+def all_finite(values: npt.NDArray[Any]) -> bool:
+    """Tell whether no entry is NaN or infinite."""
+    # Not isfinite(values).all(), which would allocate; NaN goes through max.
+    return bool(np.isfinite(values.max(initial=0.0)) and np.isfinite(values.min(initial=0.0)))
 
 
 def sum_in_order(terms: Sequence[FloatArray]) -> FloatArray:

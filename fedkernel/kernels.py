@@ -14,7 +14,7 @@ works in float32 too.
 import abc
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ import pydantic
 import scipy.sparse
 from sklearn.metrics import pairwise
 
-from fedkernel.arrays import FloatArray, Rows
+from fedkernel.arrays import FloatArray, Rows, check_finite
 from fedkernel.errors import InputError, value_object
 from fedkernel.row_products import (
     OfRows,
@@ -46,6 +46,9 @@ class _Kernel(abc.ABC):
 
     vertical: ClassVar[Vertical]
     """How the parts of several clients combine; "none": they do not."""
+
+    gamma: float | None = 1.0
+    """What distances or products are multiplied by; None: 1 / number of columns. A kernel without a width has 1."""
 
     def gram(self, X: Rows, Y: Rows | None = None) -> FloatArray:
         """Compute k(x, y) for all rows of X (n, d) and of Y (m, d), or of X again: float64 of shape (n, m)."""
@@ -109,7 +112,7 @@ class _Kernel(abc.ABC):
             del part  # else it lives on while the next is made
         if total is None:
             raise InputError("parts must hold at least one part to combine")
-        return self._map(total, getattr(self, "gamma", 1.0))
+        return self._map(total, cast(float, self.gamma))  # a number, which require_vertical has seen to
 
     def require_vertical(self) -> None:
         """Raise an InputError unless clients who hold different columns of the same rows can use the kernel.
@@ -123,7 +126,7 @@ class _Kernel(abc.ABC):
                 f"{name} is for horizontally divided data only: where columns are split over clients, no sum or "
                 "product of their parts gives it"
             )
-        if getattr(self, "gamma", 1.0) is None:
+        if self.gamma is None:
             raise InputError(
                 f"{name}: gamma is required where columns are split over clients, since the number of all columns is "
                 f"not known there; give it, for example {name}(gamma=0.1)"
@@ -131,12 +134,10 @@ class _Kernel(abc.ABC):
 
     def settled(self, columns: int) -> Self:
         """Return the kernel with gamma = 1 / columns where it was left to the number of columns."""
-        unknown = getattr(self, "gamma", 1.0) is None
-        return dataclasses.replace(self, gamma=1.0 / columns) if unknown else self  # type: ignore[type-var]
+        return dataclasses.replace(self, gamma=1.0 / columns) if self.gamma is None else self  # type: ignore[type-var]
 
     def _gamma_for(self, X: Rows) -> float:
-        gamma = getattr(self, "gamma", 1.0)
-        return 1.0 / X.shape[1] if gamma is None else float(gamma)
+        return 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
         return np.asarray(pairwise.linear_kernel(X, Y), dtype=np.float64)
@@ -442,6 +443,5 @@ def _checked_rows(X: Any, name: str, *, keep: bool = False) -> Any:
         raise InputError(f"{name} must be an array of numbers") from None
     if X.ndim != 2 or min(X.shape) == 0:
         raise InputError(f"{name} of shape {X.shape} is not allowed; it must have two dimensions, none of them 0")
-    if not np.isfinite(X.data if sparse else X).all():
-        raise InputError(f"{name} of shape {X.shape} has entries that are not finite")
+    check_finite(X.data if sparse else X, f"{name} of shape {X.shape}")
     return X

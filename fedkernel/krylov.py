@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import scipy.linalg
 
-from fedkernel.arrays import EPS, FloatArray
+from fedkernel.arrays import EPS, FloatArray, all_finite
 from fedkernel.errors import InputError
 from fedkernel.linalg import Eigenpairs, leading_eigenpairs
 from fedkernel.protocol import Protocol
@@ -228,7 +228,7 @@ def _search(start: FloatArray, rule: _Leading | _Above, max_steps: int) -> Searc
     scale = 0.0  # of A, as far as seen: what is small beside it is rounding
     for step in range(1, n + 1):
         AQ = yield Q
-        if AQ.shape != Q.shape or not np.isfinite(AQ).all():
+        if AQ.shape != Q.shape or not all_finite(AQ):
             raise InputError(f"the product of step {step}, of shape {AQ.shape}, must be finite, of shape {Q.shape}")
         basis.append(Q)
         products.append(AQ)
@@ -273,7 +273,7 @@ def _independent(X: FloatArray, basis: _Columns, scale: float) -> FloatArray:
 
 
 def _checked_start(start: FloatArray, tol: float, max_steps: int) -> int:
-    if start.ndim != 2 or not np.isfinite(start).all() or not start.any():
+    if start.ndim != 2 or not all_finite(start) or not start.any():
         raise InputError(f"start of shape {start.shape} is not allowed; it must be a finite matrix, not zero")
     if not tol >= 0:
         raise InputError(f"tol = {tol} is not allowed; it must be at least 0")

@@ -21,7 +21,7 @@ from pydantic import BeforeValidator, Field
 
 from fedkernel.arrays import FloatArray, Rows, row_blocks
 from fedkernel.errors import InputError, value_object
-from fedkernel.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.row_products import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
 from fedkernel.seeds import generator
 
@@ -402,6 +402,6 @@ def _cosine(angles: FloatArray) -> None:
     angles -= 1
 
 
-def _check_gamma(kernel: Any) -> None:
-    if getattr(kernel, "gamma", 1.0) is None:
+def _check_gamma(kernel: AnyKernel) -> None:
+    if kernel.gamma is None:
         raise InputError("kernel.gamma must be a number, since the features do not know the number of columns")
