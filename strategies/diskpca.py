@@ -209,7 +209,10 @@ class DisKPCA(LandmarkStrategy):
     embed: bool = True
 
     client: ClassVar = DisKPCAClient
-    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"batch KPCA": {"share_rows": True}}
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "batch KPCA": {"share_rows": True},
+        "batch PCA": {"share_rows": True, "kernel": Linear()},
+    }
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""

@@ -4,8 +4,9 @@ The oracles are scikit-learn's indices of the labels that the sites stored, dens
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,8 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import scale
 
-from experiments.baselines import BASELINES, Baseline
-from experiments.config import Experiment, read_table
+from experiments.baselines import BASELINES, METHODS, Baseline
+from experiments.config import Experiment, read_config, read_table
 from experiments.plan import plan
 from experiments.rows import Run, read_runs
 from experiments.runner import run_experiment
@@ -24,7 +25,9 @@ from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
 from fedkernel.kernel_kmeans import kernel_kmeans, nystroem_kernel_kmeans
 from fedkernel.kernels import RBF
-from fedkernel.models import KernelKMeans
+from fedkernel.models import KernelKMeans, KernelPCA
+from fedkernel.subspaces import sin_theta_error
+from strategies import VFedPCA
 
 N, d, K, GAMMA = 150, 4, 3, 0.2
 SIZES = (70, 50, 30)
@@ -394,6 +397,68 @@ def test_limits_of_the_baselines_are_themselves_allowed(tmp_path: Path) -> None:
         assert plan(experiment(tmp_path, f"baseline.{most}"))
     large = ["strategy=[]", "partition={kind = 'horizontal', clients = 1}", "baseline.central.n_clusters=60"]
     assert plan(experiment(tmp_path, *large))  # more clusters than FKKMeans has features, by default
+
+
+def test_a_pairs_baselines_are_what_its_own_hooks_find_and_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a new pair needs no line in the baselines."""
+
+    class Mine(VFedPCA):
+        counterparts: ClassVar = {"my PCA": {"n_components": 2}}
+
+        def alone(self, shard: Array) -> KernelPCA:
+            return self.central([3 * shard])
+
+        def judge(self, result: Any, shards: Any, reference: Any = None) -> dict[str, float]:
+            return super().judge(result, shards, reference) | {"largest": result.model.eigenvalues_[0]}
+
+    monkeypatch.setitem(METHODS, "my PCA", Mine)
+    for place in Mine.places:
+        monkeypatch.setitem(BASELINES, f"{place} my PCA", "for a test")
+    X = scale(load_iris().data)
+    shards, singular = [X[:, :2], X[:, 2:]], partial(np.linalg.svd, compute_uv=False)
+    central, isolated = (Baseline(f"{place} my PCA", {}) for place in Mine.places)
+    reference = isolated.strategy.central(shards)
+    assert central.run(shards, None).metrics == {
+        "error": 0.0,
+        "distance": 0.0,
+        "largest": pytest.approx(singular(X)[0] ** 2),
+    }
+    done = isolated.run(shards, reference)
+    assert done.metrics["largest"] == pytest.approx(np.mean([9 * singular(shard)[0] ** 2 for shard in shards]))
+    errors = [sin_theta_error(reference.eigenvectors_, np.linalg.svd(shard)[0][:, :2]) for shard in shards]
+    assert done.metrics["error"] == pytest.approx(np.mean(errors))
+    assert done.metrics["worst_error"] == pytest.approx(max(errors))
+    with pytest.raises(InputError, match="method = 'pooled my PCA', but must be one of"):
+        Baseline("pooled my PCA", {})
+
+
+def test_horizontal_pca_has_its_central_and_isolated_baselines(tmp_path: Path) -> None:
+    X = scale(load_iris().data)
+    shards = np.split(X, np.cumsum(SIZES)[:-1])
+    squares = np.linalg.svd(X, compute_uv=False) ** 2
+    central = Baseline("central batch PCA", {"n_components": 2})
+    done = central.run(shards, None)
+    assert done.metrics == {
+        "reconstruction_error": pytest.approx(1 - squares[:2].sum() / squares.sum()),
+        "error_ratio": 1.0,
+        "error": 0.0,
+    }
+    alone = Baseline("isolated batch PCA", {"n_components": 2}).run(shards, done.model).metrics
+    spans = [np.linalg.svd(shard)[2][:2] for shard in shards]
+    missed = [1 - np.square(X @ V.T).sum() / np.square(X).sum() for V in spans]
+    assert alone["reconstruction_error"] == pytest.approx(np.mean(missed))
+    own = '[[strategy]]\nname = "mine"\nmethod = "DisKPCA"\nn_components = 2\nn_adaptive = 20\nshare_rows = true'
+    methods = f"{own}\nkernel = {{type = 'linear'}}\nprojection_size = 'exact'\n" + "".join(
+        f'[[baseline]]\nname = "{place}"\nmethod = "{place} batch PCA"\nn_components = 2\n'
+        for place in ("central", "isolated")
+    )
+    (tmp_path / "pca.toml").write_text(TINY[: TINY.index("[[strategy]]")] + methods, encoding="utf-8")
+    rows = run_experiment(read_config(tmp_path / "pca.toml", ["seeds=[0]"]), tmp_path / "out").rows
+    errors = {row.name: row.metrics["reconstruction_error"] for row in rows}
+    # 22 rows by leverage and distance span all 4 columns, and products lose nothing
+    assert errors["mine"] == pytest.approx(errors["central"])
+    assert errors["central"] == pytest.approx(1 - squares[:2].sum() / squares.sum())
+    assert errors["isolated"] > errors["central"]
 
 
 def test_a_method_must_be_a_baseline() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
+from clients.dkpca import DKPCAClient, LocalEigenpairs
 from experiments import runner
 from experiments.config import Experiment, read_config
 from experiments.folder import OURS, open_folder
@@ -21,9 +22,11 @@ from fedkernel import site
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError, value_object
 from fedkernel.job import Job
+from fedkernel.kernels import Linear
 from fedkernel.models import KernelKMeans, KernelPCA
-from fedkernel.protocol import Protocol
+from fedkernel.protocol import Protocol, to_all
 from fedkernel.result import Result
+from fedkernel.strategy import KernelStrategy
 from fedkernel.subspaces import sin_theta_error
 from strategies import REGISTRY, SpectralKMeans, VFedPCA
 
@@ -317,6 +320,28 @@ def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monk
     monkeypatch.setattr(runner, "ENGINES", {"local": losing})
     with pytest.raises(InputError, match=r"^run DKPCA__seed=0: there is no model file .*DKPCA__seed=0/model.npz$"):
         carry_out(tmp_path / "lost")
+
+
+def test_a_pair_without_a_central_counterpart_is_run_and_compared_with_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @value_object()
+    class Bare(KernelStrategy[KernelPCA]):
+        n_components: int = 2
+
+        client = DKPCAClient
+        partition = "vertical"
+
+        def protocol(self) -> Protocol[KernelPCA]:
+            uploads = yield from to_all(LocalEigenpairs(kernel=Linear(), n_components=self.n_components))
+            return KernelPCA(uploads[0].values, uploads[0].vectors, Linear())
+
+    monkeypatch.setitem(REGISTRY, "Bare", Bare)
+    text = TINY[: TINY.index("[[strategy]]")] + '[[strategy]]\nname = "bare"\nmethod = "Bare"\n' + BARE
+    rows = carry_out(tmp_path / "out", text=text)
+    assert [(row.id, list(row.metrics)) for row in rows] == [
+        (f"bare__seed={seed}", ["parallel_seconds"]) for seed in (0, 1)
+    ]
 
 
 # whose folder it is
