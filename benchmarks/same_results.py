@@ -24,23 +24,12 @@ TRANSPORT = ("bytes_down", "bytes_up", "bytes")
 
 
 def pairs() -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, strategy and shards: the table of cases, and the pairs that it does not hold."""
+    """Yield name, strategy and shards of every case."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from cases import CASES, WINE  # noqa: PLC0415 - it lies among the tests
-    from networks import admm, digits, spread  # noqa: PLC0415
-
-    from fedkernel import RBF  # noqa: PLC0415
-    from strategies import PeerVFedPCA  # noqa: PLC0415
+    from cases import CASES  # noqa: PLC0415 - it lies among the tests
 
     for case in CASES:
         yield case.name, case.strategy, case.shards()
-    rows, columns = digits(20, 6), np.array_split(WINE, 4, axis=1)
-    yield "ADMM", admm(kernel=RBF(gamma=0.001)), rows
-    yield "ADMM, 2 components", admm(n_components=2, kernel=RBF(gamma=0.05), tol=1e-6), spread(6)
-    yield "ADMM, features", admm(kernel=RBF(gamma=0.001), exchange="features", n_features=200), rows
-    yield "ADMM, the paper's schedule", admm(kernel=RBF(gamma=0.001), schedule="paper"), rows
-    yield "peer VFedPCA", PeerVFedPCA(), columns
-    yield "peer VFedPCA, RBF, ring", PeerVFedPCA(kernel=RBF(gamma=0.1), graph="ring", n_components=2), columns
 
 
 def export(folder: Path) -> None:

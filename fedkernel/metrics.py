@@ -250,7 +250,9 @@ def recover_error(H: FloatArray, E: FloatArray) -> float:
 def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: Sequence[Rows]) -> dict[str, float]:
     """Return recover error and agreement of the clusters, for a reference that holds its training coordinates."""
     # A central model is often the reference itself, and transforming its own rows again is what costs most.
-    H = model.training_ if model.training_ is not None else np.vstack([model.transform(shard) for shard in shards])
+    H = model.training_
+    if H is None or len(H) != sum(shard.shape[0] for shard in shards):
+        H = np.vstack([model.transform(shard) for shard in shards])
     E = training_of(reference)
     found, expected = assign(H, model.centers_)[0], assign(E, reference.centers_)[0]
     agreement = float(normalized_mutual_info_score(expected, found))

@@ -34,6 +34,7 @@ from fedkernel.metrics import over_clients
 from fedkernel.protocol import Member, Protocol, Run
 from fedkernel.result import Result
 from fedkernel.simulate import Outputs, check_tables, simulated_sites, through_files
+from fedkernel.tags import Tags
 from fedkernel.threads import blas_threads
 
 log = logging.getLogger(__name__)
@@ -87,6 +88,8 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         the parameters that a baseline has by default otherwise than a run. Not inherited.
     places : tuple of str
         The baselines that there are of these: ``central``, ``isolated``, and what `experiments.baselines` has besides.
+    tags : Tags
+        What holds of the results, for `fedkernel.testing`.
     """
 
     client: ClassVar[type[KernelClient]]
@@ -95,6 +98,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     central_fields: ClassVar[tuple[str, ...] | None] = None
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     places: ClassVar[tuple[str, ...]] = ("central", "isolated")
+    tags: ClassVar[Tags] = Tags()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Give the methods that have all tables in one place frames as arrays that fit together, as `fit` does."""

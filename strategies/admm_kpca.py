@@ -50,6 +50,7 @@ from fedkernel.protocol import Member, Protocol, Run, to_all
 from fedkernel.result import Result
 from fedkernel.sketch import Embeddable, SubspaceEmbedding
 from fedkernel.strategy import KernelStrategy
+from fedkernel.tags import Tags
 
 log = logging.getLogger(__name__)
 
@@ -174,6 +175,17 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"network KPCA": {"share_rows": True}}
     places: ClassVar[tuple[str, ...]] = ("isolated", "pooled")
+    tags: ClassVar = Tags(
+        "alpha",
+        order=False,  # neighbours are who comes before and after
+        pooled=False,
+        signs=True,
+        rotations=True,
+        peers=True,
+        alone=True,
+        error="similarity",
+        best=1.0,
+    )
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""

@@ -25,6 +25,7 @@ from fedkernel.models import KernelPCA
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_sum
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
+from fedkernel.tags import Tags
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""
@@ -69,6 +70,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
     partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"KPCA": {}}
+    tags: ClassVar = Tags("eigenvectors_", orthonormal=True, signs=True, rotations=True, alone=True)
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""

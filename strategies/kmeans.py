@@ -25,6 +25,7 @@ from fedkernel.models import KernelKMeans
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
+from fedkernel.tags import Tags
 from fedkernel.widths import fk_gamma, moments
 
 
@@ -76,6 +77,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
     client: ClassVar[type[KMeansClient]]
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "dimensions", "kernel")
+    tags: ClassVar = Tags("embedding", orthonormal=True, error="recover_error")
 
     n_clusters: int
     kernel: AnyKernel | None

@@ -36,6 +36,7 @@ from fedkernel.models import LandmarkPCA
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
+from fedkernel.tags import Tags
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +170,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
     client: ClassVar[type[DisKPCAClient]] = DisKPCAClient
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel")
+    tags: ClassVar = Tags("embedding", draws=0.1)
 
     n_components: int
     kernel: AnyKernel

@@ -4,6 +4,7 @@ Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis 
 Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5, figure 13; signs, norms and centring as in `VFedPCA`.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -63,6 +64,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     client: ClassVar = PeerVFedPCAClient
     partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center", "kernel")
+    tags: ClassVar = dataclasses.replace(VFedPCA.tags, components="eigenvectors", peers=True)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows, and that the graph is one of these clients."""

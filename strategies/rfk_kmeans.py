@@ -4,6 +4,7 @@ Source: Chitta, Jin, Jain: Efficient Kernel Clustering Using Random Fourier Feat
 k-means of Balcan, Ehrlich, Liang, NIPS 2013.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
@@ -46,6 +47,7 @@ class RFKKMeans(KMeansStrategy):
     features: Literal["pairs", "cosine"] = "pairs"
 
     client: ClassVar = FKKMeansClient
+    tags: ClassVar = dataclasses.replace(KMeansStrategy.tags, orthonormal=False)
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""

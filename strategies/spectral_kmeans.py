@@ -65,6 +65,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     client: ClassVar = SpectralKMeansClient
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "components.n_components", "components.kernel")
+    tags: ClassVar = dataclasses.replace(DisKPCA.tags, error="recover_error")
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also what the components demand, and that every client has rows enough."""

@@ -4,6 +4,7 @@ Source: Balcan, Liang, Song, Woodruff, Xie: Communication Efficient Distributed 
 KDD 2016, section 6: "uniform + disLR" and "uniform + batch KPCA".
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
@@ -54,6 +55,7 @@ class UniformKPCA(LandmarkStrategy):
     embed: bool = True
 
     client: ClassVar = DisKPCAClient
+    tags: ClassVar = dataclasses.replace(LandmarkStrategy.tags, signs=True, rotations=True)
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""

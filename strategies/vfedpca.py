@@ -44,6 +44,7 @@ from fedkernel.protocol import Member, Protocol, Run, to_all, to_sum
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.subspaces import sin_theta_error
+from fedkernel.tags import Tags
 
 DEFAULT_ROUNDS = 10
 MOST_ROUNDS = 1000
@@ -109,6 +110,9 @@ class VFedPCA(KernelStrategy[KernelPCA]):
     partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"PCA": {}}
+    tags: ClassVar = Tags(
+        "eigenvectors_", orthonormal=True, signs=True, rotations=True, repeated=("start",), alone=True
+    )
 
     def _local_kernel(self) -> Kernel | None:
         return None

@@ -1,20 +1,30 @@
 """One table of pairs, each with what must hold for it; tests/test_pairs.py runs every property for every case."""
 
+import functools
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from networks import admm, digits, spread
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.metrics import recover_error
-from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
-from fedkernel.subspaces import orthonormal_basis, sin_theta_error
-from strategies import DKPCA, DisKPCA, FKKMeans, RFKKMeans, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
+from fedkernel.testing import Pair
+from strategies import (
+    DKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::2]  # 89 x 13
 N, CLIENTS = len(WINE), 4
@@ -27,22 +37,26 @@ class Case:
     Attributes
     ----------
     floats_up, floats_down : callable
-        The paper's count for tables of N rows, from the result of a run.
-    rotations : bool
-        Whether rotating a client's own columns (a horizontal partition: all clients' alike) changes nothing.
+        The paper's count, from the result of a run.
     scaled : callable
         The strategy that gives the same vectors on data multiplied by a factor.
-    draws : bool
-        Whether the result stands on rows that are drawn by client and position: in another order, on others.
+    promises : mapping
+        The tags that are others than the strategy's own, at these settings.
+    table : ndarray of shape (N, d)
+        What the clients share out.
+    components : int
+        k, as many as are found.
     """
 
     name: str
     strategy: KernelStrategy[Any]
     floats_up: Callable[[Any], int]
     floats_down: Callable[[Any], int]
-    rotations: bool
     scaled: Callable[[float], KernelStrategy[Any]]
-    draws: bool = False
+    promises: Mapping[str, Any] = field(default_factory=dict)
+    table: Any = field(default_factory=lambda: WINE)
+    clients: int = CLIENTS
+    components: int = 3
 
     def __str__(self) -> str:
         return self.name
@@ -52,52 +66,29 @@ class Case:
         """Of the table, the one that clients share out."""
         return 1 if self.strategy.partition == "vertical" else 0
 
-    def shards(self, X: Any = WINE) -> list[Any]:
-        """Divide a table among the clients."""
-        return np.array_split(X, CLIENTS, axis=self.axis)
+    def shards(self, factor: float = 1.0) -> list[Any]:
+        """Divide the table, multiplied by a factor, among the clients."""
+        return np.array_split(factor * self.table, self.clients, axis=self.axis)
 
-    def vectors(self, result: Any, order: Any = range(CLIENTS)) -> Any:
-        """Return orthonormal columns, (N, k), that stand for what was found; ``order``: who held which shard."""
-        return result.model.eigenvectors_
-
-    def errors(self, result: Any) -> tuple[float, list[float]]:
-        """Return how far the result is from the central one, and how far each client is on its own."""
-        reference = self.strategy.central(self.shards()).eigenvectors_
-        alone = [self.strategy.central([shard]).eigenvectors_ for shard in self.shards()]
-        error = sin_theta_error(reference, result.model.eigenvectors_)
-        return error, [sin_theta_error(reference, V) for V in alone]
+    @functools.cached_property
+    def pair(self) -> Pair:
+        """What the shipped properties are tried on."""
+        return Pair(self.strategy, self.shards(), replace(self.strategy.tags, **self.promises), self.name)
 
 
-class ClusterCase(Case):
-    """A pair that embeds horizontally divided rows and clusters them; the coordinates are with the sites."""
+def dkpca(
+    name: str,
+    kernel: Any,
+    scaled: Callable[[float], Any],
+    *,
+    rotations: bool = True,
+    alone: bool = False,
+    **fields: Any,
+) -> Case:
+    """D_m (N + 1) floats from each client; with inner products, D_m is the rank of its part at most.
 
-    def vectors(self, result: Any, order: Any = range(CLIENTS)) -> Any:
-        holder = {shard: client for client, shard in enumerate(order)}
-        H = np.vstack([result.outputs[holder[shard]]["embedding"] for shard in range(CLIENTS)])
-        values = result.model.eigenvalues_
-        # FK k-means: u = h / sqrt(l); random features alone are not eigenvectors of anything
-        return orthonormal_basis(H) if values is None else H / np.sqrt(values)
-
-    def errors(self, result: Any) -> tuple[float, list[float]]:
-        reference = self.strategy.central(self.shards()).training_
-        alone = [self.strategy.central([shard]).transform(WINE) for shard in self.shards()]
-        H = np.vstack([result.outputs[client]["embedding"] for client in range(CLIENTS)])
-        return recover_error(H, reference), [recover_error(other, reference) for other in alone]
-
-
-class ComponentsCase(ClusterCase):
-    """A pair that finds components of horizontally divided rows; compared in feature space."""
-
-    def errors(self, result: Any) -> tuple[float, list[float]]:
-        shards = self.shards()
-        reference = self.strategy.central(shards)
-        models = [result.model, *(self.strategy.central([shard]) for shard in shards)]
-        error, *alone = [self.strategy.judge(Result(model), shards, reference)["error"] for model in models]
-        return error, alone
-
-
-def dkpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, rotations: bool = True, **fields: Any) -> Case:
-    """D_m (N + 1) floats from each client; with inner products, D_m is the rank of its part at most."""
+    ``alone``: one client sends more pairs than are wanted, of the matrix that is decomposed: nothing is cut off.
+    """
 
     def up(result: Any) -> int:
         asked = fields["local_components"]
@@ -112,8 +103,8 @@ def dkpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, rotations: 
         DKPCA(3, kernel, **fields),
         up,
         lambda result: 0,
-        rotations,
         lambda factor: DKPCA(3, scaled(factor), **fields),
+        {"rotations": rotations, "alone": alone},
     )
 
 
@@ -124,7 +115,7 @@ def whole_multiple(floats: int, unit: int) -> int:
     return floats
 
 
-def vfedpca(name: str, strategy: Any, rounds: int, *, rotations: bool = True, scaled: Any = None) -> Case:
+def vfedpca(name: str, strategy: Any, rounds: int, *, scaled: Any = None, **promises: Any) -> Case:
     """T p k (N + 1) floats up; down T p k N, the last broadcast included and none before the first round."""
     k = strategy.n_components
     return Case(
@@ -132,8 +123,9 @@ def vfedpca(name: str, strategy: Any, rounds: int, *, rotations: bool = True, sc
         strategy,
         lambda result: rounds * CLIENTS * k * (N + 1),
         lambda result: rounds * CLIENTS * k * N,
-        rotations,
         scaled or (lambda factor: strategy),
+        promises,
+        components=k,
     )
 
 
@@ -149,8 +141,8 @@ def exact(name: str, strategy: Any, scaled: Any = None) -> Case:
         strategy,
         lambda result: CLIENTS * k * (N + 1) + products(result),
         lambda result: products(result) + CLIENTS * k * N,
-        True,
         scaled or (lambda factor: strategy),
+        components=k,
     )
 
 
@@ -196,19 +188,19 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
             iterating = sum((N + CLIENTS * D) * Q for _, Q in iterations(result)) + N * s
         return CLIENTS * WINE.shape[1] + iterating + CLIENTS * K * s
 
-    return ClusterCase(name, strategy, up, down, False, lambda factor: strategy)
+    return Case(name, strategy, up, down, lambda factor: strategy, components=strategy.dimensions)
 
 
 def rfk_kmeans(name: str, **fields: Any) -> Case:
     """Moments, and the k-means of D dimensions."""
     strategy = RFKKMeans(K, n_features=D, coreset_size=CORESET, **fields)
-    return ClusterCase(
+    return Case(
         name,
         strategy,
         lambda result: CLIENTS * (WINE.shape[1] + 1) + CLIENTS + (CORESET + CLIENTS * K) * (D + 1),
         lambda result: CLIENTS * WINE.shape[1] + CLIENTS * K * D,
-        False,
         lambda factor: strategy,
+        components=D,
     )
 
 
@@ -239,7 +231,11 @@ def diskpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, whole: bo
         return (CLIENTS * t * t if scored else 0) + (CLIENTS - 1) * rows + CLIENTS * landmarks * K
 
     again = lambda factor: DisKPCA(K, scaled(factor), **fields, **made)  # noqa: E731
-    return ComponentsCase(name, strategy, up, down, whole, again, draws=not whole)
+    # the last sketch is exact, so that eigenvalues are those of the clients' coordinates
+    promises: dict[str, Any] = {"orthonormal": True}
+    if whole:
+        promises |= {"draws": 0.0, "signs": True, "rotations": True, "alone": True}
+    return Case(name, strategy, up, down, again, promises)
 
 
 def uniform_kpca(name: str, gamma: float, **fields: Any) -> Case:
@@ -257,7 +253,8 @@ def uniform_kpca(name: str, gamma: float, **fields: Any) -> Case:
         return (CLIENTS - 1) * rows + CLIENTS * landmarks * K
 
     again = lambda factor: strategy(gamma / factor**2)  # noqa: E731
-    return ComponentsCase(name, strategy(gamma), up, down, True, again, draws=fields["n_samples"] < N)
+    promises = {"orthonormal": True} | ({} if fields["n_samples"] < N else {"draws": 0.0, "alone": True})
+    return Case(name, strategy(gamma), up, down, again, promises)
 
 
 def spectral_kmeans(name: str, components: Case) -> Case:
@@ -266,15 +263,56 @@ def spectral_kmeans(name: str, components: Case) -> Case:
     def strategy(components: Any) -> Any:
         return SpectralKMeans(K, components, coreset_size=CORESET)
 
-    return ClusterCase(
+    tags = components.pair.tags
+    return Case(
         name,
         strategy(components.strategy),
         lambda result: components.floats_up(result) + CLIENTS + (CORESET + CLIENTS * K) * (K + 1),
         lambda result: components.floats_down(result) + CLIENTS * K * K,
-        components.rotations,
         lambda factor: strategy(components.scaled(factor)),
-        draws=components.draws,
+        {name: getattr(tags, name) for name in ("orthonormal", "draws", "signs", "rotations", "alone")},
     )
+
+
+def decentralised(name: str, table: Any, make: Callable[[Any], Any], gamma: float, **promises: Any) -> Case:
+    """ADMM of six nodes of n rows, each with four neighbours, T iterations in all, a letter over each of E edges.
+
+    Up: n w floats of rows or features; for each component n of a start, and besides a bound from each node and a cosine
+    for each edge; in an iteration n of projections and 2 n of the direction, and two figures of each node; between
+    components n of directions. Down: the same letters, but for those of the last iteration, and for each component the
+    signs of a cell.
+
+    As long as no z is longer than 1, it cancels in the sums over cells which of the five others is not a neighbour.
+    """
+    strategy, nodes = make(RBF(gamma=gamma)), 6
+    n, k = len(table) // nodes, strategy.n_components
+    edges = nodes * 4
+    E = edges * n
+    width = table.shape[1] if strategy.exchange == "rows" else strategy.n_features
+
+    def iterations(result: Any) -> int:
+        return sum(row["phase"] == "UpdateDirection" for row in result.history)
+
+    def up(result: Any) -> int:
+        return E * width + k * (E + nodes + edges) + iterations(result) * (3 * E + 2 * nodes) + (k - 1) * E
+
+    def down(result: Any) -> int:
+        # the last letters of each component but the last go into the next one
+        return E * width + k * (E + nodes + edges) + (3 * iterations(result) - 2) * E + (k - 1) * E
+
+    again = lambda factor: make(RBF(gamma=gamma / factor**2))  # noqa: E731
+    return Case(name, strategy, up, down, again, promises, table=table, clients=nodes, components=k)
+
+
+def peers(name: str, strategy: Any, edges: int, scaled: Any = None, **promises: Any) -> Case:
+    """T k (N + 1) floats over every edge, each way; the coordinator forwards them and sends nothing of its own.
+
+    Ten local iterations: the random start shows.
+    """
+    k = strategy.n_components
+    floats = lambda result: strategy.rounds * edges * k * (N + 1)  # noqa: E731
+    again = scaled or (lambda factor: strategy)
+    return Case(name, strategy, floats, floats, again, promises, components=k)
 
 
 LONG = {"local_iterations": 400, "rounds": 3}  # long enough that the random start no longer shows
@@ -283,17 +321,24 @@ CASES = [
     dkpca("linear", Linear(), lambda c: Linear(), local_components=2),
     dkpca("linear, centred", Linear(), lambda c: Linear(), local_components=2, center=True),
     dkpca("linear, adaptive", Linear(), lambda c: Linear(), local_components="adaptive", epsilon=0.3),
-    dkpca("RBF", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), local_components=12),
+    dkpca("RBF", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), local_components=12, alone=True),
     dkpca("RBF, centred", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), local_components=12, center=True),
-    dkpca("RBF, adaptive", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), local_components="adaptive"),
-    dkpca("Laplacian", Laplacian(gamma=0.1), lambda c: Laplacian(gamma=0.1 / c), local_components=15, rotations=False),
+    dkpca("RBF, adaptive", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), local_components="adaptive", alone=True),
+    dkpca(
+        "Laplacian",
+        Laplacian(gamma=0.1),
+        lambda c: Laplacian(gamma=0.1 / c),
+        local_components=15,
+        rotations=False,
+        alone=True,
+    ),
     dkpca("polynomial", Polynomial(2, 0.1), lambda c: Polynomial(2, 0.1 / c**2), local_components=2),
     dkpca("sigmoid", Sigmoid(0.02, 0.1), lambda c: Sigmoid(0.02 / c**2, 0.1), local_components=2),
     vfedpca("VFedPCA", VFedPCA(**LONG), 3),
     vfedpca("VFedPCA, original", VFedPCA(update="original", **LONG), 3),
     vfedpca("VFedPCA, average, scaled weights", VFedPCA(merge="average", weight_scaling=True, **LONG), 3),
     vfedpca("VFedPCA, warm start, 2 components", VFedPCA(2, warm_start=True, **LONG), 3),
-    vfedpca("VFedPCA, centred rows", VFedPCA(center="rows", **LONG), 3, rotations=False),
+    vfedpca("VFedPCA, centred rows", VFedPCA(center="rows", **LONG), 3, rotations=False, signs=False),
     exact("VFedPCA exact", VFedPCA(merge="exact")),
     exact("VFedPCA exact, 3 components", VFedPCA(3, merge="exact")),
     vfedpca(
@@ -330,4 +375,40 @@ CASES += [
     spectral_kmeans(f"spectral k-means of {case}", case)
     for case in CASES
     if str(case) in ("disKPCA RBF", "disKPCA, all rows", "uniform KPCA")
+]
+GRAPH = {"graph": "ring", "n_components": 2}
+CASES += [
+    decentralised("ADMM", np.vstack(digits(20, 6)), lambda kernel: admm(kernel=kernel), 0.001, order=True),
+    decentralised(
+        "ADMM, 2 components",
+        np.vstack(spread(6)),
+        lambda kernel: admm(n_components=2, kernel=kernel, tol=1e-6),
+        0.05,
+    ),
+    decentralised(
+        "ADMM, features",
+        np.vstack(digits(20, 6)),
+        lambda kernel: admm(kernel=kernel, exchange="features", n_features=200),
+        0.001,
+        order=True,
+        rotations=False,
+        signs=False,
+        alone=False,
+    ),
+    decentralised(
+        "ADMM, the paper's schedule",
+        np.vstack(digits(20, 6)),
+        lambda kernel: admm(kernel=kernel, schedule="paper"),
+        0.001,
+    ),
+    peers("peer VFedPCA", PeerVFedPCA(), CLIENTS * (CLIENTS - 1), draws=1e-2, alone=False),
+    peers(
+        "peer VFedPCA, RBF, ring",
+        PeerVFedPCA(kernel=RBF(gamma=0.1), **GRAPH),
+        CLIENTS * 2,
+        lambda c: PeerVFedPCA(kernel=RBF(gamma=0.1 / c**2), **GRAPH),
+        order=False,
+        draws=1e-4,
+        alone=False,
+    ),
 ]

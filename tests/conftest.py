@@ -39,13 +39,19 @@ def pytest_collection_modifyitems(config, items):
         return
     cases = {}
     for item in items:
-        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        cases.setdefault(_test(item), []).append(item)
     # by a test's name, so that those that share a table of cases do not all take the same one
     chosen = [those[zlib.crc32(name.encode()) % len(those)] for name, those in cases.items()]
     left_out = {"slow", "ray", "xdist_group"}  # tests that are kept together start processes
     quick = [item for item in chosen if left_out.isdisjoint(mark.name for mark in item.iter_markers())]
     config.hook.pytest_deselected(items=list(set(items).difference(quick)))
     items[:] = quick
+
+
+def _test(item):
+    """The name of a test without its case; each property of `fedkernel.testing` is a test of its own."""
+    check = item.callspec.params.get("check") if hasattr(item, "callspec") else None
+    return item.nodeid.partition("[")[0] + getattr(check, "__name__", "")
 
 
 def _group(item):

@@ -13,7 +13,7 @@ from fedkernel.directions import Directions, center_blocks
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.graph import Topology
 from fedkernel.kernels import normalised_gram
-from fedkernel.models import NodeComponents, PeerComponents, load_model
+from fedkernel.models import NodeComponents, load_model
 from fedkernel.noise import system_normal
 from fedkernel.sketch import SubspaceEmbedding
 from strategies import ADMMKPCA, admm_kpca
@@ -309,16 +309,6 @@ def test_new_rows_far_from_the_others_are_told_apart():
     ]
     assert np.all(np.prod(sides, axis=1) < 0)
     assert len(set(np.sign(sides)[:, 0])) == 1  # and the nodes do agree
-
-
-def test_the_model_is_saved(tmp_path):
-    result = admm(kernel=RBF(gamma=0.02), iterations=4, n_components=2).fit(spread(4, 10))
-    result.save(tmp_path)
-    again = load_model(tmp_path / "model.npz")
-    assert isinstance(again, PeerComponents)
-    assert (again.kernel, again.n_components, again.rho_) == (RBF(gamma=0.02), 2, result.model.rho_)
-    np.testing.assert_array_equal(again.lagrangian_, result.model.lagrangian_)
-    np.testing.assert_array_equal(again.without_multipliers_, result.model.without_multipliers_)
 
 
 def test_the_history_tells_the_lagrangian_and_the_stop():

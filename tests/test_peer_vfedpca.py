@@ -7,10 +7,9 @@ from sklearn.preprocessing import StandardScaler
 
 from clients.peer_vfedpca import PeerVFedPCAClient
 from clients.vfedpca import Multiply
-from fedkernel import RBF, Linear, Polynomial, Topology
+from fedkernel import RBF, Polynomial, Topology
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.graph import neighbours
-from fedkernel.models import PeerComponents, load_model
 from fedkernel.subspaces import sin_theta_error
 from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
@@ -145,13 +144,6 @@ def test_more_edges_do_not_come_out_worse():
         assert metrics[graph]["error"] == pytest.approx(np.mean(errors), rel=1e-9)
         assert metrics[graph]["worst_error"] == pytest.approx(max(errors), rel=1e-9)
     assert metrics["full"]["worst_error"] < min(metrics["ring"]["worst_error"], metrics["star"]["worst_error"])
-
-
-def test_the_model_is_saved(tmp_path):
-    PeerVFedPCA(2, kernel=RBF(gamma=0.1), rounds=2).fit(SHARDS).model.save(tmp_path / "kernel.npz")
-    PeerVFedPCA(rounds=2).fit(SHARDS).model.save(tmp_path / "linear.npz")
-    assert load_model(tmp_path / "kernel.npz") == PeerComponents(RBF(gamma=0.1), 2)
-    assert load_model(tmp_path / "linear.npz") == PeerComponents(Linear(), 1)
 
 
 @pytest.mark.parametrize(

@@ -332,7 +332,7 @@ def test_a_pair_without_a_central_counterpart_is_run_and_compared_with_nothing(
         client = DKPCAClient
         partition = "vertical"
 
-        def protocol(self) -> Protocol[KernelPCA]:
+        def protocol(self, run) -> Protocol[KernelPCA]:
             uploads = yield from to_all(LocalEigenpairs(kernel=Linear(), n_components=self.n_components))
             return KernelPCA(uploads[0].values, uploads[0].vectors, Linear())
 

@@ -67,6 +67,12 @@ def test_with_a_linear_kernel_vfedakpca_is_vfedpca():
     np.testing.assert_allclose(one.iterates_, two.iterates_, atol=1e-9)
 
 
+def test_with_centred_rows_all_signs_together_change_nothing():
+    strategy = VFedPCA(center="rows", rounds=3, local_iterations=400)
+    one, two = (strategy.fit(shards).model.eigenvectors_ for shards in (SHARDS, [-shard for shard in SHARDS]))
+    assert sin_theta_error(one, two) < 1e-16
+
+
 # --- reference numbers: breast cancer, columns in the order of the file (NOTES, section 4)
 
 

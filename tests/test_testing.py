@@ -1,0 +1,149 @@
+"""The shipped properties, as a stranger uses them: his pair passes, and each fault is told by property and strategy."""
+
+import dataclasses
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Annotated
+
+import numpy as np
+import pytest
+
+from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
+from fedkernel.forecast import Forecast
+from fedkernel.tags import Tags
+from fedkernel.testing import CHECKS, Pair, check_pair
+
+TABLES = np.array_split(np.random.default_rng(0).standard_normal((12, 4)) + 1, 3)
+
+
+class Sums(Reply):
+    """Reveals the sums of the site's columns."""
+
+    values: Annotated[FloatArray, Shape("d")]
+
+
+class ColumnSums(Request[Sums]):
+    """Asks for them."""
+
+
+class SumClient(KernelClient):
+    def column_sums(self, ask: ColumnSums) -> Sums:
+        return Sums(values=self.X.sum(axis=0))
+
+
+class Mean(KernelStrategy[FloatArray]):
+    """The mean row."""
+
+    client, partition = SumClient, "horizontal"
+    tags = Tags(alone=True)
+    rows = 12
+
+    def protocol(self):
+        replies = yield from to_all(ColumnSums())
+        return sum(reply.values for reply in replies) / self.rows
+
+    def forecast(self, cohort):
+        return Forecast(1, sum(member.columns for member in cohort), 0, 8)
+
+    def central(self, shards):
+        return np.vstack(shards).mean(axis=0)
+
+    def compare(self, model, reference, shards):
+        return {"error": float(np.abs(model - reference).max())}
+
+    def __repr__(self):
+        return f"{type(self).__name__}()"
+
+
+def test_a_stranger_s_pair_has_every_property_that_it_can_have():
+    left_out = check_pair(Mean(), TABLES)
+    assert left_out == {
+        "components_are_orthonormal": "tags.components = None: there are no components that could be orthonormal",
+        "what_is_saved_is_loaded": left_out["what_is_saved_is_loaded"],
+    }
+    assert "ndarray" in left_out["what_is_saved_is_loaded"]
+
+
+def test_it_says_what_it_leaves_out(caplog):
+    check_pair(Mean(), TABLES)
+    assert "components_are_orthonormal was not checked for Mean: tags.components = None" in caplog.text
+
+
+def test_it_needs_nothing_that_is_for_development_only():
+    code = "import sys, fedkernel.testing; print({'pytest', 'hypothesis'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def client(answer):
+    """Make the client that answers so."""
+
+    class Faulty(SumClient):
+        def column_sums(self, ask: ColumnSums) -> Sums:
+            return Sums(values=answer(self))
+
+    return Faulty
+
+
+def drawing_twice(self):
+    again = self.rng("noise").standard_normal(4) - self.rng("noise").standard_normal(4)
+    return self.X.sum(axis=0) + again
+
+
+def counting(self):
+    type(self).asked = getattr(type(self), "asked", 0) + 1
+    return self.X.sum(axis=0) * type(self).asked
+
+
+class Careless(SumClient):
+    @staticmethod
+    def table(X, what):
+        return np.nan_to_num(np.asarray(X))
+
+
+def first_reply(self):
+    replies = yield from to_all(ColumnSums())
+    return replies[0].values
+
+
+def oblique(self):
+    yield from to_all(ColumnSums())
+    return SimpleNamespace(found=np.ones((12, 2)))
+
+
+def infinite(self):
+    yield from to_all(ColumnSums())
+    return np.array([np.inf])
+
+
+FAULTS = {
+    "same_seed_same_bits": {"client": client(lambda self: np.random.default_rng().standard_normal(4))},
+    "a_generator_serves_one_draw": {"client": client(drawing_twice)},
+    "another_order_of_the_clients": {"protocol": first_reply},
+    "rows_in_another_order": {"client": client(lambda self: self.X[0] + self.X[1])},
+    "signs_of_columns": {"client": client(lambda self: (self.X**2).sum(axis=0))},
+    "rotated_columns": {"client": client(lambda self: np.full(4, np.square(self.X).sum()))},
+    "everything_is_finite": {"protocol": infinite},
+    "components_are_orthonormal": {"protocol": oblique, "tags": Tags("found", orthonormal=True)},
+    "a_run_takes_what_was_forecast": {"forecast": lambda self, cohort: Forecast(1, 11, 0, 8)},
+    "rows_that_leave_are_counted": {"client": client(lambda self: self.X[0])},
+    "messages_are_the_same_through_the_wire": {"client": client(counting)},
+    "bad_input_is_one_sentence": {"client": Careless},
+    "one_client_alone_is_central": {"tags": Tags(alone=False)},
+    "together_closer_than_alone": {"rows": 1},
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_told_by_its_property_and_strategy(name):
+    (check,) = [check for check in CHECKS if check.__name__ == name]
+    faulty = type("Faulty", (Mean,), FAULTS[name])()
+    with pytest.raises(AssertionError, match=rf"^{name}, Faulty, Faulty\(\): "):
+        check(Pair(faulty, TABLES))
+
+
+def test_a_tag_that_promises_too_little_is_a_fault_too():
+    tags = dataclasses.replace(Mean.tags, order=False)
+    with pytest.raises(AssertionError, match=r"another_order_of_the_clients, Mean, .*, but tags.order = False"):
+        check_pair(Mean(), TABLES, tags=tags)
