@@ -80,7 +80,7 @@ class Projection(Letter):
 
 
 class RowsSent(Letters):
-    """Letters with the node's rows, or with features of them.
+    """Letters with the node's rows, or with features of them: reveals to whom, and how long they are.
 
     Attributes
     ----------

@@ -57,7 +57,10 @@ class LocalEigenpairs(Request[LocalSpectrum]):
 
 
 class Projections(Summed):
-    """The site's share of the new rows' coordinates: n_new k floats, sums over the site's columns."""
+    """The site's share of the new rows' coordinates: n_new k floats.
+
+    Reveals sums over the site's columns, products of each new row and combinations of the training rows.
+    """
 
     products: Annotated[FloatArray, Shape("n_new", "k")]
 

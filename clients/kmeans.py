@@ -21,7 +21,10 @@ from fedkernel.widths import moments
 
 
 class LocalCost(Reply):
-    """Sum of squared distances of the site's embedded rows to its own k centres: 1 float."""
+    """Sum of squared distances of the site's embedded rows to its own k centres: 1 float.
+
+    Reveals how far apart the site's rows are, all together.
+    """
 
     cost: Annotated[FloatArray, Shape("one")]
 

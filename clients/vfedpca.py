@@ -88,7 +88,10 @@ class Finish(LocalTable[Done]):
 
 
 class CapturedVariance(Summed):
-    """How much of the site's variance the components keep: k + 1 floats."""
+    """How much of the site's variance the components keep: k + 1 floats.
+
+    Reveals the site's total variance, and its share along each component.
+    """
 
     captured: Annotated[FloatArray, Shape("k")]
     total: Annotated[FloatArray, Shape("one")]

@@ -3,6 +3,8 @@
 Nothing here shares code with the project, and nothing is clever: full decompositions, explicit matrices, loops.
 """
 
+import dataclasses
+import itertools
 import zlib
 
 import numpy as np
@@ -66,10 +68,13 @@ def dkpca(shards, kernel, D, local, center=False):
     return values, vectors, sent
 
 
+def generator(purpose, *words):
+    """The project's rule for random numbers: one generator per seed (and client), and purpose."""
+    return np.random.default_rng(np.random.SeedSequence([*words, zlib.crc32(purpose.encode())]))
+
+
 def start_vector(seed, client, N):
-    """The project's rule for random numbers: one generator per seed, client and purpose."""
-    words = [seed, client, zlib.crc32(b"start")]
-    return np.random.default_rng(np.random.SeedSequence(words)).standard_normal((N, 1))[:, 0]
+    return generator("start", seed, client).standard_normal((N, 1))[:, 0]
 
 
 def vfedpca(
@@ -106,6 +111,48 @@ def vfedpca(
     return merged, tables
 
 
+def vfedakpca(shards, kernel, seed, rounds, iterations):
+    """The same on centred kernel matrices. Equation 14, X <- X M M^T / ||M M^T|| with M = X^T u, in K = X X^T alone."""
+    kernels = [centred(kernel_matrix(X, X, **kernel)) for X in shards]
+    merged = None
+    for _ in range(rounds):
+        alphas, vectors = [], []
+        for client in range(len(shards)):
+            if merged is not None:
+                Ku = kernels[client] @ merged
+                kernels[client] = np.outer(Ku, Ku) / (merged @ Ku)
+            a = start_vector(seed, client, len(merged if merged is not None else shards[0]))
+            for _ in range(iterations):
+                a = kernels[client] @ a / np.linalg.norm(kernels[client] @ a)
+            alphas.append(a @ kernels[client] @ a)
+            vectors.append(a)
+        best = vectors[int(np.argmax(alphas))]
+        u = sum(alpha * (a if a @ best >= 0 else -a) for alpha, a in zip(alphas, vectors, strict=True))
+        merged = u / np.linalg.norm(u)
+    return merged
+
+
+def peer_vfedpca(shards, cells, rounds):
+    """Algorithm 5 by full decompositions: each client merges the leading vectors in its cell, then equation 14."""
+    tables = [X - X.mean(axis=0) for X in shards]
+    merged = []
+    for _ in range(rounds):
+        leading = []
+        for X in tables:
+            values, V = np.linalg.eigh(X @ X.T / X.shape[1])
+            leading.append((values[-1], V[:, -1]))
+        merged = []
+        for cell in cells:
+            values = np.array([leading[q][0] for q in cell])
+            first = leading[cell[int(np.argmax(values))]][1]
+            u = sum(w * v * np.sign(v @ first) for w, v in zip(values, [leading[q][1] for q in cell], strict=True))
+            merged.append(u / np.linalg.norm(u))
+        for client, u in enumerate(merged):
+            M = tables[client].T @ u
+            tables[client] = tables[client] @ np.outer(M, M) / (M @ M)
+    return merged
+
+
 def up_to_sign(u, v):
     """Distance of two unit vectors whose signs mean nothing."""
     return min(np.linalg.norm(u - v), np.linalg.norm(u + v))
@@ -130,3 +177,135 @@ def dspgd(features, T, k, s, penalty=None):
         restored = values[:count] + (1 - eta) * penalty
         estimates.append(sum(x * np.outer(u, u) for x, u in zip(restored, vectors.T, strict=False)))
     return estimates, restored
+
+
+def cosines(X, gamma, count, seed, pairs=False, draw=1):
+    """Random Fourier features of an RBF kernel: sqrt(2) cos(w^T x + b), or cosines and sines of half as many w^T x."""
+    rng = generator("random features", seed, draw, X.shape[1])
+    w = rng.standard_normal((X.shape[1], count // 2 if pairs else count)) * np.sqrt(2 * gamma)
+    if pairs:
+        return np.sqrt(2) * np.hstack([np.cos(X @ w), np.sin(X @ w)])
+    return np.sqrt(2) * np.cos(X @ w + rng.uniform(0, 2 * np.pi, count))
+
+
+def paper_width(X):
+    """The gamma of the federated kernel k-means paper: N^2 / (2 sum_ij ||x_i - x_j||^2)."""
+    return len(X) ** 2 / (2 * sum(np.sum((x - y) ** 2) for x in X for y in X))
+
+
+def best_clusters(H, k):
+    """k-means from every k rows as a start, the best of them: for each pair of rows, whether they are together."""
+    best, together = np.inf, None
+    for start in itertools.combinations(range(len(H)), k):
+        centers, before = H[list(start)], None
+        while before is None or not np.array_equal(before, centers):
+            squared = ((H[:, None] - centers[None]) ** 2).sum(axis=2)
+            labels, before = squared.argmin(axis=1), centers
+            members = [H[labels == j] for j in range(k)]
+            centers = np.array([m.mean(axis=0) if len(m) else c for m, c in zip(members, centers, strict=True)])
+        if (cost := squared.min(axis=1).sum()) < best - 1e-9:
+            best, together = cost, labels[:, None] == labels[None, :]
+    return together
+
+
+def coordinates_in_span(K, landmarks, k):
+    """disLR of the disKPCA paper: all rows' coordinates on the leading components within the landmarks' span."""
+    values, V = top(K[np.ix_(landmarks, landmarks)], len(landmarks))
+    Q = V[:, values > 1e-8 * values[0]] / np.sqrt(values[values > 1e-8 * values[0]])
+    projected = K[:, landmarks] @ Q
+    return projected @ top(projected.T @ projected, k)[1]
+
+
+def diskpca(shards, gamma, k, draws, embedding, seed):
+    """Algorithm 4 of the disKPCA paper, RBF kernel, without sketches of points. ``embedding``: t and m.
+
+    Returns the landmarks' positions among all rows, as they are drawn, and the rows' coordinates.
+    """
+    X, ends = np.vstack(shards), np.cumsum([0, *(len(shard) for shard in shards)])
+    t, m = embedding
+    E = cosines(X, gamma, m, seed).reshape(len(X), t, m // t).sum(axis=2) / np.sqrt(m)
+    U, s, _ = np.linalg.svd(E, full_matrices=False)
+    leverages = (U[:, s > 1e-6 * s[0]] ** 2).sum(axis=1)
+    K, rng = kernel_matrix(X, X, "rbf", gamma), generator("draws", seed)
+
+    def drawn(weights, samples, name):
+        parts = np.split(weights, ends[1:-1])
+        totals = np.array([part.sum() for part in parts])
+        positions = []
+        for client, count in enumerate(rng.multinomial(samples, totals / totals.sum())):
+            if count:
+                own = generator(f"draw by {name}", seed, client)
+                chosen = own.choice(len(parts[client]), count, p=parts[client] / parts[client].sum())
+                positions += [int(ends[client] + row) for row in np.unique(chosen)]
+        return positions
+
+    P = drawn(leverages, draws[0], "leverages")
+    distances = np.array([1 - K[i, P] @ np.linalg.pinv(K[np.ix_(P, P)]) @ K[P, i] for i in range(len(X))])
+    distances[P] = 0
+    landmarks = P + drawn(distances, draws[1], "distances")
+    return landmarks, coordinates_in_span(K, landmarks, k)
+
+
+def uniform_kpca(shards, gamma, k, samples, seed):
+    """Landmarks drawn from all rows alike, without replacement, and disLR."""
+    X, sizes = np.vstack(shards), np.array([len(shard) for shard in shards])
+    counts = generator("uniform", seed).multivariate_hypergeometric(sizes, samples, method="marginals")
+    landmarks = []
+    for client, count in enumerate(counts):
+        chosen = generator("uniform", seed, client).choice(sizes[client], count, replace=False)
+        landmarks += [int(sizes[:client].sum() + row) for row in sorted(chosen)]
+    return landmarks, coordinates_in_span(kernel_matrix(X, X, "rbf", gamma), landmarks, k)
+
+
+def aligned(vectors, cells):
+    """Signs that agree along the tree of the most similar neighbours: grown from node 0, the nearest node first."""
+    vectors, inside = list(vectors), [0]
+    while len(inside) < len(vectors):
+        edges = [(j, q) for j in inside for q in cells[j] if q not in inside]
+        j, q = max(edges, key=lambda edge: abs(vectors[edge[0]] @ vectors[edge[1]]))
+        if vectors[j] @ vectors[q] < 0:
+            vectors[q] = -vectors[q]
+        inside.append(q)
+    return vectors
+
+
+@dataclasses.dataclass
+class ADMM:
+    """Equations 8 to 13 of the ADMM paper with phi(x) = x / ||x||, all as explicit vectors.
+
+    Directions w_j = phi_j a_j, estimates z_q, multipliers eta. ``phi``: arrays (d, n_j); ``cells``: a node's neighbours
+    and itself.
+    """
+
+    phi: list
+    cells: list
+    rho: float
+
+    def __post_init__(self):
+        self.w = aligned([np.linalg.eigh(P @ P.T)[1][:, -1] for P in self.phi], self.cells)
+        self.span = [P @ np.linalg.pinv(P, rcond=1e-9) for P in self.phi]
+        self.eta = {(j, q): np.zeros(len(self.w[0])) for j, cell in enumerate(self.cells) for q in cell}
+        self.z = None
+
+    def update_z(self):
+        self.z = []
+        for q, cell in enumerate(self.cells):
+            estimate = sum(self.rho * self.w[j] + self.eta[j, q] for j in cell) / (self.rho * len(cell))
+            self.z.append(estimate / max(1.0, np.linalg.norm(estimate)))
+
+    def update_w(self):
+        for j, cell in enumerate(self.cells):
+            right = self.span[j] @ sum(self.rho * self.z[q] - self.eta[j, q] for q in cell)
+            system = self.rho * len(cell) * self.span[j] - 2 * self.phi[j] @ self.phi[j].T
+            self.w[j] = np.linalg.pinv(system, rcond=1e-9, hermitian=True) @ right
+
+    def update_eta(self):
+        for j, q in self.eta:
+            self.eta[j, q] = self.eta[j, q] + self.rho * self.residual(j, q)
+
+    def residual(self, j, q):
+        return self.w[j] - self.span[j] @ self.z[q]
+
+    def lagrangian(self):
+        parts = [eta @ (r := self.residual(*edge)) + self.rho / 2 * r @ r for edge, eta in self.eta.items()]
+        return sum(parts) - sum(np.square(P.T @ w).sum() for P, w in zip(self.phi, self.w, strict=True))

@@ -1,7 +1,6 @@
 """The steps of decentralised kernel PCA by ADMM: against explicit feature vectors, and the augmented Lagrangian."""
 
-import dataclasses
-
+import naive
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +9,7 @@ from networks import admm, digits, spread
 
 from clients.admm_kpca import Progress, UpdateConsensus, UpdateDirection, penalty_bound
 from fedkernel import RBF, Linear
-from fedkernel.graph import Topology, spanning_tree
+from fedkernel.graph import Topology
 from fedkernel.kernels import normalised_gram
 from fedkernel.letters import Letters, Mail
 from strategies import admm_kpca
@@ -18,54 +17,6 @@ from strategies import admm_kpca
 
 def unit(X):
     return X / np.linalg.norm(X, axis=1, keepdims=True)
-
-
-def directions(peers, phi):
-    """Return where the nodes start: their leading directions, signs agreeing along the tree of the most similar."""
-    found = [np.linalg.eigh(P @ P.T)[1][:, -1] for P in phi]
-    likeness = {(j, q): abs(found[j] @ found[q]) for j, others in enumerate(peers) for q in others if j < q}
-    for parent, child in (edge for level in spanning_tree(peers, likeness) for edge in level):
-        if found[parent] @ found[child] < 0:
-            found[child] = -found[child]
-    return found
-
-
-@dataclasses.dataclass
-class Explicit:
-    """Equations 8 to 13 with phi(x) = x / ||x||: directions w_j = phi_j a_j, estimates z_q, multipliers, as vectors."""
-
-    phi: list  # of arrays (d, n_j)
-    cells: list
-    rho: float
-
-    def __post_init__(self):
-        self.w = directions([[q for q in cell if q != j] for j, cell in enumerate(self.cells)], self.phi)
-        self.span = [P @ np.linalg.pinv(P, rcond=1e-9) for P in self.phi]
-        self.eta = {(j, q): np.zeros(len(self.w[0])) for j, cell in enumerate(self.cells) for q in cell}
-        self.z = None
-
-    def update_z(self):
-        self.z = []
-        for q, cell in enumerate(self.cells):
-            one = sum(self.rho * self.w[j] + self.eta[j, q] for j in cell) / (self.rho * len(cell))
-            self.z.append(one / max(1.0, np.linalg.norm(one)))
-
-    def update_w(self):
-        for j, cell in enumerate(self.cells):
-            right = self.span[j] @ sum(self.rho * self.z[q] - self.eta[j, q] for q in cell)
-            system = self.rho * len(cell) * self.span[j] - 2 * self.phi[j] @ self.phi[j].T
-            self.w[j] = np.linalg.pinv(system, rcond=1e-9, hermitian=True) @ right
-
-    def update_eta(self):
-        for j, q in self.eta:
-            self.eta[j, q] = self.eta[j, q] + self.rho * self.residual(j, q)
-
-    def residual(self, j, q):
-        return self.w[j] - self.span[j] @ self.z[q]
-
-    def lagrangian(self):
-        parts = [eta @ (r := self.residual(*edge)) + self.rho / 2 * r @ r for edge, eta in self.eta.items()]
-        return sum(parts) - sum(np.square(P.T @ w).sum() for P, w in zip(self.phi, self.w, strict=True))
 
 
 def angle(v, w):
@@ -91,28 +42,28 @@ def test_all_iterations_equal_explicit_vectors(monkeypatch, graph, seed, without
     told = [row["values"] for row in result.history if "turned" in row.get("values", {})]
     turned = {values["t"] - 1: values["turned"] for values in told}  # told with the next iteration
     assert result.model.without_multipliers_[0] == (without if without <= T else 0)
-    naive = Explicit([unit(X).T for X in shards], [sorted([j, *o]) for j, o in enumerate(strategy.peers(6))], rho)
+    steps = naive.ADMM([unit(X).T for X in shards], [sorted([j, *o]) for j, o in enumerate(strategy.peers(6))], rho)
     way = 0
     for t in range(1, T + 1):
-        before = naive.lagrangian() if t > 1 else np.inf
-        naive.update_z()
-        assert naive.lagrangian() <= before + 1e-12 * rho  # lemma 3
+        before = steps.lagrangian() if t > 1 else np.inf
+        steps.update_z()
+        assert steps.lagrangian() <= before + 1e-12 * rho  # lemma 3
         if t == without:  # z is still of the last ones, which came with the directions
-            naive.eta = dict.fromkeys(naive.eta, np.zeros(4))
-        assert naive.lagrangian() == pytest.approx(trace[t - 1], rel=1e-9, abs=1e-9)
-        old, came_from, before = dict(naive.eta), list(naive.w), naive.lagrangian()
-        naive.update_w()
-        assert naive.lagrangian() <= before + 1e-12 * rho  # equation 15
+            steps.eta = dict.fromkeys(steps.eta, np.zeros(4))
+        assert steps.lagrangian() == pytest.approx(trace[t - 1], rel=1e-9, abs=1e-9)
+        old, came_from, before = dict(steps.eta), list(steps.w), steps.lagrangian()
+        steps.update_w()
+        assert steps.lagrangian() <= before + 1e-12 * rho  # equation 15
         if t < T:
-            assert turned[t] == pytest.approx(max(map(angle, came_from, naive.w)), rel=1e-6)
+            assert turned[t] == pytest.approx(max(map(angle, came_from, steps.w)), rel=1e-6)
         if t < without:
-            before = naive.lagrangian()
-            naive.update_eta()
+            before = steps.lagrangian()
+            steps.update_eta()
             # the first lines of lemma 4, whose next one, that this is at most what the sum over q gives, is not so
-            moved = sum(np.square(eta - old[edge]).sum() for edge, eta in naive.eta.items()) / rho
-            assert naive.lagrangian() - before == pytest.approx(moved, rel=1e-9, abs=1e-9)
-        for node, w in enumerate(naive.w):
-            mine = naive.phi[node] @ result.outputs[node]["iterates"][t - 1]
+            moved = sum(np.square(eta - old[edge]).sum() for edge, eta in steps.eta.items()) / rho
+            assert steps.lagrangian() - before == pytest.approx(moved, rel=1e-9, abs=1e-9)
+        for node, w in enumerate(steps.w):
+            mine = steps.phi[node] @ result.outputs[node]["iterates"][t - 1]
             way = way or float(np.sign(mine @ w))
             np.testing.assert_allclose(mine, way * w, atol=1e-9)
 

@@ -1,5 +1,6 @@
 """VFedPCA and VFedAKPCA without a server: against those with one, and against each client's own computation."""
 
+import naive
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
@@ -64,34 +65,13 @@ def test_with_a_kernel_columns_are_centred_in_feature_space_and_rows_in_the_tabl
     np.testing.assert_allclose(found, J @ K @ J if center == "columns" else K, rtol=0, atol=1e-12)
 
 
-def naive(shards, cells, rounds):
-    """Algorithm 5 by full decompositions: each client merges the leading vectors in its cell, then equation 14."""
-    tables = [X - X.mean(axis=0) for X in shards]
-    merged = []
-    for _ in range(rounds):
-        found = []
-        for X in tables:
-            values, V = np.linalg.eigh(X @ X.T / X.shape[1])
-            found.append((values[-1], V[:, -1]))
-        merged = []
-        for cell in cells:
-            values = np.array([found[q][0] for q in cell])
-            first = found[cell[int(np.argmax(values))]][1]
-            u = sum(w * v * np.sign(v @ first) for w, v in zip(values, [found[q][1] for q in cell], strict=True))
-            merged.append(u / np.linalg.norm(u))
-        for client, u in enumerate(merged):
-            M = tables[client].T @ u
-            tables[client] = tables[client] @ np.outer(M, M) / (M @ M)
-    return merged
-
-
 @pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize("graph", ["ring", "star", "grid"])
 def test_each_client_merges_what_its_neighbours_sent(graph, rounds):
     topology = Topology(graph)
     result = PeerVFedPCA(graph=topology, rounds=rounds, local_iterations=500).fit(SHARDS)
     cells = [sorted([client, *others]) for client, others in enumerate(neighbours(topology, 5))]
-    for client, u in enumerate(naive(SHARDS, cells, rounds)):
+    for client, u in enumerate(naive.peer_vfedpca(SHARDS, cells, rounds)):
         mine = result.outputs[client]["eigenvectors"][:, 0]
         assert min(abs(mine - u).max(), abs(mine + u).max()) < 1e-8
         features = mine @ (SHARDS[client] - SHARDS[client].mean(axis=0))

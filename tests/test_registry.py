@@ -1,0 +1,216 @@
+"""What every registered pair brings: a case, an oracle, a forecast, a row in the README, what its replies reveal."""
+
+import inspect
+import re
+from pathlib import Path
+
+import naive
+import numpy as np
+import pytest
+from cases import CASES, WINE
+from networks import admm, spread
+
+import clients
+import strategies
+from experiments.forecast import cohort
+from fedkernel import RBF, CarriesLetters, Letter, Linear, Topology
+from strategies import (
+    DKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
+
+PAIRS = strategies.REGISTRY
+TABLE = (Path(__file__).parent.parent / "README.md").read_text().split("\n## The pairs\n")[1].split("\n## ")[0]
+
+each = pytest.mark.parametrize("name", PAIRS)
+
+
+def sent_by(client):
+    """Return the classes of replies that a client sends and, if they carry letters, of the letters it declares."""
+    replies = {request.reply_type for request, _ in client.handlers.values()}
+    modules = (
+        [inspect.getmodule(base) for base in client.__mro__]
+        if any(issubclass(reply, CarriesLetters) for reply in replies)
+        else []
+    )
+    letters = {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, Letter) and value is not Letter
+    }
+    return replies | letters
+
+
+@each
+def test_it_has_a_case_which_is_forecast(name):
+    of_pair = [case for case in CASES if type(case.strategy) is PAIRS[name]]
+    assert of_pair
+    for case in of_pair:
+        assert case.strategy.forecast(cohort(case.shards())) is not None  # test_pairs.py holds it against the run
+
+
+@each
+def test_it_has_a_client_that_sites_know_and_a_row_in_the_readme(name):
+    client = PAIRS[name].client
+    assert clients.REGISTRY[client.__name__] is client
+    assert re.search(rf"^\| `{name}` \|", TABLE, flags=re.MULTILINE)
+
+
+@each
+def test_whatever_its_client_sends_says_what_it_reveals(name):
+    silent = [
+        kind.__name__ for kind in sent_by(PAIRS[name].client) if "reveal" not in (vars(kind)["__doc__"] or "").lower()
+    ]
+    assert silent == []
+
+
+# Every pair against its oracle in tests/naive.py, at a small size; the pairs' own tests do so at many settings.
+
+
+def clumps(clients=3, rows=8):
+    """Rows around three points, each client with some of all; so that there is one best division into three."""
+    rng = np.random.default_rng(5)
+    centers = np.array([[4.0, 0, 0, 0], [0, 4.0, 0, 0], [0, 0, 4.0, 0]])
+    return [centers[np.arange(rows) % 3] + 0.5 * rng.standard_normal((rows, 4)) for _ in range(clients)]
+
+
+COLUMNS, CLUMPS = np.array_split(WINE[:30], 3, axis=1), clumps()
+GAMMA, EVERY = 0.05, 10_000  # of a coreset, as many points as there are
+
+
+def stacked(result, name):
+    return np.concatenate([result.outputs[client][name] for client in sorted(result.outputs)])
+
+
+def together(result):
+    labels = stacked(result, "labels")
+    return labels[:, None] == labels[None, :]
+
+
+def against_dkpca():
+    result = DKPCA(2, RBF(gamma=GAMMA), local_components=4).fit(COLUMNS)
+    values, vectors, floats = naive.dkpca(COLUMNS, {"type": "rbf", "gamma": GAMMA}, 2, 4)
+    np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-10)
+    assert naive.sin_theta(result.model.eigenvectors_, vectors) < 1e-12
+    assert result.ledger.floats_up == floats
+
+
+def against_vfedpca():
+    result = VFedPCA(rounds=3, local_iterations=4).fit(COLUMNS, seed=2)
+    merged, _ = naive.vfedpca(COLUMNS, 2, 3, 4)
+    assert naive.up_to_sign(result.model.eigenvectors_[:, 0], merged[-1]) < 1e-10
+
+
+def against_vfedakpca():
+    result = VFedAKPCA(kernel=RBF(gamma=GAMMA), rounds=3, local_iterations=4).fit(COLUMNS, seed=2)
+    merged = naive.vfedakpca(COLUMNS, {"type": "rbf", "gamma": GAMMA}, 2, 3, 4)
+    assert naive.up_to_sign(result.model.eigenvectors_[:, 0], merged) < 1e-10
+
+
+def against_peer_vfedpca():
+    result = PeerVFedPCA(graph=Topology("grid", rows=1), rounds=2, local_iterations=500).fit(COLUMNS)
+    for client, u in enumerate(naive.peer_vfedpca(COLUMNS, [[0, 1], [0, 1, 2], [1, 2]], 2)):
+        assert naive.up_to_sign(result.outputs[client]["eigenvectors"][:, 0], u) < 1e-8
+
+
+def against_fk_kmeans():
+    result = FKKMeans(3, n_features=16, iterations=3, coreset_size=EVERY).fit(CLUMPS, seed=4)
+    X = np.vstack(CLUMPS)
+    gamma = naive.paper_width(X)
+    estimates, values = naive.dspgd(lambda t: naive.cosines(X, gamma, 16, 4, pairs=True, draw=t), T=3, k=3, s=3)
+    H = stacked(result, "embedding")
+    np.testing.assert_allclose(H @ H.T, estimates[-1], atol=1e-8)
+    np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
+    assert np.array_equal(together(result), naive.best_clusters(H, 3))
+
+
+def against_rfk_kmeans():
+    result = RFKKMeans(3, n_features=16, coreset_size=EVERY).fit(CLUMPS, seed=4)
+    X = np.vstack(CLUMPS)
+    H = naive.cosines(X, naive.paper_width(X), 16, 4, pairs=True) / np.sqrt(16)
+    np.testing.assert_allclose(stacked(result, "embedding"), H, atol=1e-12)
+    assert np.array_equal(together(result), naive.best_clusters(H, 3))
+
+
+LANDMARKS = DisKPCA(
+    3,
+    RBF(gamma=GAMMA),
+    n_adaptive=5,
+    n_leverage=4,
+    embedding_size=6,
+    n_random_features=60,
+    point_sketch_size="exact",
+    projection_size="exact",
+    share_rows=True,
+)
+
+
+def against_diskpca():
+    for seed in range(5):
+        result = LANDMARKS.fit(CLUMPS, seed=seed)
+        landmarks, H = naive.diskpca(CLUMPS, GAMMA, 3, (4, 5), (6, 60), seed)
+        np.testing.assert_array_equal(result.model.landmarks_, np.vstack(CLUMPS)[landmarks])
+        np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(H), atol=1e-7)
+
+
+def against_uniform_kpca():
+    for seed in range(5):
+        strategy = UniformKPCA(3, RBF(gamma=GAMMA), n_samples=9, projection_size="exact", share_rows=True)
+        result = strategy.fit(CLUMPS, seed=seed)
+        landmarks, H = naive.uniform_kpca(CLUMPS, GAMMA, 3, 9, seed)
+        np.testing.assert_array_equal(result.model.landmarks_, np.vstack(CLUMPS)[landmarks])
+        np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(H), atol=1e-7)
+
+
+def against_spectral_kmeans():
+    result = SpectralKMeans(3, LANDMARKS, coreset_size=EVERY).fit(CLUMPS, seed=1)
+    _, H = naive.diskpca(CLUMPS, GAMMA, 3, (4, 5), (6, 60), 1)
+    np.testing.assert_allclose(np.abs(stacked(result, "embedding")), np.abs(H), atol=1e-7)
+    assert np.array_equal(together(result), naive.best_clusters(H, 3))
+
+
+def against_admm_kpca():
+    shards = spread(5, 9, 0, (1.0, 0.8, 0.9, 1.1))  # rows of which no eigenvalue is small enough to be cut
+    result = admm(kernel=Linear(), graph="ring", neighbors=2, iterations=6, center=False).fit(shards)
+    phi = [(X / np.linalg.norm(X, axis=1, keepdims=True)).T for X in shards]
+    steps = naive.ADMM(phi, [sorted({j, (j - 1) % 5, (j + 1) % 5}) for j in range(5)], result.model.rho_)
+    without = int(result.model.without_multipliers_[0])
+    assert without in (0, 3, 4, 5, 6)  # so that multipliers are seen
+    for t in range(1, 7):
+        steps.update_z()
+        if t == without:  # z is still of the last ones, which came with the directions
+            steps.eta = dict.fromkeys(steps.eta, np.zeros(4))
+        steps.update_w()
+        if not without or t < without:
+            steps.update_eta()
+    directions = [P @ result.outputs[j]["alpha"][:, 0] for j, P in enumerate(phi)]
+    way = np.sign(directions[0] @ steps.w[0])
+    for mine, w in zip(directions, steps.w, strict=True):
+        np.testing.assert_allclose(way * mine, w / np.linalg.norm(w), atol=1e-9)
+
+
+ORACLES = {
+    "ADMMKPCA": against_admm_kpca,
+    "DKPCA": against_dkpca,
+    "DisKPCA": against_diskpca,
+    "FKKMeans": against_fk_kmeans,
+    "PeerVFedPCA": against_peer_vfedpca,
+    "RFKKMeans": against_rfk_kmeans,
+    "SpectralKMeans": against_spectral_kmeans,
+    "UniformKPCA": against_uniform_kpca,
+    "VFedAKPCA": against_vfedakpca,
+    "VFedPCA": against_vfedpca,
+}
+
+
+@each
+def test_it_finds_what_its_oracle_finds(name):
+    ORACLES[name]()
