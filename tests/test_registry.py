@@ -7,6 +7,7 @@ from pathlib import Path
 import naive
 import numpy as np
 import pytest
+import test_protocols_alone
 from cases import CASES, WINE
 from networks import admm, spread
 
@@ -62,6 +63,12 @@ def test_it_has_a_client_that_sites_know_and_a_row_in_the_readme(name):
     client = PAIRS[name].client
     assert clients.REGISTRY[client.__name__] is client
     assert re.search(rf"^\| `{name}` \|", TABLE, flags=re.MULTILINE)
+
+
+@each
+def test_its_protocol_is_driven_alone(name):
+    tests = [test.replace("_", "") for test in vars(test_protocols_alone)]
+    assert any(test.startswith(f"test{name.lower()}") for test in tests)
 
 
 @each

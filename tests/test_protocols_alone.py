@@ -1,0 +1,356 @@
+"""Every pair's protocol as a bare generator: replies made by hand, and what follows from them on paper."""
+
+import numpy as np
+import pytest
+
+from clients.admm_kpca import (
+    CompareStarts,
+    KeepComponents,
+    Likeness,
+    Posted,
+    Progress,
+    ShareRows,
+    Started,
+    StartLocally,
+    UpdateConsensus,
+    UpdateDirection,
+)
+from clients.diskpca import (
+    DrawByLeverage,
+    DrawnRows,
+    DrawUniformly,
+    ScoreRows,
+    Sketched,
+    SketchKernel,
+    SketchPoints,
+    TakeComponents,
+    TakeLandmarks,
+    Total,
+)
+from clients.dkpca import LocalEigenpairs, LocalSpectrum
+from clients.fk_kmeans import EmbedRows, GramOfColumns, MeasureSpread, PackedGram, SiteMoments
+from clients.kmeans import LabelRows, LocalCoreset, LocalCost, SampleCoreset, SolveLocally
+from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
+from clients.peer_vfedpca import Posted as PeersPosted
+from clients.vfedpca import Finish, LeadingVectors, Multiply, PowerIteration, Product
+from fedkernel import RBF, Linear
+from fedkernel.cohort import Member, RunSettings
+from fedkernel.letters import OVERHEAD, pack
+from fedkernel.messages import CarriesRows, Done, encode
+from fedkernel.peers import PublicKeys, PublishKeys, TakeKeys
+from fedkernel.sealing import HEADER, Header
+from fedkernel.sketch import RandomFeatures, SubspaceEmbedding
+from strategies import (
+    ADMMKPCA,
+    DKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
+
+DONE = [Done(), Done()]
+ROOT = float(np.sqrt(np.finfo(np.float64).eps))
+
+
+def begun(strategy, *shapes, seed=0):
+    """Return the protocol of a run with tables of such shapes."""
+    strategy._cohort = [Member(number, number, *shape, 0) for number, shape in enumerate(shapes)]
+    strategy._settings = RunSettings(seed=seed)
+    return strategy.protocol()
+
+
+def driven(protocol, *rounds):
+    """Drive a protocol through rounds of (what it is to ask, the replies), and return its result.
+
+    What is asked is a request, to all, a dictionary by client, or a function that looks at it; replies are a list, or a
+    function of the request.
+    """
+    pending, replies = next(protocol), None
+    for number, (expected, replies) in enumerate(rounds, start=1):
+        if isinstance(expected, dict):
+            assert list(pending.requests) == list(expected), number
+            for client, request in expected.items():
+                assert_same(pending.requests[client], request)
+        elif callable(expected):
+            expected(pending.requests)
+        else:
+            assert_same(pending.requests, expected)
+        answers = replies(pending.requests) if callable(replies) else replies
+        try:
+            pending = protocol.send(answers)
+        except StopIteration as stop:
+            assert number == len(rounds), "the protocol has ended early"
+            return stop.value
+    raise AssertionError(f"the protocol goes on with {pending.phase}")
+
+
+def assert_same(request, expected):
+    (arrays, scalars), (expected_arrays, expected_scalars) = encode(request), encode(expected)
+    assert scalars == expected_scalars
+    for array, other in zip(arrays, expected_arrays, strict=True):
+        np.testing.assert_allclose(array, other, rtol=0, atol=1e-12)
+
+
+def column(*numbers):
+    return np.array(numbers, dtype=float)[:, None]
+
+
+def numbers(*entries):
+    return np.array(entries, dtype=float)
+
+
+def test_dkpca_adds_parts_up_or_multiplies_them():
+    ask = LocalEigenpairs(kernel=Linear(), n_components=1)
+    uploads = [
+        LocalSpectrum(vectors=column(0.6, 0.8), values=numbers(2)),
+        LocalSpectrum(vectors=column(0.8, -0.6), values=numbers(5)),
+    ]
+    model = driven(begun(DKPCA(1), (2, 3), (2, 1)), (ask, uploads))
+    # the vectors are orthogonal, so that they are the eigenvectors of the sum
+    np.testing.assert_allclose(model.eigenvalues_, [5])
+    np.testing.assert_allclose(model.eigenvectors_, column(0.8, -0.6))
+    # [[1, 1/2], [1/2, 1]] twice, entry by entry, is [[1, 1/4], [1/4, 1]]
+    part = LocalSpectrum(vectors=np.array([[1, 1], [1, -1]]) / np.sqrt(2), values=numbers(1.5, 0.5))
+    kernel = RBF(gamma=0.1)
+    model = driven(
+        begun(DKPCA(2, kernel), (2, 3), (2, 1)), (LocalEigenpairs(kernel=kernel, n_components=2), [part, part])
+    )
+    np.testing.assert_allclose(model.eigenvalues_, [1.25, 0.75])
+
+
+def test_vfedpca_merges_by_weight_and_sends_the_merged_vector_on():
+    asked = {"n_components": 1, "iterations": 10}
+    first = [
+        LeadingVectors(vectors=column(1, 0), values=numbers(3)),
+        LeadingVectors(vectors=column(-0.6, 0.8), values=numbers(1)),
+    ]
+    merged = column(0.9, -0.2) / np.sqrt(0.85)  # 3/4 (1, 0) + 1/4 (0.6, -0.8), the sign that of the larger one
+    second = [LeadingVectors(vectors=column(1, 0), values=numbers(value)) for value in (2, 7)]
+    model = driven(
+        begun(VFedPCA(rounds=2), (2, 1), (2, 1)),
+        (PowerIteration(**asked), first),
+        (PowerIteration(**asked, directions=merged), second),
+        (Finish(directions=column(1, 0)), DONE),
+    )
+    np.testing.assert_allclose(model.eigenvectors_, column(1, 0), atol=1e-12)
+    np.testing.assert_allclose(model.iterates_[0], merged)
+    np.testing.assert_allclose(model.eigenvalues_, [3 / 4 * 3 + 1 / 4 * 1])
+
+
+def test_vfedakpca_exact_multiplies_until_the_basis_is_whole():
+    kernel = RBF(gamma=0.2)
+    matrices = np.diag([2.0, 0.5]), np.diag([1.0, 0.5])  # of which the sum has the eigenpairs (3, e1) and (1, e2)
+    starts = [LeadingVectors(vectors=column(0.6, 0.8), values=numbers(1))] * 2
+    multiplied = lambda request: [Product(product=A @ request.block) for A in matrices]  # noqa: E731
+
+    def up_to_sign(block):
+        return lambda request: assert_same(request, Multiply(kernel=kernel, block=block * np.sign(request.block[0, 0])))
+
+    model = driven(
+        begun(VFedAKPCA(merge="exact", kernel=kernel), (2, 1), (2, 1)),
+        (PowerIteration(kernel=kernel, n_components=1, iterations=10), starts),
+        (up_to_sign(column(0.6, 0.8)), multiplied),
+        (up_to_sign(column(0.8, -0.6)), multiplied),
+        (Finish(kernel=kernel, directions=column(1, 0)), DONE),
+    )
+    np.testing.assert_allclose(model.eigenvalues_, [3])
+
+
+def sealed(sender, receiver, number, floats):
+    """Return a letter as the coordinator sees it: a header, and bytes that it cannot read."""
+    return Header(sender, receiver, number, 0).pack() + bytes(OVERHEAD - 4 - HEADER + 8 * floats)
+
+
+KEYS = [np.full(32, number, np.uint8) for number in range(4)]
+AGREEING = (
+    ({0: PublishKeys(), 1: PublishKeys()}, [PublicKeys(identity=KEYS[i], ephemeral=KEYS[i + 2]) for i in (0, 1)]),
+    (
+        {
+            client: TakeKeys(peers=np.array([other]), identities=KEYS[other][None], ephemerals=KEYS[other + 2][None])
+            for client, other in ((0, 1), (1, 0))
+        },
+        DONE,
+    ),
+)
+
+
+def test_peer_vfedpca_forwards_each_letter_to_whom_it_is_for():
+    fields = {"kernel": None, "center": "columns", "rule": "eigenvalue", "weight_scaling": False}
+    local = {"n_components": 1, "iterations": 10, "update": "inplace", "warm_start": False, **fields}
+    letters = {(sender, number): sealed(sender, 1 - sender, number, 3) for sender in (0, 1) for number in (3, 4)}
+
+    def of_round(number):
+        return [PeersPosted(letters=pack([letters[sender, number]])) for sender in (0, 1)]
+
+    model = driven(
+        begun(PeerVFedPCA(rounds=2), (2, 1), (2, 1)),
+        *AGREEING,
+        ({node: IterateAmongPeers(first=True, **local) for node in (0, 1)}, of_round(3)),
+        (
+            {node: IterateAmongPeers(first=False, letters=pack([letters[1 - node, 3]]), **local) for node in (0, 1)},
+            of_round(4),
+        ),
+        ({node: FinishAmongPeers(letters=pack([letters[1 - node, 4]]), **fields) for node in (0, 1)}, DONE),
+    )
+    assert (model.kernel, model.n_components) == (Linear(), 1)
+
+
+def test_admm_kpca_takes_the_largest_bound_and_signs_that_agree_and_ends_when_nothing_turns():
+    kernel = RBF(gamma=0.1)
+    exchange = {"features": None, "noise": 0.0}
+    rho = {"rho_self": 7.0, "rho_peers": 7.0}
+    signs = numbers(1, -1)  # the starts point in opposite directions
+    model = driven(
+        begun(ADMMKPCA(kernel=kernel, share_rows=True), (3, 2), (3, 2)),
+        *AGREEING,
+        (ShareRows(**exchange), [Posted(shown=3), Posted(shown=3)]),
+        (
+            {node: StartLocally(kernel=kernel, center=True, record=False, **exchange) for node in (0, 1)},
+            [Started(bound=numbers(3)), Started(bound=numbers(7))],
+        ),
+        ({0: CompareStarts(), 1: CompareStarts()}, [Likeness(cosines=numbers(-0.5))] * 2),
+        ({node: UpdateConsensus(signs=signs, **rho) for node in (0, 1)}, [Posted(), Posted()]),
+        (
+            {node: UpdateDirection(dual=True, **rho) for node in (0, 1)},
+            [Progress(figures=numbers(-1, 0.3)), Progress(figures=numbers(-2, 0.1))],
+        ),
+        ({node: UpdateConsensus(**rho) for node in (0, 1)}, [Posted(), Posted()]),
+        (
+            {node: UpdateDirection(dual=True, **rho) for node in (0, 1)},
+            [Progress(figures=numbers(-2, 0)), Progress(figures=numbers(-2.5, 0))],
+        ),
+        (KeepComponents(), DONE),
+    )
+    assert model.rho_ == 7
+    np.testing.assert_array_equal(model.lagrangian_, [[-3, -4.5]])
+    assert model.without_multipliers_ == [0]
+
+
+CLUSTERING = (
+    (SolveLocally(n_clusters=1), [LocalCost(cost=numbers(3)), LocalCost(cost=numbers(1))]),
+    # four samples in proportion to the costs; the centre is (1 + 3 + 2 * 5) / 4
+    (
+        {0: SampleCoreset(samples=3), 1: SampleCoreset(samples=1)},
+        [
+            LocalCoreset(points=column(1, 3), weights=numbers(1, 1)),
+            LocalCoreset(points=column(5), weights=numbers(2)),
+        ],
+    ),
+    (LabelRows(centers=column(3.5)), DONE),
+)
+
+
+def test_fk_kmeans_shrinks_eigenvalues_and_restores_them_at_the_end():
+    kernel = RBF(gamma=0.1)
+    features = RandomFeatures(kernel, 2, "pairs", 6)
+    strategy = FKKMeans(1, n_features=2, iterations=1, kernel=kernel, penalty=0.5, solver="gram", coreset_size=4)
+    # the Gram matrices add up to diag(4, 2), with weights 1/2 to diag(2, 1); at t = 1 shrinking is undone in full, so
+    # that the map is that of plain kernel PCA of the features: sqrt(1/2) e1
+    model = driven(
+        begun(strategy, (2, 3), (2, 3), seed=6),
+        (
+            GramOfColumns(features=features, t=1, columns=2),
+            [PackedGram(upper=numbers(3, 0, 1)), PackedGram(upper=numbers(1, 0, 1))],
+        ),
+        (EmbedRows(features=features, t=2, map=column(np.sqrt(0.5), 0)), DONE),
+        *CLUSTERING,
+    )
+    np.testing.assert_allclose(model.eigenvalues_, [2])
+    np.testing.assert_allclose(model.centers_, [[3.5]])
+
+
+def test_rfk_kmeans_takes_the_paper_s_width_of_all_rows():
+    # rows -1 and 1, 3 and 5: their squared distances sum up to 160, and gamma = 4^2 / (2 * 160)
+    features = RandomFeatures(RBF(gamma=0.05), 2, "pairs", 6)
+    spread = [SiteMoments(mean=numbers(mean), scatter=numbers(2)) for mean in (0, 4)]
+    model = driven(
+        begun(RFKKMeans(1, n_features=2, coreset_size=4), (2, 1), (2, 1), seed=6),
+        (MeasureSpread(), spread),
+        (EmbedRows(features=features, t=1), DONE),
+        *CLUSTERING,
+    )
+    np.testing.assert_allclose(model.centers_, [[3.5]])
+    assert model.eigenvalues_ is None
+
+
+STEP = {"kernel": Linear(), "precision": "float64", "tol": ROOT}
+# Rows 1 and 2 of one column: K = [[1, 2], [2, 4]] has the eigenvalue 5 and the vector (1, 2) / sqrt(5); divided by its
+# root the coefficients (1, 2) / 5
+COEFFICIENTS = column(0.2, 0.4)
+
+
+def rows(*entries):
+    return CarriesRows.of(column(*entries))
+
+
+BATCH = (
+    (
+        {0: DrawUniformly(samples=1), 1: DrawUniformly(samples=1)},
+        [DrawnRows(**rows(1)), DrawnRows(**rows(2))],
+    ),
+    # each gets the other's row, before its own or after it
+    ({0: TakeLandmarks(**rows(2), before=0, **STEP), 1: TakeLandmarks(**rows(1), before=1, **STEP)}, DONE),
+    (TakeComponents(coefficients=COEFFICIENTS, kernel=Linear(), embed=True), DONE),
+)
+
+
+def uniform():
+    return UniformKPCA(1, Linear(), n_samples=2, solver="batch", share_rows=True)
+
+
+def test_uniform_kpca_decomposes_the_drawn_rows():
+    model = driven(begun(uniform(), (1, 1), (1, 1)), *BATCH)
+    np.testing.assert_allclose(model.eigenvalues_, [5])
+    np.testing.assert_array_equal(model.landmarks_, column(1, 2))
+
+
+def test_spectral_kmeans_finds_components_and_then_clusters():
+    model = driven(begun(SpectralKMeans(1, uniform(), coreset_size=4), (1, 1), (1, 1)), *BATCH, *CLUSTERING)
+    np.testing.assert_allclose(model.centers_, [[3.5]])
+    np.testing.assert_allclose(model.embedding.coefficients, COEFFICIENTS)
+
+
+def test_diskpca_draws_where_the_leverage_is_and_solves_in_the_span():
+    fields = {"n_adaptive": 0, "n_leverage": 2, "embedding_size": 1, "n_random_features": 1}
+    strategy = DisKPCA(1, Linear(), **fields, point_sketch_size="exact", projection_size="exact", share_rows=True)
+    embedding = SubspaceEmbedding(Linear(), 1, 1, 6)
+    landmarks = DrawnRows(**rows(1, 2))
+    none = CarriesRows.of(np.empty((0, 1)))
+    # products 5 and 0 of the embedded rows 1, 2 and 0; the whole leverage is at client 0
+    model = driven(
+        begun(strategy, (2, 1), (1, 1), seed=6),
+        (
+            SketchPoints(embedding=embedding, columns=None, precision="float64"),
+            [Sketched(upper=numbers(5)), Sketched(upper=numbers(0))],
+        ),
+        (ScoreRows(whitening=column(np.sqrt(0.2))), [Total(total=numbers(1)), Total(total=numbers(0))]),
+        ({0: DrawByLeverage(samples=2, embedding=embedding, precision="float64")}, [landmarks]),
+        # k(Y, X_0) k(X_0, Y) = 5 (1, 2)^T (1, 2), and all rows lie in the span
+        (
+            {
+                0: SketchKernel(**none, before=0, columns=None, **STEP),
+                1: SketchKernel(**rows(1, 2), before=2, columns=None, **STEP),
+            },
+            [Sketched(upper=numbers(5, 10, 20)), Sketched(upper=numbers(0, 0, 0))],
+        ),
+        (TakeComponents(coefficients=COEFFICIENTS, kernel=Linear(), embed=True), DONE),
+    )
+    np.testing.assert_allclose(model.eigenvalues_, [5])
+    np.testing.assert_array_equal(model.landmarks_, column(1, 2))
+
+
+def test_a_protocol_that_asks_something_else_or_ends_early_is_seen():
+    ask = LocalEigenpairs(kernel=Linear(), n_components=1)
+    upload = [LocalSpectrum(vectors=column(0.6, 0.8), values=numbers(2))]
+    with pytest.raises(AssertionError):
+        driven(begun(DKPCA(2), (2, 3)), (ask, upload))
+    with pytest.raises(AssertionError, match="early"):
+        driven(begun(DKPCA(1), (2, 3)), (ask, upload), (ask, upload))
+    once = [LeadingVectors(vectors=column(1, 0), values=numbers(3))]
+    with pytest.raises(AssertionError, match="goes on with Finish"):
+        driven(begun(VFedPCA(rounds=1), (2, 1)), (PowerIteration(n_components=1, iterations=10), once))
