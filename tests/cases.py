@@ -11,6 +11,8 @@ from networks import admm, digits, spread
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
+import clients
+import strategies
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.strategy import KernelStrategy
 from fedkernel.testing import Pair
@@ -25,6 +27,9 @@ from strategies import (
     VFedAKPCA,
     VFedPCA,
 )
+
+PAIRS, CLIENTS_OF_OURS = strategies.REGISTRY, clients.REGISTRY
+"""What is registered, by short name."""
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::2]  # 89 x 13
 N, CLIENTS = len(WINE), 4

@@ -8,11 +8,9 @@ import naive
 import numpy as np
 import pytest
 import test_protocols_alone
-from cases import CASES, WINE
+from cases import CASES, CLIENTS_OF_OURS, PAIRS, WINE
 from networks import admm, spread
 
-import clients
-import strategies
 from experiments.forecast import cohort
 from fedkernel import RBF, CarriesLetters, Letter, Linear, Topology
 from strategies import (
@@ -27,7 +25,6 @@ from strategies import (
     VFedPCA,
 )
 
-PAIRS = strategies.REGISTRY
 TABLE = (Path(__file__).parent.parent / "README.md").read_text().split("\n## The pairs\n")[1].split("\n## ")[0]
 
 each = pytest.mark.parametrize("name", PAIRS)
@@ -61,7 +58,7 @@ def test_it_has_a_case_which_is_forecast(name):
 @each
 def test_it_has_a_client_that_sites_know_and_a_row_in_the_readme(name):
     client = PAIRS[name].client
-    assert clients.REGISTRY[client.__name__] is client
+    assert CLIENTS_OF_OURS[client.__name__] is client
     assert re.search(rf"^\| `{name}` \|", TABLE, flags=re.MULTILINE)
 
 

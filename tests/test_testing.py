@@ -28,6 +28,8 @@ class ColumnSums(Request[Sums]):
 
 
 class SumClient(KernelClient):
+    answers = (ColumnSums,)
+
     def column_sums(self, ask: ColumnSums) -> Sums:
         return Sums(values=self.X.sum(axis=0))
 
@@ -58,11 +60,9 @@ class Mean(KernelStrategy[FloatArray]):
 
 def test_a_stranger_s_pair_has_every_property_that_it_can_have():
     left_out = check_pair(Mean(), TABLES)
-    assert left_out == {
-        "components_are_orthonormal": "tags.components = None: there are no components that could be orthonormal",
-        "what_is_saved_is_loaded": left_out["what_is_saved_is_loaded"],
-    }
-    assert "ndarray" in left_out["what_is_saved_is_loaded"]
+    reason = "tags.components = None: there are no components that could be orthonormal"
+    assert left_out.pop("components_are_orthonormal") == reason
+    assert left_out.keys() <= {"what_is_saved_is_loaded"}  # where a plain array is no model
 
 
 def test_it_says_what_it_leaves_out(caplog):
@@ -80,6 +80,8 @@ def client(answer):
     """Make the client that answers so."""
 
     class Faulty(SumClient):
+        answers = (ColumnSums,)
+
         def column_sums(self, ask: ColumnSums) -> Sums:
             return Sums(values=answer(self))
 
@@ -97,6 +99,8 @@ def counting(self):
 
 
 class Careless(SumClient):
+    answers = (ColumnSums,)
+
     @staticmethod
     def table(X, what):
         return np.nan_to_num(np.asarray(X))
