@@ -449,8 +449,8 @@ def together_closer_than_alone(pair: Pair) -> None:
     if f"{name}_alone" in metrics:
         alone = abs(metrics[f"{name}_alone"] - best)
     else:
-        results = [Result(pair.central([table])) for table in pair.tables]
-        figures = [pair.strategy.judge(result, pair.tables, reference).get(name) for result in results]
+        models = [pair.strategy.alone(table) for table in pair.tables]
+        figures = [pair.strategy.judge_alone([model], pair.tables, reference).get(name) for model in models]
         if None in figures:
             raise NotApplicable(f"of a model alone, without a run, {name} is not known")
         alone = float(np.mean(np.abs(np.array(figures) - best)))
@@ -587,6 +587,6 @@ def _rows_shown(table: FloatArray, message: Message) -> int:
         return 0  # numbers that are alike say nothing
     shown = set()
     for array in message.arrays().values():
-        if array.dtype == np.float64 and array.size and array.shape[-1] == width:
+        if array.dtype == np.float64 and array.size and array.shape[-1:] == (width,):
             shown |= rows & {row.tobytes() for row in array.reshape(-1, width)}
     return len(shown)

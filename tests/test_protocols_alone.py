@@ -7,8 +7,8 @@ from clients.admm_kpca import (
     CompareStarts,
     KeepComponents,
     Likeness,
-    Posted,
     Progress,
+    RowsSent,
     ShareRows,
     Started,
     StartLocally,
@@ -19,25 +19,34 @@ from clients.diskpca import (
     DrawByLeverage,
     DrawnRows,
     DrawUniformly,
+    MultiplyKernel,
+    MultiplyPoints,
+    Products,
     ScoreRows,
-    Sketched,
-    SketchKernel,
-    SketchPoints,
     TakeComponents,
     TakeLandmarks,
     Total,
 )
 from clients.dkpca import LocalEigenpairs, LocalSpectrum
-from clients.fk_kmeans import EmbedRows, GramOfColumns, MeasureSpread, PackedGram, SiteMoments
-from clients.kmeans import LabelRows, LocalCoreset, LocalCost, SampleCoreset, SolveLocally
+from clients.fk_kmeans import EmbedRows, GramOfColumns, PackedGram
+from clients.kmeans import (
+    LabelRows,
+    LocalCoreset,
+    LocalCost,
+    MeasureScatter,
+    RowSum,
+    SampleCoreset,
+    Scatter,
+    SolveLocally,
+    SumRows,
+)
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
-from clients.peer_vfedpca import Posted as PeersPosted
 from clients.vfedpca import Finish, LeadingVectors, Multiply, PowerIteration, Product
 from fedkernel import RBF, Linear
-from fedkernel.cohort import Member, RunSettings
-from fedkernel.letters import OVERHEAD, pack
+from fedkernel.letters import OVERHEAD, Letters, pack
 from fedkernel.messages import CarriesRows, Done, encode
 from fedkernel.peers import PublicKeys, PublishKeys, TakeKeys
+from fedkernel.protocol import Member, Run
 from fedkernel.sealing import HEADER, Header
 from fedkernel.sketch import RandomFeatures, SubspaceEmbedding
 from strategies import (
@@ -59,9 +68,7 @@ ROOT = float(np.sqrt(np.finfo(np.float64).eps))
 
 def begun(strategy, *shapes, seed=0):
     """Return the protocol of a run with tables of such shapes."""
-    strategy._cohort = [Member(number, number, *shape, 0) for number, shape in enumerate(shapes)]
-    strategy._settings = RunSettings(seed=seed)
-    return strategy.protocol()
+    return strategy.protocol(Run(tuple(Member(number, number, *shape) for number, shape in enumerate(shapes)), seed))
 
 
 def driven(protocol, *rounds):
@@ -81,6 +88,8 @@ def driven(protocol, *rounds):
         else:
             assert_same(pending.requests, expected)
         answers = replies(pending.requests) if callable(replies) else replies
+        if pending.summed:
+            answers = type(answers[0]).sum_of(answers)
         try:
             pending = protocol.send(answers)
         except StopIteration as stop:
@@ -94,6 +103,10 @@ def assert_same(request, expected):
     assert scalars == expected_scalars
     for array, other in zip(arrays, expected_arrays, strict=True):
         np.testing.assert_allclose(array, other, rtol=0, atol=1e-12)
+
+
+def progress(lagrangian, turned):
+    return Progress(lagrangian=np.array(float(lagrangian)), turned=np.array(float(turned)))
 
 
 def column(*numbers):
@@ -185,7 +198,7 @@ def test_peer_vfedpca_forwards_each_letter_to_whom_it_is_for():
     letters = {(sender, number): sealed(sender, 1 - sender, number, 3) for sender in (0, 1) for number in (3, 4)}
 
     def of_round(number):
-        return [PeersPosted(letters=pack([letters[sender, number]])) for sender in (0, 1)]
+        return [Letters(letters=pack([letters[sender, number]])) for sender in (0, 1)]
 
     model = driven(
         begun(PeerVFedPCA(rounds=2), (2, 1), (2, 1)),
@@ -208,21 +221,21 @@ def test_admm_kpca_takes_the_largest_bound_and_signs_that_agree_and_ends_when_no
     model = driven(
         begun(ADMMKPCA(kernel=kernel, share_rows=True), (3, 2), (3, 2)),
         *AGREEING,
-        (ShareRows(**exchange), [Posted(shown=3), Posted(shown=3)]),
+        (dict.fromkeys((0, 1), ShareRows(**exchange)), [RowsSent(shown=3), RowsSent(shown=3)]),
         (
             {node: StartLocally(kernel=kernel, center=True, record=False, **exchange) for node in (0, 1)},
-            [Started(bound=numbers(3)), Started(bound=numbers(7))],
+            [Started(bound=np.array(3.0)), Started(bound=np.array(7.0))],
         ),
         ({0: CompareStarts(), 1: CompareStarts()}, [Likeness(cosines=numbers(-0.5))] * 2),
-        ({node: UpdateConsensus(signs=signs, **rho) for node in (0, 1)}, [Posted(), Posted()]),
+        ({node: UpdateConsensus(signs=signs, **rho) for node in (0, 1)}, [Letters(), Letters()]),
         (
             {node: UpdateDirection(dual=True, **rho) for node in (0, 1)},
-            [Progress(figures=numbers(-1, 0.3)), Progress(figures=numbers(-2, 0.1))],
+            [progress(-1, 0.3), progress(-2, 0.1)],
         ),
-        ({node: UpdateConsensus(**rho) for node in (0, 1)}, [Posted(), Posted()]),
+        ({node: UpdateConsensus(**rho) for node in (0, 1)}, [Letters(), Letters()]),
         (
             {node: UpdateDirection(dual=True, **rho) for node in (0, 1)},
-            [Progress(figures=numbers(-2, 0)), Progress(figures=numbers(-2.5, 0))],
+            [progress(-2, 0), progress(-2.5, 0)],
         ),
         (KeepComponents(), DONE),
     )
@@ -267,10 +280,10 @@ def test_fk_kmeans_shrinks_eigenvalues_and_restores_them_at_the_end():
 def test_rfk_kmeans_takes_the_paper_s_width_of_all_rows():
     # rows -1 and 1, 3 and 5: their squared distances sum up to 160, and gamma = 4^2 / (2 * 160)
     features = RandomFeatures(RBF(gamma=0.05), 2, "pairs", 6)
-    spread = [SiteMoments(mean=numbers(mean), scatter=numbers(2)) for mean in (0, 4)]
     model = driven(
         begun(RFKKMeans(1, n_features=2, coreset_size=4), (2, 1), (2, 1), seed=6),
-        (MeasureSpread(), spread),
+        (SumRows(), [RowSum(sum=numbers(0)), RowSum(sum=numbers(8))]),
+        (MeasureScatter(mean=numbers(2)), [Scatter(scatter=numbers(10)), Scatter(scatter=numbers(10))]),
         (EmbedRows(features=features, t=1), DONE),
         *CLUSTERING,
     )
@@ -325,18 +338,18 @@ def test_diskpca_draws_where_the_leverage_is_and_solves_in_the_span():
     model = driven(
         begun(strategy, (2, 1), (1, 1), seed=6),
         (
-            SketchPoints(embedding=embedding, columns=None, precision="float64"),
-            [Sketched(upper=numbers(5)), Sketched(upper=numbers(0))],
+            MultiplyPoints(embedding=embedding, precision="float64"),
+            [Products(upper=numbers(5)), Products(upper=numbers(0))],
         ),
         (ScoreRows(whitening=column(np.sqrt(0.2))), [Total(total=numbers(1)), Total(total=numbers(0))]),
         ({0: DrawByLeverage(samples=2, embedding=embedding, precision="float64")}, [landmarks]),
         # k(Y, X_0) k(X_0, Y) = 5 (1, 2)^T (1, 2), and all rows lie in the span
         (
             {
-                0: SketchKernel(**none, before=0, columns=None, **STEP),
-                1: SketchKernel(**rows(1, 2), before=2, columns=None, **STEP),
+                0: MultiplyKernel(**none, before=0, **STEP),
+                1: MultiplyKernel(**rows(1, 2), before=2, **STEP),
             },
-            [Sketched(upper=numbers(5, 10, 20)), Sketched(upper=numbers(0, 0, 0))],
+            [Products(upper=numbers(5, 10, 20)), Products(upper=numbers(0, 0, 0))],
         ),
         (TakeComponents(coefficients=COEFFICIENTS, kernel=Linear(), embed=True), DONE),
     )
