@@ -42,6 +42,8 @@ class Echo(Request[Echoed]):
 class EchoClient(KernelClient):
     """Sends back what it gets."""
 
+    answers = (Echo,)
+
     def echo(self, ask: Echo) -> Echoed:
         """Return the array."""
         return Echoed(values=ask.values)

@@ -329,7 +329,18 @@ class ADMMKPCAClient(PeerClient):
     node's own; vectors of its rows for each of the cell.
     """
 
-    also_answers = PublishKeys, TakeKeys
+    answers = (
+        PublishKeys,
+        TakeKeys,
+        ShareRows,
+        StartLocally,
+        ShareDirection,
+        NextComponent,
+        CompareStarts,
+        UpdateConsensus,
+        UpdateDirection,
+        KeepComponents,
+    )
 
     def share_rows(self, ask: ShareRows) -> RowsSent:
         """Write the node's rows, or their features, to its neighbours."""

@@ -11,7 +11,7 @@ row within it, whose weights are computed again.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Generic, Literal
+from typing import Annotated, ClassVar, Generic, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from pydantic import Field
 
 from fedkernel.arrays import FloatArray, Rows, row_blocks, stack_rows
 from fedkernel.blockwise import RowSketch, draw_blocks
-from fedkernel.client import KernelClient
+from fedkernel.client import Answers, KernelClient
 from fedkernel.data.tables import Table, as_table
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.kernels import Kernel
@@ -252,6 +252,21 @@ class DisKPCAClient(KernelClient):
     Memory between rounds: per block of rows t (t + 1) / 2 + 1 floats, at 2048 rows a block and t = 50 that is 0.6
     floats a row; and the landmarks.
     """
+
+    answers: ClassVar[Answers] = (
+        SketchPoints,
+        MultiplyPoints,
+        ScoreRows,
+        DrawByLeverage,
+        DrawUniformly,
+        MeasureDistances,
+        DrawByDistance,
+        TakeLandmarks,
+        SketchKernel,
+        MultiplyKernel,
+        TakeComponents,
+        MeasureCaptured,
+    )
 
     X: Table
 

@@ -89,6 +89,8 @@ class NewKernelRows(Request[KernelRows]):
 class DKPCAClient(KernelClient):
     """Answers with local eigenpairs; for new rows, with what their projection needs."""
 
+    answers = (LocalEigenpairs, ProjectNewRows, NewKernelRows)
+
     X: FloatArray
     new: FloatArray | None
 

@@ -130,7 +130,10 @@ class FKKMeansClient(KMeansClient):
     never kept: twice per iteration with CEM, once per product without.
     """
 
-    also_answers = SumRows, MeasureScatter, LabelNewRows, SolveLocally, SampleCoreset, LabelRows
+    answers = (
+        *(SumRows, MeasureScatter, LabelNewRows, SolveLocally, SampleCoreset, LabelRows),
+        *(GramOfColumns, MultiplyGram, SumFeatures, CombineFeatures, EmbedRows, TakeEmbedding),
+    )
 
     def gram_of_columns(self, ask: GramOfColumns) -> PackedGram:
         """Compute the products of the columns."""

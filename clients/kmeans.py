@@ -5,13 +5,13 @@ algorithm 1. A pair whose client embeds its rows inherits these requests; where 
 this is kernel k-means. So do pairs whose kernel's width follows from all rows, or that label new ones.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray
-from fedkernel.client import KernelClient
+from fedkernel.client import Answers, KernelClient
 from fedkernel.clustering import assign, coreset, k_means
 from fedkernel.embeddings import combine_draws
 from fedkernel.errors import InputError, ProtocolError
@@ -104,6 +104,8 @@ class KMeansClient(KernelClient):
 
     Memory between rounds: besides these, the k local centres.
     """
+
+    answers: ClassVar[Answers] = (SolveLocally, SampleCoreset, LabelRows, SumRows, MeasureScatter, LabelNewRows)
 
     def solve_locally(self, ask: SolveLocally) -> LocalCost:
         """Compute a local solution of constant approximation ratio: k-means++ and Lloyd's iterations."""

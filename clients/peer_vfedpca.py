@@ -49,7 +49,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
     Memory between rounds: besides what it has with a server, its last vectors and those merged in each round.
     """
 
-    also_answers = PublishKeys, TakeKeys
+    answers = (PublishKeys, TakeKeys, IterateAmongPeers, FinishAmongPeers)
 
     def iterate_among_peers(self, ask: IterateAmongPeers) -> Letters:
         """Merge, update the local matrix by equation 14, iterate, and write the result to the neighbours."""

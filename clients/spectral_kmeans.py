@@ -24,9 +24,9 @@ class SpectralKMeansClient(DisKPCAClient, KMeansClient):
     Memory between rounds: besides disKPCA's, the coordinates, n_m k floats.
     """
 
-    also_answers = (
+    answers = (
         *(SketchPoints, MultiplyPoints, ScoreRows, DrawByLeverage, MeasureDistances, DrawByDistance, DrawUniformly),
-        *(TakeLandmarks, SketchKernel, MultiplyKernel, SolveLocally, SampleCoreset, LabelRows),
+        *(TakeLandmarks, SketchKernel, MultiplyKernel, TakeComponents, SolveLocally, SampleCoreset, LabelRows),
     )
 
     def take_components(self, ask: TakeComponents) -> Done:

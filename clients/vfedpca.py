@@ -5,13 +5,13 @@ Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 and 3, equations 1
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Generic, Literal
+from typing import Annotated, ClassVar, Generic, Literal
 
 import numpy as np
 from scipy.linalg import pinvh
 
 from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.client import KernelClient
+from fedkernel.client import Answers, KernelClient
 from fedkernel.errors import InputError
 from fedkernel.kernels import Kernel
 from fedkernel.linalg import Eigenpairs, center_gram, power_iteration
@@ -158,6 +158,8 @@ class VFedPCAClient(KernelClient):
     Memory between rounds: the kernel matrix, if there is a kernel, and an (N, k) and a (k, k) factor of the matrix as
     updated by equation 14, whose rank is k: the updated table itself is never formed.
     """
+
+    answers: ClassVar[Answers] = (PowerIteration, Multiply, Finish, MeasureVariance)
 
     X: FloatArray
 

@@ -1,6 +1,7 @@
 """A site: it answers requests about its own data and nothing else."""
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
@@ -15,15 +16,16 @@ from fedkernel.sealing import KeyPair, check_pins
 from fedkernel.seeds import generator
 
 Array = npt.NDArray[Any]
+Answers = tuple[type[Request[Any]], ...]
 
 
 class KernelClient(NumPyClient):
     """Base of all clients: decodes a request, calls the method whose annotation names it, encodes the reply.
 
-    A subclass has one method per request it answers, ``def anything(self, ask: SomeRequest) -> SomeReply``; the
-    annotation of the argument is the dispatch. Of the requests that a base class answers, it answers those that it
-    lists in `also_answers`, so that a class says in its own body what can be asked of it; one that says nothing of
-    requests answers what its base does. `fit` follows NumPyClient's contract, so a client can be called directly with
+    A subclass lists the requests that it answers, ``answers = (SomeRequest, ...)``, and has one method for each, of its
+    own or of a base class: ``def anything(self, ask: SomeRequest) -> SomeReply``; the annotation of the argument is the
+    dispatch, and counts for an override without annotations, too. So a class says in its own body all that can be asked
+    of it, and a base class adds nothing. `fit` follows NumPyClient's contract, so a client can be called directly with
     the output of `fedkernel.messages.encode`.
 
     Parameters
@@ -73,28 +75,33 @@ class KernelClient(NumPyClient):
         self.may_share_rows = share_rows
         self.outputs: dict[str, Array] = {}
 
-    also_answers: ClassVar[tuple[type[Request[Any]], ...]] = ()
-    """Requests that are answered by methods of a base class."""
+    answers: ClassVar[Answers] = ()
+    """The requests that it answers: all of them, and no others. Every class says so itself."""
 
     handlers: ClassVar[dict[str, tuple[type[Request[Any]], str]]] = {}
-    """By request name: the request's class, and the method that answers it. Filled from the methods' annotations."""
+    """By request name: the request's class, and the method that answers it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Find the methods that answer requests: public ones whose only annotated argument is a `Request`."""
+        """Find the method that answers each request; TypeError where `answers` and the methods do not fit together."""
         super().__init_subclass__(**kwargs)
-        listed = cls.__dict__.get("also_answers", ())
-        inherited, cls.handlers = cls.handlers, {}
-        for name in dir(cls):
-            if name.startswith("_") or hasattr(KernelClient, name) or not callable(method := getattr(cls, name)):
-                continue
-            hints = [hint for argument, hint in get_type_hints(method).items() if argument != "return"]
-            answers = len(hints) == 1 and isinstance(hints[0], type) and issubclass(hints[0], Request)
-            if answers and (name in vars(cls) or hints[0] in listed):
-                cls.handlers[hints[0].__name__] = (hints[0], name)
-        if not (cls.handlers or listed):
-            cls.handlers = inherited
+        public = (name for name in dir(cls) if not name.startswith("_") and not hasattr(KernelClient, name))
+        methods = {name: request for name in public if (request := _request_of(cls, name)) is not None}
+        listed = vars(cls).get("answers")
+        if listed is None:
+            if methods:
+                raise TypeError(f"{cls.__name__} does not say what it answers: {_advice(methods.values())}")
+            listed = ()
+        if missing := [name for name in methods if name in vars(cls) and methods[name] not in listed]:
+            raise TypeError(
+                f"{cls.__name__}.{missing[0]} answers {methods[missing[0]].__name__}, which `answers` does not list: "
+                + _advice([*listed, *(methods[name] for name in missing)])
+            )
+        cls.handlers = {request.__name__: (request, name) for name, request in methods.items() if request in listed}
         if unknown := [request.__name__ for request in listed if request.__name__ not in cls.handlers]:
-            raise TypeError(f"{cls.__name__}: also_answers names {unknown[0]}, which no base class answers")
+            raise TypeError(
+                f"{cls.__name__}: answers lists {unknown[0]}, but no method answers it: "
+                f"def anything(self, ask: {unknown[0]}) -> ..."
+            )
 
     @staticmethod
     def table(X: Any, what: str) -> Any:
@@ -184,3 +191,19 @@ class KernelClient(NumPyClient):
         self._check_consent(name, reply.disclosed)
         arrays, scalars = encode(reply)
         return arrays, self.X.shape[0], scalars
+
+
+def _request_of(cls: type, name: str) -> type[Request[Any]] | None:
+    """Return what a method is asked by: its only annotated argument, there or in the base class that it overrides."""
+    for owner in cls.__mro__:
+        method = vars(owner).get(name)
+        hints = get_type_hints(method) if inspect.isfunction(method) else {}
+        if asked := [hint for argument, hint in hints.items() if argument != "return"]:
+            is_request = len(asked) == 1 and isinstance(asked[0], type) and issubclass(asked[0], Request)
+            return asked[0] if is_request else None
+    return None
+
+
+def _advice(requests: Iterable[type[Request[Any]]]) -> str:
+    names = list(dict.fromkeys(request.__name__ for request in requests))
+    return f"write answers = ({', '.join(names)}{',' if len(names) == 1 else ''})"

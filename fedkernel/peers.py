@@ -22,12 +22,12 @@ cannot, `fedkernel.sealing` says.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.client import KernelClient
+from fedkernel.client import Answers, KernelClient
 from fedkernel.errors import ProtocolError
 from fedkernel.graph import Neighbours
 from fedkernel.letters import (
@@ -343,6 +343,8 @@ class PeerClient(KernelClient):
     mail : Mailbox
         The letters of the round under way; a reply that is to post some inherits `CarriesLetters`.
     """
+
+    answers: ClassVar[Answers] = (PublishKeys, TakeKeys)
 
     mail: Mailbox
 

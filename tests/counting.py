@@ -32,6 +32,8 @@ class CountMe(Request[Count]):
 class CountingClient(KernelClient):
     """Counts the questions in its memory."""
 
+    answers = (CountMe,)
+
     before = staticmethod(lambda client, asked: None)
 
     def count(self, ask: CountMe) -> Count:

@@ -58,7 +58,7 @@ class Finish(CarriesLetters, Request[Done]):
 
 
 class GossipClient(PeerClient):
-    also_answers = PublishKeys, TakeKeys
+    answers = (PublishKeys, TakeKeys, Begin, Gossip, Finish)
 
     def begin(self, ask: Begin) -> Told:
         return self._tell(self.X.mean(axis=0))

@@ -54,6 +54,8 @@ class Remember(Request[Numbers]):
 
 
 class Teller(KernelClient):
+    answers = (Tell, Remember)
+
     def tell(self, ask: Tell) -> Numbers:
         table = self.X.ravel()
         if ask.how == "key":
@@ -138,21 +140,29 @@ def test_a_malformed_request_names_client_round_and_request():
 
 
 class Unordered(DKPCAClient):
+    answers = (LocalEigenpairs,)
+
     def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
         return LocalSpectrum(vectors=np.ones((9, 2)), values=np.array([1.0, 2.0]))
 
 
 class TooMany(DKPCAClient):
+    answers = (LocalEigenpairs,)
+
     def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
         return LocalSpectrum(vectors=np.ones((9, 3)), values=np.ones(3))
 
 
 class Contradicting(DKPCAClient):
+    answers = (LocalEigenpairs,)
+
     def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
         return LocalSpectrum(vectors=np.ones((9, 2)), values=np.ones(3))
 
 
 class NotFinite(DKPCAClient):
+    answers = (LocalEigenpairs,)
+
     def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
         return LocalSpectrum(vectors=np.full((9, 1), np.nan), values=np.ones(1))
 

@@ -165,7 +165,7 @@ def test_nothing_readable_goes_through_the_coordinator():
 
 def test_the_test_above_would_see_what_is_readable():
     class Careless(GossipClient):
-        also_answers = PublishKeys, TakeKeys, Begin
+        answers = (PublishKeys, TakeKeys, Begin)
 
         def _tell(self, values):
             told = super()._tell(values)

@@ -126,7 +126,7 @@ def test_a_node_s_configuration_names_its_identity_and_pins(tmp_path):
 class Impostor(GossipClient):
     """Client 1 posts a letter in the name of another, or of another round."""
 
-    also_answers = PublishKeys, TakeKeys
+    answers = (PublishKeys, TakeKeys, Begin)
     fields: ClassVar = {"sender": 0}
 
     def begin(self, ask: Begin) -> Told:

@@ -43,6 +43,8 @@ class AskMore(Ask):
 
 
 class Talker(KernelClient):
+    answers = (Ask, AskMore)
+
     released = threading.Event()
 
     def tell(self, ask: Ask) -> Numbers:
@@ -301,6 +303,8 @@ def test_a_client_that_tells_no_seconds_counts_as_one_that_took_none():
 
 def test_waiting_is_not_computing():
     class Sleeper(Talker):
+        answers = (Ask,)
+
         def tell(self, ask: Ask) -> Numbers:
             time.sleep(0.2)
             return super().tell(ask)
@@ -438,6 +442,8 @@ class AskSized(Request[Sized]):
 
 
 class Sizer(KernelClient):
+    answers = (AskSized,)
+
     def sizes(self, ask: AskSized) -> Sized:
         rows, columns = self.X.shape
         return Sized(own=np.ones((rows + ask.rows, columns + ask.columns)), shared=np.ones(rows + ask.shared))

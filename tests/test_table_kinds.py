@@ -35,6 +35,8 @@ class Sum(Request[Sums]):
 
 
 class TableClient(KernelClient):
+    answers = (Sum,)
+
     @staticmethod
     def table(X, what):
         return as_table(X, what)
