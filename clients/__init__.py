@@ -10,7 +10,6 @@ from clients.fk_kmeans import FKKMeansClient
 from clients.peer_vfedpca import PeerVFedPCAClient
 from clients.spectral_kmeans import SpectralKMeansClient
 from clients.vfedpca import VFedPCAClient
-from fedkernel.client import KernelClient
 
 __all__ = [
     "ADMMKPCAClient",
@@ -21,6 +20,3 @@ __all__ = [
     "SpectralKMeansClient",
     "VFedPCAClient",
 ]
-
-REGISTRY: dict[str, type[KernelClient]] = {name: globals()[name] for name in __all__}
-"""The clients a site is willing to run, by class name."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from fedkernel.addresses import find, own_names
 from fedkernel.arrays import Rows
 from fedkernel.clustering import assign
 from fedkernel.errors import InputError
@@ -16,7 +17,6 @@ from fedkernel.models import KernelKMeans, Model
 from fedkernel.protocol import Member
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
-from strategies import REGISTRY
 from strategies.kmeans import KMeansStrategy
 
 T = TypeVar("T")
@@ -25,7 +25,9 @@ Classes = Sequence[npt.NDArray[Any]] | None
 """The data set's labels of each client's rows, where it has some and rows are what is divided."""
 
 METHODS: dict[str, type[KernelStrategy[Any]]] = {
-    name: strategy for strategy in REGISTRY.values() for name in vars(strategy).get("counterparts", ())
+    name: strategy
+    for strategy in (find(pair, KernelStrategy, "pairs", "method") for pair in own_names("pairs"))
+    for name in vars(strategy).get("counterparts", ())
 }
 """Each method by the strategy whose central counterpart it is."""
 

@@ -21,13 +21,14 @@ from experiments.forecast import NOTE, forecast_table, lines_of, read_shape
 from experiments.plan import plan
 from experiments.runner import conclude, run_experiment
 from experiments.sections import Sites
+from fedkernel.addresses import find, names
 from fedkernel.data import available
 from fedkernel.engines import ENGINES, superlink
 from fedkernel.errors import InputError
-from fedkernel.kernels import KERNELS
+from fedkernel.kernels import Kernel
 from fedkernel.metrics import METRICS
+from fedkernel.strategy import KernelStrategy
 from fedkernel.widths import WIDTHS
-from strategies import REGISTRY
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -146,9 +147,10 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
         return [(name, (sys.modules[made.__module__].__doc__ or "").splitlines()[0]) for name, made in ENGINES.items()]
     if kind is Kind.kernels:
         widths = f'; width = "{"|".join(WIDTHS)}", perhaps times factor'
-        told = {name: _first_line(kernel) for name, kernel in KERNELS.items()}
+        told = {name: _first_line(find(name, Kernel, "kernels", "kernel")) for name in names("kernels")}
         return [(name, text + (widths if name in ("rbf", "laplacian") else "")) for name, text in told.items()]
-    return [(name, f"{_first_line(made)} ({made.partition} data)") for name, made in REGISTRY.items()]
+    pairs = {name: find(name, KernelStrategy, "pairs", "strategy") for name in names("pairs")}
+    return [(name, f"{_first_line(kind)} ({kind.partition} data)") for name, kind in pairs.items()]
 
 
 def _first_line(cls: type) -> str:
@@ -156,7 +158,8 @@ def _first_line(cls: type) -> str:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; what stands in this folder can be named by its address, after all that is installed."""
+    sys.path.append(str(Path.cwd()))
     # An engine ends the processes it started on its way out, which the default action would not give it.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(app())

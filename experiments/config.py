@@ -14,12 +14,11 @@ from experiments.baselines import BASELINES
 from experiments.checks import AnyCheck
 from experiments.overrides import with_override
 from experiments.sections import STRICT, Data, Method, ReportOptions, Shards, Sites, data_fields
+from fedkernel.addresses import address
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.data.sources import named_path
 from fedkernel.engines import ENGINES
-from fedkernel.engines.apps import TO_REGISTER
 from fedkernel.errors import InputError, explain
-from strategies import REGISTRY
 
 NAME = "case"
 """What may stand first in a case: its name, and nothing that it changes."""
@@ -160,16 +159,12 @@ class Experiment(pydantic.BaseModel):
         names = [method.name for method in methods]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"name = {sorted(repeated)[0]!r} stands twice, but names must be unique")
-        for kind, tables, known in (
-            ("strategy", self.strategy, list(REGISTRY)),
-            ("baseline", self.baseline, list(BASELINES)),
-        ):
-            for table in tables:
-                if table.method not in known:
-                    own = f"; {TO_REGISTER}" if kind == "strategy" else ""
-                    raise ValueError(
-                        f"{kind} {table.name!r}: method = {table.method!r}, but must be one of {', '.join(known)}{own}"
-                    )
+        for table in self.strategy:
+            address(table.method, "pairs", f"strategy {table.name!r}: method")
+        for table in self.baseline:
+            if table.method not in BASELINES:
+                known = ", ".join(BASELINES)
+                raise ValueError(f"baseline {table.name!r}: method = {table.method!r}, but must be one of {known}")
         if not isinstance(self.data, DataSpec):
             if self.partition != PartitionSpec():
                 key = "shards" if isinstance(self.data, Shards) else "sites"

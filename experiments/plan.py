@@ -13,15 +13,16 @@ from experiments.baselines import METHODS, Baseline, Classes, cohort
 from experiments.config import Experiment
 from experiments.overrides import with_value
 from experiments.sections import Method, Shards, Sites
+from fedkernel.addresses import address_of, find
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.client import KernelClient
+from fedkernel.coordinator import strategy_of
 from fedkernel.data import DataSpec
 from fedkernel.errors import InputError
 from fedkernel.job import RunSpec
 from fedkernel.site import read_shard, simulated_partition
 from fedkernel.strategy import KernelStrategy
 from fedkernel.widths import with_width
-from strategies import REGISTRY
 
 LONGEST_ID = 150
 """Bytes of a run's id, which names a folder."""
@@ -97,7 +98,7 @@ class Planned:
         """Build the strategy; a baseline has the one whose central counterpart it is."""
         if self.kind == "baseline":
             return self.baseline().strategy
-        return REGISTRY[self.method.method](**self.parameters)
+        return strategy_of(self.method.method, self.parameters, "method")
 
     def baseline(self) -> Baseline:
         """Build the baseline."""
@@ -106,9 +107,9 @@ class Planned:
     def spec(self) -> RunSpec:
         """Return what the coordinator is told."""
         experiment = self.point.experiment
-        pair = REGISTRY[self.method.method].client.__name__
-        common = {"id": self.id, "strategy": self.method.method, "parameters": self.parameters, "seed": self.seed}
-        common |= {"pair": pair}
+        kind = _class_of(self.kind, self.method)
+        common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
+        common |= {"strategy": address_of(kind), "pair": address_of(kind.client)}
         if isinstance(experiment.data, Shards):
             return RunSpec(**common, shards=experiment.data.shards, clients=experiment.clients)
         if isinstance(experiment.data, Sites):
@@ -157,7 +158,10 @@ def plan(experiment: Experiment) -> list[Planned]:
 
 
 def _class_of(kind: str, method: Method) -> type[KernelStrategy[Any]]:
-    return REGISTRY[method.method] if kind == "strategy" else METHODS[method.method.split(" ", 1)[1]]
+    if kind == "baseline":
+        return METHODS[method.method.split(" ", 1)[1]]
+    found: type[KernelStrategy[Any]] = find(method.method, KernelStrategy, "pairs", "method")
+    return found
 
 
 def _check_partition(kind: str, method: Method, experiment: Experiment) -> None:

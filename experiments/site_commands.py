@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from clients import REGISTRY as CLIENTS
 from experiments.config import read_config
 from experiments.console import Follow, errors, output, progress, say, show_results, site_log
 from experiments.runner import run_experiment
@@ -22,7 +21,7 @@ from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError
 from fedkernel.job import Job
-from fedkernel.site import MIN_ROWS, read_own_data, read_own_keys
+from fedkernel.site import MIN_ROWS, allowed, read_own_data, read_own_keys
 from fedkernel.storage import check_folder, write_new
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
@@ -111,7 +110,11 @@ def join(  # noqa: PLR0917 - one option each
     ] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option(metavar="PAIR", help="A client to answer as; again for more. By default, as the job names them."),
+        typer.Option(
+            metavar="NAME",
+            help="A client to answer as, or a kernel, by its name or package.module:Class; again for more. By default, "
+            "those of fedkernel's clients that the job names.",
+        ),
     ] = None,
     min_rows: Annotated[int, typer.Option(min=1, help="Answer nothing from fewer rows than these.")] = MIN_ROWS,
     log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
@@ -128,10 +131,11 @@ def join(  # noqa: PLR0917 - one option each
         given = {
             "data": data, "columns": columns, "label": label, "id": id_,
             "id-key": id_key, "identity": identity, "pins": pins, "out": out,
-            "allow": ",".join(_known_clients(allow)) if allow else None,
+            "allow": ",".join(allow) if allow else None,
         }  # fmt: skip
         config: dict[str, str | int] = {key: str(value) for key, value in given.items() if value is not None}
         config |= {"share-rows": share_rows, "min-rows": min_rows}
+        allowed(allow or [])
         read_own_keys(config)
         rows, width = read_own_data(config).X.shape
         if rows < min_rows:
@@ -145,13 +149,6 @@ def join(  # noqa: PLR0917 - one option each
             tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
             Node(component(CLIENT_APP), name, {**config, "name": name}, tell, keep).attend(server, secured, patience)
             tell(f"the work is done; what this site keeps is in {out}")
-
-
-def _known_clients(names: list[str]) -> list[str]:
-    for name in names:
-        if name not in CLIENTS:
-            raise InputError(f"allow = {name!r} is no client here; allowed: {', '.join(CLIENTS)}")
-    return names
 
 
 def _tls(folder: Path | None, insecure: bool, address: str, role: str) -> TLS | None:

@@ -5,7 +5,7 @@ from fedkernel.client import KernelClient
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, value_object
 from fedkernel.graph import Topology
 from fedkernel.installation import check_packages, installed_version
-from fedkernel.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.kernels import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.letters import CarriesLetters, Letter, Letters, Mail, sort_mail
 from fedkernel.memory import State
 from fedkernel.messages import Reply, Request, Shape, Summed
@@ -23,6 +23,7 @@ __all__ = [
     "FedkernelError",
     "FloatArray",
     "InputError",
+    "Kernel",
     "KernelClient",
     "KernelKMeans",
     "KernelPCA",

@@ -10,11 +10,12 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedkernel.addresses import find
 from fedkernel.cohort import RunSettings
-from fedkernel.engines.apps import TO_REGISTER
 from fedkernel.engines.parcels import Parcel, pack, tell
-from fedkernel.errors import FedkernelError, InputError
+from fedkernel.errors import FedkernelError
 from fedkernel.job import Job
+from fedkernel.kernels import import_kernels
 from fedkernel.result import Result
 from fedkernel.storage import write_whole
 from fedkernel.strategy import KernelStrategy
@@ -23,7 +24,20 @@ log = logging.getLogger("flwr")
 """Flower's own log: what `flwr run --stream` shows."""
 
 
-def server_app(strategies: Mapping[str, type[KernelStrategy[Any]]]) -> ServerApp:
+def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy") -> KernelStrategy[Any]:
+    """Build the strategy of a name or address from a table, importing what both name.
+
+    Raises
+    ------
+    InputError
+        If there is no such strategy, called `what` in the text, or if it refuses the parameters.
+    """
+    kind: type[KernelStrategy[Any]] = find(name, KernelStrategy, "pairs", what)
+    import_kernels(parameters)
+    return kind(**parameters)
+
+
+def server_app() -> ServerApp:
     """Build the ServerApp that carries out the job in Flower's run configuration, run by run.
 
     Every run's result appears as a whole in its own folder under the job's ``out``. A run that fails ends the job:
@@ -36,10 +50,7 @@ def server_app(strategies: Mapping[str, type[KernelStrategy[Any]]]) -> ServerApp
         job = Job.from_json(str(context.run_config["job"]))
         try:
             for run in job.runs:
-                if run.strategy not in strategies:
-                    known = ", ".join(strategies)
-                    raise InputError(f"strategy = {run.strategy!r}, but there are only {known}; {TO_REGISTER}")
-                strategy = strategies[run.strategy](**run.parameters)
+                strategy = strategy_of(run.strategy, run.parameters)
                 settings = RunSettings(run.id, run.seed, run.clients, job.deadline, run.missing, job.threads)
                 result = strategy.run(grid, settings, evaluate=run.evaluate)
                 _hand_over(run.id, result, job)

@@ -7,9 +7,12 @@ from typing import Any
 
 import pydantic
 
+from fedkernel.addresses import Group, names, own_names, short
 from fedkernel.alignment import Missing
 from fedkernel.data import DataSpec, PartitionSpec
+from fedkernel.data.sources import SOURCES
 from fedkernel.errors import InputError, explain
+from fedkernel.kernels import kernel_types
 
 
 def shares_rows(parameters: Mapping[str, Any]) -> bool:
@@ -26,9 +29,9 @@ class RunSpec(pydantic.BaseModel):
     id : str
         Names the run's folder.
     strategy : str
-        A name from the registry of strategies.
+        Its address, ``package.module:Name``, which means the same wherever the job arrives, or a short name.
     pair : str, optional
-        The client that answers it: without it, a site that holds its own data answers nothing.
+        The client that answers it, in the same way: without it, a site that holds its own data answers nothing.
     parameters : dict
         Its hyper-parameters, as a TOML table gives them.
     seed : int
@@ -134,11 +137,24 @@ class Job(pydantic.BaseModel):
     def work(self) -> str:
         """What a site's operator is told that the job asks of it."""
         asked = dict.fromkeys(
-            f"{run.strategy} ({run.pair or 'of no client named'})"
+            f"{short(run.strategy, 'pairs')} ({short(run.pair, 'clients') if run.pair else 'of no client named'})"
             + (", for which rows leave the site as they are" if run.shares_rows else "")
             for run in self.runs
         )
         return "; ".join(asked)
+
+    @property
+    def packages(self) -> set[str]:
+        """The packages in which the runs' strategies, clients, kernels and data loaders are, and our own pairs."""
+        groups: dict[Group, list[str]] = {
+            "pairs": [run.strategy for run in self.runs],
+            "clients": [run.pair for run in self.runs if run.pair is not None],
+            "kernels": [name for run in self.runs for name in kernel_types(run.parameters)],
+            "datasets": [run.data.name for run in self.runs if run.data is not None],
+        }
+        wholes = {names(group).get(name, name) for group, given in groups.items() for name in given}
+        wholes |= {*own_names("pairs").values(), *own_names("clients").values()}
+        return {whole.partition(":")[0].partition(".")[0] for whole in wholes if ":" in whole} - set(SOURCES)
 
     def run(self, run_id: str) -> RunSpec:
         """Return the run of that id."""

@@ -1,8 +1,8 @@
 """Kernels as value objects: Gram matrices, their diagonals, and how parts of the columns combine into a whole.
 
-Gram matrices come through `sklearn.metrics.pairwise`. A TOML or JSON table builds a kernel by its field `type`: see
-`kernel_from`, and `Kernel` for fields of pydantic models. A kernel without `gamma` takes 1 / number of columns of the
-data it is given, as scikit-learn does.
+Gram matrices come through `sklearn.metrics.pairwise`. A TOML or JSON table builds a kernel by its field `type`, a short
+name or an address: see `kernel_from`; fields of pydantic models are annotated as `Kernel`. A kernel without `gamma`
+takes 1 / number of columns of the data it is given, as scikit-learn does.
 
 In a vertical federation each client holds some columns of the same rows. It computes `part` on its own, and `combine`
 makes the Gram matrix on all columns of the clients' parts.
@@ -14,14 +14,16 @@ works in float32 too.
 import abc
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import pydantic
 import scipy.sparse
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 from sklearn.metrics import pairwise
 
+from fedkernel.addresses import find, loaded, named, names
 from fedkernel.arrays import FloatArray, Rows, check_finite
 from fedkernel.errors import InputError, value_object
 from fedkernel.row_products import (
@@ -41,8 +43,14 @@ Positive = Annotated[float, pydantic.Field(gt=0)]
 _BLOCK = 256
 
 
-class _Kernel(abc.ABC):
-    """What all kernels share: the Gram matrix is a map, entry by entry, of what the columns contribute."""
+class Kernel(abc.ABC):
+    """Base of all kernels: the Gram matrix is a map, entry by entry, of what the columns contribute.
+
+    A kernel of one's own is a frozen `value_object` that derives from it, says how parts combine (`vertical`), and
+    overrides what is not that of the linear kernel: `_part` for columns, `_map` for what is made of combined parts,
+    and `_diag` and `_against` with them. Tables and messages know it by its address, ``package.module:Name``; a message
+    or a file never has it imported.
+    """
 
     vertical: ClassVar[Vertical]
     """How the parts of several clients combine; "none": they do not."""
@@ -136,6 +144,15 @@ class _Kernel(abc.ABC):
         """Return the kernel with gamma = 1 / columns where it was left to the number of columns."""
         return dataclasses.replace(self, gamma=1.0 / columns) if self.gamma is None else self  # type: ignore[type-var]
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
+        """Let fields annotated as `Kernel` take any kernel, or its table."""
+        if cls is not Kernel:
+            return handler(source)
+        return core_schema.no_info_plain_validator_function(
+            _validated, serialization=core_schema.plain_serializer_function_ser_schema(_table_of)
+        )
+
     def _gamma_for(self, X: Rows) -> float:
         return 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
 
@@ -155,7 +172,7 @@ class _Kernel(abc.ABC):
 
 
 @value_object()
-class Linear(_Kernel):
+class Linear(Kernel):
     """k(x, y) = x^T y."""
 
     vertical: ClassVar[Vertical] = "sum"
@@ -164,7 +181,7 @@ class Linear(_Kernel):
 
 
 @value_object()
-class RBF(_Kernel):
+class RBF(Kernel):
     """k(x, y) = exp(-gamma ||x - y||^2).
 
     Parameters
@@ -234,7 +251,7 @@ class RBF(_Kernel):
 
 
 @value_object()
-class Laplacian(_Kernel):
+class Laplacian(Kernel):
     """k(x, y) = exp(-gamma ||x - y||_1)."""
 
     vertical: ClassVar[Vertical] = "product"
@@ -254,7 +271,7 @@ class Laplacian(_Kernel):
 
 
 @value_object()
-class Polynomial(_Kernel):
+class Polynomial(Kernel):
     """k(x, y) = (gamma x^T y + coef0)^degree; coef0 is at least 0, else the kernel is not positive semidefinite."""
 
     vertical: ClassVar[Vertical] = "sum-then-map"
@@ -271,7 +288,7 @@ class Polynomial(_Kernel):
 
 
 @value_object()
-class Sigmoid(_Kernel):
+class Sigmoid(Kernel):
     """k(x, y) = tanh(gamma x^T y + coef0); not positive semidefinite in general."""
 
     vertical: ClassVar[Vertical] = "sum-then-map"
@@ -287,7 +304,7 @@ class Sigmoid(_Kernel):
 
 
 @value_object()
-class ArcCosine(_Kernel):
+class ArcCosine(Kernel):
     """k(x, y) = ||x||^n ||y||^n J_n(theta) / pi for the degree n and the angle theta between x and y; 0 where one is 0.
 
     J_0 = pi - theta, J_1 = sin theta + (pi - theta) cos theta,
@@ -364,13 +381,12 @@ class ArcCosine(_Kernel):
         return J
 
 
-AnyKernel: TypeAlias = Linear | RBF | Laplacian | Polynomial | Sigmoid | ArcCosine
-Kernel = Annotated[AnyKernel, pydantic.Field(discriminator="type")]
-"""For fields of pydantic models: a table with `type` becomes the kernel of that name."""
-KERNELS: dict[str, type[AnyKernel]] = {kernel.type: kernel for kernel in get_args(AnyKernel)}
+AnyKernel: TypeAlias = Kernel
+KERNELS: dict[str, type[Kernel]] = {str(vars(kernel)["type"]): kernel for kernel in Kernel.__subclasses__()}
+"""Those of this module by their types."""
 
 
-def kernel_from(table: Mapping[str, Any]) -> AnyKernel:
+def kernel_from(table: Mapping[str, Any]) -> Kernel:
     """Build a kernel from a table such as {"type": "rbf", "gamma": 0.1}.
 
     Raises
@@ -379,11 +395,65 @@ def kernel_from(table: Mapping[str, Any]) -> AnyKernel:
         If `type` is missing or unknown, or the kernel refuses a field.
     """
     fields = dict(table)
-    name = fields.pop("type", None)
-    if not isinstance(name, str) or name not in KERNELS:
+    kind = _kind_of(name := fields.pop("type", None))
+    if kind is None:
         found = "type is required" if name is None else f"type = {name!r} is not known"
-        raise InputError(f"kernel: {found} (allowed: {', '.join(KERNELS)})")
-    return KERNELS[name](**fields)
+        raise InputError(f"kernel: {found} (allowed: {_allowed(name)})")
+    return kind(**fields)
+
+
+def import_kernels(table: Any) -> None:
+    """Import the kernels that a table, or one within it, names by an address or another package's short name.
+
+    For tables that whoever runs this process wrote, or has taken responsibility for.
+    """
+    for name in kernel_types(table):
+        if ":" in name or name in names("kernels"):
+            find(name, Kernel, "kernels", "kernel.type")
+
+
+def kernel_types(table: Any) -> list[str]:
+    """Return the types that a table, or one within it, names."""
+    if not isinstance(table, Mapping):
+        return []
+    own = [table["type"]] if isinstance(table.get("type"), str) else []
+    return own + [name for value in table.values() for name in kernel_types(value)]
+
+
+def _kind_of(name: Any) -> type[Kernel] | None:
+    """Return the kernel of that type: one of this module, or one that has been imported already."""
+    if not isinstance(name, str):
+        return None
+    kind = KERNELS.get(name) or loaded(name if ":" in name else names("kernels").get(name, ""))
+    return kind if isinstance(kind, type) and issubclass(kind, Kernel) and kind is not Kernel else None
+
+
+def _allowed(name: Any) -> str:
+    more = ", or one that has been imported here, at a site by --allow" if ":" in str(name) else ""
+    return f"{', '.join(KERNELS)}{more}"
+
+
+def _validated(value: Any) -> Kernel:
+    """Return the kernel that a field was given, or the one that its table says; pydantic adds the field to errors."""
+    if isinstance(value, Kernel):
+        return value
+    if not isinstance(value, Mapping):
+        raise PydanticKnownError("model_attributes_type")
+    fields = dict(value)
+    tag = fields.pop("type", None)
+    if tag is None:
+        raise PydanticKnownError("union_tag_not_found", {"discriminator": "'type'"})
+    if (kind := _kind_of(tag)) is None:
+        raise PydanticKnownError(
+            "union_tag_invalid", {"discriminator": "'type'", "tag": str(tag), "expected_tags": _allowed(tag)}
+        )
+    return pydantic.TypeAdapter(kind).validate_python(fields)
+
+
+def _table_of(kernel: Kernel) -> dict[str, Any]:
+    """Return a kernel's table, of plain values, from which `kernel_from` builds it."""
+    table: dict[str, Any] = pydantic.TypeAdapter(type(kernel)).dump_python(kernel, mode="json")
+    return table if KERNELS.get(table.get("type", "")) is type(kernel) else table | {"type": named(type(kernel))}
 
 
 def normalised_gram(kernel: AnyKernel, X: FloatArray, Y: FloatArray | None = None) -> FloatArray:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from flwr.serverapp import Grid
 from scipy import sparse
 
+from fedkernel.addresses import address_of
 from fedkernel.client import KernelClient
 from fedkernel.cohort import RunSettings
 from fedkernel.data import ArrayTable, SparseTable, Table, TableLike, check_matrix
@@ -54,7 +55,7 @@ def simulated_sites(
 
 
 def through_files(
-    strategy: str,
+    strategy: type[Any],
     parameters: Mapping[str, Any],
     tables: Sequence[TableLike],
     engine: str,
@@ -62,12 +63,13 @@ def through_files(
     *,
     evaluate: bool = False,
 ) -> Result[Any]:
-    """Run a registered strategy on an engine by name, its tables and its result going through a temporary folder."""
+    """Run a strategy on an engine by its address, tables and result going through a temporary folder."""
     with TemporaryDirectory(prefix="fedkernel-") as folder:
         files = [as_file(table, Path(folder) / f"client-{number}") for number, table in enumerate(tables)]
         run = RunSpec(
             id="run",
-            strategy=strategy,
+            strategy=address_of(strategy),
+            pair=address_of(strategy.client),
             parameters=dict(parameters),
             seed=settings.seed,
             shards=files,

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedkernel.addresses import find, named, names, own_names
 from fedkernel.alignment import find_rows, hash_ids, key_check, read_key
 from fedkernel.client import KernelClient
 from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Table, TableLike, as_table, load, split
@@ -23,6 +24,7 @@ from fedkernel.engines import _flower
 from fedkernel.errors import FedkernelError, InputError, OwnFileError, called
 from fedkernel.job import Job, RunSpec
 from fedkernel.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
+from fedkernel.kernels import Kernel, import_kernels
 from fedkernel.memory import Memory
 from fedkernel.messages import MessageT, Reply
 from fedkernel.sealing import KeyPair, read_pins
@@ -70,8 +72,8 @@ class Site:
         Whether rows may leave as they are.
     min_rows : int
         Nothing is answered from fewer rows than these.
-    pairs : collection of str, optional
-        The client classes it is willing to run; None: all that the app has.
+    pairs : mapping of str to type, optional
+        The client classes it is willing to run, by class name; None: all that the app has.
     path : str, optional
         Where `X` is, which is not told elsewhere.
     check_keep : callable
@@ -91,7 +93,7 @@ class Site:
     id_key: bytes = b""
     share_rows: bool = False
     min_rows: int = 1
-    pairs: Collection[str] | None = None
+    pairs: Mapping[str, type[KernelClient]] | None = None
     path: str | None = None
     check_keep: Callable[[], object] = lambda: None
 
@@ -142,7 +144,7 @@ class _Call:
     def client(self, memory: Memory) -> KernelClient:
         """Return the client that the message is for, with the rows that the run works on."""
         site, pair = self.site, str(self.config["pair"])
-        willing = self.clients if site.pairs is None else self.clients.keys() & set(site.pairs)
+        willing = self.clients if site.pairs is None else site.pairs
         if pair not in willing:
             allowed = ", ".join(sorted(willing)) or "nothing, since neither its job nor --allow names a pair"
             raise InputError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
@@ -150,7 +152,7 @@ class _Call:
         if X is not None and positions is not None:
             X = as_table(X, f"the data of {site.called}").take(positions)
         own: dict[str, Any] = {"identity": site.identity, "pins": site.pins, "share_rows": site.share_rows}
-        client = self.clients[pair](X, new=site.new, client=site.number, seed=self.seed, memory=memory, **own)  # type: ignore[arg-type]
+        client = willing[pair](X, new=site.new, client=site.number, seed=self.seed, memory=memory, **own)  # type: ignore[arg-type]
         site.check_rows(client.X.shape[0])
         return client
 
@@ -167,7 +169,8 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
     Parameters
     ----------
     clients : mapping of str to type
-        The client classes this site is willing to run, by class name: nothing else can be asked of it.
+        The client classes this app is willing to run, by class name, unless the site says which: nothing else can be
+        asked of it.
     find_site : callable
         Finds the site's data from Flower's context and a message's configuration.
     """
@@ -315,6 +318,41 @@ def read_own_data(node: Mapping[str, Any]) -> SiteData:
     return _read_own(file, (found.st_mtime_ns, found.st_size))
 
 
+def allowed(names_: Iterable[str]) -> dict[str, type[KernelClient]]:
+    """Import what a site's operator allows, and return the clients among it by class name; the others are kernels.
+
+    Raises
+    ------
+    InputError
+        If a name is that of no client or kernel, or if two clients have the same class name.
+    """
+    found: dict[str, type[KernelClient]] = {}
+    for name in filter(None, (name.strip() for name in names_)):
+        kind = find(name, object, "kernels" if name in names("kernels") else "clients", "allow")
+        if not issubclass(kind, KernelClient | Kernel):
+            raise InputError(f"allow = {name!r} is no KernelClient and no Kernel")
+        if issubclass(kind, KernelClient) and found.setdefault(kind.__name__, kind) is not kind:
+            raise InputError(f"allow = {name!r}, but another client that is allowed is called {kind.__name__}, too")
+    return found
+
+
+def own_pairs(runs: Iterable[RunSpec]) -> list[str]:
+    """Return the addresses of the clients that runs name and that are ours, in order."""
+    ours = own_names("clients")
+    wholes = {ours.get(run.pair, run.pair) for run in runs if run.pair is not None}
+    return sorted(wholes & set(ours.values()))
+
+
+def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
+    """Import what a run names, for a site that is simulated, and return its client by class name."""
+    import_kernels(run.parameters)
+    if run.pair is None:
+        kind: type[KernelClient] = find(run.strategy, object, "pairs", "strategy").client
+    else:
+        kind = find(run.pair, KernelClient, "clients", "pair")
+    return {kind.__name__: kind}
+
+
 def flag(node: Mapping[str, Any], name: str) -> bool:
     """Return whether a node's configuration says yes to something."""
     return str(node.get(name, False)).lower() in ("true", "1", "yes")
@@ -351,7 +389,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     ``share-rows``
         Whether rows of its file may leave as they are; without it, no.
     ``allow``
-        The client classes it answers as, with commas between; without it those that the run names.
+        The client classes it answers as, and kernels that are not ours, by short name or address, with commas between;
+        without it the one that the run names, if it is ours. Nothing that only a job or a message names is imported.
     ``min-rows``
         Nothing is answered from fewer rows of its file than these; 20 without it.
     ``identity``, ``pins``
@@ -388,8 +427,11 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
             raise InputError(
                 f"run {run.id!r} has rows of each site sent as they are, which {who} does not allow (join --share-rows)"
             )
-        named = [run.pair] if run.pair is not None else []
-
+        pairs = allowed(str(node["allow"]).split(",")) if "allow" in node else allowed(own_pairs([run]))
+        if run.pair is not None and not own_pairs([run]) and run.pair not in map(named, pairs.values()):
+            raise InputError(
+                f"run {run.id!r} is answered by {run.pair}, which {who} does not allow (join --allow {run.pair})"
+            )
         results = None if out is None else out / f"{run.id}.npz"
 
         def check_keep() -> None:
@@ -411,14 +453,14 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
             ids=own.ids,
             share_rows=share_rows,
             min_rows=int(node.get("min-rows", MIN_ROWS)),
-            pairs=[name.strip() for name in str(node["allow"]).split(",")] if "allow" in node else named,
+            pairs=pairs,
             path=str(data),  # as error texts have it
             check_keep=check_keep,
         )
     if run.sites is not None:
         raise InputError(f"{site.called} has no data of its own for run {run.id!r}: its node needs data = PATH")
-    # where sites are simulated, the strategy speaks for them
-    site = replace(site, share_rows=run.shares_rows)
+    # where sites are simulated, whoever made the job speaks for them, and what it names is imported
+    site = replace(site, share_rows=run.shares_rows, pairs=_named_by(run))
     site = replace(site, keep=_keeper(None if job.folder is None else job.folder / run.id / f"client-{number}.npz"))
     if run.shards is not None:
         X, new = read_shard(run.shards[number])

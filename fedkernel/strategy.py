@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
+import pydantic
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
@@ -24,7 +25,6 @@ from fedkernel.conversation import Conversation
 from fedkernel.data import TableLike
 from fedkernel.data.frames import without_names
 from fedkernel.engines import ENGINES
-from fedkernel.engines.apps import check_registered
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.execution import Execution
 from fedkernel.forecast import Forecast
@@ -180,10 +180,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
                 result = self.run(grid, settings, evaluate=evaluate)
             result.outputs = outputs
         else:
-            check_registered(type(self), self.client)
-            result = through_files(
-                type(self).__name__, _parameters_of(self), tables, engine, settings, evaluate=evaluate
-            )
+            result = through_files(type(self), _parameters_of(self), tables, engine, settings, evaluate=evaluate)
         if reference is not None:
             with blas_threads(settings.threads):
                 result.metrics.update(self.judge(result, tables, reference))
@@ -435,8 +432,9 @@ class _Rounds(Generic[M]):
 
 
 def _parameters_of(strategy: object) -> dict[str, Any]:
+    """Return a strategy's hyper-parameters as plain data, kernels as their tables."""
     if dataclasses.is_dataclass(strategy) and not isinstance(strategy, type):
-        return dataclasses.asdict(strategy)
+        return dict(pydantic.TypeAdapter(type(strategy)).dump_python(strategy, mode="json"))
     return {}
 
 

@@ -1,9 +1,6 @@
 """What the coordinator runs: one file per paper."""
 
-from typing import Any
-
 import clients  # noqa: F401 - before its modules and fedkernel's: see clients/__init__.py
-from fedkernel.strategy import KernelStrategy
 from strategies.admm_kpca import ADMMKPCA
 from strategies.diskpca import DisKPCA
 from strategies.dkpca import DKPCA
@@ -26,6 +23,3 @@ __all__ = [
     "VFedAKPCA",
     "VFedPCA",
 ]
-
-REGISTRY: dict[str, type[KernelStrategy[Any]]] = {name: globals()[name] for name in __all__}
-"""All strategies by name."""

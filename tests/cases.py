@@ -11,9 +11,9 @@ from networks import admm, digits, spread
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-import clients
-import strategies
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.addresses import find, own_names
+from fedkernel.client import KernelClient
 from fedkernel.strategy import KernelStrategy
 from fedkernel.testing import Pair
 from strategies import (
@@ -28,7 +28,8 @@ from strategies import (
     VFedPCA,
 )
 
-PAIRS, CLIENTS_OF_OURS = strategies.REGISTRY, clients.REGISTRY
+PAIRS = {name: find(name, KernelStrategy, "pairs", "pair") for name in own_names("pairs")}
+CLIENTS_OF_OURS = {name: find(name, KernelClient, "clients", "client") for name in own_names("clients")}
 """What is registered, by short name."""
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::2]  # 89 x 13

@@ -6,9 +6,10 @@ import logging
 
 import numpy as np
 import pytest
+from cases import PAIRS
 from flwr.app import RecordDict
 
-from clients.client_app import app
+from clients.dkpca import LocalEigenpairs
 from fedkernel import alignment, site
 from fedkernel.alignment import SIZE, agree, check_same_columns, find_rows, hash_ids, read_key
 from fedkernel.client import KernelClient
@@ -16,10 +17,11 @@ from fedkernel.cohort import RunSettings
 from fedkernel.engines import _flower
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.flower_apps import client
 from fedkernel.job import Job, RunSpec
 from fedkernel.memory import Memory
 from fedkernel.site import Site, client_app, site_of_job
-from strategies import DKPCA, REGISTRY, FKKMeans, VFedPCA
+from strategies import DKPCA, FKKMeans, VFedPCA
 
 rng = np.random.default_rng(0)
 IDS = [f"patient-{number:03d}" for number in rng.permutation(40)]
@@ -51,7 +53,7 @@ class Sites(LocalGrid):
     """Nodes with these configurations; keeps all that crosses the wire, and may lose its memory before the rounds."""
 
     def __init__(self, run, nodes, restarts=False):
-        super().__init__(app, clients=len(nodes), run_config={"job": Job(runs=[run]).model_dump_json()})
+        super().__init__(client, clients=len(nodes), run_config={"job": Job(runs=[run]).model_dump_json()})
         for context, node in zip(self._contexts.values(), nodes, strict=True):
             context.node_config = dict(node)
         self.restarts, self.seen, self.wire = restarts, [], b""
@@ -68,7 +70,7 @@ class Sites(LocalGrid):
 
 
 def spec(strategy="DKPCA", sites=NAMES, **more):
-    pair = {"pair": REGISTRY[strategy].client.__name__}
+    pair = {"pair": PAIRS[strategy].client.__name__}
     return RunSpec(id="trial", strategy=strategy, sites=list(sites), **pair | more)
 
 
@@ -296,6 +298,8 @@ def test_rows_that_are_in_order_already_are_not_copied():
     worked_on = []
 
     class Looking(DKPCA.client):
+        answers = (LocalEigenpairs,)
+
         @staticmethod
         def table(X, what):
             worked_on.append(X)

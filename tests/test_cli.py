@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import PAIRS
 from click.testing import Result
 from sklearn.datasets import load_iris
 from typer.testing import CliRunner
@@ -25,7 +26,7 @@ from fedkernel.job import Job
 from fedkernel.kernels import KERNELS
 from fedkernel.metrics import METRICS
 from fedkernel.widths import WIDTHS
-from strategies import REGISTRY, VFedPCA
+from strategies import VFedPCA
 
 TINY = """
 name = "tiny"
@@ -90,7 +91,7 @@ def failure(*arguments: str, code: int) -> str:
         (["none.toml"], "error: there is no configuration file none.toml"),
         (
             ["tiny.toml", "--set", "strategy.*.method=PCA"],
-            f"method = 'PCA', but must be one of {', '.join(REGISTRY)}",
+            f"method = 'PCA', but must be one of {', '.join(PAIRS)}",
         ),
         (
             ["tiny.toml", "--set", 'strategy.*.kernel={type="rbf", gamma=-1}'],
@@ -261,7 +262,7 @@ def test_restart_runs_it_all_again_with_another_configuration() -> None:
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("strategies", list(REGISTRY)),
+        ("strategies", list(PAIRS)),
         ("baselines", BASELINES),
         ("kernels", [*KERNELS, *WIDTHS]),
         ("datasets", []),  # those of the moment: a test has its own environment

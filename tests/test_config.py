@@ -195,7 +195,7 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
         ("strategy.a.method=PCA", "strategy 'a': method = 'PCA', but must be one of "),
         (
             "strategy.a.method=PCA",
-            "VFedPCA; to register a pair of your own, add its strategy to strategies/__init__.py",
+            "VFedPCA, or an address such as my_lab.pairs:Name",
         ),
         ("baseline.c.method=DKPCA", "baseline 'c': method = 'DKPCA', but must be one of central KPCA, "),
         ("strategy.a.method=3", "strategy.a.method = 3: input should be a valid string"),

@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
+from cases import CLIENTS_OF_OURS
 from gossip import TABLES
 from networks import spread
 from test_alignment import COLUMNS, NAMES, TABLE, find, refused, run_on, vertical
 
-from clients import REGISTRY as CLIENTS
 from clients.admm_kpca import ADMMKPCAClient, Features, OwnRows, ShareRows
 from clients.diskpca import DisKPCAClient, DrawUniformly, SketchPoints
-from clients.vfedpca import Multiply
+from clients.vfedpca import MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.graph import neighbours
 from fedkernel.job import RunSpec
-from fedkernel.messages import Request, encode
+from fedkernel.messages import Done, Request, encode
 from fedkernel.peers import Mailbox
 from fedkernel.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from strategies import ADMMKPCA, DKPCA, DisKPCA, SpectralKMeans, UniformKPCA, VFedPCA
@@ -118,25 +118,56 @@ def test_a_site_answers_as_the_clients_its_job_names_or_its_operator_allows(tmp_
     assert "runs VFedPCAClient, but" in refused(vertical(tmp_path, allow="VFedPCAClient"), DKPCA(2), ProtocolError)
 
 
-@pytest.mark.parametrize("name", CLIENTS)
-def test_a_client_answers_its_own_requests_and_those_it_lists(name):
-    kind = CLIENTS[name]
-    own = {request for request, method in kind.handlers.values() if method in vars(kind)}
-    assert {request for request, _ in kind.handlers.values()} == own | set(kind.also_answers)
-    inherited = [base for base in kind.__mro__[1:] if hasattr(base, "handlers")]
-    assert all(any(request.__name__ in base.handlers for base in inherited) for request in kind.also_answers)
+@pytest.mark.parametrize("name", CLIENTS_OF_OURS)
+def test_a_client_answers_what_it_lists_and_nothing_else(name):
+    kind = CLIENTS_OF_OURS[name]
+    assert "answers" in vars(kind)
+    assert {request for request, _ in kind.handlers.values()} == set(kind.answers)
 
 
 def test_peers_do_not_multiply_in_the_clear():
     with pytest.raises(ProtocolError, match="'Multiply' is no request of this client"):
-        asked(CLIENTS["PeerVFedPCAClient"](TABLES[0]), Multiply(block=np.eye(5)))
+        asked(CLIENTS_OF_OURS["PeerVFedPCAClient"](TABLES[0]), Multiply(block=np.eye(5)))
 
 
-def test_a_list_of_requests_that_nobody_answers_is_refused():
-    class Unknown(Request): ...
+class Unknown(Request[Done]): ...
 
-    with pytest.raises(TypeError, match="also_answers names Unknown, which no base class answers"):
-        type("Wishful", (DisKPCAClient,), {"also_answers": (Unknown,)})
+
+def listed(self, ask: Unknown) -> Done:
+    return Done()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            {"answers": (Unknown,)},
+            "Own: answers lists Unknown, but no method answers it: def anything(self, ask: Unknown",
+        ),
+        ({"tell": listed}, "Own does not say what it answers: write answers = (Multiply, MeasureVariance"),
+        ({}, "Own does not say what it answers: write answers = ("),
+        ({"answers": (Multiply,), "tell": listed}, "Own.tell answers Unknown, which `answers` does not list: write "),
+    ],
+)
+def test_a_class_that_does_not_say_what_it_answers_is_told_what_to_write(body, says):
+    with pytest.raises(TypeError) as caught:
+        type("Own", (CLIENTS_OF_OURS["VFedPCAClient"],), body)
+    assert says.split("(Multiply")[0] in str(caught.value)
+    assert "Multiply" in str(caught.value) or "Unknown" in str(caught.value)
+
+
+def test_an_override_without_annotations_answers_what_its_base_does():
+    class Doubling(CLIENTS_OF_OURS["VFedPCAClient"]):
+        answers = (Multiply,)
+
+        def multiply(self, ask):
+            return Product(product=2 * super().multiply(ask).product)
+
+    X, block = TABLE[:, :3], np.eye(40)[:, :2]
+    plain = asked(CLIENTS_OF_OURS["VFedPCAClient"](X), Multiply(block=block))
+    np.testing.assert_array_equal(asked(Doubling(X), Multiply(block=block))[0][0], 2 * plain[0][0])
+    with pytest.raises(ProtocolError, match="'MeasureVariance' is no request of this client"):
+        asked(Doubling(X), MeasureVariance(directions=block))
 
 
 # Few rows

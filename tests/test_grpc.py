@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import CASES, WINE
+from cases import CASES, PAIRS, WINE
 from networks import digits
 
 from fedkernel.engines import grpc
@@ -16,7 +16,7 @@ from fedkernel.result import Result
 from fedkernel.simulate import as_file
 from fedkernel.storage import load_parts
 from fedkernel.strategy import _parameters_of
-from strategies import ADMMKPCA, REGISTRY, PeerVFedPCA
+from strategies import ADMMKPCA, PeerVFedPCA
 
 pytestmark = pytest.mark.xdist_group("grpc")
 
@@ -56,7 +56,7 @@ def spec(name, strategy, shards, folder):
 def test_all_pairs_give_the_local_engine_s_numbers(tmp_path):
     pairs = {case.name: (case.strategy, np.array_split(case.table, CLIENTS, axis=case.axis)) for case in CASES}
     runs = [spec(f"run-{number}", *pair, tmp_path / f"data-{number}") for number, pair in enumerate(pairs.values())]
-    assert {run.strategy for run in runs} == set(REGISTRY)
+    assert {run.strategy for run in runs} == set(PAIRS)
     ids = [run.id for run in runs]
     assert list(run_local(Job(runs=runs, out=str(tmp_path / "local")))) == ids
     assert list(grpc.run_job(Job(runs=runs, out=str(tmp_path / "grpc")))) == ids

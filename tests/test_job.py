@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import PAIRS
 
 from fedkernel.engines import ENGINES
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.job import Job, RunSpec
 from fedkernel.result import Result
-from strategies import REGISTRY
 
 IRIS: dict[str, Any] = {"data": {"name": "iris"}, "partition": {"clients": 2}}
 DKPCA: dict[str, Any] = {"id": "one", "strategy": "DKPCA", "parameters": {"n_components": 2}, "clients": 2}
@@ -73,7 +73,7 @@ def test_the_coordinator_saves_each_result_and_leaves_no_error(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changed", "kind", "says"),
     [
-        ({"strategy": "PCA"}, "InputError", f"strategy = 'PCA', but there are only {', '.join(REGISTRY)}"),
+        ({"strategy": "PCA"}, "InputError", f"strategy = 'PCA', but must be one of {', '.join(PAIRS)}"),
         ({"parameters": {}}, "InputError", "n_components is required"),
         ({"parameters": {"n_components": 151}}, "InputError", "at most the number of rows, 150"),
         ({"clients": 3}, "ProtocolError", "clients = 2 but clients (the caller's) = 3"),

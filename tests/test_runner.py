@@ -25,10 +25,11 @@ from fedkernel.job import Job
 from fedkernel.kernels import Linear
 from fedkernel.models import KernelKMeans, KernelPCA
 from fedkernel.protocol import Protocol, to_all
+from fedkernel.protocol import Run as RunUnderWay
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.subspaces import sin_theta_error
-from strategies import REGISTRY, SpectralKMeans, VFedPCA
+from strategies import SpectralKMeans, VFedPCA
 
 N, M, K, ROUNDS = 150, 2, 2, 3
 TINY = f"""
@@ -297,20 +298,23 @@ def test_what_was_done_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pyt
     assert [row.id for row in read_runs(tmp_path / "out" / "runs.jsonl")] == IDS[:1]
 
 
+@value_object()
+class Bare(VFedPCA):
+    """Its model is an array."""
+
+    def protocol(self, run: RunUnderWay) -> Protocol[Any]:  # type: ignore[override] # what it is about
+        return (yield from super().protocol(run)).eigenvectors_
+
+
 def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not of the run that would come next."""
-
-    @value_object()
-    class Bare(VFedPCA):
-        def protocol(self, run) -> Protocol[Any]:
-            return (yield from super().protocol(run)).eigenvectors_
-
-    monkeypatch.setitem(REGISTRY, "Bare", Bare)
     with pytest.raises(
         InputError,
         match=r"^run DKPCA__seed=0: what the protocol returned, of type ndarray, cannot be saved; allowed: a model of ",
     ):
-        carry_out(tmp_path / "out", text=TINY.replace('method = "DKPCA"', 'method = "Bare"').replace(LOCAL, ""))
+        carry_out(
+            tmp_path / "out", text=TINY.replace('method = "DKPCA"', 'method = "test_runner:Bare"').replace(LOCAL, "")
+        )
 
     def losing(job: Job) -> Iterator[str]:
         for run in ENGINES["local"](job):
@@ -322,22 +326,24 @@ def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monk
         carry_out(tmp_path / "lost")
 
 
-def test_a_pair_without_a_central_counterpart_is_run_and_compared_with_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @value_object()
-    class Bare(KernelStrategy[KernelPCA]):
-        n_components: int = 2
+@value_object()
+class Uncompared(KernelStrategy[KernelPCA]):
+    """It has no central counterpart."""
 
-        client = DKPCAClient
-        partition = "vertical"
+    n_components: int = 2
 
-        def protocol(self, run) -> Protocol[KernelPCA]:
-            uploads = yield from to_all(LocalEigenpairs(kernel=Linear(), n_components=self.n_components))
-            return KernelPCA(uploads[0].values, uploads[0].vectors, Linear())
+    client = DKPCAClient
+    partition = "vertical"
 
-    monkeypatch.setitem(REGISTRY, "Bare", Bare)
-    text = TINY[: TINY.index("[[strategy]]")] + '[[strategy]]\nname = "bare"\nmethod = "Bare"\n' + BARE
+    def protocol(self, run: RunUnderWay) -> Protocol[KernelPCA]:
+        uploads = yield from to_all(LocalEigenpairs(kernel=Linear(), n_components=self.n_components))
+        return KernelPCA(uploads[0].values, uploads[0].vectors, Linear())
+
+
+def test_a_pair_without_a_central_counterpart_is_run_and_compared_with_nothing(tmp_path: Path) -> None:
+    text = (
+        TINY[: TINY.index("[[strategy]]")] + '[[strategy]]\nname = "bare"\nmethod = "test_runner:Uncompared"\n' + BARE
+    )
     rows = carry_out(tmp_path / "out", text=text)
     assert [(row.id, list(row.metrics)) for row in rows] == [
         (f"bare__seed={seed}", ["parallel_seconds"]) for seed in (0, 1)

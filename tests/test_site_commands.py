@@ -28,7 +28,7 @@ def told(*arguments, code=2):
         (["--tls", "TLS/a", "--identity", "none"], "there is no identity file none"),
         (["--tls", "TLS/a", "--data", "a.csv"], "column 'patient'"),
         (["--tls", "TLS/a", "--min-rows", "171"], "a.csv has 170 rows, but --min-rows = 171"),
-        (["--tls", "TLS/a", "--allow", "DKPCA"], "allow = 'DKPCA' is no client here; allowed: ADMMKPCAClient, DKPCA"),
+        (["--tls", "TLS/a", "--allow", "DKPCA"], "allow = 'DKPCA', but must be one of ADMMKPCAClient, DKPCA"),
         (["--tls", "TLS/a", "--pins", "empty"], "there is no pin in it"),
         (
             ["--tls", "TLS/a", "--out", "a.csv"],

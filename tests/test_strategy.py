@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from cases import CASES, WINE
+from cases import CASES, PAIRS, WINE
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
@@ -21,7 +21,7 @@ from fedkernel.errors import InputError, value_object
 from fedkernel.result import Result
 from fedkernel.site import Site, client_app
 from fedkernel.strategy import KernelStrategy
-from strategies import DKPCA, REGISTRY, PeerVFedPCA, VFedAKPCA, VFedPCA
+from strategies import DKPCA, PeerVFedPCA, VFedAKPCA, VFedPCA
 
 rng = np.random.default_rng(0)
 SHARDS = [rng.standard_normal((12, d)) * scale for d, scale in ((3, 1), (2, 2), (4, 0.5))]
@@ -63,7 +63,7 @@ def bits(arrays):
 def test_it_is_a_flower_strategy(strategy):
     assert isinstance(strategy, Strategy)
     assert isinstance(strategy, KernelStrategy)
-    assert REGISTRY[type(strategy).__name__] is type(strategy)
+    assert PAIRS[type(strategy).__name__] is type(strategy)
 
 
 @pytest.mark.parametrize(("strategy", "rounds"), list(zip(STRATEGIES, ROUNDS, strict=True)), ids=repr)
@@ -234,19 +234,28 @@ def test_what_does_not_fit_is_one_sentence_before_anything_ran(monkeypatch, stra
 
 
 @pytest.mark.parametrize("engine", sorted(set(ENGINES) - {"local"}))
-def test_a_pair_that_is_not_registered_is_refused_before_an_engine_starts(engine, monkeypatch):
+def test_a_class_that_other_processes_cannot_import_is_refused_before_an_engine_starts(engine, monkeypatch):
     monkeypatch.setitem(ENGINES, engine, None)
-    own = type("Own", (DKPCA,), {"__module__": "mine"})
-    of_that_name = type("DKPCA", (DKPCA,), {"__module__": "mine"})  # others would run the one that they know
-    client = type("OwnClient", (DKPCAClient,), {"__module__": "mine"})
-    known = type("Known", (DKPCA,), {"client": client})
-    monkeypatch.setitem(REGISTRY, "Known", known)
-    for strategy, name in ((own, "mine.Own"), (of_that_name, "mine.DKPCA"), (known, "mine.OwnClient")):
+    in_a_script = type("Own", (DKPCA,), {"__module__": "__main__"})
+    inside = type("Inside", (DKPCA,), {"__module__": __name__})  # of this function
+    of_that_name = type("DKPCA", (DKPCA,), {"__module__": "strategies.dkpca"})  # others would import the one there
+    client = type("OwnClient", (DKPCAClient,), {"__module__": "__main__", "answers": DKPCAClient.answers})
+    its_client = type("Outside", (DKPCA,), {"__module__": __name__, "client": client})
+    monkeypatch.setattr(f"{__name__}.Outside", its_client, raising=False)
+    for strategy, told in (
+        (
+            in_a_script,
+            "Own is defined in a script or notebook, which other processes cannot import; put it in a module",
+        ),
+        (inside, "test_strategy:Inside is not where other processes would import it from; put it in a module"),
+        (of_that_name, "strategies.dkpca:DKPCA is not where other processes would import it from"),
+        (its_client, "OwnClient is defined in a script or notebook"),
+    ):
         assert strategy(2).fit(SHARDS).model.n_components == 2
         with pytest.raises(InputError) as caught:
             strategy(2).fit(SHARDS, engine=engine)
-        assert str(caught.value).startswith(f"{name} is not registered, but other processes know pairs by their names")
-        assert "strategies/__init__.py and its client to clients/__init__.py" in str(caught.value)
+        assert str(caught.value).startswith(told)
+        assert str(caught.value).endswith("or use engine = 'local'")
 
 
 def test_more_local_components_than_rows_are_refused():

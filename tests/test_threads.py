@@ -91,9 +91,10 @@ def test_every_step_over_any_grid_has_the_threads_of_its_settings(machine, threa
 
 
 def test_a_job_tells_the_coordinator_its_threads(machine, tmp_path):
-    job = Job(runs=[RunSpec(id="a", strategy="Watched", parameters={}, seed=0, shards=["a.npy"] * 3)], threads=2)
+    run = RunSpec(id="a", strategy="test_threads:Watched", parameters={}, seed=0, shards=["a.npy"] * 3)
+    job = Job(runs=[run], threads=2)
     with grid() as opened:
-        server_app({"Watched": Watched})(opened, _flower.new_context(0, {}, {"job": job.model_dump_json()}))
+        server_app()(opened, _flower.new_context(0, {}, {"job": job.model_dump_json()}))
     assert set(Watched.counts) == {2}
 
 

@@ -8,6 +8,7 @@
 | `openml:NAME`, `openml:ID` | downloaded from openml.org on first use; an id names one version for good |
 | `NAME`, `npz:NAME` | the file NAME.npz of the folder that the environment variable FEDKERNEL_DATA names |
 | `npz:PATH.npz` | any npz file |
+| `package.module:function` | what a loader of one's own returns: X, or X and y; `options` are its arguments |
 
 An npz file holds an array X, or is one that scipy.sparse.save_npz wrote. Sparse are `documents`, such files, and some
 sets that are downloaded (rcv1, 20newsgroups_vectorized, some of OpenML): they are made dense unless `sparse` is set.
@@ -18,6 +19,7 @@ always means the file.
 
 import dataclasses
 import difflib
+import inspect
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -28,6 +30,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from scipy import sparse
 from sklearn import preprocessing
 
+from fedkernel.addresses import find_function, names
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import AnyArray, check_rows
@@ -35,6 +38,7 @@ from fedkernel.data.sources import (
     BUNDLED,
     FETCHED,
     FOLDER_VARIABLE,
+    SOURCES,
     Raw,
     from_bundled,
     from_fetcher,
@@ -97,7 +101,8 @@ class DataSpec:
     seed : int
         Of the subset, and of a generated set unless its options have a seed of their own.
     options : dict
-        Fields of a generated set (`GENERATED`), such as `n`, `d` and `seed`; no other set has any.
+        Fields of a generated set (`GENERATED`), such as `n`, `d` and `seed`, or arguments of a loader; no other set has
+        any.
     sparse : bool
         Keep a sparse set as CSR: for pairs that take such rows. Scales other than "none" and "unit-norm" would fill
         the zeros and are refused.
@@ -114,7 +119,7 @@ class DataSpec:
     def __post_init__(self) -> None:
         if self.name in GENERATED:
             GENERATED[self.name](**self.options)  # raises, early, for unknown or invalid options
-        elif self.options:
+        elif self.options and not _has_loader(self.name):
             raise InputError(f"options = {self.options!r}: only generated sets have any ({', '.join(GENERATED)})")
         if self.sparse and self.scale not in SPARSE_SCALES:
             raise InputError(
@@ -168,8 +173,6 @@ def load(spec: DataSpec | str) -> Dataset:
 
 def _find(spec: DataSpec) -> Raw:
     prefix, colon, rest = spec.name.partition(":")
-    if colon and prefix == "npz":
-        return read_npz(npz_path(rest))
     if colon and prefix == "openml" and rest:
         return from_openml(spec.name, rest)
     if colon and prefix == "fetch" and rest in FETCHED:
@@ -181,8 +184,10 @@ def _find(spec: DataSpec) -> Raw:
         seed = spec.seed if recipe.seed is None else recipe.seed
         X, y = recipe(generator(spec.name, seed))
         return Raw(X, y, (), f"generated: {recipe}, seed {seed}")
-    if spec.name in npz_files():
-        return read_npz(npz_files()[spec.name])
+    if (colon and prefix == "npz") or spec.name in npz_files():
+        return read_npz(npz_path(rest if colon else spec.name))
+    if _has_loader(spec.name):
+        return _from_loader(spec)
     known = [*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED), *(f"npz:{stem}" for stem in npz_files())]
     close = difflib.get_close_matches(spec.name, known, n=3, cutoff=0.5)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
@@ -190,6 +195,23 @@ def _find(spec: DataSpec) -> Raw:
         f"data set {spec.name!r} is not known{hint}; allowed: {', '.join(known)}, openml:NAME, openml:ID, "
         f"npz:PATH.npz, and npz files of the folder {FOLDER_VARIABLE} ({os.environ.get(FOLDER_VARIABLE) or 'not set'})"
     )
+
+
+def _has_loader(name: str) -> bool:
+    prefix, colon, _ = name.partition(":")
+    return (bool(colon) and prefix not in SOURCES) or name in names("datasets")
+
+
+def _from_loader(spec: DataSpec) -> Raw:
+    load_raw = find_function(spec.name, "datasets", "data.name")
+    try:
+        bound = inspect.signature(load_raw).bind(**spec.options)
+    except TypeError as error:
+        raise InputError(f"options = {spec.options!r}: {spec.name} does not take them ({error})") from None
+    loaded = load_raw(*bound.args, **bound.kwargs)
+    X, y = loaded if isinstance(loaded, tuple) else (loaded, None)
+    X = X if sparse.issparse(X) else np.asarray(X)
+    return Raw(X, None if y is None else np.asarray(y), (), f"loaded by {spec.name}")
 
 
 def _rows_kept(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.intp] | None:
@@ -234,7 +256,7 @@ def _scaled(X: Any, scale: str) -> Any:
 
 
 class Available(NamedTuple):
-    """A line of `fedkernel list datasets`; `kind` is bundled, generated, fetch, openml or npz."""
+    """A line of `fedkernel list datasets`; `kind` is bundled, generated, fetch, openml, npz or loader."""
 
     name: str
     kind: str
@@ -256,5 +278,6 @@ def available() -> list[Available]:
         lines.append(Available(f"fetch:{name}", "fetch", shape, f"downloaded once, about {megabytes:g} MB"))
     lines.append(Available("openml:NAME or openml:ID", "openml", None, "downloaded once from openml.org"))
     lines.append(Available("npz:PATH.npz", "npz", None, "a table X, perhaps labels y; or from scipy.sparse.save_npz"))
+    lines += [Available(name, "loader", None, address) for name, address in names("datasets").items()]
     lines += [Available(f"npz:{stem}", "npz", *npz_header(path)) for stem, path in npz_files().items()]
     return lines

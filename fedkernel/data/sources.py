@@ -24,6 +24,9 @@ from fedkernel.data.matrix import AnyArray, check_rows
 from fedkernel.data.tables import is_sparse_file
 from fedkernel.errors import InputError
 
+SOURCES = ("npz", "openml", "fetch")
+"""What may stand before a colon in a data set's name; anything else is the module of a loader."""
+
 FOLDER_VARIABLE = "FEDKERNEL_DATA"
 SOCKET_SECONDS = 20.0  # without a limit, a network that drops packets is waited for during minutes
 

@@ -1,6 +1,8 @@
 """Flower's two apps: where a bundle has them, how one answers a message, how the other carries out a job."""
 
 import importlib
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,35 +12,21 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedkernel.engines import _flower
-from fedkernel.errors import InputError
 from fedkernel.job import Job, RunSpec
 
-SERVER_APP, CLIENT_APP = "strategies.server_app:app", "clients.client_app:app"
-"""Where a Flower app bundle has its components, as pyproject.toml names them."""
-
-
-TO_REGISTER = (
-    "to register a pair of your own, add its strategy to strategies/__init__.py and its client to clients/__init__.py "
-    "of a checkout"
-)
-"""How other processes and configuration files find a pair, which they know by its name."""
-
-
-def check_registered(strategy: type, client: type) -> None:
-    """Refuse a pair that other processes would not find, or would take for another one of the same name."""
-    for address, kind in ((SERVER_APP, strategy), (CLIENT_APP, client)):
-        registry = importlib.import_module(address.partition(".")[0]).REGISTRY
-        if registry.get(kind.__name__) is not kind:
-            raise InputError(
-                f"{kind.__module__}.{kind.__qualname__} is not registered, but other processes know pairs by their "
-                f"names only; allowed: engine = 'local', or {TO_REGISTER}"
-            )
+SERVER_APP, CLIENT_APP = "fedkernel.flower_apps:server", "fedkernel.flower_apps:client"
+"""Where a Flower app bundle has its components, as pyproject.toml names them: the same for every pair."""
 
 
 def component(address: str) -> Any:
-    """Return what stands at ``module:name``."""
+    """Return the app at ``module:name``: imported as it is needed, since it carries out what engines are used by."""
     module, name = address.split(":")
     return getattr(importlib.import_module(module), name)
+
+
+def import_paths() -> dict[str, str]:
+    """Return the environment in which processes of this machine import what this one can, a script's folder too."""
+    return {"PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path)}
 
 
 def answer(app: ClientApp, message: Message, context: Context) -> tuple[bytes, ...]:

@@ -7,22 +7,34 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from fedkernel.addresses import Group, own_names
 from fedkernel.engines.apps import CLIENT_APP, SERVER_APP
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError
 from fedkernel.job import Job
 
 
 def write_app(folder: Path, job: Job, dependencies: Sequence[str]) -> Path:
-    """Write an app bundle of the packages as they are imported here, installed or not, with the job in its config."""
-    packages = ["fedkernel", *sorted({address.split(".")[0] for address in (SERVER_APP, CLIENT_APP)})]
+    """Write an app bundle of the framework and what the job names, as they are imported here, with it in its config.
+
+    What a pair of somebody else's imports from further packages must be installed where the bundle runs.
+    """
+    packages = ["fedkernel", *sorted(job.packages - {"fedkernel"})]
     for package in packages:
         spec = importlib.util.find_spec(package)
-        if spec is None or not spec.submodule_search_locations:
-            raise EngineError(f"the package {package} is not importable, but Flower's app bundle needs it")
-        source = Path(spec.submodule_search_locations[0])
-        shutil.copytree(source, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        if spec is None:
+            raise EngineError(f"{package} is not importable, but Flower's app bundle needs it")
+        for source in spec.submodule_search_locations or ():
+            shutil.copytree(source, folder / package, ignore=_not_code, dirs_exist_ok=True)
+        if not spec.submodule_search_locations and spec.origin is not None:
+            shutil.copy(spec.origin, folder)
     # A JSON string is a TOML string too.
     quoted = json.dumps
+    groups: tuple[Group, ...] = ("pairs", "clients")
+    entry_points = "".join(
+        f'[project.entry-points."fedkernel.{group}"]\n'
+        + "".join(f"{name} = {quoted(address)}\n" for name, address in own_names(group).items())
+        for group in groups
+    )
     (folder / "pyproject.toml").write_text(
         f"""
 [project]
@@ -31,9 +43,10 @@ version = {quoted(version("fedkernel"))}
 license = "Apache-2.0"
 dependencies = {quoted(list(dependencies))}
 
+{entry_points}
 [tool.flwr.app]
 publisher = "fedkernel"
-fab-include = {quoted([f"{package}/**/*.py" for package in packages])}
+fab-include = {quoted(["**/*.py"])}
 
 [tool.flwr.app.components]
 serverapp = {quoted(SERVER_APP)}
@@ -44,6 +57,11 @@ job = {quoted(job.model_dump_json())}
 """
     )
     return folder
+
+
+def _not_code(folder: str, entries: Sequence[str]) -> set[str]:
+    """Return what of a folder is no Python code, and so no part of a bundle."""
+    return {name for name in entries if not (Path(folder, name).is_dir() or name.endswith(".py"))} | {"__pycache__"}
 
 
 def cause(told: Mapping[str, str]) -> FedkernelError:

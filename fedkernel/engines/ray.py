@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedkernel.data.sources import FOLDER_VARIABLE
+from fedkernel.engines.apps import import_paths
 from fedkernel.engines.bundle import cause, write_app
 from fedkernel.engines.command import QUIET, SCRIPTS, Flwr, flwr_in, status_of, submit
 from fedkernel.errors import EngineError, InputError
@@ -134,7 +135,7 @@ def _superlink_in(folder: Path) -> Iterator[Flwr]:
         process = subprocess.Popen(  # noqa: S603 - our own executable and arguments
             [str(SCRIPTS / "flower-superlink"), *command, "--disable-runtime-dependency-installation"],
             cwd=folder,
-            env={**os.environ, **QUIET, **own},
+            env={**os.environ, **QUIET, **import_paths(), **own},
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,

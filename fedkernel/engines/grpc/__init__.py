@@ -4,6 +4,7 @@
 A round costs 5 ms beside the computing of five clients, starting them some seconds (`benchmarks/grpc_rounds.py`).
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedkernel.certificates import SERVER, TLS, make_certificates, read_tls
-from fedkernel.engines.apps import carry_out
+from fedkernel.engines.apps import carry_out, import_paths
 from fedkernel.engines.grpc.frames import LIMIT
 from fedkernel.engines.grpc.hub import PATIENCE, Hub, Tell, listening
 from fedkernel.errors import EngineError, FedkernelError, and_more
@@ -126,6 +127,7 @@ def _processes(folder: Path, names: Sequence[str], port: int) -> Iterator[Callab
             with logs[name].open("wb") as sink:
                 started[name] = subprocess.Popen(  # noqa: S603 - ourselves
                     [*command, str(folder / name), str(LOST)],
+                    env={**os.environ, **import_paths()},
                     stdin=subprocess.DEVNULL,
                     stdout=sink,
                     stderr=subprocess.STDOUT,

@@ -31,7 +31,7 @@ from fedkernel.engines.grpc.frames import (
 )
 from fedkernel.errors import EngineError, InputError, ProtocolError
 from fedkernel.job import Job
-from fedkernel.site import FAILED
+from fedkernel.site import FAILED, own_pairs
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,8 @@ class Node:
     name : str
         The site's.
     config : mapping
-        Flower's node configuration: where the site's data are, and the like. Without ``allow``, the clients that the
-        first job names are added.
+        Flower's node configuration: where the site's data are, and the like. Without ``allow``, those clients that the
+        first job names are added, if they are ours.
     tell : callable
         Told in a sentence what happens.
     keep : callable, optional
@@ -228,8 +228,7 @@ class Node:
             raise FrameError(str(error)) from None
         self.tell(f"the work: {job.work}")
         if "allow" not in self.config:
-            pairs = sorted({run.pair for run in job.runs if run.pair is not None})
-            self.config = {**self.config, "allow": ",".join(pairs)}
+            self.config = {**self.config, "allow": ",".join(own_pairs(job.runs))}
 
     def _take(self, request: Envelope) -> None:
         """Have a request answered; one that comes again only gets its reply again, as soon as that is there."""

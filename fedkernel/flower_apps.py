@@ -1,0 +1,7 @@
+"""The components of every Flower app bundle: they carry out any pair's job, whose runs name strategy and client."""
+
+from fedkernel.coordinator import server_app
+from fedkernel.site import client_app, site_of_job
+
+server = server_app()
+client = client_app({}, site_of_job)
