@@ -22,6 +22,9 @@ from fedkernel.wire import from_content, to_content
 CONNECT_SECONDS = 60.0
 """How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
 
+REASON = 1000
+"""Characters of a client's reason for not answering that are passed on."""
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -57,7 +60,7 @@ class RunSettings:
 
 def reason_of(reply: Message) -> str:
     """Return why a client could not answer, as it says."""
-    return one_line(reply.error.reason or "")[:1000] or f"error {reply.error.code}"
+    return one_line(reply.error.reason or "")[:REASON] or f"error {reply.error.code}"
 
 
 def join(

@@ -13,11 +13,11 @@ from scipy import sparse
 
 from fedkernel.addresses import address_of
 from fedkernel.client import KernelClient
-from fedkernel.cohort import RunSettings
+from fedkernel.cohort import REASON, RunSettings
 from fedkernel.data import ArrayTable, SparseTable, Table, TableLike, check_matrix
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, ProtocolError, one_line
 from fedkernel.job import Job, RunSpec
 from fedkernel.result import Result
 from fedkernel.site import Site, client_app
@@ -41,17 +41,31 @@ def simulated_sites(
     *,
     share_rows: bool,
 ) -> Iterator[tuple[Grid, Outputs]]:
-    """Open a grid whose nodes hold the tables, and yield it with what each site keeps."""
+    """Open a grid whose nodes hold the tables, and yield it with what each site keeps.
+
+    Where a client's code fails, the error that names it tells the text, and shows the client's traceback as its cause:
+    there is one process, and nobody to keep it from.
+    """
     outputs: Outputs = {number: {} for number in range(len(tables))}
+    failures: dict[str, Exception] = {}
+
+    def outline(error: Exception) -> str:
+        text = one_line(f"{type(error).__name__}: {error}")[:REASON]
+        failures.setdefault(text, error)
+        return text
 
     def find_site(context: Any, config: Any) -> Site:
         number = int(context.node_config["partition-id"])
         new = None if new_tables is None else new_tables[number]
-        return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows)
+        return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows, outline=outline)
 
     app = client_app({pair.__name__: pair}, find_site)
     with LocalGrid(app, clients=len(tables)) as grid:
-        yield grid, outputs
+        try:
+            yield grid, outputs
+        except ProtocolError as error:
+            cause = next((failure for text, failure in failures.items() if text in str(error)), None)
+            raise error from cause
 
 
 def through_files(

@@ -43,6 +43,12 @@ MIN_ROWS = 20
 NDArray = npt.NDArray[Any]
 
 
+def _logged(error: Exception) -> str:
+    """Log an error with its traceback; the coordinator learns the type only."""
+    log.error("the client failed", exc_info=error)
+    return f"{type(error).__name__} on the site, whose log has the details"
+
+
 @dataclass(frozen=True)
 class Site:
     """What a client app needs to know about the place it runs at.
@@ -78,6 +84,8 @@ class Site:
         Where `X` is, which is not told elsewhere.
     check_keep : callable
         Raises OwnFileError if nothing can be stored on the site.
+    outline : callable
+        Returns what the coordinator is told of an error in the client's code, whose text may quote data.
     """
 
     number: int
@@ -96,6 +104,7 @@ class Site:
     pairs: Mapping[str, type[KernelClient]] | None = None
     path: str | None = None
     check_keep: Callable[[], object] = lambda: None
+    outline: Callable[[Exception], str] = _logged
 
     def check_rows(self, rows: int) -> None:
         """Raise InputError if these are too few to answer from."""
@@ -189,11 +198,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 outline = str(error).replace(site.path, "its table") if site and site.path else str(error)
                 return Message(Error(REFUSED, outline), reply_to=message)
             except Exception as error:
-                # Whatever else goes wrong may quote data in its text: the coordinator learns the type, the site the
-                # rest.
-                log.exception("the client failed")
-                reason = f"{type(error).__name__} on the site, whose log has the details"
-                return Message(Error(FAILED, reason), reply_to=message)
+                return Message(Error(FAILED, (site.outline if site else _logged)(error)), reply_to=message)
 
         return handle
 
