@@ -88,7 +88,7 @@ def short(name: str, group: Group) -> str:
 
 
 def find(name: str, wanted: type, group: Group, what: str) -> Any:
-    """Import and return the class that a name says.
+    """Import and return the class that a name says; of `wanted` object, whatever it says.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def find(name: str, wanted: type, group: Group, what: str) -> Any:
         of that name in it, or it is no class of the kind that is wanted.
     """
     found = _imported(name, group, what)
-    if not (isinstance(found, type) and issubclass(found, wanted)):
+    if wanted is not object and not (isinstance(found, type) and issubclass(found, wanted)):
         raise InputError(f"{what} = {name!r} is no {wanted.__name__}: it must be a class that derives from it")
     return found
 

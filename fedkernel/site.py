@@ -14,7 +14,7 @@ import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedkernel.addresses import find, named, names, own_names
+from fedkernel.addresses import find, names, own_names
 from fedkernel.alignment import find_rows, hash_ids, key_check, read_key
 from fedkernel.client import KernelClient
 from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Table, TableLike, as_table, load, split
@@ -334,8 +334,8 @@ def allowed(names_: Iterable[str]) -> dict[str, type[KernelClient]]:
     found: dict[str, type[KernelClient]] = {}
     for name in filter(None, (name.strip() for name in names_)):
         kind = find(name, object, "kernels" if name in names("kernels") else "clients", "allow")
-        if not issubclass(kind, KernelClient | Kernel):
-            raise InputError(f"allow = {name!r} is no KernelClient and no Kernel")
+        if not (isinstance(kind, type) and issubclass(kind, KernelClient | Kernel)):
+            raise InputError(f"allow = {name!r} is no client and no kernel")
         if issubclass(kind, KernelClient) and found.setdefault(kind.__name__, kind) is not kind:
             raise InputError(f"allow = {name!r}, but another client that is allowed is called {kind.__name__}, too")
     return found
@@ -432,8 +432,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
             raise InputError(
                 f"run {run.id!r} has rows of each site sent as they are, which {who} does not allow (join --share-rows)"
             )
-        pairs = allowed(str(node["allow"]).split(",")) if "allow" in node else allowed(own_pairs([run]))
-        if run.pair is not None and not own_pairs([run]) and run.pair not in map(named, pairs.values()):
+        willing = str(node["allow"]).split(",") if "allow" in node else own_pairs([run])
+        if run.pair is not None and not own_pairs([run]) and run.pair not in [name.strip() for name in willing]:
             raise InputError(
                 f"run {run.id!r} is answered by {run.pair}, which {who} does not allow (join --allow {run.pair})"
             )
@@ -458,7 +458,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
             ids=own.ids,
             share_rows=share_rows,
             min_rows=int(node.get("min-rows", MIN_ROWS)),
-            pairs=pairs,
+            pairs=allowed(willing),
             path=str(data),  # as error texts have it
             check_keep=check_keep,
         )

@@ -1,5 +1,7 @@
 """What a site does not do for a coordinator: show rows, answer from few of them or as another pair, tell paths."""
 
+import sys
+
 import numpy as np
 import pytest
 from cases import CLIENTS_OF_OURS
@@ -9,13 +11,16 @@ from test_alignment import COLUMNS, NAMES, TABLE, find, refused, run_on, vertica
 
 from clients.admm_kpca import ADMMKPCAClient, Features, OwnRows, ShareRows
 from clients.diskpca import DisKPCAClient, DrawUniformly, SketchPoints
+from clients.dkpca import LocalEigenpairs
 from clients.vfedpca import MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
+from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.graph import neighbours
-from fedkernel.job import RunSpec
+from fedkernel.job import Job, RunSpec
 from fedkernel.messages import Done, Request, encode
 from fedkernel.peers import Mailbox
+from fedkernel.site import allowed, client_app, site_of_job
 from fedkernel.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from strategies import ADMMKPCA, DKPCA, DisKPCA, SpectralKMeans, UniformKPCA, VFedPCA
 from strategies.landmarks import LandmarkStrategy
@@ -252,3 +257,62 @@ def test_what_a_job_says_of_consent_counts_where_sites_are_simulated_only(tmp_pa
         assert find({"partition-id": 0, "num-partitions": 1}, run).share_rows is says
     nested = RunSpec(id="trial", strategy="S", parameters={"components": {"share_rows": True}}, shards=["X.npy"])
     assert nested.shares_rows
+
+
+# Code that only a coordinator names
+
+
+@pytest.fixture
+def trap(tmp_path, monkeypatch):
+    """A module that is importable, and that leaves a file behind where it is imported."""
+    code = tmp_path / "code"
+    code.mkdir()
+    body = f"import pathlib\npathlib.Path({str(tmp_path / 'sprung')!r}).touch()\n"
+    body += "from clients.dkpca import DKPCAClient\nfrom fedkernel.kernels import Linear\n"
+    (code / "trap.py").write_text(body)
+    monkeypatch.syspath_prepend(str(code))
+    yield tmp_path / "sprung"
+    sys.modules.pop("trap", None)
+
+
+@pytest.mark.parametrize("pair", ["trap:DKPCAClient", "os:system", "nowhere:DKPCAClient"])
+@pytest.mark.parametrize("more", [{}, {"allow": "VFedPCAClient"}], ids=["by its job", "by its operator"])
+def test_a_site_imports_no_pair_that_only_a_coordinator_names(tmp_path, trap, pair, more):
+    """Also where its class has the name of one of ours."""
+    told = refused(vertical(tmp_path, **more), DKPCA(2), ProtocolError, pair=pair)
+    assert told == (
+        f"run 'trial' is answered by {pair}, which client 0 (site 'north') does not allow (join --allow {pair}) "
+        "(and 2 more)"
+    )
+    assert not trap.exists()
+    assert "trap" not in sys.modules
+
+
+def test_a_site_that_joins_answers_as_ours_of_the_clients_that_its_first_job_names(trap):
+    node = Node(client_app({}, site_of_job), "north", {})
+    runs = [
+        RunSpec(id=f"run-{number}", strategy="trap:Anything", pair=pair, sites=["north"])
+        for number, pair in enumerate(["trap:DKPCAClient", "os:system", "clients.vfedpca:VFedPCAClient", "DKPCAClient"])
+    ]
+    node._look_at(Job(runs=runs).model_dump_json())
+    assert node.config["allow"] == "clients.dkpca:DKPCAClient,clients.vfedpca:VFedPCAClient"
+    assert not trap.exists()
+
+
+def test_a_site_imports_what_its_operator_allows(tmp_path, trap):
+    run_on(vertical(tmp_path, allow="trap:DKPCAClient"), DKPCA(2), pair="trap:DKPCAClient")
+    assert trap.exists()
+    with pytest.raises(InputError, match="allow = 'os:system' is no client and no kernel"):
+        allowed(["os:system"])
+
+
+def test_a_request_has_no_kernel_imported(trap):
+    arrays, scalars = encode(LocalEigenpairs(kernel=Linear(), n_components=2))
+    scalars["fields"] = scalars["fields"].replace('"linear"', '"trap:Linear"')
+    site = CLIENTS_OF_OURS["DKPCAClient"](TABLE)
+    with pytest.raises(ProtocolError, match=r"kernel.type = 'trap:Linear' is not known .* at a site by --allow"):
+        site.fit(arrays, scalars)
+    assert not trap.exists()
+    assert allowed(["trap:Linear"]) == {}
+    assert trap.exists()
+    assert len(site.fit(arrays, scalars)[0]) == 2
