@@ -14,11 +14,11 @@ import pydantic
 from experiments.claims import Check, Findings, Found
 from experiments.evidence import COUNTED, Evidence, Setting, Uncheckable, Where, best_of, measure, place
 from experiments.rows import Spread, point_key
-from fedkernel.metrics import METRICS
+from fedkernel.metrics import METRICS, is_own
 
 
 def _metric(name: str) -> str:
-    if name not in (allowed := (*METRICS, *COUNTED)):
+    if name not in (allowed := (*METRICS, *COUNTED)) and not is_own(name):
         raise ValueError(f"{name!r} is not known (allowed: {', '.join(allowed)})")
     return name
 

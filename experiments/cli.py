@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -21,12 +21,12 @@ from experiments.forecast import NOTE, forecast_table, lines_of, read_shape
 from experiments.plan import plan
 from experiments.runner import conclude, run_experiment
 from experiments.sections import Sites
-from fedkernel.addresses import find, names
+from fedkernel.addresses import find, find_function, names
 from fedkernel.data import available
 from fedkernel.engines import ENGINES, superlink
 from fedkernel.errors import InputError
 from fedkernel.kernels import Kernel
-from fedkernel.metrics import METRICS
+from fedkernel.metrics import METRICS, Metric
 from fedkernel.strategy import KernelStrategy
 from fedkernel.widths import WIDTHS
 
@@ -140,7 +140,8 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
         shapes = [(one, "" if one.shape is None else " x ".join(map(str, one.shape))) for one in available()]
         return [(one.name, one.kind, shape, one.note) for one, shape in shapes]
     if kind is Kind.metrics:
-        return [(one.name, one.better or "", one.unit, one.meaning) for one in METRICS.values()]
+        own = [Metric(name, _first_line(find_function(name, "metrics", "metric"))) for name in names("metrics")]
+        return [(one.name, one.better or "", one.unit, one.meaning) for one in (*METRICS.values(), *own)]
     if kind is Kind.baselines:
         return list(BASELINES.items())
     if kind is Kind.engines:
@@ -153,8 +154,8 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
     return [(name, f"{_first_line(kind)} ({kind.partition} data)") for name, kind in pairs.items()]
 
 
-def _first_line(cls: type) -> str:
-    return (cls.__doc__ or "").strip().splitlines()[0].removesuffix(".").replace("``", "")
+def _first_line(cls: Any) -> str:
+    return str(cls.__doc__ or cls.__name__).strip().splitlines()[0].removesuffix(".").replace("``", "")
 
 
 def main() -> None:

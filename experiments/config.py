@@ -225,6 +225,12 @@ class Experiment(pydantic.BaseModel):
         return self.partition.clients or next((len(given) for given in lists if given is not None), None)
 
     @property
+    def metrics(self) -> list[str]:
+        """The metrics that the report and the claims name."""
+        named = [self.report.metric, *(getattr(claim, "metric", None) for claim in self.claim)]
+        return list(dict.fromkeys(name for name in named if name is not None))
+
+    @property
     def settings(self) -> list[dict[str, Any]]:
         """Every combination of cases, by their first values, and swept values; one without any if nothing is swept."""
         return [dict(zip(self.swept, values, strict=True)) for values in itertools.product(*self.swept.values())]

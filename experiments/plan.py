@@ -13,13 +13,14 @@ from experiments.baselines import METHODS, Baseline, Classes, cohort
 from experiments.config import Experiment
 from experiments.overrides import with_value
 from experiments.sections import Method, Shards, Sites
-from fedkernel.addresses import address_of, find
+from fedkernel.addresses import address_of, find, names
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.client import KernelClient
 from fedkernel.coordinator import strategy_of
 from fedkernel.data import DataSpec
 from fedkernel.errors import InputError
 from fedkernel.job import RunSpec
+from fedkernel.kernels import KERNELS
 from fedkernel.site import read_shard, simulated_partition
 from fedkernel.strategy import KernelStrategy
 from fedkernel.widths import with_width
@@ -212,7 +213,7 @@ class Widths:
         """
         found = dict(parameters)
         for name, value in parameters.items():
-            if name == "kernel" and isinstance(value, Mapping) and {"width", "factor"} & value.keys():
+            if name == "kernel" and isinstance(value, Mapping) and _is_ruled(value):
                 if not shards:
                     asked = ", ".join(f"{key} = {value[key]!r}" for key in ("width", "factor") if key in value)
                     raise InputError(f"{name}: {asked} needs the data, which sites hold; allowed: gamma or sigma")
@@ -223,6 +224,13 @@ class Widths:
             elif isinstance(value, Mapping):
                 found[name] = self.resolved(value, shards, divided, data)
         return found
+
+
+def _is_ruled(kernel: Mapping[str, Any]) -> bool:
+    """Tell whether a kernel's table may say a width by rule; fields of somebody else's kernel are its own."""
+    name = str(kernel.get("type"))
+    others = ":" in name or name in names("kernels").keys() - KERNELS.keys()
+    return not others and bool({"width", "factor"} & kernel.keys())
 
 
 def _pooled(shards: Sequence[Any], divided: str) -> Rows:

@@ -21,7 +21,7 @@ from experiments.sections import Sites
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.job import Job
-from fedkernel.metrics import compare_classes
+from fedkernel.metrics import compare_classes, own_metrics
 from fedkernel.models import Model
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
@@ -96,15 +96,18 @@ def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path, engin
             threads=experiment.threads,
         )
         waiting = list(by_id)
+        # they run one after the other: what the engine raises is the next one's
+        where = f"run {waiting[0]}: "
         try:
             for finished in (engine or ENGINES[experiment.engine])(job):
+                where = f"run {finished}: "
                 with blas_threads(experiment.threads):
                     row = _strategy_row(by_id[finished], experiment, references, out)
                 waiting.remove(finished)
                 yield row
+                where = f"run {waiting[0]}: " if waiting else ""
         except (InputError, ProtocolError) as error:
-            # they run one after the other, so it is the next one's
-            raise type(error)(f"run {waiting[0]}: {error}" if waiting else str(error)) from error
+            raise type(error)(f"{where}{error}") from error
     for run in todo:
         if run.kind == "baseline":
             yield _baseline_row(run, experiment, references, out)
@@ -128,6 +131,8 @@ class References:
         experiment, has_none = run.point.experiment, type(strategy).central is KernelStrategy.central
         if has_none or not experiment.report.reference or isinstance(experiment.data, Sites):
             return None
+        if type(strategy).central is KernelStrategy.central:
+            return None  # it has none
         key = repr((experiment.data, experiment.partition, run.seed, strategy.central_key))
         if key not in self._known:
             with blas_threads(experiment.threads):
@@ -142,6 +147,7 @@ def _strategy_row(run: Planned, experiment: Experiment, references: References, 
     reference, shards = references.of(strategy, run), run.shards
     if shards:  # else there is nothing here to judge the result by
         metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
+        metrics |= own_metrics(experiment.metrics, result.model, shards)
     if reference is not None:
         _add_errors(history, strategy.judge_steps(result, shards, reference.model))
     labels = [outputs["labels"] for outputs in result.outputs.values() if "labels" in outputs]
@@ -193,7 +199,8 @@ def _baseline_row(run: Planned, experiment: Experiment, references: References, 
         done = baseline.run(shards, None if reference is None else reference.model, classes, run.seed)
     # the central answer was found before, for all runs that are compared with it
     took = done.took if reference is None or baseline.place != "central" else [reference.took]
-    metrics = done.metrics | {"parallel_seconds": max(one.processor for one in took)}
+    metrics = done.metrics | own_metrics(experiment.metrics, done.model, shards)
+    metrics |= {"parallel_seconds": max(one.processor for one in took)}
     path = f"results/{run.id}/model.npz"
     done.model.save(out / path)
     floats = baseline.floats_up(run.shards)

@@ -10,7 +10,7 @@ import pydantic
 
 from fedkernel.certificates import check_name
 from fedkernel.data import DataSpec
-from fedkernel.metrics import METRICS
+from fedkernel.metrics import METRICS, is_own
 
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -111,7 +111,7 @@ class ReportOptions(pydantic.BaseModel):
     @pydantic.field_validator("metric")
     @classmethod
     def _is_metric(cls, metric: str | None) -> str | None:
-        if metric is not None and metric not in METRICS:
+        if metric is not None and metric not in METRICS and not is_own(metric):
             raise ValueError(f"{metric!r} is not known (allowed: {', '.join(METRICS)})")
         return metric
 

@@ -1,13 +1,14 @@
 """What a result is judged by: the table of metrics, and how far it is from the exact answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
+from fedkernel.addresses import find_function, names
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.clustering import assign
 from fedkernel.data.tables import Table
@@ -169,6 +170,17 @@ def metric_of(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
     return _error(name, "") if name.endswith("_error") else Metric(name)
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a metric is somebody's own: a function of a model and the clients' tables, named as others are."""
+    return ":" in name or name in names("metrics")
+
+
+def own_metrics(wanted: Iterable[str], model: Any, shards: Sequence[Rows]) -> dict[str, float]:
+    """Compute those of the metrics that are somebody's own, each a number ``metric(model, shards)``."""
+    found = {name: find_function(name, "metrics", "metric") for name in wanted if is_own(name)}
+    return {name: float(metric(model, shards)) for name, metric in found.items()}
 
 
 _ROUNDING = 1e-12
