@@ -1,5 +1,6 @@
 """What a run yields: models that are saved as npz without pickle and loaded with every check."""
 
+import dataclasses
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
+from fedkernel.addresses import loaded, named
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.clustering import assign
 from fedkernel.data import check_matrix
@@ -20,7 +22,7 @@ from fedkernel.errors import InputError
 from fedkernel.kernels import Kernel, Linear, normalised_gram
 from fedkernel.linalg import center_rows
 from fedkernel.sketch import SubspaceEmbedding
-from fedkernel.storage import Parts, load_parts, save_parts, under
+from fedkernel.storage import NUMBERS, Parts, load_parts, save_parts, under
 
 _KERNEL: pydantic.TypeAdapter[Kernel] = pydantic.TypeAdapter(Kernel)
 _FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter(SubspaceEmbedding | None)
@@ -52,7 +54,10 @@ class Model(ABC):
     def _from_file(cls, path: str | os.PathLike[str], parts: Parts) -> Self:
         if parts.model != cls.__name__:
             raise InputError(f"{path} holds a {parts.model} model, not a {cls.__name__} model")
+        _check_imported(path, parts)
         try:
+            if any(array.dtype not in (np.float64, np.int32) for array in parts.arrays.values()):
+                raise TypeError("dtype")
             return cls._from_parts(parts.fields, parts.arrays)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
@@ -365,16 +370,127 @@ MODELS: dict[str, type[Model]] = {
 }
 """By the name that a file gives."""
 
+PLAIN = "value"
+"""What a file calls a model that is an array or a number."""
 
-def load_model(path: str | os.PathLike[str]) -> Model:
-    """Read a model of whatever kind.
+
+def save_model(model: Any, path: str | os.PathLike[str]) -> Path:
+    """Write a model as npz: one of this module, an array or a number, or a dataclass of one's own.
+
+    The fields of a dataclass may be arrays of finite numbers, numbers, texts, None, kernels, and lists, tuples and
+    dataclasses of these. The file names its class by its address.
 
     Raises
     ------
     InputError
-        If the file is missing, damaged, or no model.
+        If it is something else; the text names the field.
+    """
+    name = _called(type(model))
+    if name in MODELS:
+        return Path(model.save(path))
+    if name != PLAIN and not dataclasses.is_dataclass(model):
+        raise InputError(
+            f"what the protocol returned, of type {type(model).__name__}, cannot be saved; allowed: an array, a "
+            f"dataclass of arrays and numbers, or a model of fedkernel.models ({', '.join(MODELS)})"
+        )
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    return save_parts(path, Parts(name, {PLAIN: _packed(model, PLAIN, arrays)}, arrays))
+
+
+def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
+    """Read a model of whatever kind.
+
+    A file is data, which may come from somebody else: nothing that it names is imported. A dataclass of one's own is
+    found where its module has been imported before, as it has where its strategy was, or where it is given as `kind`.
+
+    Parameters
+    ----------
+    path : path-like
+    kind : type, optional
+        What it must be.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, no model, or of a class that is not known here.
     """
     parts = load_parts(path)
-    if parts.model not in MODELS:
+    if kind is not None and parts.model != _called(kind):
+        raise InputError(f"{path} holds a {parts.model} model, not a {_called(kind)} model")
+    if parts.model in MODELS:
+        return MODELS[parts.model]._from_file(path, parts)
+    if parts.model != PLAIN and ":" not in parts.model:
         raise InputError(f"{path} holds a {parts.model} model, but this version knows {', '.join(MODELS)}")
-    return MODELS[parts.model]._from_file(path, parts)
+    _check_imported(path, parts, kind)
+    try:
+        return _unpacked(parts.fields[PLAIN], parts.arrays, kind)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{path} is a damaged fedkernel model: its parts do not fit together ({type(error).__name__})"
+        ) from None
+
+
+def _called(kind: type[Any]) -> str:
+    """Return what a file calls a model of this class."""
+    if issubclass(kind, np.ndarray | np.generic | int | float):
+        return PLAIN
+    return kind.__name__ if MODELS.get(kind.__name__) is kind else named(kind)
+
+
+def _check_imported(path: str | os.PathLike[str], parts: Parts, kind: type[Any] | None = None) -> None:
+    """Raise InputError if a file names a class, of a model or a kernel, whose module has not been imported."""
+    for name in [parts.model, *_addresses(parts.fields)]:
+        if ":" in name and loaded(name) is None and (kind is None or named(kind) != name):
+            module = name.partition(":")[0]
+            raise InputError(
+                f"{path} holds a {parts.model} model, but {name} has not been imported: import {module} first"
+            )
+
+
+def _addresses(value: Any) -> list[str]:
+    entries = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    own = [value[key] for key in ("type", "of") if isinstance(value, dict) and isinstance(value.get(key), str)]
+    return own + [name for entry in entries for name in _addresses(entry)]
+
+
+def _packed(value: Any, where: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    """Return a value as JSON can hold it, its arrays put aside under their places; the inverse of `_unpacked`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Kernel):
+        return {"kernel": _KERNEL.dump_python(value, mode="json")}
+    if isinstance(value, list | tuple):
+        items = [_packed(item, f"{where}.{number}", arrays) for number, item in enumerate(value)]
+        return {type(value).__name__: items}
+    if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS and np.isfinite(value).all():
+        arrays[where] = value
+        return {"array": where}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+        packed = {name: _packed(inner, f"{where}.{name}", arrays) for name, inner in fields.items()}
+        return {"fields": packed, "of": named(type(value))}
+    what = f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
+    field = where.removeprefix(f"{PLAIN}.")
+    raise InputError(
+        f"{field} of the model, of type {what}, cannot be saved; allowed: finite numbers, arrays of them, text, kernels"
+    )
+
+
+def _unpacked(value: Any, arrays: Mapping[str, npt.NDArray[Any]], kind: type[Any] | None) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "of" in value:
+        inner = {name: _unpacked(field, arrays, None) for name, field in value["fields"].items()}
+        found = kind if kind is not None and named(kind) == value["of"] else loaded(value["of"])
+        if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+            raise TypeError("no dataclass")
+        return found(**inner)
+    ((how, content),) = value.items()
+    if how == "array":
+        return arrays[content]
+    if how == "kernel":
+        return _KERNEL.validate_python(content)
+    items = [_unpacked(item, arrays, None) for item in content]
+    return tuple(items) if how == "tuple" else items

@@ -9,9 +9,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.errors import InputError
 from fedkernel.ledger import Ledger
-from fedkernel.models import MODELS, Model, load_model
+from fedkernel.models import load_model, save_model
 from fedkernel.storage import write_whole
 
 M = TypeVar("M")
@@ -56,15 +55,10 @@ class Result(Generic[M]):
         Raises
         ------
         InputError
-            If what was found is no `Model`, which alone can be saved.
+            If what was found is nothing that `fedkernel.models.save_model` can write.
         """
         folder = Path(folder)
-        if not isinstance(self.model, Model):
-            raise InputError(
-                f"what the protocol returned, of type {type(self.model).__name__}, cannot be saved; "
-                f"allowed: a model of fedkernel.models ({', '.join(MODELS)}), or engine = 'local' of `fit`"
-            )
-        self.model.save(folder / "model.npz")
+        save_model(self.model, folder / "model.npz")
         account = {
             "ledger": self.ledger.to_table(),
             "history": self.history,

@@ -17,6 +17,9 @@ from fedkernel.errors import InputError
 
 FORMAT = "fedkernel-model"
 FORMAT_VERSION = 1
+NUMBERS = "biufc"
+"""Kinds of arrays that a model can have: no objects, whose pickles could run anything, and no text."""
+
 _UNREADABLE = (
     *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also a .npy file, an encrypted zip
     *(zipfile.BadZipFile, zlib.error),
@@ -53,7 +56,7 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
     Raises
     ------
     InputError
-        If the file is missing, damaged, no model, or holds an array that is neither of finite floats nor of int32.
+        If the file is missing, damaged, no model, or holds an array that is not of finite numbers.
     """
     try:
         # Opened here, since numpy leaves a file open that it cannot read.
@@ -70,7 +73,7 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
         raise InputError(f"{path} has model format version {found}, but this version reads {FORMAT_VERSION}")
     named = header.pop("arrays", None)
     whole = isinstance(named, list) and set(named) == set(arrays)
-    known = all(array.dtype in (np.float64, np.int32) and np.isfinite(array).all() for array in arrays.values())
+    known = all(array.dtype.kind in NUMBERS and np.isfinite(array).all() for array in arrays.values())
     if not whole or not known:
         raise InputError(f"{path} is a damaged fedkernel model: its arrays do not fit together")
     return Parts(header.pop("model"), header, arrays)

@@ -440,7 +440,8 @@ def _parameters_of(strategy: object) -> dict[str, Any]:
 
 def _arrays_of(model: Any) -> ArrayRecord:
     fields = vars(model) if hasattr(model, "__dict__") else {"value": np.asarray(model)}
-    return ArrayRecord({name: Array(value) for name, value in fields.items() if isinstance(value, np.ndarray)})
+    arrays = {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
+    return ArrayRecord({name: Array(value) for name, value in arrays.items() if not value.dtype.hasobject})
 
 
 def _costs_of(row: Mapping[str, Any]) -> MetricRecord:

@@ -300,21 +300,20 @@ def test_what_was_done_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pyt
 
 @value_object()
 class Bare(VFedPCA):
-    """Its model is an array."""
+    """Its model is a dictionary."""
 
     def protocol(self, run: RunUnderWay) -> Protocol[Any]:  # type: ignore[override] # what it is about
-        return (yield from super().protocol(run)).eigenvectors_
+        return vars((yield from super().protocol(run)))
 
 
 def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not of the run that would come next."""
+    text = TINY.replace('method = "DKPCA"', 'method = "test_runner:Bare"').replace(LOCAL, "")
     with pytest.raises(
         InputError,
-        match=r"^run DKPCA__seed=0: what the protocol returned, of type ndarray, cannot be saved; allowed: a model of ",
+        match=r"^run DKPCA__seed=0: what the protocol returned, of type dict, cannot be saved; allowed: an array, a ",
     ):
-        carry_out(
-            tmp_path / "out", text=TINY.replace('method = "DKPCA"', 'method = "test_runner:Bare"').replace(LOCAL, "")
-        )
+        carry_out(tmp_path / "out", text=text)
 
     def losing(job: Job) -> Iterator[str]:
         for run in ENGINES["local"](job):
