@@ -1,0 +1,350 @@
+"""A package of somebody else's, with a pair, model, kernel, metric and loader of its own, runs as ours do."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from experiments.rows import read_runs
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.models import load_model
+from fedkernel.result import Result
+
+FILES = {
+    "kernels": '''
+        """A kernel."""
+
+        from typing import Annotated, ClassVar
+
+        import numpy as np
+        from pydantic import Field
+        from sklearn.metrics import pairwise
+
+        from fedkernel import Kernel, value_object
+
+
+        @value_object(frozen=True)
+        class Rational(Kernel):
+            """k(x, y) = 1 / (1 + ||x - y||^2 / width)."""
+
+            vertical: ClassVar = "none"
+            width: Annotated[float, Field(gt=0)] = 1.0
+
+            def _part(self, X, Y, gamma):
+                return 1 / (1 + pairwise.euclidean_distances(X, Y, squared=True) / self.width)
+
+            def _diag(self, X, gamma):
+                return np.ones(X.shape[0])
+    ''',
+    "models": '''
+        """What the pair finds."""
+
+        from dataclasses import dataclass
+
+        import numpy as np
+
+        from fedkernel import Kernel
+
+
+        @dataclass(frozen=True)
+        class Centre:
+            """The rows' mean, each weighted by how like the others it is."""
+
+            kernel: Kernel
+            point: np.ndarray
+            weight: float
+            rows: tuple[int, ...]
+    ''',
+    "pairs": '''
+        """A pair: the mean of all rows, weighted by their likeness to the rows of their own site."""
+
+        from typing import Annotated
+
+        import numpy as np
+
+        from fedkernel import FloatArray, Kernel, KernelClient, KernelStrategy, Reply, Request, Shape
+        from fedkernel import to_all, value_object
+        from my_lab.models import Centre
+
+
+        class Sums(Reply):
+            """Reveals the weighted sums of the site's columns, and the weights' sum."""
+
+            values: Annotated[FloatArray, Shape("d")]
+            weight: float
+
+
+        class WeightedSums(Request[Sums]):
+            """Asks for the columns' sums, each row weighted by its mean kernel value."""
+
+            kernel: Kernel
+            fail: bool = False
+
+
+        class CentreClient(KernelClient):
+            """Weighs its rows and adds them up."""
+
+            answers = (WeightedSums,)
+
+            def weighted_sums(self, ask: WeightedSums) -> Sums:
+                if ask.fail:
+                    raise ZeroDivisionError("the third column's scale is 0")
+                weights = ask.kernel.gram(self.X).mean(axis=1)
+                return Sums(values=weights @ self.X, weight=float(weights.sum()))
+
+
+        @value_object()
+        class WeightedCentre(KernelStrategy[Centre]):
+            """The mean of all rows, weighted."""
+
+            client, partition = CentreClient, "horizontal"
+
+            kernel: Kernel
+            fail: bool = False
+
+            def protocol(self):
+                replies = yield from to_all(WeightedSums(kernel=self.kernel, fail=self.fail))
+                weight = sum(reply.weight for reply in replies)
+                point = np.sum([reply.values for reply in replies], axis=0) / weight
+                return Centre(self.kernel, point, weight, tuple(range(len(replies))))
+    ''',
+    "metrics": '''
+        """A metric."""
+
+        import numpy as np
+
+
+        def eccentricity(model, shards):
+            """Distance of the centre from the rows' plain mean."""
+            return float(np.linalg.norm(model.point - np.vstack(shards).mean(axis=0)))
+    ''',
+    "data": '''
+        """A loader."""
+
+        import numpy as np
+
+
+        def skewed(rows, columns=3):
+            """Rows of exponential numbers, and whether the first is above 1."""
+            X = np.random.default_rng(7).exponential(size=(rows, columns))
+            return X, X[:, 0] > 1
+    ''',
+    "broken": "nothing",
+}
+ENTRY_POINTS = """\
+[fedkernel.pairs]
+Centre = my_lab.pairs:WeightedCentre
+[fedkernel.clients]
+CentreClient = my_lab.pairs:CentreClient
+[fedkernel.kernels]
+rational = my_lab.kernels:Rational
+[fedkernel.metrics]
+eccentricity = my_lab.metrics:eccentricity
+[fedkernel.datasets]
+skewed = my_lab.data:skewed
+"""
+ADDRESSES = {
+    "PAIR": "my_lab.pairs:WeightedCentre",
+    "KERNEL": "my_lab.kernels:Rational",
+    "METRIC": "my_lab.metrics:eccentricity",
+    "DATA": "my_lab.data:skewed",
+}
+SHORT = {"PAIR": "Centre", "KERNEL": "rational", "METRIC": "eccentricity", "DATA": "skewed"}
+TOML = """\
+name = "strange"
+seeds = [0, 1]
+data = { name = "DATA", options = { rows = 40 } }
+partition = { kind = "horizontal", clients = 3, shuffle = true }
+report = { metric = "METRIC", plots = false }
+
+[[strategy]]
+name = "centre"
+method = "PAIR"
+kernel = { type = "KERNEL", width = 2.0 }
+
+[[claim]]
+text = "The centre is not the mean."
+check = "value"
+metric = "METRIC"
+of = "centre"
+at_least = 1e-3
+"""
+WIDTH = 2.0
+RAY = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
+ENGINES = ["local", pytest.param("grpc", marks=pytest.mark.slow), pytest.param("ray", marks=RAY)]
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    """The folder of the stranger's package, which is not installed but importable."""
+    package = tmp_path / "lab" / "my_lab"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for name, text in FILES.items():
+        (package / f"{name}.py").write_text(dedent(text).lstrip())
+    monkeypatch.syspath_prepend(str(package.parent))
+    yield package.parent
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_lab"]:
+        del sys.modules[name]
+
+
+def installed(lab):
+    """Give the package what installing it would: its entry points."""
+    folder = lab / "my_lab-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: my-lab\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(ENTRY_POINTS)
+
+
+def expected(shards):
+    """The centre, by loops over the formula."""
+    weights = [[np.mean([1 / (1 + sum((x - y) ** 2) / WIDTH) for y in X]) for x in X] for X in shards]
+    total = sum(map(sum, weights))
+    return sum(w * x for X, own in zip(shards, weights, strict=True) for x, w in zip(X, own, strict=True)) / total
+
+
+def fedkernel(*arguments, cwd, path=None):
+    environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
+    command = [str(Path(sys.executable).parent / "fedkernel"), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+SHARDS = np.split(np.random.default_rng(0).exponential(size=(30, 4)), [8, 17])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_from_python_on_every_engine(lab, engine):
+    pairs, kernels = importlib.import_module("my_lab.pairs"), importlib.import_module("my_lab.kernels")
+    strategy = pairs.WeightedCentre(kernel=kernels.Rational(width=WIDTH))
+    result = strategy.fit(SHARDS, engine=engine)
+    np.testing.assert_allclose(result.model.point, expected(SHARDS), rtol=1e-12)
+    assert result.model.kernel == strategy.kernel
+    assert result.model.rows == (0, 1, 2)
+    assert result.ledger.floats_up == 3 * 4
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_from_a_configuration_file_on_every_engine(lab, engine):
+    """Nothing is installed: the command finds what lies in the folder where it is called."""
+    text = TOML
+    for word, name in ADDRESSES.items():
+        text = text.replace(word, name)
+    (lab / "strange.toml").write_text(text)
+    done = fedkernel("run", "strange.toml", "--engine", engine, "--out", "out", cwd=lab)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = read_runs(lab / "out" / "runs.jsonl")
+    assert [(row.method, row.seed) for row in rows] == [(ADDRESSES["PAIR"], seed) for seed in (0, 1)]
+    assert min(row.metrics[ADDRESSES["METRIC"]] for row in rows) > 1e-3
+    report = (lab / "out" / "report.html").read_text()
+    assert ADDRESSES["PAIR"] in report
+    assert ADDRESSES["METRIC"] in report
+    assert "The centre is not the mean." in report
+    importlib.import_module("my_lab.pairs")
+    importlib.import_module("my_lab.kernels")
+    assert Result.load(lab / "out" / "results" / rows[0].id).model.point.shape == (3,)
+
+
+@pytest.mark.slow
+def test_entry_points_give_short_names(lab):
+    installed(lab)
+    text = TOML
+    for word, name in SHORT.items():
+        text = text.replace(word, name)
+    (lab / "strange.toml").write_text(text)
+    done = fedkernel("run", lab / "strange.toml", "--out", lab / "out", cwd=lab.parent, path=lab)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for kind, name, told in (
+        ("strategies", "Centre", "The mean of all rows, weighted (horizontal data)"),
+        ("kernels", "rational", "k(x, y) = 1 / (1 + ||x - y||^2 / width)"),
+        ("metrics", "eccentricity", "Distance of the centre from the rows' plain mean"),
+        ("datasets", "skewed", "loader my_lab.data:skewed"),
+    ):
+        listed = fedkernel("list", kind, cwd=lab.parent, path=lab).stdout
+        assert [line for line in listed.splitlines() if line.startswith(name) and told in " ".join(line.split())], (
+            listed
+        )
+
+
+def test_an_error_in_a_stranger_s_client_is_shown_once(lab, caplog):
+    pairs, kernels = importlib.import_module("my_lab.pairs"), importlib.import_module("my_lab.kernels")
+    with pytest.raises(ProtocolError) as caught:
+        pairs.WeightedCentre(kernel=kernels.Rational(), fail=True).fit(SHARDS)
+    assert str(caught.value) == (
+        "WeightedCentre, round 1 (WeightedSums), client 0: ZeroDivisionError: the third column's scale is 0 "
+        "(and 2 more)"
+    )
+    cause = caught.value.__cause__
+    assert isinstance(cause, ZeroDivisionError)
+    assert cause.__traceback__ is not None
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "says"),
+    [
+        ("method", "my_lab.pears:WeightedCentre", "there is no module my_lab.pears here"),
+        ("method", "my_lab.pairs:Center", "the module my_lab.pairs has no Center"),
+        ("method", "my_lab.pairs:CentreClient", "is no KernelStrategy: it must be a class that derives from it"),
+        ("method", "my_lab.pairs.WeightedCentre", "must be one of ADMMKPCA, "),
+        ("method", "my_lab.pairs:", "an address has the form package.module:Name"),
+        ("method", "__main__:WeightedCentre", "is in a script or notebook, which cannot be imported; put it in a"),
+        ("type", "my_lab.pairs:Sums", "is no Kernel: it must be a class that derives from it"),
+        ("name", "my_lab.data:Skewed", "the module my_lab.data has no Skewed"),
+        ("name", "my_lab.broken:skewed", "my_lab.broken cannot be imported (NameError: name 'nothing' is not defined)"),
+    ],
+)
+def test_a_name_that_is_none_is_told_in_one_sentence(lab, line, name, says):
+    from experiments.plan import plan  # noqa: PLC0415 - as the command does
+
+    table = {
+        "name": "strange",
+        "data": {"name": ADDRESSES["DATA"], "options": {"rows": 40}},
+        "partition": {"kind": "horizontal", "clients": 3},
+        "strategy": [{"name": "centre", "method": ADDRESSES["PAIR"], "kernel": {"type": ADDRESSES["KERNEL"]}}],
+    }
+    inside = {"method": table["strategy"][0], "type": table["strategy"][0]["kernel"], "name": table["data"]}[line]
+    inside[line] = name
+    with pytest.raises(InputError) as caught:
+        plan(table, "strange.toml")
+    assert says in str(caught.value)
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# Models as files
+
+
+def test_a_dataclass_comes_back_as_it_was(lab, tmp_path):
+    from fedkernel.models import save_model  # noqa: PLC0415
+
+    models, kernels = importlib.import_module("my_lab.models"), importlib.import_module("my_lab.kernels")
+    model = models.Centre(kernels.Rational(3.0), np.arange(4, dtype=np.float32), 2.5, (1, 2))
+    path = save_model(model, tmp_path / "model.npz")
+    for found in (load_model(path), load_model(path, models.Centre)):
+        assert (type(found), found.kernel, found.weight, found.rows) == (models.Centre, model.kernel, 2.5, (1, 2))
+        assert (found.point.dtype, found.point.tolist()) == (np.float32, [0, 1, 2, 3])
+    assert load_model(save_model(np.eye(2), tmp_path / "plain.npz")).tolist() == [[1, 0], [0, 1]]
+    with pytest.raises(InputError, match="point of the model, of type object array, cannot be saved"):
+        save_model(models.Centre(model.kernel, np.array([None]), 1.0, ()), path)
+
+
+def test_a_file_has_nothing_imported(lab, tmp_path):
+    from fedkernel.models import save_model  # noqa: PLC0415
+
+    models, kernels = importlib.import_module("my_lab.models"), importlib.import_module("my_lab.kernels")
+    path = save_model(models.Centre(kernels.Rational(), np.zeros(2), 1.0, ()), tmp_path / "model.npz")
+    for name in ("my_lab.models", "my_lab.kernels"):
+        del sys.modules[name]
+    with pytest.raises(InputError, match=r"my_lab.models:Centre has not been imported: import my_lab.models first"):
+        load_model(path)
+    assert "my_lab.models" not in sys.modules
+    importlib.import_module("my_lab.models")
+    with pytest.raises(InputError, match=r"my_lab.kernels:Rational has not been imported: import my_lab.kernels first"):
+        load_model(path)
+    importlib.import_module("my_lab.kernels")
+    assert load_model(path).weight == 1.0
