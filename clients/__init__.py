@@ -1,7 +1,8 @@
 """What runs at a site: one file per paper, each the whole of what can leave the site."""
 
-# Flower's simulation imports both apps at once, in two threads. A package before its modules: a thread that holds a
-# module's import lock while it waits for the package's would be a deadlock, which Python breaks by a half-made module.
+# In Flower's simulation the server's thread and the clients' import what a job names at once. A package before its
+# modules: a thread that holds a module's import lock while it waits for the package's would be a deadlock, which Python
+# breaks by a half-made module.
 import fedkernel  # noqa: F401
 from clients.admm_kpca import ADMMKPCAClient
 from clients.diskpca import DisKPCAClient

@@ -79,15 +79,24 @@ def test_only_one_module_touches_what_flower_does_not_publish():
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.1, 0.4])
 def test_both_apps_can_be_imported_at_once(delay):
-    """As Flower's simulation does, whose main thread looks for the client's module while another loads the server's."""
+    """As Flower's simulation does, whose main thread looks for the client's module while another loads the server's.
+
+    Then the server imports the strategy that a job names, and the clients theirs.
+    """
     script = f"""
 import importlib.util, threading, time
-client = threading.Thread(target=importlib.util.find_spec, args=["clients.dkpca"])
-client.start()
+looking = threading.Thread(target=importlib.util.find_spec, args=["fedkernel.flower_apps"])
+looking.start()
 time.sleep({delay})
-import fedkernel.flower_apps; fedkernel.flower_apps.server
-client.join()
-import clients.dkpca
+import fedkernel.flower_apps
+looking.join()
+from fedkernel.addresses import find
+wanted = dict(ADMMKPCAClient="clients", DKPCA="pairs", VFedPCAClient="clients", VFedPCA="pairs")
+threads = [threading.Thread(target=find, args=[name, object, group, "name"]) for name, group in wanted.items()]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

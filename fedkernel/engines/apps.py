@@ -26,7 +26,8 @@ def component(address: str) -> Any:
 
 def import_paths() -> dict[str, str]:
     """Return the environment in which processes of this machine import what this one can, a script's folder too."""
-    return {"PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path)}
+    entries = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *map(os.path.abspath, sys.path)]
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(entries))}
 
 
 def answer(app: ClientApp, message: Message, context: Context) -> tuple[bytes, ...]:
