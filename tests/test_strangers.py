@@ -107,7 +107,7 @@ FILES = {
             kernel: Kernel
             fail: bool = False
 
-            def protocol(self):
+            def protocol(self, run):
                 replies = yield from to_all(WeightedSums(kernel=self.kernel, fail=self.fail))
                 weight = sum(reply.weight for reply in replies)
                 point = np.sum([reply.values for reply in replies], axis=0) / weight
