@@ -108,17 +108,13 @@ class Total(Reply):
     Reveals the site's share of the leverage, or its rows' squared distance to the landmarks' span.
     """
 
-    total: Annotated[FloatArray, Shape("one")]
+    total: Annotated[float, Shape()]
 
 
 class ScoreRows(Request[Total]):
     """Hands over Z^-1 (t, r), by which the squared lengths of E_m Z^-1 are leverage scores; asks for their sum."""
 
     whitening: Annotated[FloatArray, Shape("t", "r", empty=True)]
-
-    def known_dimensions(self) -> dict[str, int]:
-        """Settle that the sum is one number."""
-        return {"one": 1}
 
 
 class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
@@ -142,10 +138,6 @@ class TakeLandmarks(LandmarkRequest[Done]):
 
 class MeasureDistances(LandmarkRequest[Total]):
     """Asks for the sum of the rows' squared distances, in feature space, to the span of the landmarks so far."""
-
-    def known_dimensions(self) -> dict[str, int]:
-        """Settle that the sum is one number."""
-        return {"one": 1}
 
 
 class MultiplyKernel(LandmarkRequest[Products]):
@@ -305,7 +297,7 @@ class DisKPCAClient(KernelClient):
         # trace(M G) of symmetric matrices, from their upper triangles
         sums = np.maximum(products @ pack_symmetric(2 * M - np.diag(np.diag(M))), 0.0)
         self.memory["whitening"], self.memory["leverages"] = ask.whitening, sums
-        return Total(total=np.array([sums.sum()]))
+        return Total(total=float(sums.sum()))
 
     # RepSample
 
@@ -330,7 +322,7 @@ class DisKPCAClient(KernelClient):
         distances = self._distances(ask.kernel, ask.precision, ask.tol)
         sums = np.array([distances(block).sum(dtype=np.float64) for _, block in self._blocks(ask.precision)])
         self.memory["distances"] = sums
-        return Total(total=np.array([sums.sum()]))
+        return Total(total=float(sums.sum()))
 
     def draw_by_distance(self, ask: DrawByDistance) -> DrawnRows:
         """Draw the other landmarks."""

@@ -26,17 +26,13 @@ class LocalCost(Reply):
     Reveals how far apart the site's rows are, all together.
     """
 
-    cost: Annotated[FloatArray, Shape("one")]
+    cost: Annotated[float, Shape()]
 
 
 class SolveLocally(Request[LocalCost]):
     """Asks for a local k-means solution, of which only the cost leaves the site."""
 
     n_clusters: Count
-
-    def known_dimensions(self) -> dict[str, int]:
-        """Settle that the cost is one number."""
-        return {"one": 1}
 
 
 class LocalCoreset(Reply):
@@ -75,17 +71,13 @@ class SumRows(Request[RowSum]):
 class Scatter(Summed):
     """The sum of the rows' squared distances to a point: 1 float, which it reveals."""
 
-    scatter: Annotated[FloatArray, Shape("one")]
+    scatter: Annotated[float, Shape()]
 
 
 class MeasureScatter(Request[Scatter]):
     """Asks for the sum of squared distances to the mean of all rows, from which the kernel's width follows."""
 
     mean: Annotated[FloatArray, Shape("d")]
-
-    def known_dimensions(self) -> dict[str, int]:
-        """Settle also that the scatter is one number."""
-        return super().known_dimensions() | {"one": 1}
 
 
 class LabelNewRows(Request[Done]):
@@ -112,7 +104,7 @@ class KMeansClient(KernelClient):
         H = self._embedded()
         centers = k_means(H, ask.n_clusters, self.rng("local k-means"))
         self.memory["local_centers"] = centers
-        return LocalCost(cost=np.array([assign(H, centers)[1].sum()]))
+        return LocalCost(cost=float(assign(H, centers)[1].sum()))
 
     def sample_coreset(self, ask: SampleCoreset) -> LocalCoreset:
         """Sample by cost, and add the centres with what the samples do not stand for."""
@@ -136,7 +128,7 @@ class KMeansClient(KernelClient):
         if len(ask.mean) != self.X.shape[1]:
             raise ProtocolError(f"a mean of {len(ask.mean)} entries does not fit the site's {self.X.shape[1]} columns")
         rows, mean, scatter = moments(self.X)
-        return Scatter(scatter=np.array([scatter + rows * float(np.square(mean - ask.mean).sum())]))
+        return Scatter(scatter=scatter + rows * float(np.square(mean - ask.mean).sum()))
 
     def label_new_rows(self, ask: LabelNewRows) -> Done:
         """Keep labels of shape (n_new,) and the embedding of new rows on the site."""

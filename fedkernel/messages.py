@@ -47,6 +47,9 @@ Iterations = Annotated[int, pydantic.Field(ge=1, le=10_000)]
 class Shape:
     """Annotation of an array field: its dimensions by name, and its dtype.
 
+    A field without dimensions, ``Annotated[float, Shape()]``, is a number: a float here, an array of one entry on the
+    wire, and counted among the message's floats as any other.
+
     Parameters
     ----------
     *dimensions : str
@@ -69,18 +72,21 @@ class Shape:
             lambda value: None if optional and value is None else self.check(value)
         )
 
-    def check(self, value: Any) -> npt.NDArray[Any]:
-        """Return ``value`` if it is an array as declared."""
-        wanted = f"must be a finite {self.dtype} array of shape ({', '.join(self.dimensions)})"
+    def check(self, value: Any) -> npt.NDArray[Any] | float:
+        """Return ``value`` if it is an array as declared; a number as a float."""
+        wanted = f"must be a finite {self.dtype} array of shape ({', '.join(self.dimensions) or 1})"
+        if isinstance(value, float) and not self.dimensions:
+            value = np.array([value])
         if not isinstance(value, np.ndarray):
             raise ValueError(f"{wanted}, not {type(value).__name__}")
-        if value.dtype != self.dtype or value.ndim != len(self.dimensions):
+        if value.dtype != self.dtype or value.ndim != max(1, len(self.dimensions)):
             raise ValueError(f"{wanted}, not {value.dtype} {value.shape}")
-        if not (value.size or self.empty):
-            raise ValueError(f"{wanted} with at least one entry, not {value.shape}")
+        if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
+            least = "at least" if self.dimensions else "just"
+            raise ValueError(f"{wanted} with {least} one entry, not {value.shape}")
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError(f"{wanted}, but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite")
-        return value
+        return value if self.dimensions else float(value[0])
 
 
 class Message(pydantic.BaseModel):
@@ -95,9 +101,9 @@ class Message(pydantic.BaseModel):
         return {name: shapes[0] for name, shapes in found.items() if shapes}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the array fields that are set, by name."""
+        """Return the array fields that are set, by name, numbers as arrays of one entry."""
         present = {name: getattr(self, name) for name in self.shapes()}
-        return {name: array for name, array in present.items() if array is not None}
+        return {name: np.atleast_1d(array) for name, array in present.items() if array is not None}
 
     def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the size of every named dimension.
@@ -115,7 +121,8 @@ class Message(pydantic.BaseModel):
         sizes = dict(known or {})
         shapes = self.shapes()
         for field, array in self.arrays().items():
-            for axis, (name, size) in enumerate(zip(shapes[field].dimensions, array.shape, strict=True)):
+            # the axis of a number has no name
+            for axis, (name, size) in enumerate(zip(shapes[field].dimensions, array.shape, strict=False)):
                 if sizes.setdefault(name, size) != size:
                     raise ValueError(f"{field} has {size} entries along axis {axis}, but {name} = {sizes[name]}")
         return sizes

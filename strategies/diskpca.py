@@ -81,7 +81,7 @@ def score_by_leverage(embedding: SubspaceEmbedding, precision: Precision, column
     Z = whitening(product, float(np.finfo(precision).eps ** 0.75))
     # Step 3: the squared lengths of E_m Z^-1
     scored = yield from to_all(ScoreRows(whitening=Z))
-    return np.concatenate([reply.total for reply in scored])
+    return np.array([reply.total for reply in scored])
 
 
 def representative_points(
@@ -128,7 +128,7 @@ def representative_points(
     # Step 2: everyone gets P, and tells how far its rows are from the span
     handed = {client: MeasureDistances(**step.handed_out(first, client)) for client in range(len(totals))}
     measured = yield from to_each(handed)
-    distances = np.concatenate([reply.total for reply in measured])
+    distances = np.array([reply.total for reply in measured])
     # Step 3: the rows of the second draw, by distance; none where the span holds all rows
     wanted = {
         client: DrawByDistance(samples=count, **vars(step)) for client, count in _shared_out(samples[1], distances, rng)

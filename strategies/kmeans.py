@@ -52,7 +52,7 @@ def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Genera
     # Round 1: every client clusters its own rows and tells how well that went
     solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
     # Round 2: clients whose rows are far from their centres sample more of them
-    counts = allot(np.array([reply.cost[0] for reply in solved]), coreset_size)
+    counts = allot(np.array([reply.cost for reply in solved]), coreset_size)
     asked = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
     coresets = yield from to_each(asked)
     # Round 3: the centres of the weighted union, by which the clients label their rows
@@ -111,7 +111,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         rows = yield from to_sum(SumRows())
         mean = rows.sum / run.rows
         about_it = yield from to_sum(MeasureScatter(mean=mean))
-        return RBF(gamma=fk_gamma(run.rows, mean, float(about_it.scatter[0])))
+        return RBF(gamma=fk_gamma(run.rows, mean, about_it.scatter))
 
     def width_forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return what `federated_kernel` takes."""

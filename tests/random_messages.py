@@ -213,6 +213,9 @@ def messages(draw, kind):
         if name == "letters" and issubclass(kind, CarriesLetters):
             fields[name] = draw(mail)
             continue
+        if not shape.dimensions:
+            fields[name] = draw(finite)
+            continue
         array = draw(arrays(shape.dtype, tuple(sizes[d] for d in shape.dimensions), elements=finite))
         layouts = [array, np.asfortranarray(array), array[::-1]] if array.ndim else [array]
         fields[name] = draw(st.sampled_from(layouts))

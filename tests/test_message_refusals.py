@@ -14,7 +14,6 @@ from clients.diskpca import (
     MeasureCaptured,
     MultiplyPoints,
     Products,
-    ScoreRows,
     Sketched,
     SketchPoints,
     Total,
@@ -71,6 +70,25 @@ def test_an_array_that_is_not_as_declared_is_refused(vectors, told):
     assert text.startswith("LocalSpectrum: ")
     with pytest.raises(ValueError, match=r"vectors|values"):
         LocalSpectrum(vectors=vectors, values=values)
+
+
+@pytest.mark.parametrize(
+    ("total", "told"),
+    [
+        (np.ones(2), "with just one entry, not (2,)"),
+        (np.empty(0), "with just one entry, not (0,)"),
+        (np.array(1.0), ", not float64 ()"),
+        (np.array([1]), ", not int64 (1,)"),
+        (1, ", not int"),
+        (np.array([np.inf]), ", but 1 of its entries are not finite"),
+    ],
+)
+def test_a_number_that_is_none_is_refused(total, told):
+    scalars = encode(Total(total=1.0))[1]
+    assert "total: must be a finite float64 array of shape (1)" in refused(Total, [total], scalars)
+    assert told in refused(Total, [total], scalars)
+    with pytest.raises(ValueError, match="total"):
+        Total(total=total)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +204,6 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
             Products(upper=np.ones(4)),
             "upper of shape (4,) is not allowed",
         ),
-        (ScoreRows(whitening=np.ones((5, 3))), Total(total=np.ones(2)), "total has 2 entries along axis 0, but one ="),
         (MeasureCaptured(kernel=Linear()), Captured(sums=np.ones(1)), "sums has 1 entries along axis 0, but two = 2"),
         (
             DrawUniformly(samples=2),

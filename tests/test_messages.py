@@ -16,7 +16,7 @@ from scipy import sparse
 
 import clients
 from clients.admm_kpca import RowsSent
-from clients.diskpca import DrawnRows
+from clients.diskpca import DrawnRows, Total
 from clients.dkpca import LocalEigenpairs, LocalSpectrum
 from clients.vfedpca import PowerIteration
 from fedkernel import RBF, Linear
@@ -74,6 +74,14 @@ def test_floats_count_the_entries_of_the_arrays_and_nothing_else():
     assert LocalSpectrum(vectors=np.ones((5, 2)), values=np.ones(2)).floats == 12
     assert PowerIteration(n_components=2, iterations=3).floats == 0
     assert PowerIteration(n_components=2, iterations=3, directions=np.ones((5, 2))).floats == 10
+
+
+def test_a_number_is_a_float_here_and_a_counted_array_on_the_wire():
+    message = Total(total=np.float64(0.1))
+    arrays, scalars = encode(message)
+    assert [(array.dtype, array.shape, float(array[0])) for array in arrays] == [(np.float64, (1,), 0.1)]
+    again = decode(Total, arrays, scalars)
+    assert (type(again.total), again.total, again.floats, again.dimensions()) == (float, 0.1, 1, {})
 
 
 def test_floats_of_sparse_rows_are_the_entries_that_are_not_zero():
