@@ -94,17 +94,13 @@ class CapturedVariance(Summed):
     """
 
     captured: Annotated[FloatArray, Shape("k")]
-    total: Annotated[FloatArray, Shape("one")]
+    total: Annotated[float, Shape()]
 
 
 class MeasureVariance(LocalTable[CapturedVariance]):
     """Asks how much of the site's variance the components keep."""
 
     directions: Annotated[FloatArray, Shape("N", "k")]
-
-    def known_dimensions(self) -> dict[str, int]:
-        """Settle also that the total is one number."""
-        return super().known_dimensions() | {"one": 1}
 
 
 def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "average"], scaling: bool) -> FloatArray:
@@ -186,7 +182,7 @@ class VFedPCAClient(KernelClient):
             total = float(np.square(self._table(ask)).sum())
         else:
             total = float(np.trace(self._gram(ask, ask.kernel)))
-        return CapturedVariance(captured=captured, total=np.array([total]))
+        return CapturedVariance(captured=captured, total=total)
 
     def _iterated(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
         if ask.n_components > self.X.shape[0]:

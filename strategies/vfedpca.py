@@ -193,7 +193,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
     def _explained_variance(self, model: KernelPCA) -> Protocol[dict[str, float]]:
         ask = MeasureVariance(kernel=self._local_kernel(), center=self.center, directions=model.eigenvectors_)
         variance = yield from to_sum(ask)
-        captured, total = float(variance.captured.sum()), float(variance.total[0])
+        captured, total = float(variance.captured.sum()), variance.total
         return {"explained_variance_ratio": captured / total if total > 0 else 0.0}
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:

@@ -179,8 +179,8 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
         (ProjectNewRows(vectors=np.ones((5, 2))), Projections(products=np.ones((1, 3))), "but k = 2"),
         (
             MeasureVariance(directions=np.ones((5, 2))),
-            CapturedVariance(captured=np.ones(2), total=np.ones(2)),
-            "total has 2 entries along axis 0, but one = 1",
+            CapturedVariance(captured=np.ones(3), total=1.0),
+            "captured has 3 entries along axis 0, but k = 2",
         ),
         (
             LocalEigenpairs(kernel=Linear(), n_components=2),
