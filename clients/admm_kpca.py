@@ -102,7 +102,7 @@ class Started(CarriesLetters, Reply):
     Reveals one number made of the eigenvalues of the node's kernel matrix.
     """
 
-    bound: Annotated[FloatArray, Shape()]
+    bound: Annotated[float, Shape()]
 
 
 class Likeness(Reply):
@@ -120,8 +120,8 @@ class Progress(CarriesLetters, Reply):
     Reveals these 2 floats, which sum its rows up.
     """
 
-    lagrangian: Annotated[FloatArray, Shape()]
-    turned: Annotated[FloatArray, Shape()]
+    lagrangian: Annotated[float, Shape()]
+    turned: Annotated[float, Shape()]
 
 
 class Exchange(Request[ReplyT], Generic[ReplyT]):
@@ -429,8 +429,8 @@ class ADMMKPCAClient(PeerClient):
         b = (V.T @ (Z @ rho - G.sum(axis=1))) / (rho.sum() * values - 2 * values**2)
         a = V @ b
         progress = Progress(
-            lagrangian=np.array(lagrangian(spectrum, last.a, G, Z, rho)),
-            turned=np.array(angle(V.T @ last.a * np.sqrt(values), b * np.sqrt(values))),
+            lagrangian=lagrangian(spectrum, last.a, G, Z, rho),
+            turned=angle(V.T @ last.a * np.sqrt(values), b * np.sqrt(values)),
         )
         # Equation 13
         if ask.dual:
@@ -475,7 +475,7 @@ class ADMMKPCAClient(PeerClient):
         a = spectrum.vectors[:, 0] / np.sqrt(spectrum.values[0])
         Direction(a, np.zeros((len(a), len(cell.rows))), np.zeros(len(a))).save(self.memory)
         self.mail.write_to_all(Estimate(alpha=a))
-        return Started(bound=np.array(penalty_bound(spectrum.values, len(cell.rows))))
+        return Started(bound=penalty_bound(spectrum.values, len(cell.rows)))
 
     def _estimates(self, ask: CarriesLetters, cell: Cell) -> tuple[FloatArray, FloatArray]:
         """Return the directions a_l of all in the cell, and their multipliers K_l^-1 g for this node's z."""

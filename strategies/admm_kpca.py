@@ -251,7 +251,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
                 # The component found is taken off, and the local solutions of what is left are the start
                 yield from mail.to_all(ShareDirection())
                 started = yield from mail.to_all(NextComponent())
-            penalties = self._penalties(max(float(reply.bound) for reply in started))
+            penalties = self._penalties(max(reply.bound for reply in started))
             signs = yield from _signs(mail, peers)
             courses.append((yield from self._iterate(mail, _Network(peers, penalties, signs), component)))
         yield from to_all(KeepComponents())

@@ -88,7 +88,7 @@ def test_the_protocol_alone_asks_for_the_steps_of_algorithm_1():
     network = admm_kpca._Network([(1,), (0, 2), (1,)], [(100.0, 10.0), (100.0, 50.0), *[(1.0, 1.0)] * 4], signs)
 
     def progress(angle):
-        return [Progress(lagrangian=np.array(-1.0 - node), turned=np.array(angle / (node + 1))) for node in range(3)]
+        return [Progress(lagrangian=-1.0 - node, turned=angle / (node + 1)) for node in range(3)]
 
     steps = admm(iterations=6, tol=0.1)._iterate(Mail(3), network, 1)
     asked = [next(steps)]

@@ -106,7 +106,7 @@ def assert_same(request, expected):
 
 
 def progress(lagrangian, turned):
-    return Progress(lagrangian=np.array(float(lagrangian)), turned=np.array(float(turned)))
+    return Progress(lagrangian=float(lagrangian), turned=float(turned))
 
 
 def column(*numbers):
@@ -224,7 +224,7 @@ def test_admm_kpca_takes_the_largest_bound_and_signs_that_agree_and_ends_when_no
         (dict.fromkeys((0, 1), ShareRows(**exchange)), [RowsSent(shown=3), RowsSent(shown=3)]),
         (
             {node: StartLocally(kernel=kernel, center=True, record=False, **exchange) for node in (0, 1)},
-            [Started(bound=np.array(3.0)), Started(bound=np.array(7.0))],
+            [Started(bound=3.0), Started(bound=7.0)],
         ),
         ({0: CompareStarts(), 1: CompareStarts()}, [Likeness(cosines=numbers(-0.5))] * 2),
         ({node: UpdateConsensus(signs=signs, **rho) for node in (0, 1)}, [Letters(), Letters()]),
@@ -283,7 +283,7 @@ def test_rfk_kmeans_takes_the_paper_s_width_of_all_rows():
     model = driven(
         begun(RFKKMeans(1, n_features=2, coreset_size=4), (2, 1), (2, 1), seed=6),
         (SumRows(), [RowSum(sum=numbers(0)), RowSum(sum=numbers(8))]),
-        (MeasureScatter(mean=numbers(2)), [Scatter(scatter=numbers(10)), Scatter(scatter=numbers(10))]),
+        (MeasureScatter(mean=numbers(2)), [Scatter(scatter=10.0), Scatter(scatter=10.0)]),
         (EmbedRows(features=features, t=1), DONE),
         *CLUSTERING,
     )
