@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -69,86 +70,60 @@ class Metric:
         return f"{mean:{whole}}" if std is None else f"{mean:{whole}} ± {std:{part}}"
 
 
-def _error(name: str, meaning: str, title: str = "") -> Metric:
-    return Metric(name, meaning, "lower", axis="orders", title=title)
+_ERROR = partial(Metric, better="lower", axis="orders")
+_SHARE = partial(Metric, better="higher", digits=(".4f", ".4f"))
+_COSINE = partial(_SHARE, axis="close")
+_LEVEL = partial(Metric, better="lower", axis="close", digits=(".4g", ".2g"))
+_COUNT = partial(Metric, better="lower", leads=False)
 
+_KNOWN = (
+    _ERROR(
+        "error",
+        "sin-theta error D - ||V^T W||_F^2 between the subspaces of eigenvectors: 0 is equal, D is orthogonal",
+        title="error against central",
+    ),
+    Metric(
+        "distance",
+        "Euclidean distance between the eigenvectors after aligning their signs (VFedPCA paper, equation 4)",
+        better="lower",
+    ),
+    _ERROR("worst_error", "of isolated baselines, whose error is the clients' mean: the largest"),
+    Metric("bound", "the paper's bound on ||sin Theta||_F, the root of the error, where there is one", leads=False),
+    _ERROR(
+        "recover_error",
+        "||H H^T - K_s||_F^2 / N^2 of an embedding H and the best rank-s kernel matrix (FK k-means paper)",
+    ),
+    _SHARE("nmi", "normalised mutual information of the clusters and the data set's classes: 1 is the same division"),
+    _SHARE("ari", "adjusted Rand index of the clusters and the data set's classes: 1 is the same, 0 is chance"),
+    _SHARE("nmi_central", "normalised mutual information of the clusters and those found with all rows in one place"),
+    _COUNT("floats_up_per_iteration", "mean floats that all clients upload in an outer iteration", unit="floats"),
+    _COUNT("lanczos_iterations", "mean Lanczos iterations in an outer iteration"),
+    _COSINE(
+        "similarity",
+        "cosine in feature space to the directions of all rows, mean over the nodes (ADMM paper): 1 is equal",
+    ),
+    _COSINE("similarity_alone", "the same of what each node finds alone"),
+    _COSINE("similarity_pooled", "the same of what stands on each node's rows in what all rows of its cell give"),
+    _COSINE("similarity_ceiling", "the largest that combinations of each node's rows can have"),
+    _LEVEL(
+        "kmeans_objective", "mean squared distance of rows to their clusters' centres in feature space (disKPCA paper)"
+    ),
+    _LEVEL(
+        "reconstruction_error", "||phi(X) - L L^T phi(X)||^2 / ||phi(X)||^2 of components L, all rows (disKPCA paper)"
+    ),
+    _LEVEL(
+        "error_ratio", "reconstruction error relative to the least that so many components can have: 1 is the optimum"
+    ),
+    _LEVEL(
+        "parallel_seconds",
+        "seconds of computing with a machine per client: the slowest client's, summed over the rounds",
+        unit="seconds",
+        leads=False,
+    ),
+    _SHARE("explained_variance_ratio", "share of the clients' total variance that the components keep"),
+)
 
-def _share(name: str, meaning: str, axis: Literal["from 0", "close"] = "from 0") -> Metric:
-    return Metric(name, meaning, "higher", axis=axis, digits=(".4f", ".4f"))
-
-
-def _level(name: str, meaning: str, unit: str = "", *, leads: bool = True) -> Metric:
-    return Metric(name, meaning, "lower", unit, axis="close", digits=(".4g", ".2g"), leads=leads)
-
-
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        _error(
-            "error",
-            "sin-theta error D - ||V^T W||_F^2 between the subspaces of eigenvectors: 0 is equal, D is orthogonal",
-            "error against central",
-        ),
-        Metric(
-            "distance",
-            "Euclidean distance between the eigenvectors after aligning their signs (VFedPCA paper, equation 4)",
-            "lower",
-        ),
-        _error("worst_error", "of isolated baselines, whose error is the clients' mean: the largest"),
-        Metric("bound", "the paper's bound on ||sin Theta||_F, the root of the error, where there is one", leads=False),
-        _error(
-            "recover_error",
-            "||H H^T - K_s||_F^2 / N^2 of an embedding H and the best rank-s kernel matrix (FK k-means paper)",
-        ),
-        _share(
-            "nmi",
-            "normalised mutual information of the clusters and the data set's classes: 1 is the same division",
-        ),
-        _share("ari", "adjusted Rand index of the clusters and the data set's classes: 1 is the same, 0 is chance"),
-        _share(
-            "nmi_central", "normalised mutual information of the clusters and those found with all rows in one place"
-        ),
-        Metric(
-            "floats_up_per_iteration",
-            "mean floats that all clients upload in an outer iteration",
-            "lower",
-            "floats",
-            leads=False,
-        ),
-        Metric("lanczos_iterations", "mean Lanczos iterations in an outer iteration", "lower", leads=False),
-        _share(
-            "similarity",
-            "cosine in feature space to the directions of all rows, mean over the nodes (ADMM paper): 1 is equal",
-            "close",
-        ),
-        _share("similarity_alone", "the same of what each node finds alone", "close"),
-        _share(
-            "similarity_pooled",
-            "the same of what stands on each node's rows in what all rows of its cell give",
-            "close",
-        ),
-        _share("similarity_ceiling", "the largest that combinations of each node's rows can have", "close"),
-        _level(
-            "kmeans_objective",
-            "mean squared distance of rows to their clusters' centres in feature space (disKPCA paper)",
-        ),
-        _level(
-            "reconstruction_error",
-            "||phi(X) - L L^T phi(X)||^2 / ||phi(X)||^2 of components L, all rows (disKPCA paper)",
-        ),
-        _level(
-            "error_ratio",
-            "reconstruction error relative to the least that so many components can have: 1 is the optimum",
-        ),
-        _level(
-            "parallel_seconds",
-            "seconds of computing with a machine per client: the slowest client's, summed over the rounds",
-            "seconds",
-            leads=False,
-        ),
-        _share("explained_variance_ratio", "share of the clients' total variance that the components keep"),
-    )
-}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _KNOWN}
 """What a result's metrics mean: the one table that `register` adds to."""
 
 
@@ -169,7 +144,7 @@ def metric_of(name: str) -> Metric:
     """Return what is known of a metric; one that is not in the table is shown by its name, with defaults."""
     if name in METRICS:
         return METRICS[name]
-    return _error(name, "") if name.endswith("_error") else Metric(name)
+    return _ERROR(name) if name.endswith("_error") else Metric(name)
 
 
 def is_own(name: str) -> bool:
