@@ -18,6 +18,7 @@ from experiments.config import read_config
 from experiments.console import errors, output, progress, show, show_results
 from experiments.folder import read_folder
 from experiments.forecast import NOTE, forecast_table, lines_of, read_shape
+from experiments.new_pair import write_pair
 from experiments.plan import plan
 from experiments.runner import conclude, run_experiment
 from experiments.sections import Sites
@@ -113,6 +114,18 @@ def report(
     with errors(debug):
         experiment, runs = read_folder(folder)
         show_results(experiment, conclude(experiment, runs, folder), folder)
+
+
+@app.command()
+def new(
+    pair: Annotated[str, typer.Argument(metavar="PAIR", help="The strategy's class, such as MyPCA.")],
+    out: Annotated[Path, typer.Option(help="Folder.")] = Path(),
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    """Write a pair of your own to start from: client, strategy, test and experiment."""
+    with errors(debug):
+        for path in write_pair(pair, out):
+            output.print(path, highlight=False, markup=False, soft_wrap=True)
 
 
 app.command()(site_commands.certs)

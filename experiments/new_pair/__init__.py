@@ -1,0 +1,50 @@
+"""`fedkernel new`: a pair of one's own to start from, with its test and an experiment."""
+
+import keyword
+import re
+from pathlib import Path
+
+import jinja2
+
+from fedkernel.errors import InputError
+
+FILES = {
+    "{module}/__init__.py": None,
+    "{module}/client.py": "client.py.jinja",
+    "{module}/strategy.py": "strategy.py.jinja",
+    "test_{module}.py": "test.py.jinja",
+    "{module}.toml": "experiment.toml.jinja",
+}
+"""What is written, and from which template; None: an empty file."""
+
+
+def write_pair(pair: str, folder: Path) -> list[Path]:
+    """Write client, strategy, test and experiment of a new pair into a folder, and return the files.
+
+    Parameters
+    ----------
+    pair : str
+        The strategy's class; its package is the same in small letters: MyPCA, my_pca.
+    folder : Path
+
+    Raises
+    ------
+    InputError
+        If the name cannot be a class, or one of the files is there.
+    """
+    if not re.fullmatch("[A-Z][A-Za-z0-9]*", pair) or keyword.iskeyword(pair):
+        raise InputError(f"PAIR = {pair!r}, but must be the name of a class, such as MyPCA")
+    module = re.sub("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", pair).lower()
+    paths = {folder / name.format(module=module): template for name, template in FILES.items()}
+    if taken := [path for path in paths if path.exists()]:
+        raise InputError(f"{taken[0]} is there already; give another name, or --out another folder")
+    environment = jinja2.Environment(  # noqa: S701 - Python and TOML, which have no HTML to escape
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    for path, template in paths.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = "" if template is None else environment.get_template(template).render(pair=pair, module=module)
+        path.write_text(text or f'"""The pair {pair}."""\n', encoding="utf-8")
+    return list(paths)

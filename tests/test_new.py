@@ -1,0 +1,48 @@
+"""`fedkernel new`: what it writes is green from the start."""
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments import cli, console
+
+
+def test_the_pair_that_it_writes_passes_its_own_test(tmp_path):
+    done = CliRunner().invoke(cli.app, ["new", "MyRBFThing", "--out", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (0, "")
+    names = ["__init__.py", "client.py", "strategy.py"]
+    names = [f"my_rbf_thing/{name}" for name in names] + ["test_my_rbf_thing.py", "my_rbf_thing.toml"]
+    assert done.stdout.split() == [str(tmp_path / name) for name in names]
+    table = tomllib.loads((tmp_path / "my_rbf_thing.toml").read_text())
+    assert table["strategy"][0]["method"] == "my_rbf_thing.strategy:MyRBFThing"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    tried = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert tried.returncode == 0, tried.stdout
+    assert "2 passed" in tried.stdout
+    for tool in (
+        ["ruff", "check", "--isolated", "--line-length=120"],
+        ["ruff", "format", "--isolated", "--line-length=120", "--check"],
+    ):
+        checked = subprocess.run(
+            [sys.executable, "-m", *tool, "."], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("name", ["my_pca", "3PCA", "My-PCA", "None", ""])
+def test_a_name_that_no_class_can_have_is_refused(name, tmp_path):
+    done = CliRunner().invoke(cli.app, ["new", name, "--out", str(tmp_path)])
+    assert done.exit_code == console.BAD_INPUT
+    assert done.stderr == f"error: PAIR = {name!r}, but must be the name of a class, such as MyPCA\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_written_over(tmp_path):
+    (tmp_path / "mine.toml").write_text("")
+    done = CliRunner().invoke(cli.app, ["new", "Mine", "--out", str(tmp_path)])
+    assert done.exit_code == console.BAD_INPUT
+    assert f"{tmp_path / 'mine.toml'} is there already" in done.stderr
+    assert len(list(tmp_path.iterdir())) == 1
