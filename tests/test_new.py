@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import cli, console
+from fedkernel.job import Job
 
 
 def test_the_pair_that_it_writes_passes_its_own_test(tmp_path):
@@ -30,6 +31,16 @@ def test_the_pair_that_it_writes_passes_its_own_test(tmp_path):
             [sys.executable, "-m", *tool, "."], cwd=tmp_path, capture_output=True, text=True, check=False
         )
         assert checked.returncode == 0, checked.stdout
+
+
+def test_with_app_it_is_a_flower_app_whose_job_is_the_pair(tmp_path):
+    done = CliRunner().invoke(cli.app, ["new", "MyPCA", "--app", "--out", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (0, "")
+    app = tomllib.loads((tmp_path / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    (run,) = Job.from_json(app["config"]["job"]).runs
+    assert (run.strategy, run.parameters) == ("my_pca.strategy:MyPCA", {"n_components": 2})
+    assert app["components"] == {"serverapp": "my_pca.apps:server", "clientapp": "my_pca.apps:client"}
+    assert (tmp_path / "my_pca" / "apps.py").is_file()
 
 
 @pytest.mark.parametrize("name", ["my_pca", "3PCA", "My-PCA", "None", ""])

@@ -15,10 +15,13 @@ FILES = {
     "test_{module}.py": "test.py.jinja",
     "{module}.toml": "experiment.toml.jinja",
 }
-"""What is written, and from which template; None: an empty file."""
+"""What is written, and from which template; None: nothing but what it is."""
+
+APP = {"{module}/apps.py": "apps.py.jinja", "pyproject.toml": "pyproject.toml.jinja"}
+"""What makes a Flower app of it."""
 
 
-def write_pair(pair: str, folder: Path) -> list[Path]:
+def write_pair(pair: str, folder: Path, *, app: bool = False) -> list[Path]:
     """Write client, strategy, test and experiment of a new pair into a folder, and return the files.
 
     Parameters
@@ -26,6 +29,8 @@ def write_pair(pair: str, folder: Path) -> list[Path]:
     pair : str
         The strategy's class; its package is the same in small letters: MyPCA, my_pca.
     folder : Path
+    app : bool
+        Make it a Flower app, too.
 
     Raises
     ------
@@ -35,7 +40,7 @@ def write_pair(pair: str, folder: Path) -> list[Path]:
     if not re.fullmatch("[A-Z][A-Za-z0-9]*", pair) or keyword.iskeyword(pair):
         raise InputError(f"PAIR = {pair!r}, but must be the name of a class, such as MyPCA")
     module = re.sub("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", pair).lower()
-    paths = {folder / name.format(module=module): template for name, template in FILES.items()}
+    paths = {folder / name.format(module=module): template for name, template in (FILES | (APP if app else {})).items()}
     if taken := [path for path in paths if path.exists()]:
         raise InputError(f"{taken[0]} is there already; give another name, or --out another folder")
     environment = jinja2.Environment(  # noqa: S701 - Python and TOML, which have no HTML to escape
