@@ -131,7 +131,9 @@ class Pair:
             components the model's arrays.
         """
         if self.tags.components is None:
-            return list(_arrays(result.model).values())
+            if not (arrays := _arrays(result.model)):
+                raise NotApplicable("tags.components = None, and the model has no arrays that could be compared")
+            return list(arrays.values())
         return [orthonormal_basis(part) for part in self.components(result, order)]
 
     def components(self, result: Result[Any], order: Sequence[int] | None = None) -> list[FloatArray]:
