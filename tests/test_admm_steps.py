@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import admm, digits, spread
 
-from clients.admm_kpca import Progress, UpdateConsensus, UpdateDirection, penalty_bound
+from clients.admm_kpca import Cell, Progress, UpdateConsensus, UpdateDirection, penalty_bound
 from fedkernel import RBF, Linear
+from fedkernel.errors import ProtocolError
 from fedkernel.graph import Topology
 from fedkernel.kernels import normalised_gram
 from fedkernel.letters import Letters, Mail
@@ -110,6 +111,15 @@ def test_the_protocol_alone_asks_for_the_steps_of_algorithm_1():
     ]
     course = stop.value.value
     assert (course.lagrangians, course.turns, course.without) == ([-6.0, -6.0], [0.3, 0.1], 0)
+
+
+def test_a_cell_pools_what_its_members_wrote_in_their_order_and_refuses_other_lengths():
+    cell = Cell(np.array([1, 4, 5]), np.array([2, 1, 3]))
+    vectors = {5: np.arange(3.0), 1: np.array([8.0, 9.0]), 4: np.array([7.0])}
+    assert cell.pooled(vectors).tolist() == [8, 9, 7, 0, 1, 2]
+    assert [cell.pooled(vectors)[cell.part(member)].tolist() for member in (1, 4, 5)] == [[8, 9], [7], [0, 1, 2]]
+    with pytest.raises(ProtocolError, match="client 4 wrote 2 numbers, but has 1 rows"):
+        cell.pooled(vectors | {4: np.ones(2), 5: np.ones(2)})
 
 
 @pytest.mark.parametrize("neighbors", [2, 4])
