@@ -293,8 +293,8 @@ class Starts(State):
 
 
 @dataclass(frozen=True)
-class Found(State):
-    """What is found.
+class Components(State):
+    """The components that were found, and what goes with them.
 
     Attributes
     ----------
@@ -359,7 +359,7 @@ class ADMMKPCAClient(PeerClient):
         K = normalised_gram(kernel, cell.pooled(tables))
         KernelBlocks(center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K).save(self.memory)
         n = len(self.X)
-        Found(np.empty((n, 0)), np.empty((n, 0)), np.empty((0, n)) if ask.record else None).save(self.memory)
+        Components(np.empty((n, 0)), np.empty((n, 0)), np.empty((0, n)) if ask.record else None).save(self.memory)
         started = self._start(largest=1.0)  # k(x, x) = 1, if it was so before
         spectrum = Spectrum.load(self.memory)
         FirstSpectrum(spectrum.values, spectrum.vectors).save(self.memory)
@@ -380,8 +380,8 @@ class ADMMKPCAClient(PeerClient):
         own = projections[self.client] = OwnProjection.load(self.memory).values
         p = Cell.load(self.memory).pooled(projections)
         self._add_component()
-        found = Found.load(self.memory)
-        replace(found, directions=np.column_stack([found.directions, own])).save(self.memory)
+        components = Components.load(self.memory)
+        replace(components, directions=np.column_stack([components.directions, own])).save(self.memory)
         KernelBlocks(KernelBlocks.load(self.memory).K - np.outer(p, p)).save(self.memory)
         return self._start(largest=FirstSpectrum.load(self.memory).values[0])
 
@@ -445,10 +445,10 @@ class ADMMKPCAClient(PeerClient):
     def keep_components(self, ask: KeepComponents) -> Done:
         """Keep the components."""
         self._add_component()
-        found = Found.load(self.memory)
-        self.outputs["alpha"] = found.alpha
-        if found.iterates is not None:
-            self.outputs["iterates"] = found.iterates
+        components = Components.load(self.memory)
+        self.outputs["alpha"] = components.alpha
+        if components.iterates is not None:
+            self.outputs["iterates"] = components.iterates
         return Done()
 
     def _exchanged(self, ask: Exchange[ReplyT]) -> FloatArray:
@@ -495,20 +495,20 @@ class ADMMKPCAClient(PeerClient):
 
     def _record(self, a: FloatArray) -> None:
         """Add a direction to those of all iterations, where these are recorded."""
-        found = Found.load(self.memory)
-        if found.iterates is not None:
-            replace(found, iterates=np.concatenate([found.iterates, a[None]])).save(self.memory)
+        components = Components.load(self.memory)
+        if components.iterates is not None:
+            replace(components, iterates=np.concatenate([components.iterates, a[None]])).save(self.memory)
 
     def _add_component(self) -> None:
-        """Add a, as a combination of the rows themselves and of unit length, to the components found."""
-        spectrum, found = FirstSpectrum.load(self.memory), Found.load(self.memory)
-        values, V, P = spectrum.values, spectrum.vectors, found.directions
+        """Add a, as a combination of the rows themselves and of unit length, to the components that were found."""
+        spectrum, components = FirstSpectrum.load(self.memory), Components.load(self.memory)
+        values, V, P = spectrum.values, spectrum.vectors, components.directions
         # of the rows the directions u found before were taken off: phi(X) a - u p^T a, where p = phi(X)^T u, and of u
         # the node has the projection phi(X) K^-1 p
         a = Direction.load(self.memory).a
         a = a - V @ ((V.T @ P) / values[:, None]) @ (P.T @ a)
         length = max(float(np.linalg.norm(np.sqrt(values) * (V.T @ a))), float(np.finfo(np.float64).tiny))
-        replace(found, alpha=np.column_stack([found.alpha, a / length])).save(self.memory)
+        replace(components, alpha=np.column_stack([components.alpha, a / length])).save(self.memory)
 
 
 def lagrangian(spectrum: Spectrum, a: FloatArray, G: FloatArray, Z: FloatArray, rho: FloatArray) -> float:

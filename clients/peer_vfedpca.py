@@ -67,12 +67,13 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
     def _merged(self, ask: Merging[ReplyT]) -> FloatArray:
         own = Eigenpairs(self.remembered("values"), self.remembered("vectors"))
         N, k = own.vectors.shape
-        told = {
-            peer: Eigenpairs(one.values, one.vectors) for peer, one in self.mail.read(ask, LeadingVectors, N=N, k=k)
+        eigenpairs = {
+            peer: Eigenpairs(letter.values, letter.vectors)
+            for peer, letter in self.mail.read(ask, LeadingVectors, N=N, k=k)
         }
-        told[self.client] = own
-        pairs = [told[peer] for peer in sorted(told)]
-        weights = merging_weights(np.array([one.values for one in pairs]), ask.rule, ask.weight_scaling)
+        eigenpairs[self.client] = own
+        pairs = [eigenpairs[peer] for peer in sorted(eigenpairs)]
+        weights = merging_weights(np.array([pair.values for pair in pairs]), ask.rule, ask.weight_scaling)
         directions = merged(pairs, weights)
         before = self.memory["iterates"] if "iterates" in self.memory else np.empty((0, N, k))
         self.memory["iterates"] = np.concatenate([before, directions[None]])

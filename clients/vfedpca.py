@@ -137,8 +137,8 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
 
 def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> FloatArray:
     """Return the merged vectors (N, k): signs as those of the client with the largest eigenvalue, orthonormal."""
-    first = pairs[int(np.argmax([abs(one.values[0]) for one in pairs]))].vectors
-    total = sum_in_order([align_signs(one.vectors, first) * w for one, w in zip(pairs, weights, strict=True)])
+    first = pairs[int(np.argmax([abs(pair.values[0]) for pair in pairs]))].vectors
+    total = sum_in_order([align_signs(pair.vectors, first) * w for pair, w in zip(pairs, weights, strict=True)])
     return fix_signs(orthonormal_basis(total))
 
 

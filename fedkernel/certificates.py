@@ -106,17 +106,18 @@ def make_certificates(
     for name in names:
         role = SERVER if name == SERVER else "site"
         key = ec.generate_private_key(ec.SECP256R1())
-        made = _builder(name, authority.subject, key.public_key(), days)
-        made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        made = made.add_extension(x509.ExtendedKeyUsage([_ROLES[role]]), critical=False)
-        made = made.add_extension(
+        certificate = _builder(name, authority.subject, key.public_key(), days)
+        certificate = certificate.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        certificate = certificate.add_extension(x509.ExtendedKeyUsage([_ROLES[role]]), critical=False)
+        certificate = certificate.add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
         )
         if role == SERVER:
-            made = made.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+            certificate = certificate.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
         _write(folder / name / "ca.crt", authority.public_bytes(serialization.Encoding.PEM))
         _write(folder / name / "tls.key", _pem(key), 0o600)
-        _write(folder / name / "tls.crt", made.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        signed = certificate.sign(signer, hashes.SHA256())
+        _write(folder / name / "tls.crt", signed.public_bytes(serialization.Encoding.PEM))
     return [folder / name for name in names]
 
 
@@ -170,23 +171,23 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
     if certificate.exists():
         try:
             signer = serialization.load_pem_private_key(_read(key), None)
-            made = x509.load_pem_x509_certificate(_read(certificate))
+            authority = x509.load_pem_x509_certificate(_read(certificate))
         except (ValueError, TypeError):
             raise InputError(f"{folder} does not hold an authority as `fedkernel certs` writes it") from None
-        if not isinstance(signer, ec.EllipticCurvePrivateKey) or made.public_key() != signer.public_key():
+        if not isinstance(signer, ec.EllipticCurvePrivateKey) or authority.public_key() != signer.public_key():
             raise InputError(f"{key} is not the key of the authority beside it")
-        return made, signer
+        return authority, signer
     signer = ec.generate_private_key(ec.SECP256R1())
     subject = _common_name("fedkernel authority")
-    made = (
+    authority = (
         _builder("fedkernel authority", subject, signer.public_key(), AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
     _write(key, _pem(signer), 0o600)
-    _write(certificate, made.public_bytes(serialization.Encoding.PEM))
-    return made, signer
+    _write(certificate, authority.public_bytes(serialization.Encoding.PEM))
+    return authority, signer
 
 
 def _builder(name: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float) -> x509.CertificateBuilder:

@@ -91,14 +91,14 @@ class Directions:
         others : ndarray of shape (m, d), optional
         """
         pooled = rows if others is None else np.vstack([rows, others])
-        found = normalised_kernel_pca(pooled, self.model.kernel, self.model.n_components, center=self._center)
-        return self.similarity(rows, found.eigenvectors_[: len(rows)])
+        model = normalised_kernel_pca(pooled, self.model.kernel, self.model.n_components, center=self._center)
+        return self.similarity(rows, model.eigenvectors_[: len(rows)])
 
     def ceiling(self, rows: FloatArray, cut: float) -> float:
         """Return the largest similarity that combinations of these rows can have; smaller eigenvalues are cut."""
         pairs = leading_eigenpairs(self._gram(rows), len(rows))
-        kept = pairs.values > cut * pairs.values[0]
-        parts = pairs.vectors[:, kept].T @ self._products(rows) / np.sqrt(pairs.values[kept])[:, None]
+        above = pairs.values > cut * pairs.values[0]
+        parts = pairs.vectors[:, above].T @ self._products(rows) / np.sqrt(pairs.values[above])[:, None]
         return float(np.mean(np.linalg.norm(parts, axis=0) / self._roots()))
 
     def _roots(self) -> FloatArray:

@@ -153,11 +153,11 @@ class FeatureChain(Embedding):
         D = self.features.n_features
         rest = np.zeros((self.maps[-1].shape[1], self.finish[-1].size))
         np.fill_diagonal(rest, self.finish[-1])
-        found = []
+        blocks = []
         for M in reversed(self.maps):
-            found.append(M[:D] @ rest)
+            blocks.append(M[:D] @ rest)
             rest = M[D:] @ rest
-        return np.array(found[::-1])
+        return np.array(blocks[::-1])
 
     def _embed(self, X: FloatArray) -> FloatArray:
         return combine_draws(X, self.features, self.coefficients)
@@ -173,8 +173,8 @@ class FeatureChain(Embedding):
         """Return plain fields and arrays for a file."""
         arrays = {f"map_{step}": M for step, M in enumerate(self.maps, start=1)}
         arrays |= {f"finish_{step}": f for step, f in enumerate(self.finish, start=1)}
-        told = _FEATURES.dump_python(self.features, mode="json")
-        return {"features": told, "columns": self.columns, "steps": len(self.maps)}, arrays
+        features = _FEATURES.dump_python(self.features, mode="json")
+        return {"features": features, "columns": self.columns, "steps": len(self.maps)}, arrays
 
     @classmethod
     def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> "FeatureChain":
@@ -249,8 +249,8 @@ class Landmarks(Embedding):
     def parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return plain fields and arrays for a file."""
         arrays = {f"landmarks.{name}": array for name, array in rows_to_arrays(self.landmarks).items()}
-        told = {"kernel": _KERNEL.dump_python(self.kernel, mode="json"), "columns": self.columns}
-        return told, {**arrays, "coefficients": self.coefficients}
+        fields = {"kernel": _KERNEL.dump_python(self.kernel, mode="json"), "columns": self.columns}
+        return fields, {**arrays, "coefficients": self.coefficients}
 
     @classmethod
     def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> "Landmarks":
@@ -268,5 +268,5 @@ def _whole(value: Any, least: int) -> int:
     return value
 
 
-EMBEDDINGS: dict[str, type[Embedding]] = {made.kind: made for made in (FeatureChain, Landmarks)}
+EMBEDDINGS: dict[str, type[Embedding]] = {embedding.kind: embedding for embedding in (FeatureChain, Landmarks)}
 """By the kind that a file names."""

@@ -174,8 +174,8 @@ def _sides(spec: Topology, n: int) -> tuple[int, int]:
         rows = spec.rows or max(side for side in range(1, math.isqrt(n) + 1) if n % side == 0)
     columns = spec.columns or n // rows
     if rows * columns != n:
-        told = ", ".join(f"{name} = {side}" for name in ("rows", "columns") if (side := getattr(spec, name)))
-        raise InputError(f"graph: {told}, but the grid must have {n} nodes")
+        sides = ", ".join(f"{name} = {side}" for name in ("rows", "columns") if (side := getattr(spec, name)))
+        raise InputError(f"graph: {sides}, but the grid must have {n} nodes")
     return rows, columns
 
 

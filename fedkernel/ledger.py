@@ -105,11 +105,11 @@ class Ledger:
     @property
     def edges(self) -> dict[tuple[int, int], Load]:
         """What each client wrote to each other one, by (sender, receiver); an edge of the graph has two directions."""
-        found: dict[tuple[int, int], Load] = {}
+        loads: dict[tuple[int, int], Load] = {}
         for letter in sorted(self.letters, key=lambda letter: (letter.sender, letter.receiver)):
             edge = letter.sender, letter.receiver
-            found[edge] = found.get(edge, Load()) + Load(1, letter.floats, letter.bytes)
-        return found
+            loads[edge] = loads.get(edge, Load()) + Load(1, letter.floats, letter.bytes)
+        return loads
 
     @property
     def peer_to_peer(self) -> Load:

@@ -174,8 +174,8 @@ def whitening(A: FloatArray, tol: float) -> FloatArray:
         Eigenpairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank.
     """
     pairs = leading_eigenpairs(A, len(A))
-    kept = pairs.values > max(tol, len(A) * EPS) * max(float(pairs.values[0]), 0.0)
-    return np.asarray(pairs.vectors[:, kept] / np.sqrt(pairs.values[kept]))
+    above = pairs.values > max(tol, len(A) * EPS) * max(float(pairs.values[0]), 0.0)
+    return np.asarray(pairs.vectors[:, above] / np.sqrt(pairs.values[above]))
 
 
 def power_iteration(apply: Callable[[FloatArray], FloatArray], start: FloatArray, iterations: int) -> Eigenpairs:

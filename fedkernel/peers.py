@@ -291,10 +291,10 @@ class Mailbox:
         for sender in expected:
             try:
                 letter = self._open(came[sender], kind)
-                found = letter.dimensions(sizes)
+                known = letter.dimensions(sizes)
             except (ProtocolError, ValueError) as error:
                 raise self._refuse(sender, str(error)) from None
-            sizes |= {name: size for name, size in found.items() if not name.endswith("_m")}
+            sizes |= {name: size for name, size in known.items() if not name.endswith("_m")}
             letters.append((sender, letter))
             self._counts[self._place(sender), READ] += 1
         return letters

@@ -22,10 +22,10 @@ _NEAR = 1e-3
 
 def float_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """Return float32 or float64 as a dtype; refuse any other."""
-    found = np.dtype(dtype)
-    if found not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise InputError(f"dtype = {found}, but must be float32 or float64")
-    return found
+    float_dtype = np.dtype(dtype)
+    if float_dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise InputError(f"dtype = {float_dtype}, but must be float32 or float64")
+    return float_dtype
 
 
 def cached_blocks(n: int, width: int, dtype: npt.DTypeLike) -> Iterator[slice]:
@@ -52,8 +52,8 @@ def products_with(Y: Rows, dtype: npt.DTypeLike) -> OfRows:
         sparse = in_dtype(Y.T, dtype)
 
         def product(X: Any) -> FloatArray:
-            found: Any = X @ sparse
-            return found.toarray() if isinstance(found, scipy.sparse.csr_array) else found
+            values: Any = X @ sparse
+            return values.toarray() if isinstance(values, scipy.sparse.csr_array) else values
 
         return product
     columns = np.ascontiguousarray(dense_copy(Y, dtype).T)
@@ -83,8 +83,8 @@ def in_dtype(X: Any, dtype: npt.DTypeLike) -> Any:
     """Return rows as a CSR array or an array of this type of number, themselves if they are."""
     if isinstance(X, scipy.sparse.csr_array) and X.dtype == dtype:
         return X
-    made: Any = scipy.sparse.csr_array if scipy.sparse.issparse(X) else np.asarray
-    return made(X, dtype=dtype)
+    convert: Any = scipy.sparse.csr_array if scipy.sparse.issparse(X) else np.asarray
+    return convert(X, dtype=dtype)
 
 
 def dense_copy(X: Any, dtype: npt.DTypeLike) -> FloatArray:
@@ -110,7 +110,7 @@ def angles(C: FloatArray, U: Rows, V: Rows) -> FloatArray:
     difference of the rows instead, so that it is exact to some units in the last place of C's numbers, and 0 for equal
     rows. That costs as much as n m d numbers where all rows are nearly parallel, and nothing where none are.
     """
-    found: FloatArray = np.arccos(C)
+    radians: FloatArray = np.arccos(C)
     step = max(1, _CACHE // (8 * U.shape[1]))
     for opposite in (False, True):
         rows, others = np.nonzero(C < _NEAR - 1 if opposite else C > 1 - _NEAR)
@@ -118,5 +118,5 @@ def angles(C: FloatArray, U: Rows, V: Rows) -> FloatArray:
             i, j = rows[first : first + step], others[first : first + step]
             apart = squared_norms(U[i] + V[j] if opposite else U[i] - V[j])
             angle = 2 * np.arcsin(np.minimum(np.sqrt(apart) / 2, 1))
-            found[i, j] = np.pi - angle if opposite else angle
-    return found
+            radians[i, j] = np.pi - angle if opposite else angle
+    return radians

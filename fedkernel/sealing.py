@@ -155,7 +155,7 @@ def letter_keys(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, pe
     own = Published(client, identity.public, ephemeral.public)
     first, second = sorted((own, peer))
     # every part has a fixed length, but for the run, which stands last
-    parts = [struct.pack("<I", one.client) + one.identity + one.ephemeral for one in (first, second)]
+    parts = [struct.pack("<I", party.client) + party.identity + party.ephemeral for party in (first, second)]
     info = b"fedkernel letters 1" + b"".join(parts) + run.encode()
     keys = HKDF(algorithm=SHA256(), length=2 * KEY, salt=None, info=info).derive(secret)
     forward, backward = keys[:KEY], keys[KEY:]

@@ -44,9 +44,9 @@ def save_parts(path: str | os.PathLike[str], parts: Parts) -> Path:
         # A damaged zip directory can lose an array, and a model without its means looks like one never centred.
         "arrays": list(parts.arrays),
     }
-    told = np.array(json.dumps(header))
+    text = np.array(json.dumps(header))
     return write_whole(
-        Path(path), lambda file: np.savez_compressed(file, allow_pickle=False, header=told, **parts.arrays)
+        Path(path), lambda file: np.savez_compressed(file, allow_pickle=False, header=text, **parts.arrays)
     )
 
 
@@ -69,8 +69,8 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
         raise InputError(f"{path} is damaged or is no fedkernel model ({type(error).__name__})") from None
     if not isinstance(header, dict) or header.pop("format", None) != FORMAT or not isinstance(header.get("model"), str):
         raise InputError(f"{path} holds no fedkernel model")
-    if (found := header.pop("version", None)) != FORMAT_VERSION:
-        raise InputError(f"{path} has model format version {found}, but this version reads {FORMAT_VERSION}")
+    if (file_version := header.pop("version", None)) != FORMAT_VERSION:
+        raise InputError(f"{path} has model format version {file_version}, but this version reads {FORMAT_VERSION}")
     named = header.pop("arrays", None)
     whole = isinstance(named, list) and set(named) == set(arrays)
     known = all(array.dtype.kind in NUMBERS and np.isfinite(array).all() for array in arrays.values())

@@ -137,8 +137,8 @@ def with_width(kernel: Mapping[str, Any], X: Rows) -> dict[str, Any]:
         raise InputError(f"kernel.width is for rbf and laplacian kernels, not for type = {table['type']!r}")
     if not isinstance(rule, str) or rule not in WIDTHS:
         raise InputError(f"kernel.width = {rule!r}, but must be one of {', '.join(WIDTHS)}")
-    if given := {"gamma", "sigma"} & set(table):
-        raise InputError(f"kernel.width and kernel.{min(given)} are the same thing; give only one of them")
+    if explicit := {"gamma", "sigma"} & set(table):
+        raise InputError(f"kernel.width and kernel.{min(explicit)} are the same thing; give only one of them")
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
         raise InputError(f"kernel.factor = {factor!r}, but must be a number above 0")
     width = {name: value * factor if name == "sigma" else value / factor**2 for name, value in WIDTHS[rule](X).items()}

@@ -32,12 +32,12 @@ def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0) ->
     -------
     ndarray of shape (n, d)
     """
-    made = np.empty(read.shape, dtype)
+    table = np.empty(read.shape, dtype)
     for place, (name, column) in enumerate(zip(read.column_names, read.columns, strict=True)):
         if column.null_count:
             row = int(np.flatnonzero(column.is_null().to_numpy())[0]) + first
             raise InputError(
                 f"{what}: row {row}, column {name!r} (counted from 0) holds no value; allowed: finite numbers only"
             )
-        made[:, place] = column.to_numpy()
-    return made
+        table[:, place] = column.to_numpy()
+    return table

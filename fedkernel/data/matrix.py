@@ -67,24 +67,24 @@ def check_rows(X: Any, what: str) -> Rows:
         return check_matrix(X, what)
     _check_numbers(X, what)
     try:
-        given: Any = X.tocsr()  # type: ignore[attr-defined]
+        source: Any = X.tocsr()  # type: ignore[attr-defined]
         # an object of our own around the same arrays: what is known of its order is not taken from the caller's
-        made = sparse.csr_array((given.data, given.indices, given.indptr), shape=given.shape)
-        made.check_format(full_check=True)
-        made = csr(made.data, made.indices, made.indptr, given.shape)
-        if not made.has_canonical_format:
-            made = made.copy()
-            made.sum_duplicates()
+        matrix = sparse.csr_array((source.data, source.indices, source.indptr), shape=source.shape)
+        matrix.check_format(full_check=True)
+        matrix = csr(matrix.data, matrix.indices, matrix.indptr, source.shape)
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
     except ValueError as error:
         raise InputError(f"{what} is a damaged sparse matrix ({error}); allowed: valid indices") from None
-    if not made.data.all():
-        made = made.copy()
-        made.eliminate_zeros()
-    if made.dtype != np.float64:
-        made = made.astype(np.float64)
-    if (place := first_not_finite(made)) is not None:
-        raise not_finite(what, *place, made[place])
-    return made
+    if not matrix.data.all():
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
+    if matrix.dtype != np.float64:
+        matrix = matrix.astype(np.float64)
+    if (place := first_not_finite(matrix)) is not None:
+        raise not_finite(what, *place, matrix[place])
+    return matrix
 
 
 def first_not_finite(X: Rows) -> tuple[int, int] | None:

@@ -111,13 +111,13 @@ class PartitionSpec:
         _number_of_clients(self, None)
 
 
-def _number_of_clients(spec: PartitionSpec, asked: int | None) -> int | None:
+def _number_of_clients(spec: PartitionSpec, wanted: int | None) -> int | None:
     """Return how many clients all that was said agrees on; None where nothing was said."""
     said = {
         "clients": spec.clients,
         "the number of sizes": None if spec.sizes is None else len(spec.sizes),
         "the number of lists in columns": None if spec.columns is None else len(spec.columns),
-        "clients (the caller's)": asked,
+        "clients (the caller's)": wanted,
     }
     known = {name: value for name, value in said.items() if value is not None}
     if len(set(known.values())) > 1:

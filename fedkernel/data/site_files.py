@@ -93,8 +93,8 @@ class SiteFile:
             raise InputError(f"{path}: column {there.index('')} (counted from 0) has no name; allowed: names for all")
         if twice := _repeated(there):
             raise InputError(f"{path} has two columns {twice!r}; allowed: names that differ")
-        asked = [*(("columns", name) for name in self.columns or ()), ("label", self.label), ("id", self.id)]
-        for option, name in asked:
+        options = [*(("columns", name) for name in self.columns or ()), ("label", self.label), ("id", self.id)]
+        for option, name in options:
             if name is not None and name not in there:
                 raise InputError(f"{option} = {name!r} is no column of {path}; there are: {some(there)}")
         chosen = [name for name in there if name not in (self.label, self.id)] if self.columns is None else self.columns

@@ -161,18 +161,18 @@ def named_path(name: str) -> Path | None:
     return Path(rest).expanduser() if prefix == "npz" and rest.endswith(".npz") else None
 
 
-def npz_path(given: str) -> Path:
+def npz_path(name: str) -> Path:
     """Return the path that `npz:` is followed by, or that of the file of the user's folder with this stem."""
-    if (path := named_path(f"npz:{given}")) is not None:
+    if (path := named_path(f"npz:{name}")) is not None:
         return path
     files = npz_files()
-    if given not in files:
+    if name not in files:
         folder = os.environ.get(FOLDER_VARIABLE)
         holds = f"{folder} holds {some([*files]) or 'no npz file'}" if folder else f"{FOLDER_VARIABLE} is not set"
         raise InputError(
-            f"npz:{given} is not there ({holds}); allowed: npz:PATH.npz, or npz:NAME for a file of {FOLDER_VARIABLE}"
+            f"npz:{name} is not there ({holds}); allowed: npz:PATH.npz, or npz:NAME for a file of {FOLDER_VARIABLE}"
         )
-    return files[given]
+    return files[name]
 
 
 def read_npz(path: Path) -> Raw:

@@ -126,9 +126,9 @@ class Table(ABC):
         """Convert and check the numbers of these rows."""
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is found
             dense = isinstance(raw, np.ndarray)
-            made = cast(Rows, np.ascontiguousarray(raw, dtype) if dense else raw.astype(dtype, copy=False))
-        if (place := first_not_finite(made)) is None:
-            return made
+            converted = cast(Rows, np.ascontiguousarray(raw, dtype) if dense else raw.astype(dtype, copy=False))
+        if (place := first_not_finite(converted)) is None:
+            return converted
         value, row, column = raw[place], int(rows[place[0]]), place[1]
         if np.isfinite(value):
             raise InputError(
@@ -181,11 +181,11 @@ class SparseTable(Table):
         starts = self.X.indptr[first : last + 1]
         stored = slice(starts[0], starts[-1])
         # scipy's own slices are copies, and so is what it builds around a small part of an array
-        made = sparse.csr_array((last - first, self.shape[1]), dtype=self.X.dtype)
-        made.data, made.indices = _view(self.X.data[stored]), _view(self.X.indices[stored])
-        made.indptr = starts - starts[0]
-        made.has_canonical_format = True
-        return made
+        block = sparse.csr_array((last - first, self.shape[1]), dtype=self.X.dtype)
+        block.data, block.indices = _view(self.X.data[stored]), _view(self.X.indices[stored])
+        block.indptr = starts - starts[0]
+        block.has_canonical_format = True
+        return block
 
     def _take(self, positions: Positions) -> sparse.csr_array:
         return self.X[positions]
@@ -261,11 +261,11 @@ class GeneratedTable(Table):
         self._chunks = _Chunks(np.append(np.arange(0, shape[0], rows_per_block), shape[0]), self._make)
 
     def _make(self, number: int) -> AnyArray:
-        made = as_array(self._generate(number), f"block {number} of {self.what}")
+        block = as_array(self._generate(number), f"block {number} of {self.what}")
         first, last = self._chunks.starts[number : number + 2]
-        if made.shape != (wanted := (int(last - first), self.shape[1])):
-            raise InputError(f"block {number} of {self.what} has shape {made.shape}; allowed: {wanted}")
-        return made
+        if block.shape != (wanted := (int(last - first), self.shape[1])):
+            raise InputError(f"block {number} of {self.what} has shape {block.shape}; allowed: {wanted}")
+        return block
 
     def _block(self, first: int, last: int) -> AnyArray:
         return self._chunks.block(first, last)
@@ -298,9 +298,9 @@ class _Chunks:
             here = positions[order[numbers[order] == number]]
             parts.append(self._chunk(int(number))[here - self.starts[number]])
         in_file_order = np.concatenate(parts)
-        made = np.empty_like(in_file_order)
-        made[order] = in_file_order
-        return made
+        rows = np.empty_like(in_file_order)
+        rows[order] = in_file_order
+        return rows
 
     def _of(self, rows: Any) -> Any:
         """Return the number of the chunk that a row is in; an empty chunk has none."""

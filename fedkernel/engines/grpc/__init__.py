@@ -95,8 +95,8 @@ def run_job(job: Job) -> Iterator[str]:
     """Carry out a job with a process for each client on this machine, over loopback with mutual TLS."""
     names = [f"client-{number}" for number in range(max(run.clients or 1 for run in job.runs))]
     hub = Hub(names, job=job.model_dump_json(), patience=LOST)
-    with TemporaryDirectory(prefix="fedkernel-") as made:
-        folder = Path(made)
+    with TemporaryDirectory(prefix="fedkernel-") as temporary:
+        folder = Path(temporary)
         make_certificates(folder, [LOOPBACK], names)
         with (
             listening(hub, f"{LOOPBACK}:0", read_tls(folder / SERVER, "server")) as port,

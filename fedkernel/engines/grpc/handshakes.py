@@ -24,8 +24,8 @@ def handshakes_told(tell: Callable[[str], object]) -> Iterator[None]:
     gRPC says nothing of them with GRPC_VERBOSITY=error, which Flower sets unless something else was set before.
     """
     reading, writing = os.pipe()
-    kept, python = os.dup(2), sys.stderr
-    sys.stderr = os.fdopen(os.dup(kept), "w", buffering=1)  # what Python writes does not take the detour
+    stderr, python = os.dup(2), sys.stderr
+    sys.stderr = os.fdopen(os.dup(stderr), "w", buffering=1)  # what Python writes does not take the detour
     os.dup2(writing, 2)
     os.close(writing)
 
@@ -35,20 +35,20 @@ def handshakes_told(tell: Callable[[str], object]) -> Iterator[None]:
                 if _SIGN in line:
                     tell(f"refused a connection: {_cause(line)}")
                 else:
-                    os.write(kept, line)
+                    os.write(stderr, line)
 
     thread = threading.Thread(target=listen, name="handshakes", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        os.dup2(kept, 2)  # the pipe's last writing end is closed
+        os.dup2(stderr, 2)  # the pipe's last writing end is closed
         thread.join(1)
         sys.stderr.close()
         sys.stderr = python
-        os.close(kept)
+        os.close(stderr)
 
 
 def _cause(line: bytes) -> str:
-    known = (told for sign, told in _CAUSES.items() if sign in line)
+    known = (cause for sign, cause in _CAUSES.items() if sign in line)
     return next(known, line.decode(errors="replace").strip())

@@ -66,7 +66,7 @@ class _Seat:
     Attributes
     ----------
     sent, sent_bytes
-        The requests of the run under way, and their size; only the last one if they are not `kept`.
+        The requests of the run under way, and their size; only the last one if they are not `complete`.
     behind : bool
         Whether the site's process was restarted and has not answered yet what is waited for.
     waiting : dict of str to Message
@@ -81,7 +81,7 @@ class _Seat:
     since: float = 0.0
     sent: list[Envelope] = field(default_factory=list)
     sent_bytes: int = 0
-    kept: bool = True
+    complete: bool = True
     behind: bool = False
     waiting: dict[str, Message] = field(default_factory=dict)
 
@@ -150,11 +150,11 @@ class Hub(MessageGrid):
             )
         with self._arrived:
             if message.metadata.message_type == MessageType.QUERY:  # a run begins
-                seat.sent, seat.sent_bytes, seat.kept, seat.behind = [], 0, True, False
+                seat.sent, seat.sent_bytes, seat.complete, seat.behind = [], 0, True, False
             seat.sent.append(envelope)
             seat.sent_bytes += envelope.size
             if seat.sent_bytes > KEPT_BYTES:
-                seat.sent, seat.sent_bytes, seat.kept = [envelope], envelope.size, False
+                seat.sent, seat.sent_bytes, seat.complete = [envelope], envelope.size, False
             seat.waiting[message_id] = message
             if seat.outbox is not None:
                 seat.outbox.put(envelope)
@@ -225,7 +225,7 @@ class Hub(MessageGrid):
                 client=seat.node - 1, clients=len(self._nodes), job=self._job, limit=self._limit, files=self._files
             )
             outbox.put(Note(welcome=welcome).frame)
-            seat.behind = seat.kept and (restarted or seat.behind)
+            seat.behind = seat.complete and (restarted or seat.behind)
             for envelope in seat.sent:
                 if seat.behind or envelope.id in seat.waiting:
                     outbox.put(envelope)
