@@ -229,9 +229,11 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         peers, n = self.peers(M), [member.rows for member in cohort]
         width = cohort[0].columns if self.exchange == "rows" else self.n_features
         edges = sum(map(len, peers))
-        told = sum(len(others) * rows for others, rows in zip(peers, n, strict=True))  # a number a row, on every edge
-        up = told * width + (more + 1) * (told + M + edges + T * (3 * told + 2 * M)) + more * told
-        down = told * width + (more + 1) * (told + M + edges + (3 * T - 2) * told) + more * 3 * told
+        on_edges = sum(
+            len(others) * rows for others, rows in zip(peers, n, strict=True)
+        )  # a number a row, on every edge
+        up = on_edges * width + (more + 1) * (on_edges + M + edges + T * (3 * on_edges + 2 * M)) + more * on_edges
+        down = on_edges * width + (more + 1) * (on_edges + M + edges + (3 * T - 2) * on_edges) + more * 3 * on_edges
         cell = max(rows + sum(n[peer] for peer in others) for others, rows in zip(peers, n, strict=True))
         memory = FLOAT * cell * ((4 if more else 3) * cell + 2 * width)
         return key_agreement(peers) + Forecast((more + 1) * (3 + 2 * T) + 1, up, down, memory, "at most")
@@ -337,8 +339,10 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
             values: dict[str, float] = {"component": component, "t": t}
             # Equations 10 and 11; in the first iteration of starts, whose signs are made to agree
             if t == 1:
-                asked = {j: UpdateConsensus(signs=network.signs[cell], **rho) for j, cell in enumerate(network.cells)}
-                yield from mail.to_each(asked, **values)
+                requests = {
+                    j: UpdateConsensus(signs=network.signs[cell], **rho) for j, cell in enumerate(network.cells)
+                }
+                yield from mail.to_each(requests, **values)
             else:
                 yield from mail.to_all(UpdateConsensus(**rho), **values)
                 values |= {"lagrangian": course.lagrangians[-1], "turned": course.turns[-1]}
