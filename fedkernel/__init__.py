@@ -3,6 +3,7 @@
 from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, value_object
+from fedkernel.forecast import Forecast
 from fedkernel.graph import Topology
 from fedkernel.installation import check_packages, installed_version
 from fedkernel.kernels import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
@@ -11,9 +12,10 @@ from fedkernel.memory import State
 from fedkernel.messages import Reply, Request, Shape, Summed
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
 from fedkernel.peers import PeerClient, agree_keys
-from fedkernel.protocol import Protocol, Run, to_all, to_each, to_sum
+from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
+from fedkernel.tags import Tags
 
 __all__ = [
     "RBF",
@@ -22,6 +24,7 @@ __all__ = [
     "EngineError",
     "FedkernelError",
     "FloatArray",
+    "Forecast",
     "InputError",
     "Kernel",
     "KernelClient",
@@ -33,6 +36,7 @@ __all__ = [
     "Letters",
     "Linear",
     "Mail",
+    "Member",
     "PeerClient",
     "Polynomial",
     "Protocol",
@@ -45,6 +49,7 @@ __all__ = [
     "Sigmoid",
     "State",
     "Summed",
+    "Tags",
     "Topology",
     "agree_keys",
     "load_model",
