@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kernel_cases import ARC_COSINES, CASES, EVERY, KERNELS_WITH_GAMMA, WITHOUT_GAMMA, rows
 from sklearn.metrics import pairwise
 
+from fedkernel.addresses import own_names
 from fedkernel.errors import InputError
 from fedkernel.kernels import (
     KERNELS,
@@ -232,6 +233,7 @@ def test_kernels_are_immutable(kernel):
 
 def test_registry_has_every_kernel_under_its_type():
     assert list(KERNELS) == ["linear", "rbf", "laplacian", "polynomial", "sigmoid", "arc-cosine"]
+    assert own_names("kernels") == {name: f"fedkernel.kernels:{kernel.__name__}" for name, kernel in KERNELS.items()}
     assert all(kernel_from({"type": name}) == kernel() for name, kernel in KERNELS.items())
     assert {kernel.vertical for kernel in KERNELS.values()} == {"sum", "sum-then-map", "product", "none"}
 

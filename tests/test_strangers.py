@@ -4,15 +4,22 @@ import importlib
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from textwrap import dedent
 
 import numpy as np
 import pytest
 
+from experiments.plan import plan
 from experiments.rows import read_runs
+from fedkernel.addresses import own_names
+from fedkernel.data import DataSpec, PartitionSpec
+from fedkernel.engines.apps import CLIENT_APP, SERVER_APP
+from fedkernel.engines.bundle import write_app
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models import load_model
+from fedkernel.job import Job, RunSpec
+from fedkernel.models import load_model, save_model
 from fedkernel.result import Result
 
 FILES = {
@@ -299,8 +306,6 @@ def test_an_error_in_a_stranger_s_client_is_shown_once(lab, caplog):
     ],
 )
 def test_a_name_that_is_none_is_told_in_one_sentence(lab, line, name, says):
-    from experiments.plan import plan  # noqa: PLC0415 - as the command does
-
     table = {
         "name": "strange",
         "data": {"name": ADDRESSES["DATA"], "options": {"rows": 40}},
@@ -320,8 +325,6 @@ def test_a_name_that_is_none_is_told_in_one_sentence(lab, line, name, says):
 
 
 def test_a_dataclass_comes_back_as_it_was(lab, tmp_path):
-    from fedkernel.models import save_model  # noqa: PLC0415
-
     models, kernels = importlib.import_module("my_lab.models"), importlib.import_module("my_lab.kernels")
     model = models.Centre(kernels.Rational(3.0), np.arange(4, dtype=np.float32), 2.5, (1, 2))
     path = save_model(model, tmp_path / "model.npz")
@@ -334,8 +337,6 @@ def test_a_dataclass_comes_back_as_it_was(lab, tmp_path):
 
 
 def test_a_file_has_nothing_imported(lab, tmp_path):
-    from fedkernel.models import save_model  # noqa: PLC0415
-
     models, kernels = importlib.import_module("my_lab.models"), importlib.import_module("my_lab.kernels")
     path = save_model(models.Centre(kernels.Rational(), np.zeros(2), 1.0, ()), tmp_path / "model.npz")
     for name in ("my_lab.models", "my_lab.kernels"):
@@ -348,3 +349,22 @@ def test_a_file_has_nothing_imported(lab, tmp_path):
         load_model(path)
     importlib.import_module("my_lab.kernels")
     assert load_model(path).weight == 1.0
+
+
+def test_a_bundle_holds_the_code_that_its_job_names(lab, tmp_path):
+    """And no data that lies beside it; our own short names mean the same there, where nothing is installed."""
+    (lab / "my_lab" / "patients.csv").write_text("age\n41\n")
+    run = RunSpec(
+        id="run",
+        strategy=ADDRESSES["PAIR"],
+        parameters={"kernel": {"type": ADDRESSES["KERNEL"]}},
+        data=DataSpec(ADDRESSES["DATA"], options={"rows": 9}),
+        partition=PartitionSpec(kind="horizontal"),
+    )
+    app = write_app(tmp_path / "app", Job(runs=[run]), [])
+    assert {path.name for path in app.iterdir()} == {"clients", "fedkernel", "my_lab", "pyproject.toml", "strategies"}
+    assert {path.stem for path in (app / "my_lab").iterdir()} == {*FILES, "__init__"}
+    project = tomllib.loads((app / "pyproject.toml").read_text())
+    ours = {f"fedkernel.{group}": own_names(group) for group in ("pairs", "clients")}
+    assert project["project"]["entry-points"] == ours
+    assert project["tool"]["flwr"]["app"]["components"] == {"serverapp": SERVER_APP, "clientapp": CLIENT_APP}
