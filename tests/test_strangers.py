@@ -10,6 +10,7 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
+from federation import NAMES, federation
 
 from experiments.plan import plan
 from experiments.rows import read_runs
@@ -368,3 +369,37 @@ def test_a_bundle_holds_the_code_that_its_job_names(lab, tmp_path):
     ours = {f"fedkernel.{group}": own_names(group) for group in ("pairs", "clients")}
     assert project["project"]["entry-points"] == ours
     assert project["tool"]["flwr"]["app"]["components"] == {"serverapp": SERVER_APP, "clientapp": CLIENT_APP}
+
+
+SITES = """\
+name = "sites"
+data = { sites = ["a", "b", "c"], share_model = true }
+
+[[strategy]]
+name = "centre"
+method = "my_lab.pairs:WeightedCentre"
+kernel = { type = "my_lab.kernels:Rational", width = 2.0 }
+"""
+
+
+@pytest.mark.xdist_group("sites")
+def test_sites_answer_as_a_stranger_s_client_where_their_operators_allow_it(lab, tls):
+    """Each of them, and its kernel too, else it is refused there; all get the model."""
+    shards = np.split(np.random.default_rng(0).exponential(size=(75, 3)), 3)
+    for name, shard in zip(NAMES, shards, strict=True):
+        np.save(lab / f"{name}.npy", shard)
+    (lab / "run.toml").write_text(SITES)
+    client, kernel = ("--allow", "my_lab.pairs:CentreClient"), ("--allow", ADDRESSES["KERNEL"])
+    for allowed, code in ((client, 1), ((*client, *kernel), 0)):
+        with federation(lab, tls) as (serve, join):
+            server = serve()
+            sites = [join(name, "--data", f"{name}.npy", *client, *kernel) for name in NAMES[:2]]
+            sites.append(join("c", "--data", "c.npy", *allowed))
+            assert server.end(60) == code, server.text
+            assert [site.end() for site in sites] == [code] * 3
+            refused = "request WeightedSums: kernel.type = 'my_lab.kernels:Rational' is not known" in server.text
+            assert refused is bool(code), server.text
+    importlib.import_module("my_lab.pairs"), importlib.import_module("my_lab.kernels")
+    for name in NAMES:
+        (path,) = (lab / f"kept-{name}" / "received").iterdir()
+        np.testing.assert_allclose(load_model(path).point, expected(shards), rtol=1e-12)
