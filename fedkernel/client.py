@@ -97,6 +97,10 @@ class KernelClient(NumPyClient):
                 + _advice([*listed, *(methods[name] for name in missing)])
             )
         cls.handlers = {request.__name__: (request, name) for name, request in methods.items() if request in listed}
+        answered = dict(cls.handlers.values())
+        if doubled := [name for name, request in methods.items() if answered.get(request, name) != name]:
+            both = f"{doubled[0]} and {answered[methods[doubled[0]]]} both answer {methods[doubled[0]].__name__}"
+            raise TypeError(f"{cls.__name__}: {both}, but one method must")
         if unknown := [request.__name__ for request in listed if request.__name__ not in cls.handlers]:
             raise TypeError(
                 f"{cls.__name__}: answers lists {unknown[0]}, but no method answers it: "
