@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from federation import NAMES, federation
 
+from experiments.config import Experiment
 from experiments.plan import plan
 from experiments.rows import read_runs
 from fedkernel.addresses import own_names
@@ -36,7 +37,7 @@ FILES = {
         from fedkernel import Kernel, value_object
 
 
-        @value_object(frozen=True)
+        @value_object()
         class Rational(Kernel):
             """k(x, y) = 1 / (1 + ||x - y||^2 / width)."""
 
@@ -316,7 +317,7 @@ def test_a_name_that_is_none_is_told_in_one_sentence(lab, line, name, says):
     inside = {"method": table["strategy"][0], "type": table["strategy"][0]["kernel"], "name": table["data"]}[line]
     inside[line] = name
     with pytest.raises(InputError) as caught:
-        plan(table, "strange.toml")
+        plan(Experiment.from_table(table, "strange.toml"))
     assert says in str(caught.value)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
