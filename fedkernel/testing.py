@@ -452,9 +452,7 @@ def together_closer_than_alone(pair: Pair) -> None:
         alone = abs(metrics[f"{name}_alone"] - best)
     else:
         models = [pair.strategy.alone(table) for table in pair.tables]
-        figures = [pair.strategy.judge_alone([model], pair.tables, reference).get(name) for model in models]
-        if None in figures:
-            raise NotApplicable(f"of a model alone, without a run, {name} is not known")
+        figures = [_judged_alone(pair, model, reference) for model in models]
         alone = float(np.mean(np.abs(np.array(figures) - best)))
     text = f"{name} is {together:.3g} from its best, but in the mean {alone:.3g} of each alone"
     pair.require(together < alone, "together_closer_than_alone", text)
@@ -571,6 +569,13 @@ def _arrays(model: Any) -> dict[str, npt.NDArray[Any]]:
     if isinstance(model, np.ndarray) or not hasattr(model, "__dict__"):
         return {"value": np.asarray(model)}
     return {name: value for name, value in vars(model).items() if isinstance(value, np.ndarray)}
+
+
+def _judged_alone(pair: Pair, model: Any, reference: Any) -> float:
+    """Return how good a model is that a site found alone: by what is said of such ones, or as of any other."""
+    name = pair.tags.error
+    figures = pair.strategy.judge_alone([model], pair.tables, reference)
+    return figures[name] if name in figures else pair.strategy.judge(Result(model), pair.tables, reference)[name]
 
 
 def _bits(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:

@@ -379,7 +379,7 @@ def test_a_table_that_is_wrong_is_named(table, told):
 def test_a_run_through_files_is_the_run_on_arrays(components):
     """Where the strategy goes as a table, its components inside."""
     one = SpectralKMeans(4, components)
-    result = through_files("SpectralKMeans", _parameters_of(one), SHARDS, "local", RunSettings(seed=2))
+    result = through_files(SpectralKMeans, _parameters_of(one), SHARDS, "local", RunSettings(seed=2))
     assert result.model.centers_.tobytes() == one.fit(SHARDS, seed=2).model.centers_.tobytes()
     assert isinstance(result.model, KernelKMeans)
 

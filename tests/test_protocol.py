@@ -327,7 +327,9 @@ class AskPart(Request[Part]):
     huge: bool = False
 
 
-class Summer(Talker):
+class Summer(KernelClient):
+    answers = (AskPart,)
+
     def part(self, ask: AskPart) -> Part:
         return Part(values=np.full(3, 1.7e308) if ask.huge else ask.word * (0.1 + np.arange(3.0) + self.client))
 

@@ -49,7 +49,7 @@ def fk_gamma_of(shards):
     rows = sum(len(shard) for shard in shards)
     mean = RowSum.sum_of([site.sum_rows(SumRows()) for site in sites]).sum / rows
     scatter = Scatter.sum_of([site.measure_scatter(MeasureScatter(mean=mean)) for site in sites]).scatter
-    return fk_gamma(rows, mean, float(scatter[0]))
+    return fk_gamma(rows, mean, scatter)
 
 
 def test_fk_gamma_is_the_mean_squared_distance_of_all_pairs():
