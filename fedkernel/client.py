@@ -12,7 +12,6 @@ from flwr.client import NumPyClient
 from fedkernel.data import TableLike, check_matrix
 from fedkernel.errors import InputError, ProtocolError, explain
 from fedkernel.messages import Reply, Request, Scalar, decode, encode
-from fedkernel.sealing import KeyPair, check_pins
 from fedkernel.seeds import generator
 
 Array = npt.NDArray[Any]
@@ -40,10 +39,6 @@ class KernelClient(NumPyClient):
         Seed of the run; every random number of the site derives from it, the site's number and a purpose.
     memory : mutable mapping of str to ndarray, optional
         What survives from round to round (on every engine); empty at the start of a run.
-    identity : KeyPair, optional
-        What the site is known by to its peers, where the pair writes letters; None: one is made for the run.
-    pins : mapping of int to str, optional
-        Fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other keys.
     share_rows : bool
         Whether rows of the table may leave the site as they are, in replies and in letters.
 
@@ -61,8 +56,6 @@ class KernelClient(NumPyClient):
         client: int = 0,
         seed: int = 0,
         memory: MutableMapping[str, Array] | None = None,
-        identity: KeyPair | None = None,
-        pins: Mapping[int, str] | None = None,
         share_rows: bool = False,
     ) -> None:
         self.X = self.table(X, f"the data of client {client}")
@@ -70,8 +63,6 @@ class KernelClient(NumPyClient):
         self.client = client
         self.seed = seed
         self.memory: MutableMapping[str, Array] = {} if memory is None else memory
-        self.identity = identity
-        self.pins = check_pins(pins or {})
         self.may_share_rows = share_rows
         self.outputs: dict[str, Array] = {}
 

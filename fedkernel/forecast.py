@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from fedkernel.graph import Neighbours
-
 FLOAT = 8
 """Bytes."""
 
@@ -57,11 +55,6 @@ def largest(forecasts: Sequence[Forecast]) -> Forecast:
         max((one.meaning for one in forecasts), key=MEANINGS.index),
     )
     return most if most.meaning != "exact" or len(set(forecasts)) == 1 else replace(most, meaning="at most")
-
-
-def key_agreement(neighbours: Neighbours) -> Forecast:
-    """Return what `fedkernel.peers.agree_keys` takes; keys are no floats."""
-    return Forecast(2 if any(neighbours) else 0)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Block Lanczos whose matrix lives elsewhere: a coroutine that yields blocks and is sent their products."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -10,7 +10,6 @@ import scipy.linalg
 from fedkernel.arrays import EPS, FloatArray, all_finite
 from fedkernel.errors import InputError
 from fedkernel.linalg import Eigenpairs, leading_eigenpairs
-from fedkernel.protocol import Protocol
 from fedkernel.subspaces import complement, fix_signs
 
 _SLACK = 0.01
@@ -102,28 +101,6 @@ def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_s
     if np.isnan(threshold):
         raise InputError(f"threshold = {threshold} is not allowed; it must be a number")
     return (yield from _search(start, _Above(threshold, tol), max_steps))
-
-
-def distributed(search: Search, multiply: Callable[[FloatArray, int], Protocol[FloatArray]]) -> Protocol[Eigenpairs]:
-    """Run a search whose products the clients compute: the distributed Lanczos algorithm; a sub-protocol.
-
-    Source: Penna and Stańczak, Decentralized Eigenvalue Algorithms for Distributed Signal Detection in Wireless
-    Networks, IEEE Transactions on Signal Processing 63 (2014).
-
-    Parameters
-    ----------
-    search : generator
-        `block_krylov` or `block_krylov_above`.
-    multiply : callable
-        Sub-protocol for the product with a block; it is also told which product this is, counted from 1.
-    """
-    block, number = next(search), 1
-    while True:
-        product = yield from multiply(block, number)
-        try:
-            block, number = search.send(product), number + 1
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.client import Answers, KernelClient
+from fedkernel.data import TableLike
 from fedkernel.errors import ProtocolError
+from fedkernel.forecast import Forecast
 from fedkernel.graph import Neighbours
 from fedkernel.letters import (
     Bytes,
@@ -43,7 +45,7 @@ from fedkernel.letters import (
 )
 from fedkernel.messages import Done, Reply, Request, Scalar, Shape
 from fedkernel.protocol import Protocol, to_each
-from fedkernel.sealing import KEY, Header, KeyPair, Published, fingerprint, letter_keys, seal, unseal
+from fedkernel.sealing import KEY, Header, KeyPair, Published, check_pins, fingerprint, letter_keys, seal, unseal
 
 Numbers = npt.NDArray[np.int64]
 
@@ -103,6 +105,11 @@ def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
         handed[client] = TakeKeys(peers=peers, identities=identities[peers], ephemerals=ephemerals[peers])
     yield from to_each(handed)
     return [fingerprint(identity.tobytes()) for identity in identities]
+
+
+def key_agreement(neighbours: Neighbours) -> Forecast:
+    """Return what `agree_keys` takes; keys are no floats."""
+    return Forecast(2 if any(neighbours) else 0)
 
 
 class Mailbox:
@@ -338,6 +345,15 @@ def _numbers(data: bytes) -> Bytes:
 class PeerClient(KernelClient):
     """Base of clients that write to each other; answers also the two requests by which they agree on keys.
 
+    Parameters
+    ----------
+    X, **others
+        As for `KernelClient`.
+    identity : KeyPair, optional
+        What the site is known by to its peers; None: one is made for the run.
+    pins : mapping of int to str, optional
+        Fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other keys.
+
     Attributes
     ----------
     mail : Mailbox
@@ -347,6 +363,13 @@ class PeerClient(KernelClient):
     answers: ClassVar[Answers] = (PublishKeys, TakeKeys)
 
     mail: Mailbox
+
+    def __init__(
+        self, X: TableLike, *, identity: KeyPair | None = None, pins: Mapping[int, str] | None = None, **others: Any
+    ) -> None:
+        super().__init__(X, **others)
+        self.identity = identity
+        self.pins = check_pins(pins or {})
 
     def publish_keys(self, ask: PublishKeys) -> PublicKeys:
         """Show the site's identity and a key for this run."""

@@ -27,6 +27,7 @@ from fedkernel.joining import CommonRows, HashedIds, HashIds, Introduce, Introdu
 from fedkernel.kernels import Kernel, import_kernels
 from fedkernel.memory import Memory
 from fedkernel.messages import MessageT, Reply
+from fedkernel.peers import PeerClient
 from fedkernel.sealing import KeyPair, read_pins
 from fedkernel.storage import check_folder, write_whole
 from fedkernel.threads import blas_threads
@@ -65,7 +66,7 @@ class Site:
     threads : int
         BLAS threads for the client's computations.
     identity, pins
-        The site's key pair and its peers' fingerprints (see `KernelClient`): the site's own, of no coordinator's.
+        The site's key pair and its peers' fingerprints (see `PeerClient`): the site's own, of no coordinator's.
     name : str, optional
         The site's, for error texts.
     columns : sequence of str
@@ -160,7 +161,9 @@ class _Call:
         X, positions = site.X, memory.rows
         if X is not None and positions is not None:
             X = as_table(X, f"the data of {site.called}").take(positions)
-        own: dict[str, Any] = {"identity": site.identity, "pins": site.pins, "share_rows": site.share_rows}
+        own: dict[str, Any] = {"share_rows": site.share_rows}
+        if issubclass(willing[pair], PeerClient):
+            own |= {"identity": site.identity, "pins": site.pins}
         client = willing[pair](X, new=site.new, client=site.number, seed=self.seed, memory=memory, **own)  # type: ignore[arg-type]
         site.check_rows(client.X.shape[0])
         return client

@@ -35,7 +35,8 @@ from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import RBF, AnyKernel
-from fedkernel.krylov import Search, block_krylov, block_krylov_above, distributed
+from fedkernel.krylov import Search, block_krylov, block_krylov_above
+from fedkernel.lanczos import distributed
 from fedkernel.linalg import Eigenpairs, leading_eigenpairs, unpack_symmetric
 from fedkernel.metrics import recover_error, training_of
 from fedkernel.models import KernelKMeans

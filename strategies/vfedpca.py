@@ -35,7 +35,8 @@ from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.errors import check_at_most, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernels import RBF, Kernel, Linear
-from fedkernel.krylov import block_krylov, distributed
+from fedkernel.krylov import block_krylov
+from fedkernel.lanczos import distributed
 from fedkernel.linalg import Eigenpairs, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.messages import Iterations
 from fedkernel.metrics import compare_kernel_pca

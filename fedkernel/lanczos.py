@@ -1,0 +1,30 @@
+"""The distributed Lanczos algorithm as a sub-protocol: a search whose products the clients compute."""
+
+from collections.abc import Callable
+
+from fedkernel.arrays import FloatArray
+from fedkernel.krylov import Search
+from fedkernel.linalg import Eigenpairs
+from fedkernel.protocol import Protocol
+
+
+def distributed(search: Search, multiply: Callable[[FloatArray, int], Protocol[FloatArray]]) -> Protocol[Eigenpairs]:
+    """Run a search whose products the clients compute: the distributed Lanczos algorithm; a sub-protocol.
+
+    Source: Penna and Stańczak, Decentralized Eigenvalue Algorithms for Distributed Signal Detection in Wireless
+    Networks, IEEE Transactions on Signal Processing 63 (2014).
+
+    Parameters
+    ----------
+    search : generator
+        `block_krylov` or `block_krylov_above`.
+    multiply : callable
+        Sub-protocol for the product with a block; it is also told which product this is, counted from 1.
+    """
+    block, number = next(search), 1
+    while True:
+        product = yield from multiply(block, number)
+        try:
+            block, number = search.send(product), number + 1
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
