@@ -11,10 +11,10 @@ import pydantic
 
 from fedkernel.arrays import FloatArray, Rows, row_blocks
 from fedkernel.data import check_matrix
+from fedkernel.data.rows import rows_from_arrays, rows_to_arrays
 from fedkernel.data.tables import Table, as_table
 from fedkernel.errors import InputError
 from fedkernel.kernels import AnyKernel, Kernel
-from fedkernel.rows import rows_from_arrays, rows_to_arrays
 from fedkernel.sketch import RandomFeatures
 from fedkernel.storage import under
 

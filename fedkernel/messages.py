@@ -26,8 +26,8 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from fedkernel.arrays import Rows, sum_in_order
+from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import InputError, ProtocolError, explain
-from fedkernel.rows import PARTS, rows_from_arrays, rows_to_arrays
 
 VERSION = 2
 """Version of the wire form; both ends must have the same."""

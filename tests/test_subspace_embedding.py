@@ -16,13 +16,7 @@ from sklearn.kernel_approximation import PolynomialCountSketch
 
 from fedkernel.errors import InputError
 from fedkernel.kernels import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.sketch import (
-    ArcCosineFeatures,
-    RandomFeatures,
-    SubspaceEmbedding,
-    TensorSketch,
-    count_sketch,
-)
+from fedkernel.sketch import ArcCosineFeatures, RandomFeatures, SubspaceEmbedding, TensorSketch, count_sketch
 
 ADAPTER = pydantic.TypeAdapter(SubspaceEmbedding)
 POLYNOMIALS = [
