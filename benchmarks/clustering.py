@@ -19,9 +19,9 @@ import numpy as np
 
 from fedkernel import RBF
 from fedkernel.arrays import row_blocks
-from fedkernel.clustering import allot, assign, coreset, k_means
-from fedkernel.sketch import RandomFeatures
-from fedkernel.widths import fk_gamma, moments
+from fedkernel.numerics.clustering import allot, assign, coreset, k_means
+from fedkernel.numerics.sketch import RandomFeatures
+from fedkernel.numerics.widths import fk_gamma, moments
 from strategies import FKKMeans
 
 K, D, T, CLIENTS, CORESET = 10, 50, 20, 5, 1000

@@ -1,4 +1,4 @@
-"""Measure where Lanczos overtakes LAPACK for the leading eigenpairs: the rule in `fedkernel.linalg`.
+"""Measure where Lanczos overtakes LAPACK for the leading eigenpairs: the rule in `fedkernel.numerics.linalg`.
 
 Run as `OPENBLAS_NUM_THREADS=1 python benchmarks/eigensolvers.py [--sizes 500 1000 2000] [--ranks 1 10 50]`. Prints, per
 spectrum, size, number of pairs and solver, the best processor seconds of `--repeats`, and the memory allocated beside
@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from sklearn.metrics.pairwise import rbf_kernel
 
-from fedkernel import linalg
+from fedkernel.numerics import linalg
 
 
 def matrices(n: int) -> dict[str, np.ndarray]:

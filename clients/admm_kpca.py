@@ -20,14 +20,12 @@ from pydantic import Field
 from fedkernel.arrays import FloatArray
 from fedkernel.directions import center_blocks
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.kernels import Kernel, Linear, normalised_gram
 from fedkernel.letters import CarriesLetters, Letter, Letters
-from fedkernel.linalg import leading_eigenpairs
 from fedkernel.memory import State
 from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
 from fedkernel.noise import system_normal
+from fedkernel.numerics import Kernel, Linear, SubspaceEmbedding, leading_eigenpairs, normalised_gram
 from fedkernel.peers import PeerClient, PublishKeys, TakeKeys
-from fedkernel.sketch import SubspaceEmbedding
 
 CUT = 1e-3
 """Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""

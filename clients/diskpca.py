@@ -18,15 +18,20 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray, Rows, row_blocks, stack_rows
-from fedkernel.blockwise import RowSketch, draw_blocks
 from fedkernel.client import Answers, KernelClient
 from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.data.tables import Table, as_table
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.kernels import Kernel
-from fedkernel.linalg import pack_symmetric, unpack_symmetric, whitening
 from fedkernel.messages import CarriesRows, Count, Done, Reply, ReplyT, Request, Shape, Summed
-from fedkernel.sketch import SubspaceEmbedding
+from fedkernel.numerics import (
+    Kernel,
+    RowSketch,
+    SubspaceEmbedding,
+    draw_blocks,
+    pack_symmetric,
+    unpack_symmetric,
+    whitening,
+)
 
 Precision = Literal["float64", "float32"]
 """What a site computes its embedding and its kernel values in; sums and what it sends are float64."""

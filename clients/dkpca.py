@@ -12,15 +12,15 @@ from pydantic import Field, model_validator
 from fedkernel.arrays import FloatArray
 from fedkernel.client import KernelClient
 from fedkernel.errors import InputError
-from fedkernel.kernels import Kernel
-from fedkernel.linalg import (
+from fedkernel.messages import Count, Reply, Request, Shape, Summed
+from fedkernel.numerics import (
     Eigenpairs,
+    Kernel,
     eigenpairs_above,
     eigenpairs_of_factor_above,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
 )
-from fedkernel.messages import Count, Reply, Request, Shape, Summed
 
 
 class LocalSpectrum(Reply):

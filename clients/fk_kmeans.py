@@ -15,9 +15,8 @@ from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter
 from fedkernel.arrays import FloatArray, row_blocks
 from fedkernel.embeddings import advance, combine_draws
 from fedkernel.errors import ProtocolError
-from fedkernel.linalg import pack_symmetric
 from fedkernel.messages import Count, Done, Reply, ReplyT, Request, Shape, Summed
-from fedkernel.sketch import RandomFeatures
+from fedkernel.numerics import RandomFeatures, pack_symmetric
 
 
 class Iteration(Request[ReplyT], Generic[ReplyT]):

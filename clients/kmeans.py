@@ -12,12 +12,10 @@ from pydantic import Field
 
 from fedkernel.arrays import FloatArray
 from fedkernel.client import Answers, KernelClient
-from fedkernel.clustering import assign, coreset, k_means
 from fedkernel.embeddings import combine_draws
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.messages import Count, Done, Reply, Request, Shape, Summed
-from fedkernel.sketch import RandomFeatures
-from fedkernel.widths import moments
+from fedkernel.numerics import RandomFeatures, assign, coreset, k_means, moments
 
 
 class LocalCost(Reply):

@@ -11,8 +11,8 @@ import numpy as np
 from clients.vfedpca import Finish, LocalIterations, LocalTable, VFedPCAClient, merged, merging_weights
 from fedkernel.arrays import FloatArray
 from fedkernel.letters import CarriesLetters, Letter, Letters
-from fedkernel.linalg import Eigenpairs
 from fedkernel.messages import Done, ReplyT, Shape
+from fedkernel.numerics import Eigenpairs
 from fedkernel.peers import PeerClient, PublishKeys, TakeKeys
 
 

@@ -13,10 +13,16 @@ from scipy.linalg import pinvh
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.client import Answers, KernelClient
 from fedkernel.errors import InputError
-from fedkernel.kernels import Kernel
-from fedkernel.linalg import Eigenpairs, center_gram, power_iteration
 from fedkernel.messages import Count, Done, Iterations, Reply, ReplyT, Request, Shape, Summed
-from fedkernel.subspaces import align_signs, fix_signs, orthonormal_basis
+from fedkernel.numerics import (
+    Eigenpairs,
+    Kernel,
+    align_signs,
+    center_gram,
+    fix_signs,
+    orthonormal_basis,
+    power_iteration,
+)
 
 Centering = Literal["columns", "rows", "none"]
 

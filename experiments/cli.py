@@ -26,10 +26,9 @@ from fedkernel.addresses import find, find_function, names
 from fedkernel.data import available
 from fedkernel.engines import ENGINES, superlink
 from fedkernel.errors import InputError
-from fedkernel.kernels import Kernel
 from fedkernel.metrics import METRICS, Metric
+from fedkernel.numerics import WIDTHS, Kernel
 from fedkernel.strategy import KernelStrategy
-from fedkernel.widths import WIDTHS
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -20,10 +20,9 @@ from fedkernel.coordinator import strategy_of
 from fedkernel.data import DataSpec
 from fedkernel.errors import InputError
 from fedkernel.job import RunSpec
-from fedkernel.kernels import KERNELS
+from fedkernel.numerics import KERNELS, with_width
 from fedkernel.site import read_shard, simulated_partition
 from fedkernel.strategy import KernelStrategy
-from fedkernel.widths import with_width
 
 LONGEST_ID = 150
 """Bytes of a run's id, which names a folder."""

@@ -6,11 +6,11 @@ from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolEr
 from fedkernel.forecast import Forecast
 from fedkernel.graph import Topology
 from fedkernel.installation import check_packages, installed_version
-from fedkernel.kernels import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.letters import CarriesLetters, Letter, Letters, Mail, sort_mail
 from fedkernel.memory import State
 from fedkernel.messages import Reply, Request, Shape, Summed
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
+from fedkernel.numerics import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.peers import PeerClient, agree_keys
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.result import Result

@@ -15,7 +15,7 @@ from fedkernel.cohort import RunSettings
 from fedkernel.engines.parcels import Parcel, pack, tell
 from fedkernel.errors import FedkernelError
 from fedkernel.job import Job
-from fedkernel.kernels import import_kernels
+from fedkernel.numerics.kernels import import_kernels
 from fedkernel.result import Result
 from fedkernel.storage import write_whole
 from fedkernel.strategy import KernelStrategy

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedkernel.arrays import FloatArray
-from fedkernel.kernels import AnyKernel, normalised_gram
-from fedkernel.linalg import center_gram, leading_eigenpairs
 from fedkernel.models import KernelPCA
+from fedkernel.numerics.kernels import AnyKernel, normalised_gram
+from fedkernel.numerics.linalg import center_gram, leading_eigenpairs
 
 
 def center_blocks(K: FloatArray, ends: Sequence[int]) -> FloatArray:

@@ -14,8 +14,8 @@ from fedkernel.data import check_matrix
 from fedkernel.data.rows import rows_from_arrays, rows_to_arrays
 from fedkernel.data.tables import Table, as_table
 from fedkernel.errors import InputError
-from fedkernel.kernels import AnyKernel, Kernel
-from fedkernel.sketch import RandomFeatures
+from fedkernel.numerics.kernels import AnyKernel, Kernel
+from fedkernel.numerics.sketch import RandomFeatures
 from fedkernel.storage import under
 
 Features = Callable[[FloatArray], FloatArray]

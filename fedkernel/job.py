@@ -12,7 +12,7 @@ from fedkernel.alignment import Missing
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.data.sources import SOURCES
 from fedkernel.errors import InputError, explain
-from fedkernel.kernels import kernel_types
+from fedkernel.numerics.kernels import kernel_types
 
 
 def shares_rows(parameters: Mapping[str, Any]) -> bool:

@@ -3,12 +3,12 @@
 import numpy as np
 
 from fedkernel.arrays import EPS, FloatArray, Rows
-from fedkernel.clustering import k_means
 from fedkernel.embeddings import Landmarks
 from fedkernel.errors import InputError
-from fedkernel.kernels import AnyKernel
-from fedkernel.linalg import leading_eigenpairs
 from fedkernel.models import KernelKMeans
+from fedkernel.numerics.clustering import k_means
+from fedkernel.numerics.kernels import AnyKernel
+from fedkernel.numerics.linalg import leading_eigenpairs
 
 RESTARTS = 10
 """Starts of k-means, of which the best counts."""

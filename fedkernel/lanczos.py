@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from fedkernel.arrays import FloatArray
-from fedkernel.krylov import Search
-from fedkernel.linalg import Eigenpairs
+from fedkernel.numerics.krylov import Search
+from fedkernel.numerics.linalg import Eigenpairs
 from fedkernel.protocol import Protocol
 
 

@@ -11,12 +11,12 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from fedkernel.addresses import find_function, names
 from fedkernel.arrays import FloatArray, Rows
-from fedkernel.clustering import assign
 from fedkernel.data.tables import Table
 from fedkernel.embeddings import Landmarks
 from fedkernel.errors import InputError
 from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
-from fedkernel.subspaces import align_signs, sin_theta_error
+from fedkernel.numerics.clustering import assign
+from fedkernel.numerics.subspaces import align_signs, sin_theta_error
 
 ROUNDING = 1e-16
 """Errors below this are rounding errors of double precision, whatever their digits."""

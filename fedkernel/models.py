@@ -14,14 +14,14 @@ import pydantic
 
 from fedkernel.addresses import loaded, named
 from fedkernel.arrays import FloatArray, Rows
-from fedkernel.clustering import assign
 from fedkernel.data import check_matrix
 from fedkernel.data.tables import Table
 from fedkernel.embeddings import EMBEDDINGS, Embedding, Landmarks
 from fedkernel.errors import InputError
-from fedkernel.kernels import Kernel, Linear, normalised_gram
-from fedkernel.linalg import center_rows
-from fedkernel.sketch import SubspaceEmbedding
+from fedkernel.numerics.clustering import assign
+from fedkernel.numerics.kernels import Kernel, Linear, normalised_gram
+from fedkernel.numerics.linalg import center_rows
+from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.storage import NUMBERS, Parts, load_parts, save_parts, under
 
 _KERNEL: pydantic.TypeAdapter[Kernel] = pydantic.TypeAdapter(Kernel)

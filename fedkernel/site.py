@@ -24,9 +24,9 @@ from fedkernel.engines import _flower
 from fedkernel.errors import FedkernelError, InputError, OwnFileError, called
 from fedkernel.job import Job, RunSpec
 from fedkernel.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
-from fedkernel.kernels import Kernel, import_kernels
 from fedkernel.memory import Memory
 from fedkernel.messages import MessageT, Reply
+from fedkernel.numerics.kernels import Kernel, import_kernels
 from fedkernel.peers import PeerClient
 from fedkernel.sealing import KeyPair, read_pins
 from fedkernel.storage import check_folder, write_whole

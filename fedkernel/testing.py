@@ -33,11 +33,11 @@ from fedkernel.client import KernelClient
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.letters import Letter
 from fedkernel.messages import Message, Reply, Request, decode, encode
+from fedkernel.numerics.subspaces import orthonormal_basis, sin_theta_error
 from fedkernel.peers import Mailbox
 from fedkernel.protocol import Member
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
-from fedkernel.subspaces import orthonormal_basis, sin_theta_error
 from fedkernel.tags import Tags
 
 log = logging.getLogger(__name__)

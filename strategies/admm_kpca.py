@@ -42,13 +42,12 @@ from fedkernel.directions import Directions, normalised_kernel_pca
 from fedkernel.errors import InputError, check_at_most, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.graph import Graph, Topology, neighbours, spanning_tree
-from fedkernel.kernels import RBF, Linear
 from fedkernel.letters import Mail
 from fedkernel.models import KernelPCA, NodeComponents, PeerComponents
+from fedkernel.numerics import RBF, Embeddable, Linear, SubspaceEmbedding
 from fedkernel.peers import agree_keys, key_agreement
 from fedkernel.protocol import Member, Protocol, Run, to_all
 from fedkernel.result import Result
-from fedkernel.sketch import Embeddable, SubspaceEmbedding
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 

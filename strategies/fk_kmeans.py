@@ -34,15 +34,23 @@ from fedkernel.arrays import EPS, ROWS, FloatArray
 from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast
-from fedkernel.kernels import RBF, AnyKernel
-from fedkernel.krylov import Search, block_krylov, block_krylov_above
 from fedkernel.lanczos import distributed
-from fedkernel.linalg import Eigenpairs, leading_eigenpairs, unpack_symmetric
 from fedkernel.metrics import recover_error, training_of
 from fedkernel.models import KernelKMeans
+from fedkernel.numerics import (
+    RBF,
+    AnyKernel,
+    Eigenpairs,
+    RandomFeatures,
+    Search,
+    ShiftInvariant,
+    block_krylov,
+    block_krylov_above,
+    leading_eigenpairs,
+    unpack_symmetric,
+)
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.result import Result
-from fedkernel.sketch import RandomFeatures, ShiftInvariant
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 
 log = logging.getLogger(__name__)

@@ -13,20 +13,18 @@ import numpy.typing as npt
 
 from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
 from fedkernel.arrays import FloatArray
-from fedkernel.clustering import allot, k_means
 from fedkernel.cohort import RunSettings
 from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import InputError, check_at_most
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.kernel_kmeans import RESTARTS, kernel_kmeans
-from fedkernel.kernels import RBF, AnyKernel
 from fedkernel.metrics import compare_kernel_kmeans
 from fedkernel.models import KernelKMeans
+from fedkernel.numerics import RBF, AnyKernel, allot, fk_gamma, k_means, moments
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
-from fedkernel.widths import fk_gamma, moments
 
 
 def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Generator) -> Protocol[FloatArray]:

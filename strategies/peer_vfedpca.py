@@ -15,11 +15,11 @@ from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers, PeerVFedPC
 from fedkernel.errors import check_at_most, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.graph import Graph, Topology, neighbours
-from fedkernel.kernels import Kernel, Linear
 from fedkernel.letters import Mail
 from fedkernel.messages import Iterations
 from fedkernel.metrics import compare_kernel_pca, compare_vectors, over_clients
 from fedkernel.models import KernelPCA, PeerComponents
+from fedkernel.numerics import Kernel, Linear
 from fedkernel.peers import agree_keys, key_agreement
 from fedkernel.protocol import Member, Protocol, Run
 from fedkernel.result import Result

@@ -14,10 +14,9 @@ from clients.fk_kmeans import EmbedRows, FKKMeansClient
 from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import value_object
 from fedkernel.forecast import Forecast
-from fedkernel.kernels import RBF, AnyKernel
 from fedkernel.models import KernelKMeans
+from fedkernel.numerics import RBF, AnyKernel, RandomFeatures, ShiftInvariant
 from fedkernel.protocol import Member, Protocol, Run, to_all
-from fedkernel.sketch import RandomFeatures, ShiftInvariant
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 
 

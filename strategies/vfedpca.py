@@ -34,17 +34,24 @@ from clients.vfedpca import (
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.errors import check_at_most, value_object
 from fedkernel.forecast import FLOAT, Forecast
-from fedkernel.kernels import RBF, Kernel, Linear
-from fedkernel.krylov import block_krylov
 from fedkernel.lanczos import distributed
-from fedkernel.linalg import Eigenpairs, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.messages import Iterations
 from fedkernel.metrics import compare_kernel_pca
 from fedkernel.models import KernelPCA
+from fedkernel.numerics import (
+    RBF,
+    Eigenpairs,
+    Kernel,
+    Linear,
+    block_krylov,
+    center_gram,
+    leading_eigenpairs,
+    leading_eigenpairs_of_factor,
+    sin_theta_error,
+)
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_sum
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
-from fedkernel.subspaces import sin_theta_error
 from fedkernel.tags import Tags
 
 DEFAULT_ROUNDS = 10

@@ -71,8 +71,8 @@ from clients.vfedpca import CapturedVariance, Finish, LeadingVectors, MeasureVar
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.letters import OVERHEAD, CarriesLetters, Letters, pack
 from fedkernel.messages import CarriesRows, Done
+from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from fedkernel.sealing import Header, seal
-from fedkernel.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 
 positive = st.floats(1e-6, 1e6)
 kernels = st.one_of(

@@ -12,10 +12,10 @@ from fedkernel import RBF, ArcCosine, Linear, Polynomial
 from fedkernel.directions import Directions, center_blocks
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.graph import Topology
-from fedkernel.kernels import normalised_gram
 from fedkernel.models import NodeComponents, load_model
 from fedkernel.noise import system_normal
-from fedkernel.sketch import SubspaceEmbedding
+from fedkernel.numerics.kernels import normalised_gram
+from fedkernel.numerics.sketch import SubspaceEmbedding
 from strategies import ADMMKPCA, admm_kpca
 
 WIDE = RBF(gamma=1 / 5e6)

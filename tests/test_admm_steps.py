@@ -11,8 +11,8 @@ from clients.admm_kpca import Cell, Progress, UpdateConsensus, UpdateDirection, 
 from fedkernel import RBF, Linear
 from fedkernel.errors import ProtocolError
 from fedkernel.graph import Topology
-from fedkernel.kernels import normalised_gram
 from fedkernel.letters import Letters, Mail
+from fedkernel.numerics.kernels import normalised_gram
 from strategies import admm_kpca
 
 

@@ -10,7 +10,7 @@ import scipy.sparse
 from scipy.stats import ortho_group
 
 from fedkernel.errors import InputError
-from fedkernel.kernels import ArcCosine, kernel_from
+from fedkernel.numerics.kernels import ArcCosine, kernel_from
 from strategies import DKPCA
 
 DEGREES = [0, 1, 2]

@@ -24,9 +24,9 @@ from experiments.runner import run_experiment
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
 from fedkernel.kernel_kmeans import kernel_kmeans, nystroem_kernel_kmeans
-from fedkernel.kernels import RBF
 from fedkernel.models import KernelKMeans, KernelPCA
-from fedkernel.subspaces import sin_theta_error
+from fedkernel.numerics.kernels import RBF
+from fedkernel.numerics.subspaces import sin_theta_error
 from strategies import VFedPCA
 
 N, d, K, GAMMA = 150, 4, 3, 0.2

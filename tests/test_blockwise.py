@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from fedkernel.blockwise import RowSketch, draw_blocks
+from fedkernel.numerics.blockwise import RowSketch, draw_blocks
 
 B = np.random.default_rng(0).standard_normal((90, 4)) * [5, 2, 1, 0.1]
 

@@ -23,9 +23,9 @@ from experiments.rows import read_runs
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
 from fedkernel.job import Job
-from fedkernel.kernels import KERNELS
 from fedkernel.metrics import METRICS
-from fedkernel.widths import WIDTHS
+from fedkernel.numerics.kernels import KERNELS
+from fedkernel.numerics.widths import WIDTHS
 from strategies import VFedPCA
 
 TINY = """

@@ -10,7 +10,7 @@ from fedkernel import RBF, KernelPCA, Laplacian, Linear, Polynomial
 from fedkernel.embeddings import FeatureChain, Landmarks
 from fedkernel.errors import InputError
 from fedkernel.models import MODELS, KernelKMeans, load_model
-from fedkernel.sketch import RandomFeatures
+from fedkernel.numerics.sketch import RandomFeatures
 
 NARROW = RBF(gamma=0.1)
 PCA = KernelPCA(np.array([2.0, 1.0]), np.eye(4, 2), Linear())

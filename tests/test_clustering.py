@@ -14,8 +14,8 @@ from sklearn.datasets import make_blobs
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedkernel.arrays import EPS
-from fedkernel.clustering import WeightedPoints, allot, assign, coreset, k_means
 from fedkernel.errors import InputError
+from fedkernel.numerics.clustering import WeightedPoints, allot, assign, coreset, k_means
 
 
 def generator(seed=0):

@@ -12,8 +12,8 @@ from sklearn.datasets import load_iris
 from experiments.config import read_config
 from experiments.plan import plan, points
 from fedkernel.errors import InputError
-from fedkernel.kernels import kernel_from
-from fedkernel.widths import dimension_sigma, median_sigma, with_width
+from fedkernel.numerics.kernels import kernel_from
+from fedkernel.numerics.widths import dimension_sigma, median_sigma, with_width
 
 # reading
 

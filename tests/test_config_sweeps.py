@@ -8,7 +8,7 @@ from configs import TINY, experiment, refusal
 
 from experiments.plan import plan, points, run_id
 from fedkernel.data import DataSpec, load
-from fedkernel.widths import median_sigma
+from fedkernel.numerics.widths import median_sigma
 
 # sweeps
 

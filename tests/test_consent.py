@@ -19,9 +19,9 @@ from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.graph import neighbours
 from fedkernel.job import Job, RunSpec
 from fedkernel.messages import Done, Request, encode
+from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from fedkernel.peers import Mailbox
 from fedkernel.site import allowed, client_app, site_of_job
-from fedkernel.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from strategies import ADMMKPCA, DKPCA, DisKPCA, SpectralKMeans, UniformKPCA, VFedPCA
 from strategies.landmarks import LandmarkStrategy
 
@@ -275,7 +275,7 @@ def trap(tmp_path, monkeypatch):
     code = tmp_path / "code"
     code.mkdir()
     body = f"import pathlib\npathlib.Path({str(tmp_path / 'sprung')!r}).touch()\n"
-    body += "from clients.dkpca import DKPCAClient\nfrom fedkernel.kernels import Linear\n"
+    body += "from clients.dkpca import DKPCAClient\nfrom fedkernel.numerics.kernels import Linear\n"
     (code / "trap.py").write_text(body)
     monkeypatch.syspath_prepend(str(code))
     yield tmp_path / "sprung"

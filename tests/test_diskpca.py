@@ -12,9 +12,9 @@ from clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, DrawU
 from fedkernel import RBF, ArcCosine, Linear, Polynomial, arrays
 from fedkernel.messages import CarriesRows
 from fedkernel.models import LandmarkPCA
+from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.protocol import Member, Run
 from fedkernel.result import Result
-from fedkernel.sketch import SubspaceEmbedding
 from strategies import DisKPCA, UniformKPCA
 from strategies.diskpca import _shared_out, score_by_leverage
 

@@ -23,7 +23,7 @@ from clients.diskpca import (
 from fedkernel import RBF, InputError, Linear
 from fedkernel.errors import ProtocolError
 from fedkernel.messages import CarriesRows, Done, decode, encode
-from fedkernel.sketch import SubspaceEmbedding
+from fedkernel.numerics.sketch import SubspaceEmbedding
 from strategies import DisKPCA, UniformKPCA
 
 # Communication

@@ -14,7 +14,7 @@ from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.cohort import RunSettings
 from fedkernel.data import DataSpec, PartitionSpec, load, split
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.subspaces import sin_theta_error
+from fedkernel.numerics.subspaces import sin_theta_error
 from strategies import DKPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::3]  # 60 x 13

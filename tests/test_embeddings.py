@@ -9,9 +9,9 @@ import scipy.sparse
 from fedkernel.arrays import ROWS, row_blocks
 from fedkernel.embeddings import EMBEDDINGS, FeatureChain, Landmarks, advance, combine_draws
 from fedkernel.errors import InputError
-from fedkernel.kernels import RBF, Laplacian, Polynomial
 from fedkernel.models import KernelPCA
-from fedkernel.sketch import RandomFeatures
+from fedkernel.numerics.kernels import RBF, Laplacian, Polynomial
+from fedkernel.numerics.sketch import RandomFeatures
 
 SIZES = [1, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS + 5]
 

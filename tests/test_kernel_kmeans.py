@@ -8,13 +8,13 @@ import pytest
 from scipy.spatial.distance import cdist
 from sklearn.datasets import make_blobs, make_circles
 
-from fedkernel.clustering import assign, k_means
 from fedkernel.embeddings import Landmarks
 from fedkernel.errors import InputError
 from fedkernel.kernel_kmeans import kernel_kmeans, nystroem_kernel_kmeans
-from fedkernel.kernels import RBF, Laplacian, Linear, Polynomial
 from fedkernel.metrics import compare_classes, compare_kernel_kmeans, recover_error, training_of
 from fedkernel.models import KernelKMeans
+from fedkernel.numerics.clustering import assign, k_means
+from fedkernel.numerics.kernels import RBF, Laplacian, Linear, Polynomial
 
 KERNELS = [RBF(gamma=0.2), RBF(), Laplacian(gamma=0.3), Polynomial(degree=2, gamma=0.5)]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)

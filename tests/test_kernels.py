@@ -17,7 +17,7 @@ from sklearn.metrics import pairwise
 
 from fedkernel.addresses import own_names
 from fedkernel.errors import InputError
-from fedkernel.kernels import KERNELS, RBF, Kernel, Laplacian, Linear, Polynomial, Sigmoid, kernel_from
+from fedkernel.numerics.kernels import KERNELS, RBF, Kernel, Laplacian, Linear, Polynomial, Sigmoid, kernel_from
 
 ADAPTER = pydantic.TypeAdapter(Kernel)
 
@@ -223,7 +223,9 @@ def test_kernels_are_immutable(kernel):
 
 def test_registry_has_every_kernel_under_its_type():
     assert list(KERNELS) == ["linear", "rbf", "laplacian", "polynomial", "sigmoid", "arc-cosine"]
-    assert own_names("kernels") == {name: f"fedkernel.kernels:{kernel.__name__}" for name, kernel in KERNELS.items()}
+    assert own_names("kernels") == {
+        name: f"fedkernel.numerics.kernels:{kernel.__name__}" for name, kernel in KERNELS.items()
+    }
     assert all(kernel_from({"type": name}) == kernel() for name, kernel in KERNELS.items())
     assert {kernel.vertical for kernel in KERNELS.values()} == {"sum", "sum-then-map", "product", "none"}
 

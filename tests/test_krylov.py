@@ -6,9 +6,9 @@ import scipy.linalg
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
 from fedkernel.errors import InputError
-from fedkernel.krylov import block_krylov, block_krylov_above
-from fedkernel.linalg import leading_eigenpairs
-from fedkernel.subspaces import fix_signs, sin_theta_error
+from fedkernel.numerics.krylov import block_krylov, block_krylov_above
+from fedkernel.numerics.linalg import leading_eigenpairs
+from fedkernel.numerics.subspaces import fix_signs, sin_theta_error
 
 
 def answer(A, search):

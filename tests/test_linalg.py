@@ -11,10 +11,10 @@ from hypothesis.extra import numpy as hnp
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, aslinearoperator
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
-from fedkernel import linalg
 from fedkernel.errors import InputError
-from fedkernel.kernels import RBF
-from fedkernel.linalg import (
+from fedkernel.numerics import linalg
+from fedkernel.numerics.kernels import RBF
+from fedkernel.numerics.linalg import (
     center_gram,
     center_rows,
     eigenpairs_above,
@@ -26,7 +26,7 @@ from fedkernel.linalg import (
     unpack_symmetric,
     whitening,
 )
-from fedkernel.subspaces import fix_signs, orthonormal_basis, sin_theta_error
+from fedkernel.numerics.subspaces import fix_signs, orthonormal_basis, sin_theta_error
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from clients.vfedpca import CapturedVariance, LeadingVectors, MeasureVariance, M
 from fedkernel import RBF, Linear
 from fedkernel.errors import ProtocolError
 from fedkernel.messages import VERSION, CarriesRows, Reply, Request, Shape, decode, encode
-from fedkernel.sketch import SubspaceEmbedding
+from fedkernel.numerics.sketch import SubspaceEmbedding
 
 # Violations. A good message of each kind, broken in one way at a time.
 

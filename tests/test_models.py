@@ -10,7 +10,7 @@ from model_files import KERNELS, contents, refused
 
 from fedkernel import RBF, KernelPCA, Linear
 from fedkernel.errors import InputError
-from fedkernel.linalg import center_gram, leading_eigenpairs
+from fedkernel.numerics.linalg import center_gram, leading_eigenpairs
 from fedkernel.storage import write_whole
 
 ARRAYS = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_")

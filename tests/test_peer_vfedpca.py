@@ -11,7 +11,7 @@ from clients.vfedpca import Multiply
 from fedkernel import RBF, Polynomial, Topology
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.graph import neighbours
-from fedkernel.subspaces import sin_theta_error
+from fedkernel.numerics.subspaces import sin_theta_error
 from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data[::2])

@@ -45,10 +45,10 @@ from clients.vfedpca import Finish, LeadingVectors, Multiply, PowerIteration, Pr
 from fedkernel import RBF, Linear
 from fedkernel.letters import OVERHEAD, Letters, pack
 from fedkernel.messages import CarriesRows, Done, encode
+from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.peers import PublicKeys, PublishKeys, TakeKeys
 from fedkernel.protocol import Member, Run
 from fedkernel.sealing import HEADER, Header
-from fedkernel.sketch import RandomFeatures, SubspaceEmbedding
 from strategies import (
     ADMMKPCA,
     DKPCA,

@@ -22,13 +22,13 @@ from fedkernel import site
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError, value_object
 from fedkernel.job import Job
-from fedkernel.kernels import Linear
 from fedkernel.models import KernelKMeans, KernelPCA
+from fedkernel.numerics.kernels import Linear
+from fedkernel.numerics.subspaces import sin_theta_error
 from fedkernel.protocol import Protocol, to_all
 from fedkernel.protocol import Run as RunUnderWay
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
-from fedkernel.subspaces import sin_theta_error
 from strategies import SpectralKMeans, VFedPCA
 
 N, M, K, ROUNDS = 150, 2, 2, 3

@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse
 
 from fedkernel.errors import InputError
-from fedkernel.kernels import RBF, Laplacian, Linear, Polynomial
-from fedkernel.sketch import RandomFeatures
+from fedkernel.numerics.kernels import RBF, Laplacian, Linear, Polynomial
+from fedkernel.numerics.sketch import RandomFeatures
 
 ADAPTER = pydantic.TypeAdapter(RandomFeatures)
 FORMS = ["pairs", "cosine"]

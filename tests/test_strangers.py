@@ -150,7 +150,7 @@ ENTRY_POINTS = """\
 Centre = my_lab.pairs:WeightedCentre
 [fedkernel.clients]
 CentreClient = my_lab.pairs:CentreClient
-[fedkernel.kernels]
+[fedkernel.numerics.kernels]
 rational = my_lab.kernels:Rational
 [fedkernel.metrics]
 eccentricity = my_lab.metrics:eccentricity

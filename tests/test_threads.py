@@ -10,13 +10,13 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from experiments.config import Experiment
 from experiments.runner import run_experiment
-from fedkernel import widths
 from fedkernel.cohort import RunSettings
 from fedkernel.coordinator import server_app
 from fedkernel.engines import _flower
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
 from fedkernel.job import Job, RunSpec
+from fedkernel.numerics import widths
 from fedkernel.site import Site, client_app
 from fedkernel.threads import blas_threads
 from strategies import VFedPCA

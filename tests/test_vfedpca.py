@@ -13,9 +13,9 @@ from clients.vfedpca import merged, merging_weights
 from fedkernel import RBF, Linear, Sigmoid
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
-from fedkernel.linalg import Eigenpairs, center_gram
 from fedkernel.metrics import eigenvector_distance
-from fedkernel.subspaces import align_signs, sin_theta_error
+from fedkernel.numerics.linalg import Eigenpairs, center_gram
+from fedkernel.numerics.subspaces import align_signs, sin_theta_error
 from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 CANCER = StandardScaler().fit_transform(load_breast_cancer().data)  # 569 x 30

@@ -13,7 +13,7 @@ from clients.fk_kmeans import FKKMeansClient
 from clients.kmeans import MeasureScatter, RowSum, Scatter, SumRows
 from fedkernel.arrays import ROWS
 from fedkernel.errors import InputError
-from fedkernel.widths import dimension_sigma, fk_gamma, median_sigma, moments, with_width
+from fedkernel.numerics.widths import dimension_sigma, fk_gamma, median_sigma, moments, with_width
 
 
 def test_median_sigma_is_the_median_over_all_pairs():

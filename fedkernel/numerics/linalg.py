@@ -16,7 +16,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from fedkernel.arrays import EPS, FloatArray, check_finite
 from fedkernel.errors import InputError
-from fedkernel.subspaces import complement, fix_signs, orthonormal_basis
+from fedkernel.numerics.subspaces import complement, fix_signs, orthonormal_basis
 
 # The rule of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
 LANCZOS_SIZE = 2500

@@ -21,8 +21,8 @@ from pydantic import BeforeValidator, Field
 
 from fedkernel.arrays import FloatArray, Rows, row_blocks
 from fedkernel.errors import InputError, value_object
-from fedkernel.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.row_products import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
+from fedkernel.numerics.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.numerics.row_products import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
 from fedkernel.seeds import generator
 
 MOST_FEATURES = 1 << 16

@@ -9,8 +9,8 @@ import scipy.linalg
 
 from fedkernel.arrays import EPS, FloatArray, all_finite
 from fedkernel.errors import InputError
-from fedkernel.linalg import Eigenpairs, leading_eigenpairs
-from fedkernel.subspaces import complement, fix_signs
+from fedkernel.numerics.linalg import Eigenpairs, leading_eigenpairs
+from fedkernel.numerics.subspaces import complement, fix_signs
 
 _SLACK = 0.01
 _WIDTH = 16

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedkernel.arrays import FloatArray
-from fedkernel.sketch import count_sketch
+from fedkernel.numerics.sketch import count_sketch
 
 
 class RowSketch:

@@ -26,7 +26,7 @@ from sklearn.metrics import pairwise
 from fedkernel.addresses import find, loaded, named, names
 from fedkernel.arrays import FloatArray, Rows, check_finite
 from fedkernel.errors import InputError, value_object
-from fedkernel.row_products import (
+from fedkernel.numerics.row_products import (
     OfRows,
     angles,
     cached_blocks,
