@@ -18,11 +18,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray
-from fedkernel.directions import center_blocks
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.letters import CarriesLetters, Letter, Letters
 from fedkernel.memory import State
 from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
+from fedkernel.models import center_blocks
 from fedkernel.noise import system_normal
 from fedkernel.numerics import Kernel, Linear, SubspaceEmbedding, leading_eigenpairs, normalised_gram
 from fedkernel.peers import PeerClient, PublishKeys, TakeKeys

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from fedkernel.arrays import FloatArray
 from fedkernel.client import Answers, KernelClient
-from fedkernel.embeddings import combine_draws
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.messages import Count, Done, Reply, Request, Shape, Summed
+from fedkernel.models import combine_draws
 from fedkernel.numerics import RandomFeatures, assign, coreset, k_means, moments
 
 
@@ -81,7 +81,7 @@ class MeasureScatter(Request[Scatter]):
 class LabelNewRows(Request[Done]):
     """Hands over what labelling rows that are new at the site needs; the labels stay there.
 
-    The embedding is ``sum_t A_t C_t``, see `fedkernel.embeddings.combine_draws`.
+    The embedding is ``sum_t A_t C_t``, see `fedkernel.models.embeddings.combine_draws`.
     """
 
     features: RandomFeatures

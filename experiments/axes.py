@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
 from experiments.rows import Spread, Summary
-from fedkernel.metrics import ROUNDING, metric_of
+from fedkernel.models import ROUNDING, metric_of
 
 FLOOR = ROUNDING
 MOST_PANELS = 6

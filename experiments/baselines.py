@@ -10,9 +10,7 @@ import numpy.typing as npt
 from fedkernel.addresses import find, own_names
 from fedkernel.arrays import Rows
 from fedkernel.errors import InputError
-from fedkernel.kernel_kmeans import nystroem_kernel_kmeans
-from fedkernel.metrics import compare_classes, over_clients, training_of
-from fedkernel.models import KernelKMeans, Model
+from fedkernel.models import KernelKMeans, Model, compare_classes, nystroem_kernel_kmeans, over_clients, training_of
 from fedkernel.numerics import assign
 from fedkernel.protocol import Member
 from fedkernel.result import Result

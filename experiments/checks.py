@@ -14,7 +14,7 @@ import pydantic
 from experiments.claims import Check, Findings, Found
 from experiments.evidence import COUNTED, Evidence, Setting, Uncheckable, Where, best_of, measure, place
 from experiments.rows import Spread, point_key
-from fedkernel.metrics import METRICS, is_own
+from fedkernel.models import METRICS, is_own
 
 
 def _metric(name: str) -> str:

@@ -26,7 +26,7 @@ from fedkernel.addresses import find, find_function, names
 from fedkernel.data import available
 from fedkernel.engines import ENGINES, superlink
 from fedkernel.errors import InputError
-from fedkernel.metrics import METRICS, Metric
+from fedkernel.models import METRICS, Metric
 from fedkernel.numerics import WIDTHS, Kernel
 from fedkernel.strategy import KernelStrategy
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from experiments.rows import Run, Spread, by_iteration, point_key, setting
-from fedkernel.metrics import metric_of
+from fedkernel.models import metric_of
 
 COUNTED = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up", "rounds", "seconds")
 """What a claim may be about beside the metrics: the figures of a whole run."""

@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, Nul
 
 from experiments.axes import Drawn, Look, Scale, legend, panels, value_scale
 from experiments.rows import Run, Spread, by_iteration, by_setting, setting
-from fedkernel.metrics import metric_of
+from fedkernel.models import metric_of
 
 Curves = dict[str, dict[str, dict[int, Spread]]]
 """By setting of the sweep, by name of the method, by round or iteration."""

@@ -40,7 +40,7 @@ from experiments.rows import (
     setting,
     summarise,
 )
-from fedkernel.metrics import metric_of
+from fedkernel.models import metric_of
 
 OUTSIDE = "outside any phase"
 

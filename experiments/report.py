@@ -24,7 +24,7 @@ from experiments.rows import (
 )
 from experiments.wide import NARROWEST, WideTable
 from fedkernel.errors import InputError
-from fedkernel.metrics import metric_of
+from fedkernel.models import metric_of
 
 __all__ = ["Claim", "Spread", "Summary", "console_table", "summarise", "write_report"]
 

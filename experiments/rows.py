@@ -15,7 +15,7 @@ import numpy as np
 import pydantic
 
 from fedkernel.errors import InputError, explain
-from fedkernel.metrics import metric_of
+from fedkernel.models import metric_of
 
 Count = pydantic.NonNegativeInt
 Seconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]

@@ -21,8 +21,7 @@ from experiments.sections import Sites
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.job import Job
-from fedkernel.metrics import compare_classes, own_metrics
-from fedkernel.models import Model
+from fedkernel.models import Model, compare_classes, own_metrics
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.threads import blas_threads

@@ -10,7 +10,7 @@ import pydantic
 
 from fedkernel.certificates import check_name
 from fedkernel.data import DataSpec
-from fedkernel.metrics import METRICS, is_own
+from fedkernel.models import METRICS, is_own
 
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.ledger import Ledger
-from fedkernel.models import load_model, save_model
+from fedkernel.models.base import load_model, save_model
 from fedkernel.storage import write_whole
 
 M = TypeVar("M")

@@ -30,7 +30,7 @@ from fedkernel.execution import Execution
 from fedkernel.forecast import Forecast
 from fedkernel.job import shares_rows
 from fedkernel.ledger import Account
-from fedkernel.metrics import over_clients
+from fedkernel.models.metrics import over_clients
 from fedkernel.protocol import Member, Protocol, Run
 from fedkernel.result import Result
 from fedkernel.simulate import Outputs, check_tables, simulated_sites, through_files

@@ -31,12 +31,10 @@ from clients.fk_kmeans import (
     TakeEmbedding,
 )
 from fedkernel.arrays import EPS, ROWS, FloatArray
-from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.lanczos import distributed
-from fedkernel.metrics import recover_error, training_of
-from fedkernel.models import KernelKMeans
+from fedkernel.models import FeatureChain, KernelKMeans, recover_error, training_of
 from fedkernel.numerics import (
     RBF,
     AnyKernel,

@@ -14,12 +14,9 @@ import numpy.typing as npt
 from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
 from fedkernel.arrays import FloatArray
 from fedkernel.cohort import RunSettings
-from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import InputError, check_at_most
 from fedkernel.forecast import FLOAT, Forecast
-from fedkernel.kernel_kmeans import RESTARTS, kernel_kmeans
-from fedkernel.metrics import compare_kernel_kmeans
-from fedkernel.models import KernelKMeans
+from fedkernel.models import RESTARTS, FeatureChain, KernelKMeans, compare_kernel_kmeans, kernel_kmeans
 from fedkernel.numerics import RBF, AnyKernel, allot, fk_gamma, k_means, moments
 from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.result import Result

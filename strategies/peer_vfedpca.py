@@ -17,8 +17,7 @@ from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.graph import Graph, Topology, neighbours
 from fedkernel.letters import Mail
 from fedkernel.messages import Iterations
-from fedkernel.metrics import compare_kernel_pca, compare_vectors, over_clients
-from fedkernel.models import KernelPCA, PeerComponents
+from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, over_clients
 from fedkernel.numerics import Kernel, Linear
 from fedkernel.peers import agree_keys, key_agreement
 from fedkernel.protocol import Member, Protocol, Run

@@ -11,10 +11,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from clients.fk_kmeans import EmbedRows, FKKMeansClient
-from fedkernel.embeddings import FeatureChain
 from fedkernel.errors import value_object
 from fedkernel.forecast import Forecast
-from fedkernel.models import KernelKMeans
+from fedkernel.models import FeatureChain, KernelKMeans
 from fedkernel.numerics import RBF, AnyKernel, RandomFeatures, ShiftInvariant
 from fedkernel.protocol import Member, Protocol, Run, to_all
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast

@@ -16,9 +16,7 @@ from fedkernel.arrays import Rows, stack_rows
 from fedkernel.data import check_rows
 from fedkernel.errors import InputError, value_object
 from fedkernel.forecast import Forecast
-from fedkernel.kernel_kmeans import kernel_kmeans
-from fedkernel.metrics import compare_kernel_kmeans, kmeans_objective
-from fedkernel.models import KernelKMeans
+from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
 from fedkernel.protocol import Member, Protocol, Run
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy

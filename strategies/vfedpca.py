@@ -36,8 +36,7 @@ from fedkernel.errors import check_at_most, value_object
 from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.lanczos import distributed
 from fedkernel.messages import Iterations
-from fedkernel.metrics import compare_kernel_pca
-from fedkernel.models import KernelPCA
+from fedkernel.models import KernelPCA, compare_kernel_pca
 from fedkernel.numerics import (
     RBF,
     Eigenpairs,

@@ -23,8 +23,8 @@ from experiments.rows import Run, read_runs
 from experiments.runner import run_experiment
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
-from fedkernel.kernel_kmeans import kernel_kmeans, nystroem_kernel_kmeans
-from fedkernel.models import KernelKMeans, KernelPCA
+from fedkernel.models.base import KernelKMeans, KernelPCA
+from fedkernel.models.central import kernel_kmeans, nystroem_kernel_kmeans
 from fedkernel.numerics.kernels import RBF
 from fedkernel.numerics.subspaces import sin_theta_error
 from strategies import VFedPCA

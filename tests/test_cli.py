@@ -23,7 +23,7 @@ from experiments.rows import read_runs
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
 from fedkernel.job import Job
-from fedkernel.metrics import METRICS
+from fedkernel.models.metrics import METRICS
 from fedkernel.numerics.kernels import KERNELS
 from fedkernel.numerics.widths import WIDTHS
 from strategies import VFedPCA

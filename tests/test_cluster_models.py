@@ -7,9 +7,9 @@ import pytest
 from model_files import contents, refused
 
 from fedkernel import RBF, KernelPCA, Laplacian, Linear, Polynomial
-from fedkernel.embeddings import FeatureChain, Landmarks
 from fedkernel.errors import InputError
-from fedkernel.models import MODELS, KernelKMeans, load_model
+from fedkernel.models.base import MODELS, KernelKMeans, load_model
+from fedkernel.models.embeddings import FeatureChain, Landmarks
 from fedkernel.numerics.sketch import RandomFeatures
 
 NARROW = RBF(gamma=0.1)

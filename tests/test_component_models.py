@@ -10,7 +10,7 @@ from scipy import sparse
 
 from fedkernel import RBF
 from fedkernel.errors import InputError
-from fedkernel.models import KernelKMeans, LandmarkPCA, NodeComponents, PeerComponents, load_model
+from fedkernel.models.base import KernelKMeans, LandmarkPCA, NodeComponents, PeerComponents, load_model
 from fedkernel.numerics.sketch import SubspaceEmbedding
 
 # Components over landmarks

@@ -11,7 +11,7 @@ from sites import ask, drive
 from clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, DrawUniformly, MeasureDistances
 from fedkernel import RBF, ArcCosine, Linear, Polynomial, arrays
 from fedkernel.messages import CarriesRows
-from fedkernel.models import LandmarkPCA
+from fedkernel.models.base import LandmarkPCA
 from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.protocol import Member, Run
 from fedkernel.result import Result

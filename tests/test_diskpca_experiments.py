@@ -17,7 +17,7 @@ from experiments.rows import Run
 from experiments.runner import run_experiment
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
-from fedkernel.models import LandmarkPCA, load_model
+from fedkernel.models.base import LandmarkPCA, load_model
 
 K, SIZES = 3, (100, 48, 2)
 TINY = f"""

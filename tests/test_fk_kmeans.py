@@ -16,8 +16,8 @@ from clients.fk_kmeans import FKKMeansClient, GramOfColumns
 from clients.kmeans import KMeansClient
 from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
 from fedkernel.arrays import ROWS
-from fedkernel.embeddings import FeatureChain
-from fedkernel.metrics import recover_error
+from fedkernel.models.embeddings import FeatureChain
+from fedkernel.models.metrics import recover_error
 from fedkernel.numerics.clustering import assign, k_means
 from fedkernel.numerics.sketch import RandomFeatures
 from fedkernel.result import Result

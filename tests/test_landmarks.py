@@ -17,8 +17,8 @@ from clients.diskpca import DisKPCAClient
 from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Polynomial, Sigmoid
 from fedkernel.cohort import RunSettings
 from fedkernel.data import GeneratedTable
-from fedkernel.metrics import kmeans_objective
-from fedkernel.models import LandmarkPCA
+from fedkernel.models.base import LandmarkPCA
+from fedkernel.models.metrics import kmeans_objective
 from fedkernel.protocol import Member
 from fedkernel.result import Result
 from fedkernel.simulate import through_files

@@ -15,7 +15,7 @@ from fedkernel.graph import Topology, neighbours
 from fedkernel.job import Job, RunSpec
 from fedkernel.ledger import Ledger, Load, Posted
 from fedkernel.letters import OVERHEAD, unpack
-from fedkernel.models import PeerComponents
+from fedkernel.models.base import PeerComponents
 from fedkernel.peers import PublishKeys, TakeKeys
 from fedkernel.result import Result
 from fedkernel.sealing import KeyPair

@@ -17,7 +17,7 @@ from experiments.report import Claim, console_table, summarise, write_report
 from experiments.rows import Run, Spread, append_run, read_runs
 from experiments.sections import ReportOptions
 from fedkernel.errors import InputError
-from fedkernel.metrics import METRICS, Metric, metric_of, register
+from fedkernel.models.metrics import METRICS, Metric, metric_of, register
 
 
 def experiment(title: str = "", text: str = "", options: ReportOptions | None = None) -> Experiment:

@@ -22,7 +22,7 @@ from fedkernel import site
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError, value_object
 from fedkernel.job import Job
-from fedkernel.models import KernelKMeans, KernelPCA
+from fedkernel.models.base import KernelKMeans, KernelPCA
 from fedkernel.numerics.kernels import Linear
 from fedkernel.numerics.subspaces import sin_theta_error
 from fedkernel.protocol import Protocol, to_all

@@ -21,7 +21,7 @@ from fedkernel.engines.apps import CLIENT_APP, SERVER_APP
 from fedkernel.engines.bundle import write_app
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.job import Job, RunSpec
-from fedkernel.models import load_model, save_model
+from fedkernel.models.base import load_model, save_model
 from fedkernel.result import Result
 
 FILES = {
@@ -152,7 +152,7 @@ Centre = my_lab.pairs:WeightedCentre
 CentreClient = my_lab.pairs:CentreClient
 [fedkernel.numerics.kernels]
 rational = my_lab.kernels:Rational
-[fedkernel.metrics]
+[fedkernel.models.metrics]
 eccentricity = my_lab.metrics:eccentricity
 [fedkernel.datasets]
 skewed = my_lab.data:skewed

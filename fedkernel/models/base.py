@@ -16,8 +16,8 @@ from fedkernel.addresses import loaded, named
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data import check_matrix
 from fedkernel.data.tables import Table
-from fedkernel.embeddings import EMBEDDINGS, Embedding, Landmarks
 from fedkernel.errors import InputError
+from fedkernel.models.embeddings import EMBEDDINGS, Embedding, Landmarks
 from fedkernel.numerics.clustering import assign
 from fedkernel.numerics.kernels import Kernel, Linear, normalised_gram
 from fedkernel.numerics.linalg import center_rows

@@ -3,9 +3,9 @@
 import numpy as np
 
 from fedkernel.arrays import EPS, FloatArray, Rows
-from fedkernel.embeddings import Landmarks
 from fedkernel.errors import InputError
-from fedkernel.models import KernelKMeans
+from fedkernel.models.base import KernelKMeans
+from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.clustering import k_means
 from fedkernel.numerics.kernels import AnyKernel
 from fedkernel.numerics.linalg import leading_eigenpairs

@@ -12,9 +12,9 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from fedkernel.addresses import find_function, names
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.tables import Table
-from fedkernel.embeddings import Landmarks
 from fedkernel.errors import InputError
-from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
+from fedkernel.models.base import KernelKMeans, KernelPCA, LandmarkPCA
+from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.clustering import assign
 from fedkernel.numerics.subspaces import align_signs, sin_theta_error
 

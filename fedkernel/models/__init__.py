@@ -1,0 +1,65 @@
+"""What runs yield: models, their files, what they are judged by, their central counterparts."""
+
+from fedkernel.models.base import (
+    KernelKMeans,
+    KernelPCA,
+    LandmarkPCA,
+    Model,
+    NodeComponents,
+    PeerComponents,
+    load_model,
+)
+from fedkernel.models.central import RESTARTS, kernel_kmeans, nystroem_kernel_kmeans
+from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
+from fedkernel.models.embeddings import FeatureChain, advance, combine_draws
+from fedkernel.models.metrics import (
+    METRICS,
+    ROUNDING,
+    Metric,
+    compare_classes,
+    compare_components,
+    compare_kernel_kmeans,
+    compare_kernel_pca,
+    compare_vectors,
+    is_own,
+    kmeans_objective,
+    metric_of,
+    over_clients,
+    own_metrics,
+    recover_error,
+    training_of,
+)
+
+__all__ = [
+    "METRICS",
+    "RESTARTS",
+    "ROUNDING",
+    "Directions",
+    "FeatureChain",
+    "KernelKMeans",
+    "KernelPCA",
+    "LandmarkPCA",
+    "Metric",
+    "Model",
+    "NodeComponents",
+    "PeerComponents",
+    "advance",
+    "center_blocks",
+    "combine_draws",
+    "compare_classes",
+    "compare_components",
+    "compare_kernel_kmeans",
+    "compare_kernel_pca",
+    "compare_vectors",
+    "is_own",
+    "kernel_kmeans",
+    "kmeans_objective",
+    "load_model",
+    "metric_of",
+    "normalised_kernel_pca",
+    "nystroem_kernel_kmeans",
+    "over_clients",
+    "own_metrics",
+    "recover_error",
+    "training_of",
+]
