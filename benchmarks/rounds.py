@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fedkernel.arrays import FloatArray
-from fedkernel.client import KernelClient
 from fedkernel.engines.ray import run_job
 from fedkernel.job import Job, RunSpec
-from fedkernel.messages import Reply, Request, Shape
-from fedkernel.protocol import Protocol, Run, to_all
+from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.messages import Reply, Request, Shape
+from fedkernel.protocol.rounds import Protocol, Run, to_all
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from strategies import VFedPCA

@@ -21,11 +21,11 @@ from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.letters import CarriesLetters, Letter, Letters
 from fedkernel.memory import State
-from fedkernel.messages import Done, Reply, ReplyT, Request, Shape
 from fedkernel.models import center_blocks
 from fedkernel.noise import system_normal
 from fedkernel.numerics import Kernel, Linear, SubspaceEmbedding, leading_eigenpairs, normalised_gram
 from fedkernel.peers import PeerClient, PublishKeys, TakeKeys
+from fedkernel.protocol import Done, Reply, ReplyT, Request, Shape
 
 CUT = 1e-3
 """Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""

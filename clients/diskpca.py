@@ -18,11 +18,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray, Rows, row_blocks, stack_rows
-from fedkernel.client import Answers, KernelClient
 from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.data.tables import Table, as_table
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.messages import CarriesRows, Count, Done, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.numerics import (
     Kernel,
     RowSketch,
@@ -32,6 +30,7 @@ from fedkernel.numerics import (
     unpack_symmetric,
     whitening,
 )
+from fedkernel.protocol import Answers, CarriesRows, Count, Done, KernelClient, Reply, ReplyT, Request, Shape, Summed
 
 Precision = Literal["float64", "float32"]
 """What a site computes its embedding and its kernel values in; sums and what it sends are float64."""

@@ -10,9 +10,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedkernel.arrays import FloatArray
-from fedkernel.client import KernelClient
 from fedkernel.errors import InputError
-from fedkernel.messages import Count, Reply, Request, Shape, Summed
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
@@ -21,6 +19,7 @@ from fedkernel.numerics import (
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
 )
+from fedkernel.protocol import Count, KernelClient, Reply, Request, Shape, Summed
 
 
 class LocalSpectrum(Reply):

@@ -14,9 +14,9 @@ import numpy as np
 from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
 from fedkernel.arrays import FloatArray, row_blocks
 from fedkernel.errors import ProtocolError
-from fedkernel.messages import Count, Done, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.models import advance, combine_draws
 from fedkernel.numerics import RandomFeatures, pack_symmetric
+from fedkernel.protocol import Count, Done, Reply, ReplyT, Request, Shape, Summed
 
 
 class Iteration(Request[ReplyT], Generic[ReplyT]):

@@ -11,11 +11,10 @@ import numpy as np
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray
-from fedkernel.client import Answers, KernelClient
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.messages import Count, Done, Reply, Request, Shape, Summed
 from fedkernel.models import combine_draws
 from fedkernel.numerics import RandomFeatures, assign, coreset, k_means, moments
+from fedkernel.protocol import Answers, Count, Done, KernelClient, Reply, Request, Shape, Summed
 
 
 class LocalCost(Reply):

@@ -11,9 +11,9 @@ import numpy as np
 from clients.vfedpca import Finish, LocalIterations, LocalTable, VFedPCAClient, merged, merging_weights
 from fedkernel.arrays import FloatArray
 from fedkernel.letters import CarriesLetters, Letter, Letters
-from fedkernel.messages import Done, ReplyT, Shape
 from fedkernel.numerics import Eigenpairs
 from fedkernel.peers import PeerClient, PublishKeys, TakeKeys
+from fedkernel.protocol import Done, ReplyT, Shape
 
 
 class LeadingVectors(Letter):

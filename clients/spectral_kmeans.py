@@ -15,7 +15,7 @@ from clients.diskpca import (
     TakeLandmarks,
 )
 from clients.kmeans import KMeansClient, LabelRows, SampleCoreset, SolveLocally
-from fedkernel.messages import Done
+from fedkernel.protocol import Done
 
 
 class SpectralKMeansClient(DisKPCAClient, KMeansClient):

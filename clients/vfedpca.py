@@ -11,9 +11,7 @@ import numpy as np
 from scipy.linalg import pinvh
 
 from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.client import Answers, KernelClient
 from fedkernel.errors import InputError
-from fedkernel.messages import Count, Done, Iterations, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
@@ -23,6 +21,7 @@ from fedkernel.numerics import (
     orthonormal_basis,
     power_iteration,
 )
+from fedkernel.protocol import Answers, Count, Done, Iterations, KernelClient, Reply, ReplyT, Request, Shape, Summed
 
 Centering = Literal["columns", "rows", "none"]
 

@@ -11,8 +11,7 @@ from experiments.baselines import cohort
 from experiments.plan import Planned
 from experiments.wide import NARROWEST, WideTable
 from fedkernel.errors import InputError
-from fedkernel.forecast import ENGINE_COSTS, Forecast, largest, seconds
-from fedkernel.protocol import Member
+from fedkernel.protocol import ENGINE_COSTS, Forecast, Member, largest, seconds
 
 NOTE = (
     "Seconds are those that an engine adds, its start included; the clients' computing comes on top, and a network's "

@@ -15,12 +15,12 @@ from experiments.overrides import with_value
 from experiments.sections import Method, Shards, Sites
 from fedkernel.addresses import address_of, find, names
 from fedkernel.arrays import Rows, stack_rows
-from fedkernel.client import KernelClient
 from fedkernel.coordinator import strategy_of
 from fedkernel.data import DataSpec
 from fedkernel.errors import InputError
 from fedkernel.job import RunSpec
 from fedkernel.numerics import KERNELS, with_width
+from fedkernel.protocol import KernelClient
 from fedkernel.site import read_shard, simulated_partition
 from fedkernel.strategy import KernelStrategy
 

@@ -1,18 +1,28 @@
 """fedkernel: federated kernel methods on Flower. The strategies live in the package `strategies`."""
 
 from fedkernel.arrays import FloatArray
-from fedkernel.client import KernelClient
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, value_object
-from fedkernel.forecast import Forecast
 from fedkernel.graph import Topology
 from fedkernel.installation import check_packages, installed_version
 from fedkernel.letters import CarriesLetters, Letter, Letters, Mail, sort_mail
 from fedkernel.memory import State
-from fedkernel.messages import Reply, Request, Shape, Summed
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
 from fedkernel.numerics import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.peers import PeerClient, agree_keys
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.protocol import (
+    Forecast,
+    KernelClient,
+    Member,
+    Protocol,
+    Reply,
+    Request,
+    Run,
+    Shape,
+    Summed,
+    to_all,
+    to_each,
+    to_sum,
+)
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags

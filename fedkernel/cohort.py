@@ -15,8 +15,8 @@ from fedkernel.engines.exchange import POLL, node_called, send_and_receive
 from fedkernel.errors import InputError, ProtocolError, and_more, one_line
 from fedkernel.joining import HashIds, Introduce, TakeRows
 from fedkernel.ledger import Account, Entry
-from fedkernel.messages import ReplyT, Request
-from fedkernel.protocol import Member
+from fedkernel.protocol.messages import ReplyT, Request
+from fedkernel.protocol.rounds import Member
 from fedkernel.wire import from_content, to_content
 
 CONNECT_SECONDS = 60.0

@@ -13,8 +13,8 @@ from fedkernel.engines import _flower
 from fedkernel.errors import ProtocolError, and_more
 from fedkernel.ledger import Account, Entry, Posted
 from fedkernel.letters import sealed_in
-from fedkernel.messages import ConfigValue, Reply, Request
-from fedkernel.protocol import Member, Protocol, Round
+from fedkernel.protocol.messages import ConfigValue, Reply, Request
+from fedkernel.protocol.rounds import Member, Protocol, Round
 from fedkernel.wire import from_content, to_content
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from fedkernel.cohort import RunSettings
 from fedkernel.conversation import Conversation
 from fedkernel.engines.exchange import send_and_receive
 from fedkernel.ledger import Account
-from fedkernel.protocol import Protocol, Run
+from fedkernel.protocol.rounds import Protocol, Run
 from fedkernel.threads import steps_within
 
 T = TypeVar("T")

@@ -25,8 +25,8 @@ import numpy.typing as npt
 import pydantic
 
 from fedkernel.errors import ProtocolError, explain
-from fedkernel.messages import Message, MessageT, Reply, ReplyT, Request, Shape
-from fedkernel.protocol import Protocol, to_each
+from fedkernel.protocol.messages import Message, MessageT, Reply, ReplyT, Request, Shape
+from fedkernel.protocol.rounds import Protocol, to_each
 from fedkernel.sealing import HEADER, TAG, Header
 
 Bytes = npt.NDArray[np.uint8]

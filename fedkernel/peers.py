@@ -27,10 +27,8 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.client import Answers, KernelClient
 from fedkernel.data import TableLike
 from fedkernel.errors import ProtocolError
-from fedkernel.forecast import Forecast
 from fedkernel.graph import Neighbours
 from fedkernel.letters import (
     Bytes,
@@ -43,8 +41,10 @@ from fedkernel.letters import (
     pack,
     sealed_in,
 )
-from fedkernel.messages import Done, Reply, Request, Scalar, Shape
-from fedkernel.protocol import Protocol, to_each
+from fedkernel.protocol.client import Answers, KernelClient
+from fedkernel.protocol.forecast import Forecast
+from fedkernel.protocol.messages import Done, Reply, Request, Scalar, Shape
+from fedkernel.protocol.rounds import Protocol, to_each
 from fedkernel.sealing import KEY, Header, KeyPair, Published, check_pins, fingerprint, letter_keys, seal, unseal
 
 Numbers = npt.NDArray[np.int64]

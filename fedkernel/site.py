@@ -16,7 +16,6 @@ from flwr.clientapp import ClientApp
 
 from fedkernel.addresses import find, names, own_names
 from fedkernel.alignment import find_rows, hash_ids, key_check, read_key
-from fedkernel.client import KernelClient
 from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Table, TableLike, as_table, load, split
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables, readable
@@ -25,9 +24,10 @@ from fedkernel.errors import FedkernelError, InputError, OwnFileError, called
 from fedkernel.job import Job, RunSpec
 from fedkernel.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
 from fedkernel.memory import Memory
-from fedkernel.messages import MessageT, Reply
 from fedkernel.numerics.kernels import Kernel, import_kernels
 from fedkernel.peers import PeerClient
+from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.messages import MessageT, Reply
 from fedkernel.sealing import KeyPair, read_pins
 from fedkernel.storage import check_folder, write_whole
 from fedkernel.threads import blas_threads

@@ -19,7 +19,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
-from fedkernel.client import KernelClient
 from fedkernel.cohort import RunSettings, join
 from fedkernel.conversation import Conversation
 from fedkernel.data import TableLike
@@ -27,11 +26,12 @@ from fedkernel.data.frames import without_names
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.execution import Execution
-from fedkernel.forecast import Forecast
 from fedkernel.job import shares_rows
 from fedkernel.ledger import Account
 from fedkernel.models.metrics import over_clients
-from fedkernel.protocol import Member, Protocol, Run
+from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.forecast import Forecast
+from fedkernel.protocol.rounds import Member, Protocol, Run
 from fedkernel.result import Result
 from fedkernel.simulate import Outputs, check_tables, simulated_sites, through_files
 from fedkernel.tags import Tags

@@ -29,13 +29,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.arrays import FloatArray
-from fedkernel.client import KernelClient
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.letters import Letter
-from fedkernel.messages import Message, Reply, Request, decode, encode
 from fedkernel.numerics.subspaces import orthonormal_basis, sin_theta_error
 from fedkernel.peers import Mailbox
-from fedkernel.protocol import Member
+from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.messages import Message, Reply, Request, decode, encode
+from fedkernel.protocol.rounds import Member
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags

@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fedkernel.engines import _flower
 from fedkernel.errors import ProtocolError
-from fedkernel.messages import ConfigValue, Message, MessageT, decode, encode
+from fedkernel.protocol.messages import ConfigValue, Message, MessageT, decode, encode
 
 
 def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None) -> RecordDict:

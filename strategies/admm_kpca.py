@@ -39,13 +39,12 @@ from clients.admm_kpca import (
 from fedkernel.arrays import FloatArray
 from fedkernel.data import check_matrix
 from fedkernel.errors import InputError, check_at_most, value_object
-from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.graph import Graph, Topology, neighbours, spanning_tree
 from fedkernel.letters import Mail
 from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponents, normalised_kernel_pca
 from fedkernel.numerics import RBF, Embeddable, Linear, SubspaceEmbedding
 from fedkernel.peers import agree_keys, key_agreement
-from fedkernel.protocol import Member, Protocol, Run, to_all
+from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags

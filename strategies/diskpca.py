@@ -34,10 +34,9 @@ from clients.diskpca import (
 )
 from fedkernel.arrays import ROWS, FloatArray, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError, check_at_most, value_object
-from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable, Linear, SubspaceEmbedding, whitening
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all, to_each, to_sum
 from strategies.landmarks import (
     Drawn,
     LandmarkStrategy,

@@ -17,10 +17,9 @@ from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum, NewKernel
 from fedkernel.arrays import FloatArray
 from fedkernel.cohort import RunSettings
 from fedkernel.errors import InputError, check_at_most, value_object
-from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.models import KernelPCA, compare_kernel_pca
 from fedkernel.numerics import Kernel, Linear, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_sum
+from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all, to_sum
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags

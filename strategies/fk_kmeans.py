@@ -32,8 +32,6 @@ from clients.fk_kmeans import (
 )
 from fedkernel.arrays import EPS, ROWS, FloatArray
 from fedkernel.errors import InputError, value_object
-from fedkernel.forecast import FLOAT, Forecast
-from fedkernel.lanczos import distributed
 from fedkernel.models import FeatureChain, KernelKMeans, recover_error, training_of
 from fedkernel.numerics import (
     RBF,
@@ -47,7 +45,7 @@ from fedkernel.numerics import (
     leading_eigenpairs,
     unpack_symmetric,
 )
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, distributed, to_all, to_each, to_sum
 from fedkernel.result import Result
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 

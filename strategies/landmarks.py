@@ -26,11 +26,9 @@ from clients.diskpca import (
 )
 from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError, check_at_most
-from fedkernel.forecast import FLOAT, Forecast
-from fedkernel.messages import CarriesRows
 from fedkernel.models import LandmarkPCA, compare_components
 from fedkernel.numerics import AnyKernel, is_sketched, leading_eigenpairs, whitening
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.protocol import FLOAT, CarriesRows, Forecast, Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags

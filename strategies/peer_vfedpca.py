@@ -13,14 +13,12 @@ from pydantic import Field
 
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers, PeerVFedPCAClient
 from fedkernel.errors import check_at_most, value_object
-from fedkernel.forecast import FLOAT, Forecast
 from fedkernel.graph import Graph, Topology, neighbours
 from fedkernel.letters import Mail
-from fedkernel.messages import Iterations
 from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, over_clients
 from fedkernel.numerics import Kernel, Linear
 from fedkernel.peers import agree_keys, key_agreement
-from fedkernel.protocol import Member, Protocol, Run
+from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Protocol, Run
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory

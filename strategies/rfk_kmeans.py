@@ -12,10 +12,9 @@ from pydantic import Field
 
 from clients.fk_kmeans import EmbedRows, FKKMeansClient
 from fedkernel.errors import value_object
-from fedkernel.forecast import Forecast
 from fedkernel.models import FeatureChain, KernelKMeans
 from fedkernel.numerics import RBF, AnyKernel, RandomFeatures, ShiftInvariant
-from fedkernel.protocol import Member, Protocol, Run, to_all
+from fedkernel.protocol import Forecast, Member, Protocol, Run, to_all
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 
 

@@ -15,9 +15,8 @@ from clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.data import check_rows
 from fedkernel.errors import InputError, value_object
-from fedkernel.forecast import Forecast
 from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
-from fedkernel.protocol import Member, Protocol, Run
+from fedkernel.protocol import Forecast, Member, Protocol, Run
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from strategies.diskpca import DisKPCA

@@ -12,10 +12,9 @@ from pydantic import Field
 
 from clients.diskpca import DisKPCAClient, Precision, TakeComponents, TakeLandmarks
 from fedkernel.errors import InputError, check_at_most, value_object
-from fedkernel.forecast import Forecast
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_each
+from fedkernel.protocol import Forecast, Member, Protocol, Run, to_all, to_each
 from strategies.landmarks import LandmarkStrategy, SketchSize, draw_uniformly, kernel_pca, low_rank
 
 

@@ -33,9 +33,6 @@ from clients.vfedpca import (
 )
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.errors import check_at_most, value_object
-from fedkernel.forecast import FLOAT, Forecast
-from fedkernel.lanczos import distributed
-from fedkernel.messages import Iterations
 from fedkernel.models import KernelPCA, compare_kernel_pca
 from fedkernel.numerics import (
     RBF,
@@ -48,7 +45,7 @@ from fedkernel.numerics import (
     leading_eigenpairs_of_factor,
     sin_theta_error,
 )
-from fedkernel.protocol import Member, Protocol, Run, to_all, to_sum
+from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Protocol, Run, distributed, to_all, to_sum
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.addresses import find, own_names
-from fedkernel.client import KernelClient
+from fedkernel.protocol.client import KernelClient
 from fedkernel.strategy import KernelStrategy
 from fedkernel.testing import Pair
 from strategies import (

@@ -12,8 +12,8 @@ from fedkernel.arrays import FloatArray
 from fedkernel.errors import ProtocolError
 from fedkernel.graph import Topology, neighbours
 from fedkernel.letters import CarriesLetters, Letter, Mail, letter_to_bytes, sealed_in
-from fedkernel.messages import Done, Reply, Request, Shape, decode, encode
 from fedkernel.peers import PeerClient, PublishKeys, TakeKeys, agree_keys
+from fedkernel.protocol.messages import Done, Reply, Request, Shape, decode, encode
 from fedkernel.sealing import HEADER, Header
 
 N, D = 4, 3

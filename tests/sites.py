@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedkernel.client import KernelClient
-from fedkernel.messages import Request, decode, encode
-from fedkernel.protocol import Protocol, Round
+from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.messages import Request, decode, encode
+from fedkernel.protocol.rounds import Protocol, Round
 
 
 def ask(site: KernelClient, request: Request[Any], **config: Any) -> Any:

@@ -12,7 +12,6 @@ from flwr.app import RecordDict
 from clients.dkpca import LocalEigenpairs
 from fedkernel import alignment, site
 from fedkernel.alignment import SIZE, agree, check_same_columns, find_rows, hash_ids, read_key
-from fedkernel.client import KernelClient
 from fedkernel.cohort import RunSettings
 from fedkernel.engines import _flower
 from fedkernel.engines.local import LocalGrid
@@ -20,6 +19,7 @@ from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import client
 from fedkernel.job import Job, RunSpec
 from fedkernel.memory import Memory
+from fedkernel.protocol.client import KernelClient
 from fedkernel.site import Site, client_app, site_of_job
 from strategies import DKPCA, FKKMeans, VFedPCA
 

@@ -11,12 +11,12 @@ from flwr.client import NumPyClient
 from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum
 from clients.vfedpca import Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, VFedPCAClient
 from fedkernel import RBF, Linear
-from fedkernel.client import KernelClient
 from fedkernel.engines import _flower
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.joining import Introduce
 from fedkernel.memory import Memory, State
-from fedkernel.messages import VERSION, Done, Reply, Request, Shape, decode, encode
+from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.messages import VERSION, Done, Reply, Request, Shape, decode, encode
 from fedkernel.site import FAILED, REFUSED, Site, client_app
 
 X = np.random.default_rng(0).standard_normal((9, 4))

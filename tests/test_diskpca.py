@@ -10,10 +10,10 @@ from sites import ask, drive
 
 from clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, DrawUniformly, MeasureDistances
 from fedkernel import RBF, ArcCosine, Linear, Polynomial, arrays
-from fedkernel.messages import CarriesRows
 from fedkernel.models.base import LandmarkPCA
 from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.protocol import Member, Run
+from fedkernel.protocol.messages import CarriesRows
+from fedkernel.protocol.rounds import Member, Run
 from fedkernel.result import Result
 from strategies import DisKPCA, UniformKPCA
 from strategies.diskpca import _shared_out, score_by_leverage

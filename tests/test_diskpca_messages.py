@@ -22,8 +22,8 @@ from clients.diskpca import (
 )
 from fedkernel import RBF, InputError, Linear
 from fedkernel.errors import ProtocolError
-from fedkernel.messages import CarriesRows, Done, decode, encode
 from fedkernel.numerics.sketch import SubspaceEmbedding
+from fedkernel.protocol.messages import CarriesRows, Done, decode, encode
 from strategies import DisKPCA, UniformKPCA
 
 # Communication

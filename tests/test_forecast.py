@@ -19,9 +19,9 @@ from experiments.config import read_config
 from experiments.forecast import cohort, forecast_table, lines_of
 from experiments.plan import plan
 from fedkernel import RBF
-from fedkernel.client import KernelClient
-from fedkernel.forecast import ENGINE_COSTS, Forecast, largest, seconds
-from fedkernel.protocol import Member
+from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.forecast import ENGINE_COSTS, Forecast, largest, seconds
+from fedkernel.protocol.rounds import Member
 from strategies import (
     ADMMKPCA,
     DKPCA,

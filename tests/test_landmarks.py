@@ -19,7 +19,7 @@ from fedkernel.cohort import RunSettings
 from fedkernel.data import GeneratedTable
 from fedkernel.models.base import LandmarkPCA
 from fedkernel.models.metrics import kmeans_objective
-from fedkernel.protocol import Member
+from fedkernel.protocol.rounds import Member
 from fedkernel.result import Result
 from fedkernel.simulate import through_files
 from fedkernel.strategy import _parameters_of

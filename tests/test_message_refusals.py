@@ -22,8 +22,8 @@ from clients.dkpca import LocalEigenpairs, LocalSpectrum, Projections, ProjectNe
 from clients.vfedpca import CapturedVariance, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
 from fedkernel import RBF, Linear
 from fedkernel.errors import ProtocolError
-from fedkernel.messages import VERSION, CarriesRows, Reply, Request, Shape, decode, encode
 from fedkernel.numerics.sketch import SubspaceEmbedding
+from fedkernel.protocol.messages import VERSION, CarriesRows, Reply, Request, Shape, decode, encode
 
 # Violations. A good message of each kind, broken in one way at a time.
 

@@ -21,7 +21,7 @@ from clients.dkpca import LocalEigenpairs, LocalSpectrum
 from clients.vfedpca import PowerIteration
 from fedkernel import RBF, Linear
 from fedkernel.letters import OVERHEAD, sealed_in
-from fedkernel.messages import CarriesRows, Reply, Request, decode, encode
+from fedkernel.protocol.messages import CarriesRows, Reply, Request, decode, encode
 
 
 def message_classes():

@@ -12,12 +12,12 @@ import pytest
 from flwr.app import ArrayRecord, MessageType
 from pydantic import Field
 
-from fedkernel.client import KernelClient
 from fedkernel.cohort import RunSettings
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.messages import Reply, Request, Shape, Summed
-from fedkernel.protocol import to_all, to_each, to_sum
+from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.messages import Reply, Request, Shape, Summed
+from fedkernel.protocol.rounds import to_all, to_each, to_sum
 from fedkernel.site import Site, client_app
 from fedkernel.strategy import KernelStrategy
 

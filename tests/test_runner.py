@@ -25,8 +25,8 @@ from fedkernel.job import Job
 from fedkernel.models.base import KernelKMeans, KernelPCA
 from fedkernel.numerics.kernels import Linear
 from fedkernel.numerics.subspaces import sin_theta_error
-from fedkernel.protocol import Protocol, to_all
-from fedkernel.protocol import Run as RunUnderWay
+from fedkernel.protocol.rounds import Protocol, to_all
+from fedkernel.protocol.rounds import Run as RunUnderWay
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
 from strategies import SpectralKMeans, VFedPCA

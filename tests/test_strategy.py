@@ -13,11 +13,11 @@ from flwr.serverapp.strategy import Strategy
 
 from clients.dkpca import DKPCAClient
 from fedkernel import RBF, Laplacian, Linear
-from fedkernel.client import KernelClient
 from fedkernel.cohort import RunSettings
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, value_object
+from fedkernel.protocol.client import KernelClient
 from fedkernel.result import Result
 from fedkernel.site import Site, client_app
 from fedkernel.strategy import KernelStrategy

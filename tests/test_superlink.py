@@ -22,7 +22,7 @@ from fedkernel.engines.local import LocalGrid
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
 from fedkernel.job import Job, RunSpec
-from fedkernel.protocol import Member
+from fedkernel.protocol.rounds import Member
 from fedkernel.result import Result
 from strategies import DKPCA, FKKMeans
 

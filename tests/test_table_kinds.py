@@ -8,13 +8,13 @@ from scipy import sparse
 
 from clients.dkpca import DKPCAClient
 from fedkernel import Linear
-from fedkernel.client import KernelClient
 from fedkernel.cohort import RunSettings
 from fedkernel.data import ArrayTable, GeneratedTable, Table, as_table, open_table
 from fedkernel.errors import InputError
 from fedkernel.job import Job, RunSpec
-from fedkernel.messages import Reply, Request, encode
-from fedkernel.protocol import to_all
+from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.messages import Reply, Request, encode
+from fedkernel.protocol.rounds import to_all
 from fedkernel.simulate import as_file, check_tables
 from fedkernel.site import read_shard
 from fedkernel.strategy import KernelStrategy

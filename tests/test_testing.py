@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
-from fedkernel.forecast import Forecast
+from fedkernel.protocol.forecast import Forecast
 from fedkernel.tags import Tags
 from fedkernel.testing import CHECKS, Pair, check_pair
 

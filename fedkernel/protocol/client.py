@@ -11,7 +11,7 @@ from flwr.client import NumPyClient
 
 from fedkernel.data import TableLike, check_matrix
 from fedkernel.errors import InputError, ProtocolError, explain
-from fedkernel.messages import Reply, Request, Scalar, decode, encode
+from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode
 from fedkernel.seeds import generator
 
 Array = npt.NDArray[Any]
@@ -25,7 +25,7 @@ class KernelClient(NumPyClient):
     own or of a base class: ``def anything(self, ask: SomeRequest) -> SomeReply``; the annotation of the argument is the
     dispatch, and counts for an override without annotations, too. So a class says in its own body all that can be asked
     of it, and a base class adds nothing. `fit` follows NumPyClient's contract, so a client can be called directly with
-    the output of `fedkernel.messages.encode`.
+    the output of `fedkernel.protocol.messages.encode`.
 
     Parameters
     ----------

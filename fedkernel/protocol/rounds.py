@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedkernel.errors import called
-from fedkernel.messages import Reply, ReplyT, Request, Summed, SummedT
+from fedkernel.protocol.messages import Reply, ReplyT, Request, Summed, SummedT
 from fedkernel.seeds import generator
 
 T = TypeVar("T")

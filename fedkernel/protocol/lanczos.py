@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fedkernel.arrays import FloatArray
 from fedkernel.numerics.krylov import Search
 from fedkernel.numerics.linalg import Eigenpairs
-from fedkernel.protocol import Protocol
+from fedkernel.protocol.rounds import Protocol
 
 
 def distributed(search: Search, multiply: Callable[[FloatArray, int], Protocol[FloatArray]]) -> Protocol[Eigenpairs]:

@@ -1,0 +1,33 @@
+"""What a pair is written in: runs and rounds, requests and replies, the client, what a run will take."""
+
+from fedkernel.protocol.client import Answers, KernelClient
+from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, Forecast, largest, seconds
+from fedkernel.protocol.lanczos import distributed
+from fedkernel.protocol.messages import CarriesRows, Count, Done, Iterations, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
+
+__all__ = [
+    "ENGINE_COSTS",
+    "FLOAT",
+    "Answers",
+    "CarriesRows",
+    "Count",
+    "Done",
+    "Forecast",
+    "Iterations",
+    "KernelClient",
+    "Member",
+    "Protocol",
+    "Reply",
+    "ReplyT",
+    "Request",
+    "Run",
+    "Shape",
+    "Summed",
+    "distributed",
+    "largest",
+    "seconds",
+    "to_all",
+    "to_each",
+    "to_sum",
+]
