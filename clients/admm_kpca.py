@@ -19,12 +19,11 @@ from pydantic import Field
 
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.letters import CarriesLetters, Letter, Letters
 from fedkernel.memory import State
 from fedkernel.models import center_blocks
 from fedkernel.noise import system_normal
 from fedkernel.numerics import Kernel, Linear, SubspaceEmbedding, leading_eigenpairs, normalised_gram
-from fedkernel.peers import PeerClient, PublishKeys, TakeKeys
+from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
 from fedkernel.protocol import Done, Reply, ReplyT, Request, Shape
 
 CUT = 1e-3

@@ -10,9 +10,8 @@ import numpy as np
 
 from clients.vfedpca import Finish, LocalIterations, LocalTable, VFedPCAClient, merged, merging_weights
 from fedkernel.arrays import FloatArray
-from fedkernel.letters import CarriesLetters, Letter, Letters
 from fedkernel.numerics import Eigenpairs
-from fedkernel.peers import PeerClient, PublishKeys, TakeKeys
+from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
 from fedkernel.protocol import Done, ReplyT, Shape
 
 

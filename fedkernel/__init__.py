@@ -2,13 +2,11 @@
 
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, value_object
-from fedkernel.graph import Topology
 from fedkernel.installation import check_packages, installed_version
-from fedkernel.letters import CarriesLetters, Letter, Letters, Mail, sort_mail
 from fedkernel.memory import State
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
 from fedkernel.numerics import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.peers import PeerClient, agree_keys
+from fedkernel.peers import CarriesLetters, Letter, Letters, Mail, PeerClient, Topology, agree_keys, sort_mail
 from fedkernel.protocol import (
     Forecast,
     KernelClient,

@@ -12,7 +12,7 @@ from fedkernel.cohort import RunSettings, reason_of
 from fedkernel.engines import _flower
 from fedkernel.errors import ProtocolError, and_more
 from fedkernel.ledger import Account, Entry, Posted
-from fedkernel.letters import sealed_in
+from fedkernel.peers.letters import sealed_in
 from fedkernel.protocol.messages import ConfigValue, Reply, Request
 from fedkernel.protocol.rounds import Member, Protocol, Round
 from fedkernel.wire import from_content, to_content

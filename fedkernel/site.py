@@ -25,10 +25,10 @@ from fedkernel.job import Job, RunSpec
 from fedkernel.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
 from fedkernel.memory import Memory
 from fedkernel.numerics.kernels import Kernel, import_kernels
-from fedkernel.peers import PeerClient
+from fedkernel.peers.mailbox import PeerClient
+from fedkernel.peers.sealing import KeyPair, read_pins
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import MessageT, Reply
-from fedkernel.sealing import KeyPair, read_pins
 from fedkernel.storage import check_folder, write_whole
 from fedkernel.threads import blas_threads
 from fedkernel.wire import from_content, to_content

@@ -30,9 +30,9 @@ import numpy.typing as npt
 
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.letters import Letter
 from fedkernel.numerics.subspaces import orthonormal_basis, sin_theta_error
-from fedkernel.peers import Mailbox
+from fedkernel.peers.letters import Letter
+from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import Message, Reply, Request, decode, encode
 from fedkernel.protocol.rounds import Member

@@ -39,11 +39,9 @@ from clients.admm_kpca import (
 from fedkernel.arrays import FloatArray
 from fedkernel.data import check_matrix
 from fedkernel.errors import InputError, check_at_most, value_object
-from fedkernel.graph import Graph, Topology, neighbours, spanning_tree
-from fedkernel.letters import Mail
 from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponents, normalised_kernel_pca
 from fedkernel.numerics import RBF, Embeddable, Linear, SubspaceEmbedding
-from fedkernel.peers import agree_keys, key_agreement
+from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, neighbours, spanning_tree
 from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
@@ -116,7 +114,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
         Normalised, so that k(x, x) = 1.
     graph : str or table
-        See `fedkernel.graph`.
+        See `fedkernel.peers.graph`.
     neighbors : int, optional
         Of every node of a ring; by default 4, or as many as there are.
     rho : float, optional

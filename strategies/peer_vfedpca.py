@@ -13,11 +13,9 @@ from pydantic import Field
 
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers, PeerVFedPCAClient
 from fedkernel.errors import check_at_most, value_object
-from fedkernel.graph import Graph, Topology, neighbours
-from fedkernel.letters import Mail
 from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, over_clients
 from fedkernel.numerics import Kernel, Linear
-from fedkernel.peers import agree_keys, key_agreement
+from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, neighbours
 from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Protocol, Run
 from fedkernel.result import Result
 from fedkernel.strategy import KernelStrategy
@@ -33,7 +31,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     Parameters
     ----------
     graph : str or table
-        See `fedkernel.graph`.
+        See `fedkernel.peers.graph`.
     kernel : Kernel, optional
         Of each client's columns, which makes it VFedAKPCA; by default VFedPCA.
     n_components, local_iterations, rounds, update, warm_start, weight_scaling, center

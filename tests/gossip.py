@@ -10,11 +10,11 @@ import pytest
 
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import ProtocolError
-from fedkernel.graph import Topology, neighbours
-from fedkernel.letters import CarriesLetters, Letter, Mail, letter_to_bytes, sealed_in
-from fedkernel.peers import PeerClient, PublishKeys, TakeKeys, agree_keys
+from fedkernel.peers.graph import Topology, neighbours
+from fedkernel.peers.letters import CarriesLetters, Letter, Mail, letter_to_bytes, sealed_in
+from fedkernel.peers.mailbox import PeerClient, PublishKeys, TakeKeys, agree_keys
+from fedkernel.peers.sealing import HEADER, Header
 from fedkernel.protocol.messages import Done, Reply, Request, Shape, decode, encode
-from fedkernel.sealing import HEADER, Header
 
 N, D = 4, 3
 RING = neighbours(Topology("ring"), N)

@@ -69,10 +69,10 @@ from clients.kmeans import (
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
 from clients.vfedpca import CapturedVariance, Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.letters import OVERHEAD, CarriesLetters, Letters, pack
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
+from fedkernel.peers.letters import OVERHEAD, CarriesLetters, Letters, pack
+from fedkernel.peers.sealing import Header, seal
 from fedkernel.protocol.messages import CarriesRows, Done
-from fedkernel.sealing import Header, seal
 
 positive = st.floats(1e-6, 1e6)
 kernels = st.one_of(

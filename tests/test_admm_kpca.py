@@ -10,12 +10,12 @@ from networks import MNIST, admm, digits, judged, mnist, spread, unbalanced, unb
 from clients.admm_kpca import ADMMKPCAClient, ShareRows
 from fedkernel import RBF, ArcCosine, Linear, Polynomial
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.graph import Topology
 from fedkernel.models.base import NodeComponents, load_model
 from fedkernel.models.directions import Directions, center_blocks
 from fedkernel.noise import system_normal
 from fedkernel.numerics.kernels import normalised_gram
 from fedkernel.numerics.sketch import SubspaceEmbedding
+from fedkernel.peers.graph import Topology
 from strategies import ADMMKPCA, admm_kpca
 
 WIDE = RBF(gamma=1 / 5e6)

@@ -10,9 +10,9 @@ from networks import admm, digits, spread
 from clients.admm_kpca import Cell, Progress, UpdateConsensus, UpdateDirection, penalty_bound
 from fedkernel import RBF, Linear
 from fedkernel.errors import ProtocolError
-from fedkernel.graph import Topology
-from fedkernel.letters import Letters, Mail
 from fedkernel.numerics.kernels import normalised_gram
+from fedkernel.peers.graph import Topology
+from fedkernel.peers.letters import Letters, Mail
 from strategies import admm_kpca
 
 

@@ -16,10 +16,10 @@ from clients.vfedpca import MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
-from fedkernel.graph import neighbours
 from fedkernel.job import Job, RunSpec
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
-from fedkernel.peers import Mailbox
+from fedkernel.peers.graph import neighbours
+from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.messages import Done, Request, encode
 from fedkernel.site import allowed, client_app, site_of_job
 from strategies import ADMMKPCA, DKPCA, DisKPCA, SpectralKMeans, UniformKPCA, VFedPCA

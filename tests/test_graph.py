@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkernel.errors import InputError, value_object
-from fedkernel.graph import Graph, Topology, diameter, neighbours, spanning_tree
+from fedkernel.peers.graph import Graph, Topology, diameter, neighbours, spanning_tree
 
 
 def edges(adjacent):

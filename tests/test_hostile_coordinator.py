@@ -21,9 +21,9 @@ from gossip import (
 )
 
 from fedkernel.errors import ProtocolError
-from fedkernel.letters import letter_to_bytes, pack, sort_mail
-from fedkernel.peers import PublishKeys, TakeKeys
-from fedkernel.sealing import HEADER, TAG, Header, KeyPair, seal
+from fedkernel.peers.letters import letter_to_bytes, pack, sort_mail
+from fedkernel.peers.mailbox import PublishKeys, TakeKeys
+from fedkernel.peers.sealing import HEADER, TAG, Header, KeyPair, seal
 
 # A coordinator that changes what it forwards. Client 1 has the neighbours 0 and 2; 3 is none.
 

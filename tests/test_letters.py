@@ -29,10 +29,20 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedkernel.arrays import FloatArray
-from fedkernel.graph import Topology, neighbours
-from fedkernel.letters import AXES, OVERHEAD, Letter, Mail, letter_from_bytes, letter_to_bytes, pack, sealed_in, unpack
+from fedkernel.peers.graph import Topology, neighbours
+from fedkernel.peers.letters import (
+    AXES,
+    OVERHEAD,
+    Letter,
+    Mail,
+    letter_from_bytes,
+    letter_to_bytes,
+    pack,
+    sealed_in,
+    unpack,
+)
+from fedkernel.peers.sealing import HEADER, TAG, Header
 from fedkernel.protocol.messages import Shape, encode
-from fedkernel.sealing import HEADER, TAG, Header
 
 # The toy itself
 

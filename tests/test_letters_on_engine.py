@@ -11,14 +11,14 @@ from fedkernel import Linear
 from fedkernel.engines import _flower
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.graph import Topology, neighbours
 from fedkernel.job import Job, RunSpec
 from fedkernel.ledger import Ledger, Load, Posted
-from fedkernel.letters import OVERHEAD, unpack
 from fedkernel.models.base import PeerComponents
-from fedkernel.peers import PublishKeys, TakeKeys
+from fedkernel.peers.graph import Topology, neighbours
+from fedkernel.peers.letters import OVERHEAD, unpack
+from fedkernel.peers.mailbox import PublishKeys, TakeKeys
+from fedkernel.peers.sealing import KeyPair
 from fedkernel.result import Result
-from fedkernel.sealing import KeyPair
 from fedkernel.site import Site, client_app, site_of_job
 from fedkernel.strategy import KernelStrategy
 

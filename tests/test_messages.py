@@ -20,7 +20,7 @@ from clients.diskpca import DrawnRows, Total
 from clients.dkpca import LocalEigenpairs, LocalSpectrum
 from clients.vfedpca import PowerIteration
 from fedkernel import RBF, Linear
-from fedkernel.letters import OVERHEAD, sealed_in
+from fedkernel.peers.letters import OVERHEAD, sealed_in
 from fedkernel.protocol.messages import CarriesRows, Reply, Request, decode, encode
 
 

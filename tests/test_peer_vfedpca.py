@@ -10,8 +10,8 @@ from clients.peer_vfedpca import PeerVFedPCAClient
 from clients.vfedpca import Multiply
 from fedkernel import RBF, Polynomial, Topology
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.graph import neighbours
 from fedkernel.numerics.subspaces import sin_theta_error
+from fedkernel.peers.graph import neighbours
 from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data[::2])

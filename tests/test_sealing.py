@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.sealing import (
+from fedkernel.peers.sealing import (
     HEADER,
     TAG,
     Header,

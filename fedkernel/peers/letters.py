@@ -25,9 +25,9 @@ import numpy.typing as npt
 import pydantic
 
 from fedkernel.errors import ProtocolError, explain
+from fedkernel.peers.sealing import HEADER, TAG, Header
 from fedkernel.protocol.messages import Message, MessageT, Reply, ReplyT, Request, Shape
 from fedkernel.protocol.rounds import Protocol, to_each
-from fedkernel.sealing import HEADER, TAG, Header
 
 Bytes = npt.NDArray[np.uint8]
 

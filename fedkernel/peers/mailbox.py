@@ -18,7 +18,7 @@ comes out of its order or its round; two from one peer; none from a peer that on
 none is expected from; letters that nobody reads.
 
 The coordinator forwards, and decides the graph, the rounds and what is asked in them. What it can see and what it
-cannot, `fedkernel.sealing` says.
+cannot, `fedkernel.peers.sealing` says.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -29,8 +29,8 @@ import numpy.typing as npt
 
 from fedkernel.data import TableLike
 from fedkernel.errors import ProtocolError
-from fedkernel.graph import Neighbours
-from fedkernel.letters import (
+from fedkernel.peers.graph import Neighbours
+from fedkernel.peers.letters import (
     Bytes,
     CarriesLetters,
     Letter,
@@ -41,11 +41,11 @@ from fedkernel.letters import (
     pack,
     sealed_in,
 )
+from fedkernel.peers.sealing import KEY, Header, KeyPair, Published, check_pins, fingerprint, letter_keys, seal, unseal
 from fedkernel.protocol.client import Answers, KernelClient
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.messages import Done, Reply, Request, Scalar, Shape
 from fedkernel.protocol.rounds import Protocol, to_each
-from fedkernel.sealing import KEY, Header, KeyPair, Published, check_pins, fingerprint, letter_keys, seal, unseal
 
 Numbers = npt.NDArray[np.int64]
 
