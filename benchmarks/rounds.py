@@ -14,11 +14,11 @@ from rich.table import Table
 
 from fedkernel.arrays import FloatArray
 from fedkernel.engines.ray import run_job
-from fedkernel.job import Job, RunSpec
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import Reply, Request, Shape
 from fedkernel.protocol.rounds import Protocol, Run, to_all
-from fedkernel.result import Result
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.result import Result
 from fedkernel.strategy import KernelStrategy
 from strategies import VFedPCA
 

@@ -19,12 +19,12 @@ from pydantic import Field
 
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.memory import State
 from fedkernel.models import center_blocks
 from fedkernel.noise import system_normal
 from fedkernel.numerics import Kernel, Linear, SubspaceEmbedding, leading_eigenpairs, normalised_gram
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
 from fedkernel.protocol import Done, Reply, ReplyT, Request, Shape
+from fedkernel.run import State
 
 CUT = 1e-3
 """Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""

@@ -13,7 +13,7 @@ from fedkernel.errors import InputError
 from fedkernel.models import KernelKMeans, Model, compare_classes, nystroem_kernel_kmeans, over_clients, training_of
 from fedkernel.numerics import assign
 from fedkernel.protocol import Member
-from fedkernel.result import Result
+from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from strategies.kmeans import KMeansStrategy
 

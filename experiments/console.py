@@ -72,7 +72,7 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
 class Follow(logging.Handler):
     """Tell each line of a log; by default each finished round in this process, or a long run would seem to hang."""
 
-    def __init__(self, tell: Callable[[str], object], log: str = "fedkernel.conversation") -> None:
+    def __init__(self, tell: Callable[[str], object], log: str = "fedkernel.run.conversation") -> None:
         super().__init__(logging.INFO)
         self._tell = tell
         self._logger = logging.getLogger(log)
@@ -100,7 +100,7 @@ def site_log(path: Path | None) -> Iterator[Callable[[str], None]]:
     callable
         Tells a sentence to both.
     """
-    logger = logging.getLogger("fedkernel.site")
+    logger = logging.getLogger("fedkernel.run.site")
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     if path is not None:
         try:
@@ -130,10 +130,10 @@ class errors:  # noqa: N801 - reads as a statement
 
     def __enter__(self) -> None:
         if not self._debug:  # a simulated site's log would put its traceback here
-            logging.getLogger("fedkernel.site").addHandler(self._quiet)
+            logging.getLogger("fedkernel.run.site").addHandler(self._quiet)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        logging.getLogger("fedkernel.site").removeHandler(self._quiet)
+        logging.getLogger("fedkernel.run.site").removeHandler(self._quiet)
         if error is None or isinstance(error, typer.Exit | SystemExit):
             return
         if self._debug and not isinstance(error, KeyboardInterrupt):

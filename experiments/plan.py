@@ -18,10 +18,9 @@ from fedkernel.arrays import Rows, stack_rows
 from fedkernel.coordinator import strategy_of
 from fedkernel.data import DataSpec
 from fedkernel.errors import InputError
-from fedkernel.job import RunSpec
 from fedkernel.numerics import KERNELS, with_width
 from fedkernel.protocol import KernelClient
-from fedkernel.site import read_shard, simulated_partition
+from fedkernel.run import RunSpec, read_shard, simulated_partition
 from fedkernel.strategy import KernelStrategy
 
 LONGEST_ID = 150

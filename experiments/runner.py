@@ -20,9 +20,8 @@ from experiments.rows import Run, append_run, in_order, read_runs
 from experiments.sections import Sites
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.job import Job
 from fedkernel.models import Model, compare_classes, own_metrics
-from fedkernel.result import Result
+from fedkernel.run import Job, Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.threads import blas_threads
 

@@ -20,8 +20,7 @@ from fedkernel.engines.grpc.hub import PATIENCE
 from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError
-from fedkernel.job import Job
-from fedkernel.site import MIN_ROWS, allowed, read_own_data, read_own_keys
+from fedkernel.run import MIN_ROWS, Job, allowed, read_own_data, read_own_keys
 from fedkernel.storage import check_folder, write_new
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
@@ -83,7 +82,7 @@ def serve(  # noqa: PLR0917 - one option each
             )
 
         folder = out or Path("runs") / experiment.name
-        with handshakes_told(say), Follow(say, "fedkernel.alignment"), progress() as tell:
+        with handshakes_told(say), Follow(say, "fedkernel.run.alignment"), progress() as tell:
             outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
         show_results(experiment, outcome, folder)
 

@@ -3,7 +3,6 @@
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, value_object
 from fedkernel.installation import check_packages, installed_version
-from fedkernel.memory import State
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
 from fedkernel.numerics import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.peers import CarriesLetters, Letter, Letters, Mail, PeerClient, Topology, agree_keys, sort_mail
@@ -21,7 +20,7 @@ from fedkernel.protocol import (
     to_each,
     to_sum,
 )
-from fedkernel.result import Result
+from fedkernel.run import Result, State
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 

@@ -11,12 +11,12 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedkernel.addresses import find
-from fedkernel.cohort import RunSettings
 from fedkernel.engines.parcels import Parcel, pack, tell
 from fedkernel.errors import FedkernelError
-from fedkernel.job import Job
 from fedkernel.numerics.kernels import import_kernels
-from fedkernel.result import Result
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.job import Job
+from fedkernel.run.result import Result
 from fedkernel.storage import write_whole
 from fedkernel.strategy import KernelStrategy
 

@@ -12,15 +12,15 @@ from flwr.serverapp import Grid
 from scipy import sparse
 
 from fedkernel.addresses import address_of
-from fedkernel.cohort import REASON, RunSettings
 from fedkernel.data import ArrayTable, SparseTable, Table, TableLike, check_matrix
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError, one_line
-from fedkernel.job import Job, RunSpec
 from fedkernel.protocol.client import KernelClient
-from fedkernel.result import Result
-from fedkernel.site import Site, client_app
+from fedkernel.run.cohort import REASON, RunSettings
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.result import Result
+from fedkernel.run.site import Site, client_app
 
 Outputs = dict[int, dict[str, npt.NDArray[Any]]]
 

@@ -19,20 +19,20 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
-from fedkernel.cohort import RunSettings, join
-from fedkernel.conversation import Conversation
 from fedkernel.data import TableLike
 from fedkernel.data.frames import without_names
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.execution import Execution
-from fedkernel.job import shares_rows
-from fedkernel.ledger import Account
 from fedkernel.models.metrics import over_clients
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.rounds import Member, Protocol, Run
-from fedkernel.result import Result
+from fedkernel.run.cohort import RunSettings, join
+from fedkernel.run.conversation import Conversation
+from fedkernel.run.execution import Execution
+from fedkernel.run.job import shares_rows
+from fedkernel.run.ledger import Account
+from fedkernel.run.result import Result
 from fedkernel.simulate import Outputs, check_tables, simulated_sites, through_files
 from fedkernel.tags import Tags
 from fedkernel.threads import blas_threads

@@ -36,7 +36,7 @@ from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import Message, Reply, Request, decode, encode
 from fedkernel.protocol.rounds import Member
-from fedkernel.result import Result
+from fedkernel.run.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 

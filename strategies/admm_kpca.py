@@ -43,7 +43,7 @@ from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponen
 from fedkernel.numerics import RBF, Embeddable, Linear, SubspaceEmbedding
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, neighbours, spanning_tree
 from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all
-from fedkernel.result import Result
+from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 

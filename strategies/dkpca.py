@@ -15,12 +15,11 @@ from pydantic import Field
 
 from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum, NewKernelRows, ProjectNewRows
 from fedkernel.arrays import FloatArray
-from fedkernel.cohort import RunSettings
 from fedkernel.errors import InputError, check_at_most, value_object
 from fedkernel.models import KernelPCA, compare_kernel_pca
 from fedkernel.numerics import Kernel, Linear, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all, to_sum
-from fedkernel.result import Result
+from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 

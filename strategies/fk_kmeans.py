@@ -46,7 +46,7 @@ from fedkernel.numerics import (
     unpack_symmetric,
 )
 from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, distributed, to_all, to_each, to_sum
-from fedkernel.result import Result
+from fedkernel.run import Result
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 
 log = logging.getLogger(__name__)

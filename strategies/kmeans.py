@@ -13,12 +13,11 @@ import numpy.typing as npt
 
 from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
 from fedkernel.arrays import FloatArray
-from fedkernel.cohort import RunSettings
 from fedkernel.errors import InputError, check_at_most
 from fedkernel.models import RESTARTS, FeatureChain, KernelKMeans, compare_kernel_kmeans, kernel_kmeans
 from fedkernel.numerics import RBF, AnyKernel, allot, fk_gamma, k_means, moments
 from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all, to_each, to_sum
-from fedkernel.result import Result
+from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 

@@ -29,7 +29,7 @@ from fedkernel.errors import InputError, check_at_most
 from fedkernel.models import LandmarkPCA, compare_components
 from fedkernel.numerics import AnyKernel, is_sketched, leading_eigenpairs, whitening
 from fedkernel.protocol import FLOAT, CarriesRows, Forecast, Member, Protocol, Run, to_all, to_each, to_sum
-from fedkernel.result import Result
+from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 

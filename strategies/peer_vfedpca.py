@@ -17,7 +17,7 @@ from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, comp
 from fedkernel.numerics import Kernel, Linear
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, neighbours
 from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Protocol, Run
-from fedkernel.result import Result
+from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory
 

@@ -17,7 +17,7 @@ from fedkernel.data import check_rows
 from fedkernel.errors import InputError, value_object
 from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
 from fedkernel.protocol import Forecast, Member, Protocol, Run
-from fedkernel.result import Result
+from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from strategies.diskpca import DisKPCA
 from strategies.kmeans import distributed_kmeans, kmeans_forecast

@@ -46,7 +46,7 @@ from fedkernel.numerics import (
     sin_theta_error,
 )
 from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Protocol, Run, distributed, to_all, to_sum
-from fedkernel.result import Result
+from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 

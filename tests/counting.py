@@ -9,12 +9,12 @@ import grpc
 import numpy as np
 
 from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
-from fedkernel.cohort import RunSettings
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, VERSION
 from fedkernel.engines.grpc.hub import Hub, listening
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import EngineError
-from fedkernel.site import Site, client_app
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.site import Site, client_app
 
 
 class Count(Reply):

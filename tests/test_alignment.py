@@ -10,17 +10,16 @@ from cases import PAIRS
 from flwr.app import RecordDict
 
 from clients.dkpca import LocalEigenpairs
-from fedkernel import alignment, site
-from fedkernel.alignment import SIZE, agree, check_same_columns, find_rows, hash_ids, read_key
-from fedkernel.cohort import RunSettings
-from fedkernel.engines import _flower
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import client
-from fedkernel.job import Job, RunSpec
-from fedkernel.memory import Memory
 from fedkernel.protocol.client import KernelClient
-from fedkernel.site import Site, client_app, site_of_job
+from fedkernel.run import alignment, flower, site
+from fedkernel.run.alignment import SIZE, agree, check_same_columns, find_rows, hash_ids, read_key
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.memory import Memory
+from fedkernel.run.site import Site, client_app, site_of_job
 from strategies import DKPCA, FKKMeans, VFedPCA
 
 rng = np.random.default_rng(0)
@@ -65,7 +64,7 @@ class Sites(LocalGrid):
                 context.state = RecordDict()
         replies = list(super().send_and_receive(messages, timeout=timeout))
         self.seen += messages + replies
-        self.wire += b"".join(_flower.to_bytes(message) for message in messages + replies)
+        self.wire += b"".join(flower.to_bytes(message) for message in messages + replies)
         return replies
 
 
@@ -141,7 +140,7 @@ def test_what_the_agreement_cost_is_accounted_for_and_the_overlap_is_told(tmp_pa
     assert (row["round"], row["clients"], row["floats_up"], row["floats_down"]) == (0, 3, 0, 0)
     asked = [message for message in grid.seen if message.metadata.message_type.startswith("query.")]
     assert [message.metadata.message_type for message in asked[::6]] == ["query.ids", "query.align"]
-    size = sum(_flower.content_bytes(message.content) for message in asked)
+    size = sum(flower.content_bytes(message.content) for message in asked)
     assert row["bytes_up"] + row["bytes_down"] == size
     assert row["bytes_up"] > 16 * (36 + 33 + 38)
     assert row["bytes_down"] > 3 * 16 * len(COMMON)
@@ -382,7 +381,7 @@ def test_horizontal_sites_with_other_columns_are_refused(tmp_path):
 
 def find(node, run=None):
     job = Job(runs=[run or spec()], out="/nowhere").model_dump_json()
-    return site_of_job(_flower.new_context(1, node, {"job": job}), {"run": "trial"})
+    return site_of_job(flower.new_context(1, node, {"job": job}), {"run": "trial"})
 
 
 def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
@@ -457,7 +456,7 @@ def test_a_site_that_was_restarted_within_a_run_says_so(tmp_path):
 
 
 def test_the_rows_of_a_run_are_forgotten_when_another_begins():
-    context = _flower.new_context(1, {}, {})
+    context = flower.new_context(1, {}, {})
     memory = Memory.begin(context, "first")
     assert memory.rows is None
     memory.rows = np.array([2, 0])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from flwr.app import Array
 
-from fedkernel.engines import _flower
 from fedkernel.errors import ProtocolError
+from fedkernel.run import flower
 
 ARRAYS = [
     np.arange(6.0).reshape(2, 3),
@@ -26,7 +26,7 @@ ARRAYS = [
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}{array.shape}")
 def test_an_array_is_read_as_numpy_reads_it(array):
     packed = Array(array)
-    values, expected = _flower.read_array(packed), packed.numpy()
+    values, expected = flower.read_array(packed), packed.numpy()
     np.testing.assert_array_equal(values, expected)
     assert (values.dtype, values.flags.f_contiguous, values.flags.c_contiguous) == (
         expected.dtype,
@@ -64,7 +64,7 @@ def with_header(text, entries=b"", version=(1, 0)):
 def test_an_array_that_is_none_is_refused(array, told):
     tracemalloc.start()
     with pytest.raises(ProtocolError) as caught:
-        _flower.read_array(array)
+        flower.read_array(array)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert told in str(caught.value)
@@ -76,4 +76,4 @@ def test_later_forms_of_the_header_are_read():
     stream = io.BytesIO()
     np.lib.format.write_array(stream, ARRAYS[0], version=(2, 0))
     packed = Array("float64", (2, 3), "numpy.ndarray", stream.getvalue())
-    np.testing.assert_array_equal(_flower.read_array(packed), ARRAYS[0])
+    np.testing.assert_array_equal(flower.read_array(packed), ARRAYS[0])

@@ -22,10 +22,10 @@ from experiments.baselines import BASELINES
 from experiments.rows import read_runs
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
-from fedkernel.job import Job
 from fedkernel.models.metrics import METRICS
 from fedkernel.numerics.kernels import KERNELS
 from fedkernel.numerics.widths import WIDTHS
+from fedkernel.run.job import Job
 from strategies import VFedPCA
 
 TINY = """
@@ -320,7 +320,7 @@ def test_the_installed_command_runs_and_fails_as_in_process(workplace: Path) -> 
 
 def test_rounds_are_told_while_a_run_lasts() -> None:
     seen: list[str] = []
-    logger = logging.getLogger("fedkernel.conversation")
+    logger = logging.getLogger("fedkernel.run.conversation")
     before = (logger.level, list(logger.handlers))
     with console.Follow(seen.append):
         VFedPCA(rounds=2).fit([load_iris().data[:, :2], load_iris().data[:, 2:]])

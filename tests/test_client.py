@@ -11,13 +11,13 @@ from flwr.client import NumPyClient
 from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum
 from clients.vfedpca import Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, VFedPCAClient
 from fedkernel import RBF, Linear
-from fedkernel.engines import _flower
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.joining import Introduce
-from fedkernel.memory import Memory, State
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import VERSION, Done, Reply, Request, Shape, decode, encode
-from fedkernel.site import FAILED, REFUSED, Site, client_app
+from fedkernel.run import flower
+from fedkernel.run.joining import Introduce
+from fedkernel.run.memory import Memory, State
+from fedkernel.run.site import FAILED, REFUSED, Site, client_app
 
 X = np.random.default_rng(0).standard_normal((9, 4))
 SECRET = 8675309.25
@@ -206,14 +206,14 @@ class Conversation:
     """Sends messages to the app of one site, whose context lives on between them."""
 
     def __init__(self, kind=Teller, table=X):
-        _flower.ensure_task_identity()
+        flower.ensure_task_identity()
         self.app = client_app({kind.__name__: kind}, lambda context, config: Site(0, table, None, lambda outputs: None))
         self.kind = kind
         self.restart()
         assert not self.join().has_error()
 
     def restart(self):
-        self.context = _flower.new_context(1, {"partition-id": 0, "num-partitions": 1}, {})
+        self.context = flower.new_context(1, {"partition-id": 0, "num-partitions": 1}, {})
 
     def ask(self, request, run="run", **config):
         arrays, scalars = encode(request)
@@ -227,8 +227,8 @@ class Conversation:
     def send(self, arrays, config, message_type):
         content = RecordDict({"arrays": arrays, "config": ConfigRecord(config)})
         message = Message(content, 1, message_type, group_id="1")
-        _flower.stamp(message)
-        return self.app(_flower.from_bytes(_flower.to_bytes(message)), self.context)
+        flower.stamp(message)
+        return self.app(flower.from_bytes(flower.to_bytes(message)), self.context)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_a_site_that_has_lost_its_memory_says_so():
 
 
 def test_memory_is_a_mapping_that_returns_the_bits_it_was_given():
-    memory = Memory.begin(_flower.new_context(1, {}, {}), "run")
+    memory = Memory.begin(flower.new_context(1, {}, {}), "run")
     for name, array in {"F": np.asfortranarray(X), "rows": X[::2], "0d": np.array(2.5), "int": np.arange(3)}.items():
         memory[name] = array
         got = memory[name]
@@ -317,7 +317,7 @@ class Other(Half):
     pass
 
 
-@pytest.mark.parametrize("memory", [{}, Memory.begin(_flower.new_context(1, {}, {}), "run")], ids=["dict", "context"])
+@pytest.mark.parametrize("memory", [{}, Memory.begin(flower.new_context(1, {}, {}), "run")], ids=["dict", "context"])
 def test_a_state_comes_back_from_the_memory_as_it_was_saved_beside_others(memory):
     with pytest.raises(ProtocolError, match="its Half was not asked for before"):
         Half.load(memory)

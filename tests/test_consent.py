@@ -16,12 +16,12 @@ from clients.vfedpca import MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
-from fedkernel.job import Job, RunSpec
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from fedkernel.peers.graph import neighbours
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.messages import Done, Request, encode
-from fedkernel.site import allowed, client_app, site_of_job
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.site import allowed, client_app, site_of_job
 from strategies import ADMMKPCA, DKPCA, DisKPCA, SpectralKMeans, UniformKPCA, VFedPCA
 from strategies.landmarks import LandmarkStrategy
 

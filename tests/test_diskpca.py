@@ -14,7 +14,7 @@ from fedkernel.models.base import LandmarkPCA
 from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.protocol.messages import CarriesRows
 from fedkernel.protocol.rounds import Member, Run
-from fedkernel.result import Result
+from fedkernel.run.result import Result
 from strategies import DisKPCA, UniformKPCA
 from strategies.diskpca import _shared_out, score_by_leverage
 

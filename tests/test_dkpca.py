@@ -11,10 +11,10 @@ from sklearn.preprocessing import StandardScaler
 
 from clients.dkpca import LocalEigenpairs, LocalSpectrum
 from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.cohort import RunSettings
 from fedkernel.data import DataSpec, PartitionSpec, load, split
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.subspaces import sin_theta_error
+from fedkernel.run.cohort import RunSettings
 from strategies import DKPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data)[::3]  # 60 x 13

@@ -20,7 +20,7 @@ from fedkernel.models.embeddings import FeatureChain
 from fedkernel.models.metrics import recover_error
 from fedkernel.numerics.clustering import assign, k_means
 from fedkernel.numerics.sketch import RandomFeatures
-from fedkernel.result import Result
+from fedkernel.run.result import Result
 from strategies import FKKMeans, RFKKMeans
 from strategies.kmeans import distributed_kmeans
 

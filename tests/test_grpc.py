@@ -11,8 +11,8 @@ from networks import digits
 from fedkernel.engines import grpc
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
-from fedkernel.job import Job, RunSpec
-from fedkernel.result import Result
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.result import Result
 from fedkernel.simulate import as_file
 from fedkernel.storage import load_parts
 from fedkernel.strategy import _parameters_of

@@ -6,12 +6,12 @@ import time
 import pytest
 from counting import Counting, CountingClient, Died, Process, count, raw_stream, server, until
 
-from fedkernel.cohort import RunSettings
 from fedkernel.engines.grpc import hub as grpc_hub
 from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc.frames import OPTIONS
 from fedkernel.engines.grpc.hub import Hub, listening
 from fedkernel.errors import ProtocolError
+from fedkernel.run.cohort import RunSettings
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from cases import PAIRS
 
 from fedkernel.engines import ENGINES
 from fedkernel.errors import FedkernelError, InputError
-from fedkernel.job import Job, RunSpec
-from fedkernel.result import Result
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.result import Result
 
 IRIS: dict[str, Any] = {"data": {"name": "iris"}, "partition": {"clients": 2}}
 DKPCA: dict[str, Any] = {"id": "one", "strategy": "DKPCA", "parameters": {"n_components": 2}, "clients": 2}

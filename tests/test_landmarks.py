@@ -15,12 +15,12 @@ from sklearn.metrics import normalized_mutual_info_score
 
 from clients.diskpca import DisKPCAClient
 from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Polynomial, Sigmoid
-from fedkernel.cohort import RunSettings
 from fedkernel.data import GeneratedTable
 from fedkernel.models.base import LandmarkPCA
 from fedkernel.models.metrics import kmeans_objective
 from fedkernel.protocol.rounds import Member
-from fedkernel.result import Result
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.result import Result
 from fedkernel.simulate import through_files
 from fedkernel.strategy import _parameters_of
 from strategies import DisKPCA, SpectralKMeans, UniformKPCA

@@ -8,18 +8,18 @@ from flwr.app import ArrayRecord
 from gossip import AT, KEYS, RING, TABLES, Begin, Coordinator, D, GossipClient, N, Told, by_hand, gossiping, relabelled
 
 from fedkernel import Linear
-from fedkernel.engines import _flower
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.job import Job, RunSpec
-from fedkernel.ledger import Ledger, Load, Posted
 from fedkernel.models.base import PeerComponents
 from fedkernel.peers.graph import Topology, neighbours
 from fedkernel.peers.letters import OVERHEAD, unpack
 from fedkernel.peers.mailbox import PublishKeys, TakeKeys
 from fedkernel.peers.sealing import KeyPair
-from fedkernel.result import Result
-from fedkernel.site import Site, client_app, site_of_job
+from fedkernel.run import flower
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.ledger import Ledger, Load, Posted
+from fedkernel.run.result import Result
+from fedkernel.run.site import Site, client_app, site_of_job
 from fedkernel.strategy import KernelStrategy
 
 # On an engine
@@ -115,12 +115,12 @@ def test_a_node_s_configuration_names_its_identity_and_pins(tmp_path):
     (tmp_path / "peers.toml").write_text(f'7 = "{peer.fingerprint}"')
     node = {"partition-id": 0, "num-partitions": 1}
     files = {"identity": str(tmp_path / "own.pem"), "pins": str(tmp_path / "peers.toml")}
-    site = site_of_job(_flower.new_context(1, node | files, {"job": job}), {"run": "run"})
+    site = site_of_job(flower.new_context(1, node | files, {"job": job}), {"run": "run"})
     assert (site.identity, site.pins) == (own, {7: peer.fingerprint})
-    site = site_of_job(_flower.new_context(1, node, {"job": job}), {"run": "run"})
+    site = site_of_job(flower.new_context(1, node, {"job": job}), {"run": "run"})
     assert (site.identity, site.pins) == (None, None)
     with pytest.raises(InputError, match="there is no identity file"):
-        site_of_job(_flower.new_context(1, node | {"identity": "none.pem"}, {"job": job}), {"run": "run"})
+        site_of_job(flower.new_context(1, node | {"identity": "none.pem"}, {"job": job}), {"run": "run"})
 
 
 class Impostor(GossipClient):

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedkernel import RBF
 from fedkernel.errors import InputError
-from fedkernel.result import Result
+from fedkernel.run.result import Result
 from strategies import (
     ADMMKPCA,
     DKPCA,

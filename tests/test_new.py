@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import cli, console
-from fedkernel.job import Job
+from fedkernel.run.job import Job
 
 
 def test_the_pair_that_it_writes_passes_its_own_test(tmp_path):

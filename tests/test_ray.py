@@ -21,8 +21,8 @@ from fedkernel.data import DataSpec, PartitionSpec, load
 from fedkernel.engines import ray
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
-from fedkernel.job import Job, RunSpec
-from fedkernel.result import Result
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.result import Result
 from strategies import DisKPCA
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]

@@ -18,16 +18,16 @@ from experiments.folder import OURS, open_folder
 from experiments.plan import plan
 from experiments.rows import Run, read_runs
 from experiments.runner import run_experiment
-from fedkernel import site
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError, value_object
-from fedkernel.job import Job
 from fedkernel.models.base import KernelKMeans, KernelPCA
 from fedkernel.numerics.kernels import Linear
 from fedkernel.numerics.subspaces import sin_theta_error
 from fedkernel.protocol.rounds import Protocol, to_all
 from fedkernel.protocol.rounds import Run as RunUnderWay
-from fedkernel.result import Result
+from fedkernel.run import site
+from fedkernel.run.job import Job
+from fedkernel.run.result import Result
 from fedkernel.strategy import KernelStrategy
 from strategies import SpectralKMeans, VFedPCA
 

@@ -15,7 +15,7 @@ from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, Running, federa
 from fedkernel import RBF
 from fedkernel.certificates import make_certificates
 from fedkernel.models.base import load_model
-from fedkernel.result import Result
+from fedkernel.run.result import Result
 from strategies import DKPCA, VFedPCA
 
 pytestmark = pytest.mark.xdist_group("sites")

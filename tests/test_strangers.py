@@ -20,9 +20,9 @@ from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines.apps import CLIENT_APP, SERVER_APP
 from fedkernel.engines.bundle import write_app
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.job import Job, RunSpec
 from fedkernel.models.base import load_model, save_model
-from fedkernel.result import Result
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.result import Result
 
 FILES = {
     "kernels": '''

@@ -13,13 +13,13 @@ from flwr.serverapp.strategy import Strategy
 
 from clients.dkpca import DKPCAClient
 from fedkernel import RBF, Laplacian, Linear
-from fedkernel.cohort import RunSettings
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, value_object
 from fedkernel.protocol.client import KernelClient
-from fedkernel.result import Result
-from fedkernel.site import Site, client_app
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.result import Result
+from fedkernel.run.site import Site, client_app
 from fedkernel.strategy import KernelStrategy
 from strategies import DKPCA, PeerVFedPCA, VFedAKPCA, VFedPCA
 

@@ -14,16 +14,17 @@ from flwr.app import Message, MessageType, RecordDict
 from test_flower_app import bundle
 
 from fedkernel import RBF
-from fedkernel.alignment import hash_ids
 from fedkernel.data import DataSpec, PartitionSpec
-from fedkernel.engines import _flower, exchange, parcels, superlink
+from fedkernel.engines import parcels, superlink
 from fedkernel.engines.command import status_of, submit
 from fedkernel.engines.local import LocalGrid
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
-from fedkernel.job import Job, RunSpec
 from fedkernel.protocol.rounds import Member
-from fedkernel.result import Result
+from fedkernel.run import exchange, flower
+from fedkernel.run.alignment import hash_ids
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.result import Result
 from strategies import DKPCA, FKKMeans
 
 SITES = ("north", "south", "west")
@@ -312,7 +313,7 @@ class SlowGrid(LocalGrid):
 
 
 def test_replies_are_asked_for_until_all_are_there_or_the_time_is_up(monkeypatch):
-    monkeypatch.setattr(_flower, "polls_slowly", lambda grid: isinstance(grid, SlowGrid))
+    monkeypatch.setattr(flower, "polls_slowly", lambda grid: isinstance(grid, SlowGrid))
 
     def app(message, context):
         time.sleep(0.3 * (message.metadata.dst_node_id - 1))

@@ -8,15 +8,15 @@ from scipy import sparse
 
 from clients.dkpca import DKPCAClient
 from fedkernel import Linear
-from fedkernel.cohort import RunSettings
 from fedkernel.data import ArrayTable, GeneratedTable, Table, as_table, open_table
 from fedkernel.errors import InputError
-from fedkernel.job import Job, RunSpec
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import Reply, Request, encode
 from fedkernel.protocol.rounds import to_all
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.site import read_shard
 from fedkernel.simulate import as_file, check_tables
-from fedkernel.site import read_shard
 from fedkernel.strategy import KernelStrategy
 from strategies import DKPCA
 
@@ -146,7 +146,7 @@ def test_a_job_takes_files_of_all_kinds(folder):
     from pyarrow import parquet  # noqa: PLC0415
 
     from fedkernel.engines import ENGINES  # noqa: PLC0415
-    from fedkernel.result import Result  # noqa: PLC0415
+    from fedkernel.run.result import Result  # noqa: PLC0415
 
     X = np.random.default_rng(0).standard_normal((12, 3))
     np.save(folder / "a.npy", X)

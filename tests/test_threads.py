@@ -10,14 +10,14 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from experiments.config import Experiment
 from experiments.runner import run_experiment
-from fedkernel.cohort import RunSettings
 from fedkernel.coordinator import server_app
-from fedkernel.engines import _flower
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
-from fedkernel.job import Job, RunSpec
 from fedkernel.numerics import widths
-from fedkernel.site import Site, client_app
+from fedkernel.run import flower
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.site import Site, client_app
 from fedkernel.threads import blas_threads
 from strategies import VFedPCA
 
@@ -94,7 +94,7 @@ def test_a_job_tells_the_coordinator_its_threads(machine, tmp_path):
     run = RunSpec(id="a", strategy="test_threads:Watched", parameters={}, seed=0, shards=["a.npy"] * 3)
     job = Job(runs=[run], threads=2)
     with grid() as opened:
-        server_app()(opened, _flower.new_context(0, {}, {"job": job.model_dump_json()}))
+        server_app()(opened, flower.new_context(0, {}, {"job": job.model_dump_json()}))
     assert set(Watched.counts) == {2}
 
 

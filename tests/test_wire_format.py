@@ -7,7 +7,7 @@ from flwr.common.serde import message_to_proto, recorddict_to_proto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkernel.engines import _flower
+from fedkernel.run import flower
 
 NAMES = st.text(max_size=5)
 ARRAYS = st.builds(
@@ -28,30 +28,30 @@ CONTENTS = st.dictionaries(NAMES, RECORDS, max_size=4).map(RecordDict)
 @settings(max_examples=300, deadline=None)
 @given(CONTENTS)
 def test_content(content):
-    parts = _flower.content_to_parts(content)
+    parts = flower.content_to_parts(content)
     assert b"".join(parts) == recorddict_to_proto(content).SerializeToString()
-    assert _flower.content_bytes(content) == recorddict_to_proto(content).ByteSize()
+    assert flower.content_bytes(content) == recorddict_to_proto(content).ByteSize()
 
 
 @settings(max_examples=50, deadline=None)
 @given(CONTENTS)
 def test_messages(content):
-    _flower.ensure_task_identity()
+    flower.ensure_task_identity()
     message = Message(content, 3, "train.anything", group_id="7", ttl=5.0)
-    _flower.stamp(message)
+    flower.stamp(message)
     data = message_to_proto(message).SerializeToString()
-    assert b"".join(_flower.to_parts(message)) == _flower.to_bytes(message) == data
-    assert b"".join(_flower.to_parts(message, _flower.content_to_parts(content))) == data
+    assert b"".join(flower.to_parts(message)) == flower.to_bytes(message) == data
+    assert b"".join(flower.to_parts(message, flower.content_to_parts(content))) == data
     failed = Message(Error(5, "so it goes"), reply_to=message)
-    assert _flower.to_bytes(failed) == message_to_proto(failed).SerializeToString()
+    assert flower.to_bytes(failed) == message_to_proto(failed).SerializeToString()
 
 
 @pytest.mark.parametrize("size", [0, 100, 127, 128, 16383, 16384, 1 << 21, (1 << 21) + 1])
 def test_lengths_of_one_to_four_bytes(size):
     content = RecordDict({"arrays": ArrayRecord({"a": Array("uint8", (size,), "numpy.ndarray", bytes(size))})})
-    assert b"".join(_flower.content_to_parts(content)) == recorddict_to_proto(content).SerializeToString()
+    assert b"".join(flower.content_to_parts(content)) == recorddict_to_proto(content).SerializeToString()
 
 
 def test_arrays_are_not_copied():
     array = Array(np.zeros(1000))
-    assert any(part is array.data for part in _flower.content_to_parts(RecordDict({"a": ArrayRecord({"b": array})})))
+    assert any(part is array.data for part in flower.content_to_parts(RecordDict({"a": ArrayRecord({"b": array})})))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from fedkernel.engines import grpc, local, ray, superlink
-from fedkernel.job import Job
+from fedkernel.run.job import Job
 
 Engine = Callable[[Job], Iterator[str]]
 """Carries out a job and yields the id of each run whose results are complete in the job's folder."""

@@ -11,8 +11,8 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedkernel.engines import _flower
-from fedkernel.job import Job, RunSpec
+from fedkernel.run import flower
+from fedkernel.run.job import Job, RunSpec
 
 SERVER_APP, CLIENT_APP = "fedkernel.flower_apps:server", "fedkernel.flower_apps:client"
 """Where a Flower app bundle has its components, as pyproject.toml names them: the same for every pair."""
@@ -36,8 +36,8 @@ def answer(app: ClientApp, message: Message, context: Context) -> tuple[bytes, .
         reply = app(message, context)
     except Exception as error:  # an app of somebody else's may raise anything: the caller must hear of it
         reply = Message(Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
-    _flower.stamp(reply)
-    return _flower.to_parts(reply)
+    flower.stamp(reply)
+    return flower.to_parts(reply)
 
 
 def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str]:
@@ -53,5 +53,5 @@ def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Gr
     for run in job.runs:
         told = job.model_copy(update={"runs": [run]}).model_dump_json()
         with grid(run, told) as opened:
-            server(opened, _flower.new_context(0, {}, {"job": told}))
+            server(opened, flower.new_context(0, {}, {"job": told}))
         yield run.id

@@ -10,7 +10,7 @@ from pathlib import Path
 from fedkernel.addresses import Group, own_names
 from fedkernel.engines.apps import CLIENT_APP, SERVER_APP
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError
-from fedkernel.job import Job
+from fedkernel.run.job import Job
 
 
 def write_app(folder: Path, job: Job, dependencies: Sequence[str]) -> Path:

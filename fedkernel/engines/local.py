@@ -9,10 +9,10 @@ from types import TracebackType
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 
-from fedkernel.engines import _flower
 from fedkernel.engines.apps import CLIENT_APP, answer, carry_out, component
-from fedkernel.engines.grid import MessageGrid
-from fedkernel.job import Job, RunSpec
+from fedkernel.run import flower
+from fedkernel.run.grid import MessageGrid
+from fedkernel.run.job import Job, RunSpec
 from fedkernel.threads import blas_threads
 
 
@@ -42,7 +42,7 @@ class LocalGrid(MessageGrid):
         self._app = client_app
         self._threads = threads
         self._contexts = {
-            node: _flower.new_context(node, {"partition-id": node - 1, "num-partitions": clients}, run_config or {})
+            node: flower.new_context(node, {"partition-id": node - 1, "num-partitions": clients}, run_config or {})
             for node in range(1, clients + 1)
         }
         self._locks = {node: threading.Lock() for node in self._contexts}
@@ -73,11 +73,11 @@ class LocalGrid(MessageGrid):
     def _serve(self) -> None:
         while (task := self._tasks.get()) is not None:
             message_id, parts = task
-            message = _flower.from_bytes(b"".join(parts))
+            message = flower.from_bytes(b"".join(parts))
             node = message.metadata.dst_node_id
             with self._locks[node]:
                 reply = b"".join(answer(self._app, message, self._contexts[node]))
-            self._deliver(message_id, _flower.from_bytes(reply))
+            self._deliver(message_id, flower.from_bytes(reply))
 
 
 def run_job(job: Job) -> Iterator[str]:

@@ -26,7 +26,7 @@ from fedkernel.engines.apps import import_paths
 from fedkernel.engines.bundle import cause, write_app
 from fedkernel.engines.command import QUIET, SCRIPTS, Flwr, flwr_in, status_of, submit
 from fedkernel.errors import EngineError, InputError
-from fedkernel.job import Job
+from fedkernel.run.job import Job
 
 START_SECONDS = 60.0
 """How long the SuperLink may take until it answers."""

@@ -24,7 +24,7 @@ from fedkernel.engines import parcels
 from fedkernel.engines.bundle import cause, write_app
 from fedkernel.engines.command import QUIET, SCRIPTS, flwr_in, status_of, submit
 from fedkernel.errors import EngineError, InputError, one_line
-from fedkernel.job import Job
+from fedkernel.run.job import Job
 
 STATUS_SECONDS = 3.0
 """How long to wait before a log that broke off is read again, or a SuperLink is asked that did not answer."""

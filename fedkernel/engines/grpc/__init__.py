@@ -18,7 +18,7 @@ from fedkernel.engines.apps import carry_out, import_paths
 from fedkernel.engines.grpc.frames import LIMIT
 from fedkernel.engines.grpc.hub import PATIENCE, Hub, Tell, listening
 from fedkernel.errors import EngineError, FedkernelError, and_more
-from fedkernel.job import Job
+from fedkernel.run.job import Job
 
 __all__ = ["run_job", "serve"]
 

@@ -16,8 +16,6 @@ from flwr.app import Error, Message, MessageType
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from fedkernel.certificates import TLS
-from fedkernel.engines import _flower
-from fedkernel.engines.grid import MessageGrid
 from fedkernel.engines.grpc.frames import (
     INSTANCE,
     LIMIT,
@@ -35,6 +33,8 @@ from fedkernel.engines.grpc.frames import (
     frames,
 )
 from fedkernel.errors import EngineError, ProtocolError, one_line
+from fedkernel.run import flower
+from fedkernel.run.grid import MessageGrid
 
 log = logging.getLogger(__name__)
 
@@ -256,8 +256,8 @@ class Hub(MessageGrid):
         if request is None:
             return  # nobody waits for it any more
         try:
-            reply = _flower.from_bytes(*envelope.parts)
-            fault = _flower.mismatch(request, reply)
+            reply = flower.from_bytes(*envelope.parts)
+            fault = flower.mismatch(request, reply)
         except ProtocolError as error:
             fault = str(error)
         if fault is not None:

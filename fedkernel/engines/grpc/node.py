@@ -13,7 +13,6 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
 from fedkernel.certificates import TLS
-from fedkernel.engines import _flower
 from fedkernel.engines.apps import answer
 from fedkernel.engines.grpc.frames import (
     INSTANCE,
@@ -30,8 +29,9 @@ from fedkernel.engines.grpc.frames import (
     frames,
 )
 from fedkernel.errors import EngineError, InputError, ProtocolError
-from fedkernel.job import Job
-from fedkernel.site import FAILED, own_pairs
+from fedkernel.run import flower
+from fedkernel.run.job import Job
+from fedkernel.run.site import FAILED, own_pairs
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Node:
 
     def __post_init__(self) -> None:
         """Set up Flower's process-wide identity."""
-        _flower.ensure_task_identity()
+        flower.ensure_task_identity()
         self._context: Context | None = None
         self._job = ""
         self._limit = LIMIT
@@ -213,7 +213,7 @@ class Node:
         if self._context is None or welcome.job != self._job:
             self._look_at(welcome.job)
             place = {"partition-id": welcome.client, "num-partitions": welcome.clients}
-            self._context = _flower.new_context(welcome.client + 1, {**self.config, **place}, {"job": welcome.job})
+            self._context = flower.new_context(welcome.client + 1, {**self.config, **place}, {"job": welcome.job})
             self._job = welcome.job
         self._welcomed = True
         self._limit, self._files = welcome.limit, frozenset(welcome.files)
@@ -258,16 +258,16 @@ class Node:
 
     def _reply(self, request: Envelope, context: Context) -> Envelope:
         try:
-            message = _flower.from_bytes(*request.parts)
+            message = flower.from_bytes(*request.parts)
         except ProtocolError as error:
             raise EngineError(f"the server does not speak as a fedkernel server does: {error}") from None
         reply = Envelope(request.id, answer(self.app, message, context))
         if reply.size > self._limit:
             reason = f"the reply of site {self.name!r} has {reply.size:,} bytes; allowed are {self._limit:,}"
             refusal = Message(Error(FAILED, reason), reply_to=message)
-            _flower.stamp(refusal)
+            flower.stamp(refusal)
             self.tell(reason)
-            reply = Envelope(request.id, _flower.to_parts(refusal))
+            reply = Envelope(request.id, flower.to_parts(refusal))
         return reply
 
 

@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pydantic
 from pydantic import AfterValidator, Field
 
-from fedkernel.alignment import SIZE
 from fedkernel.errors import one_line
 from fedkernel.protocol.messages import Reply, Request, Shape
+from fedkernel.run.alignment import SIZE
 
 Size = Annotated[int, Field(ge=0, lt=2**63)]
 Hashes = npt.NDArray[np.uint8]

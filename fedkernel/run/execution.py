@@ -5,11 +5,11 @@ from typing import Literal, TypeVar
 
 from flwr.serverapp import Grid
 
-from fedkernel.cohort import RunSettings
-from fedkernel.conversation import Conversation
-from fedkernel.engines.exchange import send_and_receive
-from fedkernel.ledger import Account
 from fedkernel.protocol.rounds import Protocol, Run
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.conversation import Conversation
+from fedkernel.run.exchange import send_and_receive
+from fedkernel.run.ledger import Account
 from fedkernel.threads import steps_within
 
 T = TypeVar("T")

@@ -8,11 +8,11 @@ from typing import Any
 import pydantic
 
 from fedkernel.addresses import Group, names, own_names, short
-from fedkernel.alignment import Missing
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.data.sources import SOURCES
 from fedkernel.errors import InputError, explain
 from fedkernel.numerics.kernels import kernel_types
+from fedkernel.run.alignment import Missing
 
 
 def shares_rows(parameters: Mapping[str, Any]) -> bool:
@@ -42,7 +42,7 @@ class RunSpec(pydantic.BaseModel):
         scipy.sparse.save_npz) or .parquet.
     sites : list of str, optional
         Instead of these: the names of the sites in the order of the clients; each has data of its own, which the
-        configuration of its node names (see `fedkernel.site.site_of_job`).
+        configuration of its node names (see `fedkernel.run.site.site_of_job`).
     clients : int, optional
         How many clients take part; None: all sites, or all nodes there are.
     missing : {"drop", "refuse"}

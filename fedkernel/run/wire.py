@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from fedkernel.engines import _flower
 from fedkernel.errors import ProtocolError
 from fedkernel.protocol.messages import ConfigValue, Message, MessageT, decode, encode
+from fedkernel.run import flower
 
 
 def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None) -> RecordDict:
@@ -27,4 +27,4 @@ def from_content(kind: type[MessageT], content: RecordDict) -> MessageT:
         arrays, scalars = content.array_records["arrays"], content.config_records["config"]
     except KeyError as error:
         raise ProtocolError(f"{kind.__name__}: there is no record {error}") from None
-    return decode(kind, _flower.read_arrays(arrays), scalars)
+    return decode(kind, flower.read_arrays(arrays), scalars)

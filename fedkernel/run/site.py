@@ -15,23 +15,23 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedkernel.addresses import find, names, own_names
-from fedkernel.alignment import find_rows, hash_ids, key_check, read_key
 from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Table, TableLike, as_table, load, split
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables, readable
-from fedkernel.engines import _flower
 from fedkernel.errors import FedkernelError, InputError, OwnFileError, called
-from fedkernel.job import Job, RunSpec
-from fedkernel.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
-from fedkernel.memory import Memory
 from fedkernel.numerics.kernels import Kernel, import_kernels
 from fedkernel.peers.mailbox import PeerClient
 from fedkernel.peers.sealing import KeyPair, read_pins
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import MessageT, Reply
+from fedkernel.run import flower
+from fedkernel.run.alignment import find_rows, hash_ids, key_check, read_key
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
+from fedkernel.run.memory import Memory
+from fedkernel.run.wire import from_content, to_content
 from fedkernel.storage import check_folder, write_whole
 from fedkernel.threads import blas_threads
-from fedkernel.wire import from_content, to_content
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Site:
     columns : sequence of str
         Names of the columns of `X`, which the coordinator is told; empty: they have none.
     ids : sequence of str, optional
-        What each row of `X` is known by. They do not leave the site, but hashes of them do (`fedkernel.alignment`).
+        What each row of `X` is known by. They do not leave the site, but hashes of them do (`fedkernel.run.alignment`).
     id_key : bytes
         What these hashes are keyed with, as at all sites of a run.
     share_rows : bool
@@ -243,7 +243,7 @@ def _take_rows(call: _Call) -> Reply:
 
 def _train(call: _Call) -> RecordDict:
     """Answer a request of the protocol."""
-    arrays = _flower.read_arrays(call.message.content.array_records["arrays"])
+    arrays = flower.read_arrays(call.message.content.array_records["arrays"])
     memory = call.memory()
     client = call.client(memory)
     with blas_threads(call.site.threads):
@@ -391,7 +391,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     ``data``, ``columns``, ``label``, ``id``
         Its file, see `SiteFile`; ``columns`` with commas between. With it, no path that the job names is used.
     ``id-key``
-        A file with the key of the hashes of its ids, see `fedkernel.alignment`.
+        A file with the key of the hashes of its ids, see `fedkernel.run.alignment`.
     ``out``
         A folder: what the site keeps of a run is written to ``<out>/<run>.npz``; without it nothing is kept.
     ``share-rows``

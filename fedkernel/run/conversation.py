@@ -8,14 +8,14 @@ from typing import Any, Generic, Literal, TypeVar
 
 from flwr.app import Message, MessageType, RecordDict
 
-from fedkernel.cohort import RunSettings, reason_of
-from fedkernel.engines import _flower
 from fedkernel.errors import ProtocolError, and_more
-from fedkernel.ledger import Account, Entry, Posted
 from fedkernel.peers.letters import sealed_in
 from fedkernel.protocol.messages import ConfigValue, Reply, Request
 from fedkernel.protocol.rounds import Member, Protocol, Round
-from fedkernel.wire import from_content, to_content
+from fedkernel.run import flower
+from fedkernel.run.cohort import RunSettings, reason_of
+from fedkernel.run.ledger import Account, Entry, Posted
+from fedkernel.run.wire import from_content, to_content
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Conversation(Generic[T]):
                 continue
             if id(request) not in encoded:
                 content = to_content(request, self._header | {"round": self._round_number})
-                encoded[id(request)] = content, _flower.content_bytes(content)
+                encoded[id(request)] = content, flower.content_bytes(content)
             content, size = encoded[id(request)]
             self._asked[member.client] = (request, size)
             messages.append(Message(content, member.node_id, MessageType.TRAIN, group_id=str(self._round_number)))
@@ -164,7 +164,7 @@ class Conversation(Generic[T]):
             posted = self._posted(client, reply)
         except (ProtocolError, ValueError) as error:
             raise ProtocolError(f"{self._where(client)}: {error}") from None
-        bytes_up = _flower.content_bytes(content)
+        bytes_up = flower.content_bytes(content)
         floats = {"floats_down": request.floats, "floats_up": reply.floats}
         traffic = {**floats, "bytes_down": bytes_down, "bytes_up": bytes_up, "rows_up": reply.disclosed}
         self._account.ledger.add(Entry(self._round_number, self._pending.phase, client, **traffic))

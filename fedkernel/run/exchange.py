@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedkernel.engines import _flower
-from fedkernel.engines.grid import MessageGrid
+from fedkernel.run import flower
+from fedkernel.run.grid import MessageGrid
 
 POLL = 0.2
 """Seconds between two questions for replies."""
@@ -23,7 +23,7 @@ def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) ->
 
     A SuperLink's grid would sleep for three seconds between two questions: about one in a round of five is saved.
     """
-    if not _flower.polls_slowly(grid):
+    if not flower.polls_slowly(grid):
         return list(grid.send_and_receive(messages, timeout=timeout))
     give_up = time.monotonic() + timeout
     waiting, replies = set(grid.push_messages(messages)), list[Message]()

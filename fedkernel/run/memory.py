@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 
-from fedkernel.engines import _flower
 from fedkernel.errors import ProtocolError
+from fedkernel.run import flower
 
 NDArray = npt.NDArray[Any]
 
@@ -76,14 +76,14 @@ class Memory(MutableMapping[str, NDArray]):
     @property
     def rows(self) -> NDArray | None:
         """Positions of the site's rows that the run works on, in its order; None: all, as they are."""
-        return _flower.read_array(self._rows["rows"]) if "rows" in self._rows else None
+        return flower.read_array(self._rows["rows"]) if "rows" in self._rows else None
 
     @rows.setter
     def rows(self, positions: NDArray) -> None:
         self._rows["rows"] = Array(positions)
 
     def __getitem__(self, name: str) -> NDArray:
-        return _flower.read_array(self._record[name])
+        return flower.read_array(self._record[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._record  # the inherited one would read the array

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedkernel.engines import _flower
+from fedkernel.run import flower
 
 LOOK = 0.25
 """Seconds between two looks at the nodes while replies are waited for."""
@@ -18,8 +18,8 @@ class MessageGrid(Grid):
     """Base of Flower Grids that carry the messages themselves; a subclass sends bytes and delivers replies."""
 
     def __init__(self) -> None:
-        _flower.ensure_task_identity()
-        self._run = _flower.empty_run()
+        flower.ensure_task_identity()
+        self._run = flower.empty_run()
         self._arrived = threading.Condition()
         self._replies: dict[str, Message] = {}
         self._awaited: set[str] = set()
@@ -43,12 +43,12 @@ class MessageGrid(Grid):
     def _look_after(self) -> None:
         """Look whether all nodes that replies are waited for are still there."""
 
-    def set_run(self, run: _flower.Run) -> None:
+    def set_run(self, run: flower.Run) -> None:
         """Set the run this grid belongs to."""
         self._run = run
 
     @property
-    def run(self) -> _flower.Run:
+    def run(self) -> flower.Run:
         """The run this grid belongs to."""
         return self._run
 
@@ -64,10 +64,10 @@ class MessageGrid(Grid):
         # most rounds ask everybody the same: that is serialised once
         contents: dict[int, list[bytes]] = {}
         for message in messages:
-            ids.append(_flower.stamp(message))
+            ids.append(flower.stamp(message))
             if (known := id(message.content)) not in contents:
-                contents[known] = _flower.content_to_parts(message.content)
-            self._post(message, ids[-1], _flower.to_parts(message, contents[known]))
+                contents[known] = flower.content_to_parts(message.content)
+            self._post(message, ids[-1], flower.to_parts(message, contents[known]))
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

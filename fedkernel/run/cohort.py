@@ -9,15 +9,15 @@ import numpy as np
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from fedkernel.alignment import Missing, agree, check_same_columns
-from fedkernel.engines import _flower
-from fedkernel.engines.exchange import POLL, node_called, send_and_receive
 from fedkernel.errors import InputError, ProtocolError, and_more, one_line
-from fedkernel.joining import HashIds, Introduce, TakeRows
-from fedkernel.ledger import Account, Entry
 from fedkernel.protocol.messages import ReplyT, Request
 from fedkernel.protocol.rounds import Member
-from fedkernel.wire import from_content, to_content
+from fedkernel.run import flower
+from fedkernel.run.alignment import Missing, agree, check_same_columns
+from fedkernel.run.exchange import POLL, node_called, send_and_receive
+from fedkernel.run.joining import HashIds, Introduce, TakeRows
+from fedkernel.run.ledger import Account, Entry
+from fedkernel.run.wire import from_content, to_content
 
 CONNECT_SECONDS = 60.0
 """How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
@@ -184,8 +184,8 @@ class _Wire:
                 request.check_reply(reply)
             except (ProtocolError, ValueError) as error:
                 raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}") from None
-            decoded[node] = reply, _flower.content_bytes(came[node].content)
-        return _flower.content_bytes(content), decoded
+            decoded[node] = reply, flower.content_bytes(came[node].content)
+        return flower.content_bytes(content), decoded
 
 
 def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:

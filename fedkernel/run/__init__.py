@@ -1,0 +1,21 @@
+"""One run: joining, conversation, ledger, memory, result, and what stands at a site."""
+
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.memory import State
+from fedkernel.run.result import Result
+from fedkernel.run.site import MIN_ROWS, allowed, read_own_data, read_own_keys, read_shard, simulated_partition
+
+__all__ = [
+    "MIN_ROWS",
+    "Job",
+    "Result",
+    "RunSettings",
+    "RunSpec",
+    "State",
+    "allowed",
+    "read_own_data",
+    "read_own_keys",
+    "read_shard",
+    "simulated_partition",
+]
