@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from rounds import EchoClient, EchoStrategy
 
-from fedkernel.certificates import TLS, make_certificates, read_tls
+from fedkernel.engines.grpc.certificates import TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.hub import Hub, listening
 from fedkernel.engines.grpc.node import Node
 from fedkernel.run.site import Site, client_app

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from fedkernel.certificates import check_name
 from fedkernel.data import DataSpec
+from fedkernel.engines.grpc.certificates import check_name
 from fedkernel.models import METRICS, is_own
 
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)

@@ -10,10 +10,10 @@ from experiments.config import read_config
 from experiments.console import Follow, errors, output, progress, say, show_results, site_log
 from experiments.runner import run_experiment
 from experiments.sections import Sites
-from fedkernel.certificates import TLS, check_name, make_certificates, read_tls
 from fedkernel.engines import grpc
 from fedkernel.engines.apps import CLIENT_APP, component
 from fedkernel.engines.grpc.address import check_address, is_loopback
+from fedkernel.engines.grpc.certificates import TLS, check_name, make_certificates, read_tls
 from fedkernel.engines.grpc.frames import LIMIT
 from fedkernel.engines.grpc.handshakes import handshakes_told
 from fedkernel.engines.grpc.hub import PATIENCE

@@ -73,7 +73,7 @@ def tls(tmp_path_factory):
     """A folder with certificates for a server on this machine and three sites."""
     from federation import NAMES  # noqa: PLC0415 - after the environment is set
 
-    from fedkernel.certificates import make_certificates  # noqa: PLC0415
+    from fedkernel.engines.grpc.certificates import make_certificates  # noqa: PLC0415
 
     folder = tmp_path_factory.mktemp("tls")
     make_certificates(folder, ["127.0.0.1"], NAMES)

@@ -7,7 +7,7 @@ import stat
 import pytest
 from cryptography import x509
 
-from fedkernel.certificates import make_certificates, read_tls
+from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.errors import InputError
 
 

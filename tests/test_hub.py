@@ -12,8 +12,8 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.proto.message_pb2 import Message as MessageProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fedkernel.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc import hub as grpc_hub
+from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, Envelope, FrameError, Inbox
 from fedkernel.engines.grpc.hub import HANDSHAKE, Hub, listening
 from fedkernel.engines.grpc.node import Node

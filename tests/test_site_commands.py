@@ -5,7 +5,7 @@ from federation import CONFIG
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from fedkernel.certificates import make_certificates
+from fedkernel.engines.grpc.certificates import make_certificates
 
 
 def told(*arguments, code=2):

@@ -13,7 +13,7 @@ import pytest
 from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, Running, federation
 
 from fedkernel import RBF
-from fedkernel.certificates import make_certificates
+from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models.base import load_model
 from fedkernel.run.result import Result
 from strategies import DKPCA, VFedPCA

@@ -13,8 +13,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedkernel.certificates import SERVER, TLS, make_certificates, read_tls
 from fedkernel.engines.apps import carry_out, import_paths
+from fedkernel.engines.grpc.certificates import SERVER, TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.frames import LIMIT
 from fedkernel.engines.grpc.hub import PATIENCE, Hub, Tell, listening
 from fedkernel.errors import EngineError, FedkernelError, and_more

@@ -15,7 +15,7 @@ import grpc
 from flwr.app import Error, Message, MessageType
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from fedkernel.certificates import TLS
+from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.frames import (
     INSTANCE,
     LIMIT,

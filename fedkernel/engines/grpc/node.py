@@ -12,8 +12,8 @@ import grpc
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
-from fedkernel.certificates import TLS
 from fedkernel.engines.apps import answer
+from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.frames import (
     INSTANCE,
     LIMIT,

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from fedkernel.certificates import read_tls
 from fedkernel.engines.apps import CLIENT_APP, component
+from fedkernel.engines.grpc.certificates import read_tls
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import FedkernelError
 
