@@ -18,8 +18,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray, Rows, row_blocks, stack_rows
-from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
-from fedkernel.data.tables import Table, as_table
+from fedkernel.data import PARTS, Table, as_table, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics import (
     Kernel,

@@ -6,14 +6,13 @@ with the wheel.
 
 from typing import Annotated
 
-from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
+from fedkernel import FloatArray, KernelClient, KernelStrategy, Request, Shape, Summed, to_sum
 
 
-class Sums(Reply):
-    """Reveals the sums of the site's columns and how many rows it has: d + 1 floats."""
+class Sums(Summed):
+    """Reveals the sums of the site's columns: d floats."""
 
     values: Annotated[FloatArray, Shape("d")]
-    rows: float
 
 
 class SumColumns(Request[Sums]):
@@ -23,9 +22,11 @@ class SumColumns(Request[Sums]):
 class ColumnSumsClient(KernelClient):
     """Adds the site's rows up."""
 
+    answers = (SumColumns,)
+
     def sum_columns(self, ask: SumColumns) -> Sums:
         """Return the sums of the columns."""
-        return Sums(values=self.X.sum(axis=0), rows=float(len(self.X)))
+        return Sums(values=self.X.sum(axis=0))
 
 
 class ColumnMeans(KernelStrategy[FloatArray]):
@@ -35,5 +36,5 @@ class ColumnMeans(KernelStrategy[FloatArray]):
 
     def protocol(self, run):
         """One round."""
-        replies = yield from to_all(SumColumns())
-        return sum(reply.values for reply in replies) / sum(reply.rows for reply in replies)
+        total = yield from to_sum(SumColumns())
+        return total.values / run.rows
