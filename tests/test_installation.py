@@ -72,7 +72,7 @@ def start(way, folder):
         "a script": [str(script)],
         "-m": ["-m", "experiments.cli", "list", "kernels"],
         "a process of engine grpc": ["-m", "fedkernel.engines.grpc.process", "127.0.0.1:1", str(folder), "1"],
-        "pytest": ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder)],
+        "pytest": ["-m", "pytest", "-q", "-rN", "-p", "no:cacheprovider", "--rootdir", str(folder)],
     }[way]
     return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
 

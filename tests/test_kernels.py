@@ -17,7 +17,17 @@ from sklearn.metrics import pairwise
 
 from fedkernel.addresses import own_names
 from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import KERNELS, RBF, Kernel, Laplacian, Linear, Polynomial, Sigmoid, kernel_from
+from fedkernel.numerics.kernels import (
+    KERNELS,
+    RBF,
+    ArcCosine,  # noqa: F401 - a test evaluates what repr gives
+    Kernel,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Sigmoid,
+    kernel_from,
+)
 
 ADAPTER = pydantic.TypeAdapter(Kernel)
 

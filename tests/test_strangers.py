@@ -150,9 +150,9 @@ ENTRY_POINTS = """\
 Centre = my_lab.pairs:WeightedCentre
 [fedkernel.clients]
 CentreClient = my_lab.pairs:CentreClient
-[fedkernel.numerics.kernels]
+[fedkernel.kernels]
 rational = my_lab.kernels:Rational
-[fedkernel.models.metrics]
+[fedkernel.metrics]
 eccentricity = my_lab.metrics:eccentricity
 [fedkernel.datasets]
 skewed = my_lab.data:skewed

@@ -320,7 +320,7 @@ def test_rows_stay_as_they_were_and_threads_get_the_same_bits(kernel):
 
 TOLD = """
 import hashlib, sys, numpy, pydantic
-from fedkernel.sketch import SubspaceEmbedding
+from fedkernel.numerics.sketch import SubspaceEmbedding
 X = numpy.arange(60.0).reshape(12, 5) % 7 - 3
 for text in sys.argv[1:]:
     embedding = pydantic.TypeAdapter(SubspaceEmbedding).validate_json(text)
