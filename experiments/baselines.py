@@ -115,8 +115,8 @@ class Baseline:
         strategy = self.strategy
         if self.place in {"isolated", "pooled"}:
             tables = self._pooled(shards) if self.place == "pooled" else shards
-            found = [timed(strategy.alone, table) for table in tables]
-            models, took = [model for model, _ in found], [its for _, its in found]
+            timings = [timed(strategy.alone, table) for table in tables]
+            models, took = [model for model, _ in timings], [its for _, its in timings]
             return Done(models[0], strategy.judge_alone(models, shards, reference) | _agreement(models, classes), took)
         model: Any
         if self.place == "Nystroem":

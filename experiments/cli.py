@@ -161,8 +161,8 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
         return [(name, (sys.modules[made.__module__].__doc__ or "").splitlines()[0]) for name, made in ENGINES.items()]
     if kind is Kind.kernels:
         widths = f'; width = "{"|".join(WIDTHS)}", perhaps times factor'
-        told = {name: _first_line(find(name, Kernel, "kernels", "kernel")) for name in names("kernels")}
-        return [(name, text + (widths if name in ("rbf", "laplacian") else "")) for name, text in told.items()]
+        sentences = {name: _first_line(find(name, Kernel, "kernels", "kernel")) for name in names("kernels")}
+        return [(name, text + (widths if name in ("rbf", "laplacian") else "")) for name, text in sentences.items()]
     pairs = {name: find(name, KernelStrategy, "pairs", "strategy") for name in names("pairs")}
     return [(name, f"{_first_line(kind)} ({kind.partition} data)") for name, kind in pairs.items()]
 

@@ -159,8 +159,8 @@ def plan(experiment: Experiment) -> list[Planned]:
 def _class_of(kind: str, method: Method) -> type[KernelStrategy[Any]]:
     if kind == "baseline":
         return METHODS[method.method.split(" ", 1)[1]]
-    found: type[KernelStrategy[Any]] = find(method.method, KernelStrategy, "pairs", "method")
-    return found
+    strategy: type[KernelStrategy[Any]] = find(method.method, KernelStrategy, "pairs", "method")
+    return strategy
 
 
 def _check_partition(kind: str, method: Method, experiment: Experiment) -> None:

@@ -96,18 +96,18 @@ def find(name: str, wanted: type, group: Group, what: str) -> Any:
         One sentence: the name is none (see `address`), its module is not there or cannot be imported, there is nothing
         of that name in it, or it is no class of the kind that is wanted.
     """
-    found = _imported(name, group, what)
-    if wanted is not object and not (isinstance(found, type) and issubclass(found, wanted)):
+    named = _imported(name, group, what)
+    if wanted is not object and not (isinstance(named, type) and issubclass(named, wanted)):
         raise InputError(f"{what} = {name!r} is no {wanted.__name__}: it must be a class that derives from it")
-    return found
+    return named
 
 
 def find_function(name: str, group: Group, what: str) -> Callable[..., Any]:
     """Import and return the function that a name says; errors are as in `find`."""
-    found = _imported(name, group, what)
-    if not callable(found):
+    named = _imported(name, group, what)
+    if not callable(named):
         raise InputError(f"{what} = {name!r} is no function")
-    return found
+    return named
 
 
 def _imported(name: str, group: Group, what: str) -> object:
@@ -122,18 +122,18 @@ def _imported(name: str, group: Group, what: str) -> object:
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise InputError(f"{where}: there is no module {error.name} here") from None
         raise InputError(f"{where}: {module} cannot be imported ({type(error).__name__}: {error})") from error
-    found = _within(imported, inner)
-    if found is None:
+    inside = _within(imported, inner)
+    if inside is None:
         raise InputError(f"{where}: the module {module} has no {inner}")
-    return found
+    return inside
 
 
 def _within(module: ModuleType | None, inner: str) -> object | None:
     """Return what has this dotted name in a module; a module's own ``__getattr__``, which may import, is not asked."""
-    found: Any = module
+    inside: Any = module
     for part in inner.split("."):
-        found = getattr(found, "__dict__", {}).get(part)
-    return found  # type: ignore[no-any-return] # whatever it is
+        inside = getattr(inside, "__dict__", {}).get(part)
+    return inside  # type: ignore[no-any-return] # whatever it is
 
 
 def loaded(name: str) -> object | None:

@@ -187,18 +187,18 @@ def value_object() -> Callable[[type[T]], type[T]]:
 
     def decorate(cls: type[T]) -> type[T]:
         config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
-        made = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
-        initialise = made.__init__
-        names = [name for name in inspect.signature(made).parameters if name != "type"]
+        value_class = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
+        initialise = value_class.__init__
+        names = [name for name in inspect.signature(value_class).parameters if name != "type"]
 
         @functools.wraps(initialise)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes that method
             try:
                 initialise(self, *args, **kwargs)
             except pydantic.ValidationError as error:
-                raise InputError(f"{made.__name__}: {explain(error, names, given=kwargs)}") from None
+                raise InputError(f"{value_class.__name__}: {explain(error, names, given=kwargs)}") from None
 
-        made.__init__ = __init__  # type: ignore[method-assign]
-        return cast(type[T], made)
+        value_class.__init__ = __init__  # type: ignore[method-assign]
+        return cast(type[T], value_class)
 
     return decorate

@@ -410,7 +410,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
             The exact answer, as `central` returns it: with it, also how far off the result is.
         """
         if reference is not None:
-            raise NotImplementedError(f"{type(self).__name__} has no comparison with a reference")
+            raise InputError(f"{type(self).__name__} has no `judge` that compares a result with a reference: write one")
         return {}
 
     def judge_alone(self, models: Sequence[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:

@@ -122,8 +122,8 @@ def low_rank(
         product = total.product
     else:
         w = columns or landmarks.shape[0]
-        asked = {client: SketchKernel(**fields, columns=w) for client, fields in handed.items()}
-        product = sum_in_order([reply.product for reply in (yield from to_each(asked))])
+        requests = {client: SketchKernel(**fields, columns=w) for client, fields in handed.items()}
+        product = sum_in_order([reply.product for reply in (yield from to_each(requests))])
     # Step 2: the coordinator projects onto a basis phi(Y) R of the span, and takes the leading left singular vectors
     R = whitening(step.kernel.gram(landmarks), step.tol)
     A = R.T @ product @ R

@@ -83,9 +83,9 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Components first, clusters then."""
         # the clients cluster their coordinates, so they compute them whatever `embed` says
-        found = yield from dataclasses.replace(self.components, embed=True).protocol(run)
+        spanned = yield from dataclasses.replace(self.components, embed=True).protocol(run)
         centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"))
-        return KernelKMeans(centers, found.embedding, found.eigenvalues_)
+        return KernelKMeans(centers, spanned.embedding, spanned.eigenvalues_)
 
     def central(self, shards: Sequence[Rows]) -> KernelKMeans:
         """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""

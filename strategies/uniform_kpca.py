@@ -78,7 +78,6 @@ class UniformKPCA(LandmarkStrategy):
             size, w = self.n_components, self.projection_size
             return (yield from low_rank(step, drawn.rows, drawn, n_components=size, columns=w, embed=self.embed))
         model = kernel_pca(drawn.rows, step.kernel, self.n_components)
-        asked = {client: TakeLandmarks(**step.handed_out(drawn, client)) for client in run.clients}
-        yield from to_each(asked)
+        yield from to_each({client: TakeLandmarks(**step.handed_out(drawn, client)) for client in run.clients})
         yield from to_all(TakeComponents(coefficients=model.coefficients_, kernel=step.kernel, embed=self.embed))
         return model

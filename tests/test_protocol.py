@@ -366,6 +366,19 @@ def test_a_sum_that_is_not_finite_is_no_sum():
     assert text == "Toy, round 1 (AskPart): the sum over the clients is not finite"
 
 
+def test_a_sum_without_a_part_is_no_sum_whoever_goes_on():
+    class Silent(Summer):
+        answers = (AskPart,)
+
+        def part(self, ask: AskPart) -> Part:
+            if self.client == 1:
+                raise ValueError("secret")
+            return super().part(ask)
+
+    text = error_of(Toy(lambda: to_sum(AskPart()), client=Silent, on_missing="continue"))
+    assert text == f"Toy, round 1 (AskPart), client 1: {SCRUBBED}"
+
+
 def test_only_what_adds_up_is_summed():
     with pytest.raises(TypeError, match="Ask is answered by Numbers; allowed with to_sum: a Summed"):
         next(to_sum(Ask()))

@@ -401,7 +401,8 @@ def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> A
     """Read a model of whatever kind.
 
     A file is data, which may come from somebody else: nothing that it names is imported. A dataclass of one's own is
-    found where its module has been imported before, as it has where its strategy was, or where it is given as `kind`.
+    found where its module has been imported before, as it has where its strategy was, or where it is given as `kind`;
+    it, and a dataclass within it, is made by its own ``__init__`` with what the file says.
 
     Parameters
     ----------
@@ -483,10 +484,10 @@ def _unpacked(value: Any, arrays: Mapping[str, npt.NDArray[Any]], kind: type[Any
         return value
     if "of" in value:
         inner = {name: _unpacked(field, arrays, None) for name, field in value["fields"].items()}
-        found = kind if kind is not None and named(kind) == value["of"] else loaded(value["of"])
-        if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        model_class = kind if kind is not None and named(kind) == value["of"] else loaded(value["of"])
+        if not (isinstance(model_class, type) and dataclasses.is_dataclass(model_class)):
             raise TypeError("no dataclass")
-        return found(**inner)
+        return model_class(**inner)
     ((how, content),) = value.items()
     if how == "array":
         return arrays[content]

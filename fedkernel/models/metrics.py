@@ -154,8 +154,8 @@ def is_own(name: str) -> bool:
 
 def own_metrics(wanted: Iterable[str], model: Any, shards: Sequence[Rows]) -> dict[str, float]:
     """Compute those of the metrics that are somebody's own, each a number ``metric(model, shards)``."""
-    found = {name: find_function(name, "metrics", "metric") for name in wanted if is_own(name)}
-    return {name: float(metric(model, shards)) for name, metric in found.items()}
+    functions = {name: find_function(name, "metrics", "metric") for name in wanted if is_own(name)}
+    return {name: float(metric(model, shards)) for name, metric in functions.items()}
 
 
 _ROUNDING = 1e-12
@@ -241,8 +241,8 @@ def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: 
     if H is None or len(H) != sum(shard.shape[0] for shard in shards):
         H = np.vstack([model.transform(shard) for shard in shards])
     E = training_of(reference)
-    found, expected = assign(H, model.centers_)[0], assign(E, reference.centers_)[0]
-    agreement = float(normalized_mutual_info_score(expected, found))
+    labels, expected = assign(H, model.centers_)[0], assign(E, reference.centers_)[0]
+    agreement = float(normalized_mutual_info_score(expected, labels))
     return {"recover_error": recover_error(H, E), "nmi_central": agreement}
 
 

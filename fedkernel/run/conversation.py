@@ -37,7 +37,8 @@ class Conversation(Generic[T]):
     account : Account
         Rounds are numbered on from what it holds.
     go_on : bool
-        Go on without clients that fail or keep silent, as long as one is left; else that is an error.
+        Go on without clients that fail or keep silent, as long as one is left; else that is an error. So it is in a
+        round that is summed, whose protocol could not tell that a part is missing.
 
     Attributes
     ----------
@@ -121,7 +122,7 @@ class Conversation(Generic[T]):
         client_of = {member.node_id: member.client for member in self._cohort}
         came = {client_of[reply.metadata.src_node_id]: reply for reply in replies}
         failures = {client: cause for client in self._asked if (cause := self._failure(client, came.get(client)))}
-        if failures and (not self._go_on or len(failures) == len(self._asked)):
+        if failures and (not self._go_on or self._pending.summed or len(failures) == len(self._asked)):
             raise ProtocolError(next(iter(failures.values())) + and_more(len(failures) - 1))
         for client, cause in failures.items():
             log.warning("going on without client %d: %s", client, cause)

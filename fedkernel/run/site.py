@@ -334,14 +334,14 @@ def allowed(names_: Iterable[str]) -> dict[str, type[KernelClient]]:
     InputError
         If a name is that of no client or kernel, or if two clients have the same class name.
     """
-    found: dict[str, type[KernelClient]] = {}
+    willing: dict[str, type[KernelClient]] = {}
     for name in filter(None, (name.strip() for name in names_)):
         kind = find(name, object, "kernels" if name in names("kernels") else "clients", "allow")
         if not (isinstance(kind, type) and issubclass(kind, KernelClient | Kernel)):
             raise InputError(f"allow = {name!r} is no client and no kernel")
-        if issubclass(kind, KernelClient) and found.setdefault(kind.__name__, kind) is not kind:
+        if issubclass(kind, KernelClient) and willing.setdefault(kind.__name__, kind) is not kind:
             raise InputError(f"allow = {name!r}, but another client that is allowed is called {kind.__name__}, too")
-    return found
+    return willing
 
 
 def own_pairs(runs: Iterable[RunSpec]) -> list[str]:
