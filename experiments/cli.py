@@ -12,16 +12,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from experiments import site_commands
 from experiments.baselines import BASELINES
-from experiments.config import read_config
-from experiments.console import errors, output, progress, show, show_results
-from experiments.folder import read_folder
-from experiments.forecast import NOTE, forecast_table, lines_of, read_shape
-from experiments.new_pair import write_pair
-from experiments.plan import plan
-from experiments.runner import conclude, run_experiment
-from experiments.sections import Sites
+from experiments.commands import sites as site_commands
+from experiments.commands.console import errors, output, progress, show, show_results
+from experiments.commands.forecast import NOTE, forecast_table, lines_of, read_shape
+from experiments.commands.new_pair import write_pair
+from experiments.config import Sites, read_config
+from experiments.running import conclude, plan, read_folder, run_experiment
 from fedkernel.addresses import find, find_function, names
 from fedkernel.data import available
 from fedkernel.engines import ENGINES, superlink

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from experiments.config import Experiment, read_table
-from experiments.plan import plan
+from experiments.running import plan
 from fedkernel.errors import InputError
 
 TINY = """

@@ -18,9 +18,8 @@ from sklearn.preprocessing import scale
 
 from experiments.baselines import BASELINES, METHODS, Baseline
 from experiments.config import Experiment, read_config, read_table
-from experiments.plan import plan
-from experiments.rows import Run, read_runs
-from experiments.runner import run_experiment
+from experiments.results import Run, read_runs
+from experiments.running import plan, run_experiment
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
 from fedkernel.models.base import KernelKMeans, KernelPCA

@@ -7,9 +7,8 @@ from typing import Any
 import pydantic
 import pytest
 
-from experiments.checks import AnyCheck
-from experiments.claims import Claim, check_claims
-from experiments.rows import Run
+from experiments.claims import AnyCheck, Claim, check_claims
+from experiments.results import Run
 
 CLIENTS = "partition.clients"
 

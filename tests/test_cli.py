@@ -17,9 +17,11 @@ from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
 from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum
-from experiments import cli, console, runner
+from experiments import cli
 from experiments.baselines import BASELINES
-from experiments.rows import read_runs
+from experiments.commands import console
+from experiments.results import read_runs
+from experiments.running import runner
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
 from fedkernel.models.metrics import METRICS

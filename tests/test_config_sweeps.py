@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from configs import TINY, experiment, refusal
 
-from experiments.plan import plan, points, run_id
+from experiments.running import plan, points, run_id
 from fedkernel.data import DataSpec, load
 from fedkernel.numerics.widths import median_sigma
 

@@ -13,8 +13,8 @@ from sklearn.datasets import load_iris
 from sklearn.metrics.pairwise import polynomial_kernel
 
 from experiments.config import read_config
-from experiments.rows import Run
-from experiments.runner import run_experiment
+from experiments.results import Run
+from experiments.running import run_experiment
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
 from fedkernel.models.base import LandmarkPCA, load_model

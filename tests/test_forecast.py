@@ -15,9 +15,9 @@ from cases import WINE
 from typer.testing import CliRunner
 
 from experiments import cli
+from experiments.commands.forecast import cohort, forecast_table, lines_of
 from experiments.config import read_config
-from experiments.forecast import cohort, forecast_table, lines_of
-from experiments.plan import plan
+from experiments.running import plan
 from fedkernel import RBF
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import ENGINE_COSTS, Forecast, largest, seconds

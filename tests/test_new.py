@@ -7,7 +7,8 @@ import tomllib
 import pytest
 from typer.testing import CliRunner
 
-from experiments import cli, console
+from experiments import cli
+from experiments.commands import console
 from fedkernel.run.job import Job
 
 

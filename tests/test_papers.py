@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from experiments.config import Experiment, read_config, read_table
-from experiments.runner import run_experiment
+from experiments.running import run_experiment
 
 FILES = sorted((Path(__file__).parent.parent / "experiments" / "papers").glob("*.toml"))
 each = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from experiments.axes import looks
-from experiments.iterations import value_by_iteration
-from experiments.plots import draw
-from experiments.rows import Run, by_iteration, summarise
+from experiments.report import draw, looks, value_by_iteration
+from experiments.results import Run, by_iteration, summarise
 
 CLIENTS = "partition.clients"
 

@@ -14,8 +14,8 @@ import pytest
 from scipy import sparse
 
 from experiments.config import read_config
-from experiments.rows import read_runs
-from experiments.runner import run_experiment
+from experiments.results import read_runs
+from experiments.running import run_experiment
 from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec, load
 from fedkernel.engines import ray

@@ -11,7 +11,7 @@ import test_protocols_alone
 from cases import CASES, CLIENTS_OF_OURS, PAIRS, WINE
 from networks import admm, spread
 
-from experiments.forecast import cohort
+from experiments.commands.forecast import cohort
 from fedkernel import RBF, CarriesLetters, Letter, Linear, Topology
 from strategies import (
     DKPCA,

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments.axes import value_scale
-from experiments.config import Experiment
-from experiments.plots import draw
-from experiments.report import Claim, console_table, summarise, write_report
-from experiments.rows import Run, Spread, append_run, read_runs
-from experiments.sections import ReportOptions
+from experiments.claims import Claim
+from experiments.config import Experiment, ReportOptions
+from experiments.report import console_table, draw, value_scale, write_report
+from experiments.results import Run, Spread, append_run, read_runs, summarise
 from fedkernel.errors import InputError
 from fedkernel.models.metrics import METRICS, Metric, metric_of, register
 

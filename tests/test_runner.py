@@ -12,12 +12,9 @@ import pytest
 from sklearn.datasets import load_iris
 
 from clients.dkpca import DKPCAClient, LocalEigenpairs
-from experiments import runner
 from experiments.config import Experiment, read_config
-from experiments.folder import OURS, open_folder
-from experiments.plan import plan
-from experiments.rows import Run, read_runs
-from experiments.runner import run_experiment
+from experiments.results import Run, read_runs
+from experiments.running import OURS, open_folder, plan, run_experiment, runner
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError, value_object
 from fedkernel.models.base import KernelKMeans, KernelPCA

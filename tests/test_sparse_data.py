@@ -15,7 +15,7 @@ from sklearn.utils import Bunch
 from clients import fk_kmeans
 from experiments.baselines import Baseline
 from experiments.config import Experiment
-from experiments.plan import plan
+from experiments.running import plan
 from fedkernel.data import DataSpec, PartitionSpec, as_table, available, load, split
 from fedkernel.errors import InputError
 from fedkernel.numerics.widths import fk_gamma, median_sigma, moments, with_width

@@ -13,8 +13,8 @@ import pytest
 from federation import NAMES, federation
 
 from experiments.config import Experiment
-from experiments.plan import plan
-from experiments.rows import read_runs
+from experiments.results import read_runs
+from experiments.running import plan
 from fedkernel.addresses import own_names
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines.apps import CLIENT_APP, SERVER_APP

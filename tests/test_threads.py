@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import Strategy
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from experiments.config import Experiment
-from experiments.runner import run_experiment
+from experiments.running import run_experiment
 from fedkernel.coordinator import server_app
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError

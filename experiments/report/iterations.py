@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
-from experiments.axes import Drawn, Look, Scale, legend, panels, value_scale
-from experiments.rows import Run, Spread, by_iteration, by_setting, setting
+from experiments.report.axes import Drawn, Look, Scale, legend, panels, value_scale
+from experiments.results import Run, Spread, by_iteration, by_setting, setting
 from fedkernel.models import metric_of
 
 Curves = dict[str, dict[str, dict[int, Spread]]]

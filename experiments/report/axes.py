@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
-from experiments.rows import Spread, Summary
+from experiments.results import Spread, Summary
 from fedkernel.models import ROUNDING, metric_of
 
 FLOOR = ROUNDING

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from experiments.config import read_config
-from experiments.console import Follow, errors, output, progress, say, show_results, site_log
-from experiments.runner import run_experiment
-from experiments.sections import Sites
+from experiments.commands.console import Follow, errors, output, progress, say, show_results, site_log
+from experiments.config import Sites, read_config
+from experiments.running import run_experiment
 from fedkernel.engines import grpc
 from fedkernel.engines.apps import CLIENT_APP, component
 from fedkernel.engines.grpc.address import check_address, is_loopback

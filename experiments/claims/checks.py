@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 import numpy as np
 import pydantic
 
-from experiments.claims import Check, Findings, Found
-from experiments.evidence import COUNTED, Evidence, Setting, Uncheckable, Where, best_of, measure, place
-from experiments.rows import Spread, point_key
+from experiments.claims.claim import Check, Findings, Found
+from experiments.claims.evidence import COUNTED, Evidence, Setting, Uncheckable, Where, best_of, measure, place
+from experiments.results import Spread, point_key
 from fedkernel.models import METRICS, is_own
 
 

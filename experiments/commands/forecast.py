@@ -8,8 +8,8 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from experiments.baselines import cohort
-from experiments.plan import Planned
-from experiments.wide import NARROWEST, WideTable
+from experiments.report import NARROWEST, WideTable
+from experiments.running import Planned
 from fedkernel.errors import InputError
 from fedkernel.protocol import ENGINE_COSTS, Forecast, Member, largest, seconds
 

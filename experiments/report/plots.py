@@ -16,7 +16,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from experiments.axes import (
+from experiments.report.axes import (
     FAINT,
     PHASES,
     STYLE,
@@ -31,15 +31,8 @@ from experiments.axes import (
     plain,
     value_scale,
 )
-from experiments.iterations import error_by_round, value_by_iteration
-from experiments.rows import (
-    Run,
-    Spread,
-    Summary,
-    leading_metric,
-    setting,
-    summarise,
-)
+from experiments.report.iterations import error_by_round, value_by_iteration
+from experiments.results import Run, Spread, Summary, leading_metric, setting, summarise
 from fedkernel.models import metric_of
 
 OUTSIDE = "outside any phase"

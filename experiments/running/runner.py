@@ -12,12 +12,11 @@ import numpy as np
 
 from experiments.baselines import Took, timed
 from experiments.claims import Claim, check_claims
-from experiments.config import Experiment
-from experiments.folder import open_folder
-from experiments.plan import Planned, plan
+from experiments.config import Experiment, Sites
 from experiments.report import write_report
-from experiments.rows import Run, append_run, in_order, read_runs
-from experiments.sections import Sites
+from experiments.results import Run, append_run, in_order, read_runs
+from experiments.running.folder import open_folder
+from experiments.running.planning import Planned, plan
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import Model, compare_classes, own_metrics

@@ -12,8 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from experiments.config import Experiment
-from experiments.report import console_table, summarise
-from experiments.runner import Outcome
+from experiments.report import console_table
+from experiments.results import summarise
+from experiments.running import Outcome
 from fedkernel.errors import FedkernelError, InputError, ProtocolError, one_line
 
 output = Console()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from experiments.rows import Run, Spread, by_iteration, point_key, setting
+from experiments.results import Run, Spread, by_iteration, point_key, setting
 from fedkernel.models import metric_of
 
 COUNTED = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up", "rounds", "seconds")

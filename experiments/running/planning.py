@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.baselines import METHODS, Baseline, Classes, cohort
-from experiments.config import Experiment
-from experiments.overrides import with_value
-from experiments.sections import Method, Shards, Sites
+from experiments.config import Experiment, Method, Shards, Sites, with_value
 from fedkernel.addresses import address_of, find, names
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.coordinator import strategy_of

@@ -13,16 +13,9 @@ from rich.text import Text
 
 from experiments.claims import Claim
 from experiments.config import Experiment
-from experiments.plots import draw
-from experiments.rows import (
-    Run,
-    Spread,
-    Summary,
-    by_iteration,
-    leading_metric,
-    summarise,
-)
-from experiments.wide import NARROWEST, WideTable
+from experiments.report.plots import draw
+from experiments.report.wide import NARROWEST, WideTable
+from experiments.results import Run, Spread, Summary, by_iteration, leading_metric, summarise
 from fedkernel.errors import InputError
 from fedkernel.models import metric_of
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pydantic
 
-from experiments.evidence import Evidence, Uncheckable, Where
-from experiments.rows import Run
+from experiments.claims.evidence import Evidence, Uncheckable, Where
+from experiments.results import Run
 from fedkernel.errors import unknown_name
 
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import pydantic
 
 from experiments.baselines import BASELINES
-from experiments.checks import AnyCheck
-from experiments.overrides import with_override
-from experiments.sections import STRICT, Data, Method, ReportOptions, Shards, Sites, data_fields
+from experiments.claims import AnyCheck
+from experiments.config.overrides import with_override
+from experiments.config.sections import STRICT, Data, Method, ReportOptions, Shards, Sites, data_fields
 from fedkernel.addresses import address
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.data.sources import named_path

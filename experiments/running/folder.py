@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from experiments.config import Experiment, as_json, of_runs
-from experiments.rows import Runs, read_runs
+from experiments.results import Runs, read_runs
 from fedkernel.errors import InputError
 from fedkernel.storage import check_folder, write_whole
 

@@ -1,0 +1,1 @@
+"""What the commands say and do."""
