@@ -5,7 +5,6 @@ import dataclasses
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 import zipfile
 from pathlib import Path
@@ -13,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from experiments.config import read_config
-from fedkernel.engines import ray
-from fedkernel.engines.command import status_of, submit
 from fedkernel.run.job import Job, RunSpec
 
 ROOT = Path(__file__).parent.parent
@@ -114,17 +111,3 @@ def test_flwr_build_packs_the_four_packages_and_no_data(tmp_path):
         assert name in names
     assert {"experiments/quickstart.toml", "pyproject.toml"} <= set(names)  # short names stand in the second
     assert not [name for name in names if name.endswith((".npz", ".npy", ".csv", ".pyc"))]
-
-
-@pytest.mark.ray
-def test_flwr_run_without_overrides_completes(tmp_path):
-    app = bundle(tmp_path / "app")
-    with ray.superlink() as (flwr, _):
-        run = submit(flwr, app, ray.CONNECTION)
-        give_up = time.monotonic() + 120
-        while time.monotonic() < give_up:
-            status, details = status_of(flwr, ray.CONNECTION, run)
-            if status.startswith("finished"):
-                break
-            time.sleep(2)
-        assert status == "finished:completed", details

@@ -16,14 +16,14 @@ from scipy import sparse
 from experiments.config import read_config
 from experiments.results import read_runs
 from experiments.running import run_experiment
-from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec, load
+from fedkernel.data.tables import as_table
 from fedkernel.engines import ray
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
-from strategies import DisKPCA
+from fedkernel.simulate import as_file
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
 
@@ -50,31 +50,20 @@ def nothing_left(monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_the_quickstart_has_the_same_metrics_on_both_engines(tmp_path):
-    rows = {}
-    for engine in ("local", "ray"):
-        experiment = read_config(QUICKSTART, [f"engine={engine}", "seeds=[0]"])
-        rows[engine] = run_experiment(experiment, tmp_path / engine).rows
-    assert len(rows["local"]) == len(rows["ray"]) > 10
-    for one, two in zip(rows["local"], rows["ray"], strict=True):
-        assert one.id == two.id
-        assert one.metrics.keys() == two.metrics.keys()
-        for name, value in one.metrics.items():
-            if name == "parallel_seconds":
-                continue  # a time
-            assert two.metrics[name] == pytest.approx(value, abs=1e-12, rel=1e-12), (one.id, name)
-        for name in ("rounds", "floats_up", "floats_down", "bytes_up", "bytes_down"):
-            assert getattr(one, name) == getattr(two, name), (one.id, name)
-
-
-@pytest.mark.usefixtures("nothing_left")
 def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, monkeypatch):
-    """Other processes find what earlier rounds left: columns, drawn rows, keys, kernel blocks and multipliers."""
+    """Other processes find what earlier rounds left: columns, drawn rows, keys, kernel blocks and multipliers.
+
+    Sparse rows among them, which sites read from files of their own.
+    """
     # one run's data are of a folder that is named relative to the one this is started from
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDKERNEL_DATA", "sets")
     Path("sets").mkdir()
     np.savez("sets/mine.npz", X=load(WINE["data"]).X)
+    dense = np.random.default_rng(0).standard_normal((150, 20)) * (np.random.default_rng(1).random((150, 20)) < 0.3)
+    parts = [sparse.csr_array(part) for part in np.array_split(dense, 3)]
+    files = [as_file(as_table(part, "the rows"), tmp_path / f"sparse-{number}") for number, part in enumerate(parts)]
+    landmarks = {"n_components": 4, "kernel": {"type": "rbf", "gamma": 0.1}, "n_adaptive": 20, "share_rows": True}
     mine = WINE | {"data": DataSpec("mine")}
     horizontal = WINE | {"partition": PartitionSpec(kind="horizontal", method="iid", clients=3)}
     runs = [
@@ -85,20 +74,23 @@ def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, mon
         RunSpec(id="clusters", strategy="FKKMeans", parameters=CLUSTERING, **horizontal),
         RunSpec(id="spectral", strategy="SpectralKMeans", parameters=SPECTRAL, **horizontal),
         RunSpec(id="nodes", strategy="ADMMKPCA", parameters=ADMM, **horizontal),
+        RunSpec(id="sparse", strategy="DisKPCA", parameters=landmarks, shards=files, clients=3, evaluate=True, seed=5),
         RunSpec(id="peers", strategy="PeerVFedPCA", parameters={"graph": "ring", "rounds": 2}, **WINE),
         RunSpec(id="impossible", strategy="DKPCA", parameters={"n_components": 1000}, **WINE),
         RunSpec(id="after", strategy="DKPCA", parameters={"n_components": 3}, **WINE),
     ]
-    names = [run.id for run in runs[:6]]
+    names = [run.id for run in runs[:-2]]
     finished = ray.run_job(Job(runs=runs, out=str(tmp_path / "ray")))
     assert [next(finished) for _ in names] == names
     with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
         next(finished)
-    assert list(run_local(Job(runs=runs[:6], out=str(tmp_path / "local")))) == names
+    assert list(run_local(Job(runs=runs[:-2], out=str(tmp_path / "local")))) == names
     for name in names:
         one, two = (Result.load(tmp_path / engine / name) for engine in ("local", "ray"))
         assert one.ledger == two.ledger, name
         assert one.ledger.letters == two.ledger.letters
+        assert one.metrics == pytest.approx(two.metrics, abs=1e-12)
+        assert bool(one.metrics) == (name == "sparse")
         assert sorted(one.outputs) == sorted(two.outputs) == ([] if name == "one-shot" else [0, 1, 2])
         for client, outputs in one.outputs.items():
             assert outputs.keys() == two.outputs[client].keys()
@@ -110,30 +102,24 @@ def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, mon
     assert bool(one.ledger.letters), "the last ones wrote to each other"
 
 
-@pytest.mark.usefixtures("nothing_left")
-def test_a_crash_that_leaves_no_cause_is_reported_as_a_failed_run(tmp_path):
-    out = tmp_path / "out"
-    out.write_text("a file stands where the results' folder should be")
-    runs = [RunSpec(id="run", strategy="DKPCA", parameters={"n_components": 3}, **WINE)]
-    with pytest.raises(EngineError, match="the simulation ended as finished:failed"):
-        list(ray.run_job(Job(runs=runs, out=str(out))))
-
-
-@pytest.mark.usefixtures("nothing_left")
-def test_fit_on_sparse_rows_gives_the_same_model_metrics_and_outputs():
-    """Sites read files there, and keep what they drew from round to round."""
-    X = np.random.default_rng(0).standard_normal((150, 20)) * (np.random.default_rng(1).random((150, 20)) < 0.3)
-    shards = [sparse.csr_array(part) for part in np.array_split(X, 3)]
-    strategy = DisKPCA(4, RBF(gamma=0.1), n_adaptive=20, share_rows=True)
-    one, two = (strategy.fit(shards, seed=5, evaluate=True, engine=engine) for engine in ("local", "ray"))
-    np.testing.assert_array_equal(two.model.landmarks_.toarray(), one.model.landmarks_.toarray())
-    np.testing.assert_allclose(two.model.coefficients_, one.model.coefficients_, rtol=0, atol=1e-12)
-    assert one.ledger == two.ledger
-    assert one.metrics == pytest.approx(two.metrics, abs=1e-12)
-    assert "reconstruction_error" in one.metrics
-    for client in range(3):
-        embedding = one.outputs[client]["embedding"]
-        np.testing.assert_allclose(two.outputs[client]["embedding"], embedding, rtol=0, atol=1e-12)
+@pytest.mark.parametrize(
+    ("statuses", "says"),
+    [
+        ([("running", ""), ("finished:failed", "no memory")], "the simulation ended as finished:failed: no memory"),
+        ([("finished:stopped", "")], "the simulation ended as finished:stopped: its log has the cause"),
+        ([("finished:completed", "")], "the simulation ended without a result for run second"),
+    ],
+)
+def test_an_end_that_leaves_no_cause_is_told_with_the_status(tmp_path, monkeypatch, statuses, says):
+    monkeypatch.setattr(ray, "STATUS_SECONDS", 0.0)
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "result.json").touch()
+    runs = [RunSpec(id=name, strategy="DKPCA", **WINE) for name in ("first", "second")]
+    finished = ray._results(Job(runs=runs), tmp_path, iter(statuses).__next__)
+    assert next(finished) == "first"
+    with pytest.raises(EngineError) as caught:
+        next(finished)
+    assert str(caught.value) == says
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
@@ -143,14 +129,16 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
         next(ray.run_job(Job(runs=[RunSpec(id="run", strategy="DKPCA", **WINE)], out="unused")))
 
 
-def test_a_terminated_command_ends_what_it_started(tmp_path):
+def test_a_terminated_command_keeps_what_is_finished_and_ends_what_it_started(tmp_path):
+    """The quickstart, whose first rows have the local engine's figures."""
+
     def started_here():
         marker = f"FEDKERNEL_TEST={tmp_path}".encode()
-        found = []
+        paths = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):
-                found += [path] if marker in path.read_bytes() else []
-        return found
+                paths += [path] if marker in path.read_bytes() else []
+        return paths
 
     fedkernel = Path(sys.executable).parent / "fedkernel"
     command = [fedkernel, "run", QUICKSTART, "--engine", "ray", "--out", tmp_path / "out"]
@@ -158,12 +146,22 @@ def test_a_terminated_command_ends_what_it_started(tmp_path):
     (tmp_path / ("long" * 10)).mkdir()
     environment = {**os.environ, "FEDKERNEL_TEST": str(tmp_path), "TMPDIR": str(tmp_path / ("long" * 10))}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-    give_up = time.monotonic() + 90
-    while not (tmp_path / "out" / "runs.jsonl").exists() and time.monotonic() < give_up:
+    rows, give_up = tmp_path / "out" / "runs.jsonl", time.monotonic() + 90
+    while not (rows.exists() and len(read_runs(rows)) > 2) and time.monotonic() < give_up:
         time.sleep(0.1)
     assert len(started_here()) > 3  # the command, the SuperLink, the simulation, Ray's
     process.terminate()
     process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert not started_here()
-    assert len(read_runs(tmp_path / "out" / "runs.jsonl")) >= 1  # what was finished is kept
+    finished = read_runs(rows)
+    assert len(finished) > 2
+    local = {row.id: row for row in run_experiment(read_config(QUICKSTART, ["seeds=[0]"]), tmp_path / "local").rows}
+    for row in finished:
+        expected = local[row.id]
+        assert row.metrics.keys() == expected.metrics.keys()
+        for name, value in expected.metrics.items():
+            if name != "parallel_seconds":  # a time
+                assert row.metrics[name] == pytest.approx(value, abs=1e-12, rel=1e-12), (row.id, name)
+        for name in ("rounds", "floats_up", "floats_down", "bytes_up", "bytes_down"):
+            assert getattr(row, name) == getattr(expected, name), (row.id, name)

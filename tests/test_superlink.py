@@ -25,7 +25,7 @@ from fedkernel.run import exchange, flower
 from fedkernel.run.alignment import hash_ids
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
-from strategies import DKPCA, FKKMeans
+from strategies import VFedAKPCA
 
 SITES = ("north", "south", "west")
 PATIENTS = 60
@@ -40,17 +40,10 @@ sites = ["north", "south", "west"]
 plots = false
 [[strategy]]
 name = "components"
-method = "DKPCA"
+method = "VFedAKPCA"
 n_components = 2
-local_components = 5
+rounds = 1
 kernel = { type = "rbf", gamma = 0.1 }
-[[strategy]]
-name = "clusters"
-method = "FKKMeans"
-n_clusters = 3
-n_features = 10
-iterations = 1
-solver = "gram"
 """
 
 
@@ -88,29 +81,23 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
             [*command, "--out", out], env={**os.environ, **flower.user}, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr + flower.logs()
-    components, clusters = (Result.load(out / "results" / f"{name}__seed=0") for name in ("components", "clusters"))
+    found = Result.load(out / "results" / "components__seed=0")
 
     # columns of the same patients, in the order of the hashes of their ids
     hashes = {p: hash_ids([f"p{p}"], b"", "components__seed=0", 0).tobytes() for p in range(PATIENTS)}
     order = sorted(hashes, key=hashes.__getitem__)
     shards = [values[np.argsort(patients)][order] for patients, values in tables.values()]
-    strategy = DKPCA(2, kernel=RBF(gamma=0.1), local_components=5)
+    strategy = VFedAKPCA(2, kernel=RBF(gamma=0.1), rounds=1)
     expected = strategy.fit(shards)
-    np.testing.assert_allclose(components.model.eigenvectors_, expected.model.eigenvectors_, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(components.model.eigenvalues_, expected.model.eigenvalues_, rtol=0, atol=1e-12)
-    assert components.ledger.rounds == strategy.forecast(members(*[(PATIENTS, 4)] * 3)).rounds
-
-    # rows of three sites
-    shards = [values for _, values in tables.values()]
-    strategy = FKKMeans(n_clusters=3, n_features=10, iterations=1, solver="gram")
-    expected = strategy.fit(shards)
-    np.testing.assert_allclose(clusters.model.centers_, expected.model.centers_, rtol=0, atol=1e-12)
-    assert clusters.ledger.floats_up == expected.ledger.floats_up
-    assert clusters.ledger.rounds == strategy.forecast(members(*[(PATIENTS, 4)] * 3)).rounds
-    for number, (name, (patients, _)) in enumerate(tables.items()):
-        with np.load(tmp_path / "net" / name / "kept" / "clusters__seed=0.npz") as kept:
-            np.testing.assert_array_equal(kept["labels"], expected.outputs[number]["labels"])
-            assert list(kept["ids"]) == [f"p{p}" for p in patients]
+    np.testing.assert_allclose(found.model.eigenvectors_, expected.model.eigenvectors_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.model.eigenvalues_, expected.model.eigenvalues_, rtol=0, atol=1e-12)
+    assert found.ledger.rounds == strategy.forecast(members(*[(PATIENTS, 4)] * 3)).rounds
+    assert found.ledger.floats_up == expected.ledger.floats_up
+    for number, name in enumerate(tables):
+        with np.load(tmp_path / "net" / name / "kept" / "components__seed=0.npz") as kept:
+            for output, values in expected.outputs[number].items():
+                np.testing.assert_allclose(kept[output], values, rtol=0, atol=1e-12)
+            assert list(kept["ids"]) == [f"p{p}" for p in order]
 
 
 @pytest.mark.ray

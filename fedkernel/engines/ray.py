@@ -31,11 +31,11 @@ from fedkernel.run.job import Job
 START_SECONDS = 60.0
 """How long the SuperLink may take until it answers."""
 
-STOP_SECONDS = 15.0
-"""How long everything may take to end by itself before it is killed."""
+STOP_SECONDS = {signal.SIGTERM: 3.0, signal.SIGKILL: 15.0}
+"""How long everything may take to end: by itself, as Ray's workers do after 6 s with nothing to lose; and killed."""
 
-STATUS_SECONDS = 3.0
-"""How often the run's status is asked for: asking starts a process and costs about a second."""
+STATUS_SECONDS = 10.0
+"""How often the run's status is asked for, in case it died without a word: asking costs a core two seconds."""
 
 CONNECTION = "simulation"
 LOG = "superlink.log"
@@ -161,12 +161,12 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) 
 def _stop(process: subprocess.Popen[bytes], home: Path) -> None:
     """End the SuperLink and everything it started, politely first, and wait until all of it is gone."""
     family: dict[int, str] = {}
-    for how in (signal.SIGTERM, signal.SIGKILL):
+    for how, seconds in STOP_SECONDS.items():
         family = _descendants(home, family)
         for pid in {process.pid, *family}:
             with suppress(ProcessLookupError):
                 os.kill(pid, how)
-        give_up = time.monotonic() + STOP_SECONDS
+        give_up = time.monotonic() + seconds
         while time.monotonic() < give_up:
             family = _descendants(home, family)
             if process.poll() is not None and not family:
