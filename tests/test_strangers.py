@@ -1,16 +1,16 @@
 """A package of somebody else's, with a pair, model, kernel, metric and loader of its own, runs as ours do."""
 
 import importlib
+import json
 import os
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 from textwrap import dedent
 
 import numpy as np
 import pytest
-from federation import NAMES, federation
+from federation import NAMES, Ready, federation
 
 from experiments.config import Experiment
 from experiments.results import read_runs
@@ -217,10 +217,21 @@ def expected(shards):
     return sum(w * x for X, own in zip(shards, weights, strict=True) for x, w in zip(X, own, strict=True)) / total
 
 
-def fedkernel(*arguments, cwd, path=None):
-    environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
-    command = [str(Path(sys.executable).parent / "fedkernel"), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+def fedkernel(*arguments, cwd):
+    """Return how a command ended, and what it printed."""
+    log = cwd / "fedkernel.log"
+    code = Ready(cwd, log, arguments).wait(120)
+    return code, log.read_text()
+
+
+COMMANDS = """
+import json, sys
+from experiments.cli import app
+for arguments in json.loads(sys.argv[1]):
+    print(">", *arguments, flush=True)
+    app(arguments, standalone_mode=False)
+"""
+"""Runs commands one after the other in one process."""
 
 
 SHARDS = np.split(np.random.default_rng(0).exponential(size=(30, 4)), [8, 17])
@@ -244,8 +255,8 @@ def test_from_a_configuration_file_on_every_engine(lab, engine):
     for word, name in ADDRESSES.items():
         text = text.replace(word, name)
     (lab / "strange.toml").write_text(text)
-    done = fedkernel("run", "strange.toml", "--engine", engine, "--out", "out", cwd=lab)
-    assert done.returncode == 0, done.stdout + done.stderr
+    code, printed = fedkernel("run", "strange.toml", "--engine", engine, "--out", "out", cwd=lab)
+    assert code == 0, printed
     rows = read_runs(lab / "out" / "runs.jsonl")
     assert [(row.method, row.seed) for row in rows] == [(ADDRESSES["PAIR"], seed) for seed in (0, 1)]
     assert min(row.metrics[ADDRESSES["METRIC"]] for row in rows) > 1e-3
@@ -265,18 +276,25 @@ def test_entry_points_give_short_names(lab):
     for word, name in SHORT.items():
         text = text.replace(word, name)
     (lab / "strange.toml").write_text(text)
-    done = fedkernel("run", lab / "strange.toml", "--out", lab / "out", cwd=lab.parent, path=lab)
+    said = {
+        "strategies": "Centre The mean of all rows, weighted (horizontal data)",
+        "kernels": "rational k(x, y) = 1 / (1 + ||x - y||^2 / width)",
+        "metrics": "eccentricity Distance of the centre from the rows' plain mean",
+        "datasets": "skewed loader my_lab.data:skewed",
+    }
+    commands = [["run", "strange.toml", "--out", "out"], *(["list", kind] for kind in said)]
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, json.dumps(commands)],
+        cwd=lab,
+        env={**os.environ, "PYTHONPATH": str(lab)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    for kind, name, told in (
-        ("strategies", "Centre", "The mean of all rows, weighted (horizontal data)"),
-        ("kernels", "rational", "k(x, y) = 1 / (1 + ||x - y||^2 / width)"),
-        ("metrics", "eccentricity", "Distance of the centre from the rows' plain mean"),
-        ("datasets", "skewed", "loader my_lab.data:skewed"),
-    ):
-        listed = fedkernel("list", kind, cwd=lab.parent, path=lab).stdout
-        assert [line for line in listed.splitlines() if line.startswith(name) and told in " ".join(line.split())], (
-            listed
-        )
+    for kind, line in said.items():
+        listed = done.stdout.split(f"> list {kind}\n")[1].split("\n>")[0]
+        assert line in [" ".join(listed_line.split()) for listed_line in listed.splitlines()], listed
 
 
 def test_an_error_in_a_stranger_s_client_is_shown_once(lab, caplog):
