@@ -10,8 +10,9 @@ from networks import MNIST, admm, digits, judged, mnist, spread, unbalanced, unb
 from clients.admm_kpca import ADMMKPCAClient, ShareRows
 from fedkernel import RBF, ArcCosine, Linear, Polynomial
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models.base import NodeComponents, load_model
+from fedkernel.models.components import NodeComponents
 from fedkernel.models.directions import Directions, center_blocks
+from fedkernel.models.files import load_model
 from fedkernel.noise import system_normal
 from fedkernel.numerics.kernels import normalised_gram
 from fedkernel.numerics.sketch import SubspaceEmbedding

@@ -22,8 +22,9 @@ from experiments.results import Run, read_runs
 from experiments.running import plan, run_experiment
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
-from fedkernel.models.base import KernelKMeans, KernelPCA
 from fedkernel.models.central import kernel_kmeans, nystroem_kernel_kmeans
+from fedkernel.models.clusters import KernelKMeans
+from fedkernel.models.components import KernelPCA
 from fedkernel.numerics.kernels import RBF
 from fedkernel.numerics.subspaces import sin_theta_error
 from strategies import VFedPCA

@@ -8,8 +8,9 @@ from model_files import contents, refused
 
 from fedkernel import RBF, KernelPCA, Laplacian, Linear, Polynomial
 from fedkernel.errors import InputError
-from fedkernel.models.base import MODELS, KernelKMeans, load_model
+from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.embeddings import FeatureChain, Landmarks
+from fedkernel.models.files import MODELS, load_model
 from fedkernel.numerics.sketch import RandomFeatures
 
 NARROW = RBF(gamma=0.1)

@@ -10,7 +10,9 @@ from scipy import sparse
 
 from fedkernel import RBF
 from fedkernel.errors import InputError
-from fedkernel.models.base import KernelKMeans, LandmarkPCA, NodeComponents, PeerComponents, load_model
+from fedkernel.models.clusters import KernelKMeans
+from fedkernel.models.components import LandmarkPCA, NodeComponents, PeerComponents
+from fedkernel.models.files import load_model
 from fedkernel.numerics.sketch import SubspaceEmbedding
 
 # Components over landmarks

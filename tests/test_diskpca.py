@@ -10,7 +10,7 @@ from sites import ask, drive
 
 from clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, DrawUniformly, MeasureDistances
 from fedkernel import RBF, ArcCosine, Linear, Polynomial, arrays
-from fedkernel.models.base import LandmarkPCA
+from fedkernel.models.components import LandmarkPCA
 from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.protocol.messages import CarriesRows
 from fedkernel.protocol.rounds import Member, Run

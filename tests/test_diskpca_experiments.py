@@ -17,7 +17,8 @@ from experiments.results import Run
 from experiments.running import run_experiment
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
-from fedkernel.models.base import LandmarkPCA, load_model
+from fedkernel.models.components import LandmarkPCA
+from fedkernel.models.files import load_model
 
 K, SIZES = 3, (100, 48, 2)
 TINY = f"""

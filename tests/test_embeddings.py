@@ -8,7 +8,7 @@ import scipy.sparse
 
 from fedkernel.arrays import ROWS, row_blocks
 from fedkernel.errors import InputError
-from fedkernel.models.base import KernelPCA
+from fedkernel.models.components import KernelPCA
 from fedkernel.models.embeddings import EMBEDDINGS, FeatureChain, Landmarks, advance, combine_draws
 from fedkernel.numerics.kernels import RBF, Laplacian, Polynomial
 from fedkernel.numerics.sketch import RandomFeatures

@@ -9,8 +9,8 @@ from scipy.spatial.distance import cdist
 from sklearn.datasets import make_blobs, make_circles
 
 from fedkernel.errors import InputError
-from fedkernel.models.base import KernelKMeans
 from fedkernel.models.central import kernel_kmeans, nystroem_kernel_kmeans
+from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.models.metrics import compare_classes, compare_kernel_kmeans, recover_error, training_of
 from fedkernel.numerics.clustering import assign, k_means

@@ -10,7 +10,7 @@ from gossip import AT, KEYS, RING, TABLES, Begin, Coordinator, D, GossipClient, 
 from fedkernel import Linear
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models.base import PeerComponents
+from fedkernel.models.components import PeerComponents
 from fedkernel.peers.graph import Topology, neighbours
 from fedkernel.peers.letters import OVERHEAD, unpack
 from fedkernel.peers.mailbox import PublishKeys, TakeKeys

@@ -17,7 +17,8 @@ from experiments.results import Run, read_runs
 from experiments.running import OURS, open_folder, plan, run_experiment, runner
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError, value_object
-from fedkernel.models.base import KernelKMeans, KernelPCA
+from fedkernel.models.clusters import KernelKMeans
+from fedkernel.models.components import KernelPCA
 from fedkernel.numerics.kernels import Linear
 from fedkernel.numerics.subspaces import sin_theta_error
 from fedkernel.protocol.rounds import Protocol, to_all

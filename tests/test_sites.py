@@ -14,7 +14,7 @@ from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, Running, federa
 
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
-from fedkernel.models.base import load_model
+from fedkernel.models.files import load_model
 from fedkernel.run.result import Result
 from strategies import DKPCA, VFedPCA
 

@@ -20,7 +20,7 @@ from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines.apps import CLIENT_APP, SERVER_APP
 from fedkernel.engines.bundle import write_app
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models.base import load_model, save_model
+from fedkernel.models.files import load_model, save_model
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
 

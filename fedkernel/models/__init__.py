@@ -1,17 +1,12 @@
 """What runs yield: models, their files, what they are judged by, their central counterparts."""
 
-from fedkernel.models.base import (
-    KernelKMeans,
-    KernelPCA,
-    LandmarkPCA,
-    Model,
-    NodeComponents,
-    PeerComponents,
-    load_model,
-)
+from fedkernel.models.base import Model
 from fedkernel.models.central import RESTARTS, kernel_kmeans, nystroem_kernel_kmeans
+from fedkernel.models.clusters import KernelKMeans
+from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
 from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
 from fedkernel.models.embeddings import FeatureChain, advance, combine_draws
+from fedkernel.models.files import load_model
 from fedkernel.models.metrics import (
     METRICS,
     ROUNDING,

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedkernel.arrays import EPS, FloatArray, Rows
 from fedkernel.errors import InputError
-from fedkernel.models.base import KernelKMeans
+from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.clustering import k_means
 from fedkernel.numerics.kernels import AnyKernel

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedkernel.arrays import FloatArray
-from fedkernel.models.base import KernelPCA
+from fedkernel.models.components import KernelPCA
 from fedkernel.numerics.kernels import AnyKernel, normalised_gram
 from fedkernel.numerics.linalg import center_gram, leading_eigenpairs
 

@@ -14,13 +14,13 @@ from fedkernel.data import check_matrix
 from fedkernel.data.rows import rows_from_arrays, rows_to_arrays
 from fedkernel.data.tables import Table, as_table
 from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import AnyKernel, Kernel
+from fedkernel.models.base import KERNEL
+from fedkernel.numerics.kernels import AnyKernel
 from fedkernel.numerics.sketch import RandomFeatures
 from fedkernel.storage import under
 
 Features = Callable[[FloatArray], FloatArray]
 
-_KERNEL: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(Kernel)
 _FEATURES: pydantic.TypeAdapter[RandomFeatures] = pydantic.TypeAdapter(RandomFeatures)
 
 
@@ -249,7 +249,7 @@ class Landmarks(Embedding):
     def parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return plain fields and arrays for a file."""
         arrays = {f"landmarks.{name}": array for name, array in rows_to_arrays(self.landmarks).items()}
-        fields = {"kernel": _KERNEL.dump_python(self.kernel, mode="json"), "columns": self.columns}
+        fields = {"kernel": KERNEL.dump_python(self.kernel, mode="json"), "columns": self.columns}
         return fields, {**arrays, "coefficients": self.coefficients}
 
     @classmethod
@@ -259,7 +259,7 @@ class Landmarks(Embedding):
         if len(arrays) != len(held) + 1:
             raise ValueError("landmarks and coefficients are all there is")
         rows = rows_from_arrays(held, _whole(fields["columns"], 1))
-        return cls(_KERNEL.validate_python(fields["kernel"]), rows, arrays["coefficients"])
+        return cls(KERNEL.validate_python(fields["kernel"]), rows, arrays["coefficients"])
 
 
 def _whole(value: Any, least: int) -> int:

@@ -13,7 +13,8 @@ from fedkernel.addresses import find_function, names
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.tables import Table
 from fedkernel.errors import InputError
-from fedkernel.models.base import KernelKMeans, KernelPCA, LandmarkPCA
+from fedkernel.models.clusters import KernelKMeans
+from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.clustering import assign
 from fedkernel.numerics.subspaces import align_signs, sin_theta_error

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.models.base import load_model, save_model
+from fedkernel.models.files import load_model, save_model
 from fedkernel.run.ledger import Ledger
 from fedkernel.storage import write_whole
 

@@ -1,0 +1,262 @@
+"""Models that are principal components: of all rows, of landmarks, of a network's nodes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+
+from fedkernel.arrays import FloatArray, Rows
+from fedkernel.data import check_matrix
+from fedkernel.data.tables import Table
+from fedkernel.errors import InputError
+from fedkernel.models.base import KERNEL, Model
+from fedkernel.models.embeddings import Landmarks
+from fedkernel.numerics.kernels import Kernel, Linear, normalised_gram
+from fedkernel.numerics.linalg import center_rows
+from fedkernel.numerics.sketch import SubspaceEmbedding
+
+_FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter(SubspaceEmbedding | None)
+
+
+@dataclass(frozen=True)
+class KernelPCA(Model):
+    """Leading eigenpairs of a kernel matrix that no party ever saw whole.
+
+    Attributes
+    ----------
+    eigenvalues_ : ndarray of shape (k,)
+        In non-increasing order.
+    eigenvectors_ : ndarray of shape (N, k)
+        Orthonormal columns over the N training rows; subspaces are comparable, single columns only up to sign.
+    kernel : Kernel
+    column_means_ : ndarray of shape (N,) or None
+        Column means of the kernel matrix before it was centred; None if it was not.
+    mean_ : float
+        Mean of the whole kernel matrix before it was centred.
+    iterates_ : ndarray of shape (T, N, k) or None
+        For iterative methods: the estimate after each round.
+    """
+
+    eigenvalues_: FloatArray
+    eigenvectors_: FloatArray
+    kernel: Kernel
+    column_means_: FloatArray | None = None
+    mean_: float = 0.0
+    iterates_: FloatArray | None = None
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, k."""
+        return int(self.eigenvalues_.shape[0])
+
+    def embedding(self) -> FloatArray:
+        """Return the training rows' coordinates: eigenvectors times the roots of their eigenvalues, (N, k)."""
+        scaled: FloatArray = self.eigenvectors_ * np.sqrt(np.maximum(self.eigenvalues_, 0.0))
+        return scaled
+
+    def project(self, K_new: FloatArray) -> FloatArray:
+        """Return new rows' coordinates in the same space as `embedding`.
+
+        Parameters
+        ----------
+        K_new : ndarray of shape (n_new, N)
+            Kernel between new and training rows, not centred.
+
+        Returns
+        -------
+        ndarray of shape (n_new, k)
+            Components whose eigenvalue is not positive (beyond rounding) are 0.
+        """
+        expected = self.eigenvectors_.shape[0]
+        if K_new.ndim != 2 or K_new.shape[1] != expected:
+            raise InputError(f"K_new has shape {K_new.shape}, but must be (new rows, {expected} training rows)")
+        rows = K_new
+        if self.column_means_ is not None:
+            rows = K_new.copy()
+            center_rows(rows, self.column_means_, self.mean_)
+        return self.scale(rows @ self.eigenvectors_)
+
+    def scale(self, products: FloatArray) -> FloatArray:
+        """Divide products of (centred) kernel rows and eigenvectors, (n_new, k), by the roots of the eigenvalues.
+
+        A vector V of unit length stands for the direction phi(X)^T V, whose length in feature space is
+        sqrt(lambda): dividing by it makes the direction a unit vector.
+        """
+        floor = np.finfo(float).eps * self.eigenvectors_.shape[0] * max(abs(self.eigenvalues_).max(), 0.0)
+        positive = self.eigenvalues_ > floor
+        roots = np.sqrt(np.where(positive, self.eigenvalues_, 1.0))
+        scaled: FloatArray = np.where(positive, products / roots, 0.0)
+        return scaled
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        names = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_")
+        arrays = {name: array for name in names if (array := getattr(self, name)) is not None}
+        return {"kernel": KERNEL.dump_python(self.kernel, mode="json"), "mean": self.mean_}, arrays
+
+    @classmethod
+    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
+        model = cls(kernel=KERNEL.validate_python(fields["kernel"]), mean_=float(fields["mean"]), **arrays)
+        rows, components = model.eigenvectors_.shape
+        consistent = model.eigenvalues_.shape == (components,) and np.isfinite(model.mean_)
+        consistent &= model.column_means_ is None or model.column_means_.shape == (rows,)
+        consistent &= model.iterates_ is None or model.iterates_.shape[1:] == (rows, components)
+        if not consistent:
+            raise ValueError("shapes")
+        return model
+
+
+@dataclass(frozen=True)
+class LandmarkPCA(Model):
+    """Leading kernel principal components as combinations of some rows: L = phi(Y) C, orthonormal in feature space.
+
+    Not centred. Where the landmarks are all rows, this is kernel PCA itself.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    landmarks_ : ndarray or CSR array of shape (n, d)
+        Y.
+    coefficients_ : ndarray of shape (n, k)
+        C.
+    eigenvalues_ : ndarray of shape (k,)
+        In non-increasing order: the squared lengths, summed over the training rows, of their coordinates; estimates
+        where the method sketched them.
+    """
+
+    kernel: Kernel
+    landmarks_: Rows
+    coefficients_: FloatArray
+    eigenvalues_: FloatArray
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, k."""
+        return int(self.eigenvalues_.shape[0])
+
+    @property
+    def embedding(self) -> Landmarks:
+        """Rows to coordinates, (n, d) to (n, k)."""
+        return Landmarks(self.kernel, self.landmarks_, self.coefficients_)
+
+    def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
+        """Compute the coordinates L^T phi(x) of rows X (n, d), a table of any kind: shape (n, k)."""
+        return self.embedding(X)
+
+    def inner_products(self, other: "LandmarkPCA") -> FloatArray:
+        """Compute the inner products of these components and those of another model of the same kernel: (k, k')."""
+        values = self.kernel.gram(self.landmarks_, other.landmarks_)
+        return np.asarray(self.coefficients_.T @ values @ other.coefficients_)
+
+    def captured(self, X: npt.ArrayLike | Rows | Table) -> tuple[float, float]:
+        """Return the sums over rows X (n, d) of ||phi(x)||^2, and of what of it the components capture."""
+        total = captured = 0.0
+        for block, coordinates in self.embedding.blocks(X):
+            total += float(self.kernel.diag(block).sum())
+            captured += float(np.square(coordinates).sum())
+        return total, captured
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        fields, arrays = self.embedding.parts()
+        return fields, {**arrays, "eigenvalues_": self.eigenvalues_}
+
+    @classmethod
+    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        held = Landmarks.from_parts(fields, {name: array for name, array in arrays.items() if name != "eigenvalues_"})
+        if arrays["eigenvalues_"].shape != (held.width,):
+            raise ValueError("shapes")
+        return cls(held.kernel, held.landmarks, held.coefficients, arrays["eigenvalues_"])
+
+
+@dataclass(frozen=True)
+class PeerComponents(Model):
+    """What the coordinator knows of components that peers found among themselves and keep: how that went.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    n_components : int
+        k.
+    rho_ : float or None
+        Of ADMM: the penalty in the first iteration of the last component.
+    lagrangian_ : ndarray of shape (k, T) or None
+        Of ADMM: the augmented Lagrangian before each update; where a component took fewer iterations, its last value.
+    without_multipliers_ : ndarray of shape (k,) or None
+        Of ADMM: the iteration from which on a component went without multipliers; 0: none.
+    """
+
+    kernel: Kernel
+    n_components: int
+    rho_: float | None = None
+    lagrangian_: FloatArray | None = None
+    without_multipliers_: FloatArray | None = None
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        arrays = {"lagrangian_": self.lagrangian_, "without_multipliers_": self.without_multipliers_}
+        fields = {"kernel": KERNEL.dump_python(self.kernel, mode="json"), "components": self.n_components}
+        return {**fields, "rho": self.rho_}, {name: array for name, array in arrays.items() if array is not None}
+
+    @classmethod
+    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        k, rho = int(fields["components"]), None if fields["rho"] is None else float(fields["rho"])
+        model = cls(KERNEL.validate_python(fields["kernel"]), k, rho, **arrays)
+        consistent = k >= 1 and (model.lagrangian_ is None or model.lagrangian_.shape[:-1] == (k,))
+        consistent &= model.without_multipliers_ is None or model.without_multipliers_.shape == (k,)
+        if not consistent:
+            raise ValueError("shapes")
+        return model
+
+
+@dataclass(frozen=True)
+class NodeComponents(Model):
+    """Components that one node of a network found, as combinations of its own rows: what stays there.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Normalised, so that k(x, x) = 1.
+    rows_ : ndarray of shape (n, d)
+        The node's own.
+    alpha_ : ndarray of shape (n, k)
+    center : bool
+        Whether rows are centred in feature space, by the mean of the node's.
+    features : SubspaceEmbedding or None
+        In place of the kernel's own features, where the nodes exchanged these.
+    """
+
+    kernel: Kernel
+    rows_: FloatArray
+    alpha_: FloatArray
+    center: bool = True
+    features: SubspaceEmbedding | None = None
+
+    def transform(self, X: npt.ArrayLike) -> FloatArray:
+        """Compute coordinates along the components of rows X, (n_new, d): shape (n_new, k)."""
+        new = check_matrix(X, "X")
+        if new.shape[1] != self.rows_.shape[1]:
+            raise InputError(f"X has {new.shape[1]} columns, but the components were found in {self.rows_.shape[1]}")
+        own, kernel = self.rows_, self.kernel
+        if self.features is not None:
+            mapped = self.features.map(own.shape[1])
+            new, own, kernel = mapped(new), mapped(own), Linear()
+        K = normalised_gram(kernel, new, own)
+        if self.center:
+            means = normalised_gram(kernel, own).mean(axis=0)
+            center_rows(K, means, float(means.mean()))
+        return np.asarray(K @ self.alpha_)
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        fields = {"kernel": KERNEL.dump_python(self.kernel, mode="json"), "center": self.center}
+        features = _FEATURES.dump_python(self.features, mode="json")
+        return {**fields, "features": features}, {"rows_": self.rows_, "alpha_": self.alpha_}
+
+    @classmethod
+    def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        features = _FEATURES.validate_python(fields["features"])
+        model = cls(KERNEL.validate_python(fields["kernel"]), center=fields["center"], features=features, **arrays)
+        consistent = model.rows_.ndim == model.alpha_.ndim == 2 and len(model.rows_) == len(model.alpha_) > 0
+        if not consistent or not isinstance(model.center, bool):
+            raise ValueError("shapes")
+        return model

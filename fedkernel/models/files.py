@@ -1,0 +1,129 @@
+"""Files of models: of our own, of arrays and numbers, of any dataclass of these."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.addresses import loaded, named
+from fedkernel.errors import InputError
+from fedkernel.models.base import KERNEL, Model, check_imported, fitting_together
+from fedkernel.models.clusters import KernelKMeans
+from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
+from fedkernel.numerics.kernels import Kernel
+from fedkernel.storage import NUMBERS, Parts, load_parts, save_parts
+
+MODELS: dict[str, type[Model]] = {
+    kind.__name__: kind for kind in (KernelPCA, LandmarkPCA, KernelKMeans, PeerComponents, NodeComponents)
+}
+"""By the name that a file gives."""
+
+PLAIN = "value"
+"""What a file calls a model that is an array or a number."""
+
+
+def save_model(model: Any, path: str | os.PathLike[str]) -> Path:
+    """Write a model as npz: one of this room, an array or a number, or a dataclass of one's own.
+
+    The fields of a dataclass may be arrays of finite numbers, numbers, texts, None, kernels, and lists, tuples and
+    dataclasses of these. The file names its class by its address.
+
+    Raises
+    ------
+    InputError
+        If it is something else; the text names the field.
+    """
+    name = _called(type(model))
+    if name in MODELS:
+        return Path(model.save(path))
+    if name != PLAIN and not dataclasses.is_dataclass(model):
+        raise InputError(
+            f"what the protocol returned, of type {type(model).__name__}, cannot be saved; allowed: an array, a "
+            f"dataclass of arrays and numbers, or a model of fedkernel.models ({', '.join(MODELS)})"
+        )
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    return save_parts(path, Parts(name, {PLAIN: _packed(model, PLAIN, arrays)}, arrays))
+
+
+def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
+    """Read a model of whatever kind.
+
+    A file is data, which may come from somebody else: nothing that it names is imported. A dataclass of one's own is
+    found where its module has been imported before, as it has where its strategy was, or where it is given as `kind`;
+    it, and a dataclass within it, is made by its own ``__init__`` with what the file says.
+
+    Parameters
+    ----------
+    path : path-like
+    kind : type, optional
+        What it must be.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, no model, or of a class that is not known here.
+    """
+    parts = load_parts(path)
+    if kind is not None and parts.model != _called(kind):
+        raise InputError(f"{path} holds a {parts.model} model, not a {_called(kind)} model")
+    if parts.model in MODELS:
+        return MODELS[parts.model]._from_file(path, parts)
+    if parts.model != PLAIN and ":" not in parts.model:
+        raise InputError(f"{path} holds a {parts.model} model, but this version knows {', '.join(MODELS)}")
+    check_imported(path, parts, kind)
+    with fitting_together(path):
+        return _unpacked(parts.fields[PLAIN], parts.arrays, kind)
+
+
+def _called(kind: type[Any]) -> str:
+    """Return what a file calls a model of this class."""
+    if issubclass(kind, np.ndarray | np.generic | int | float):
+        return PLAIN
+    return kind.__name__ if MODELS.get(kind.__name__) is kind else named(kind)
+
+
+def _packed(value: Any, where: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    """Return a value as JSON can hold it, its arrays put aside under their places; the inverse of `_unpacked`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Kernel):
+        return {"kernel": KERNEL.dump_python(value, mode="json")}
+    if isinstance(value, list | tuple):
+        items = [_packed(item, f"{where}.{number}", arrays) for number, item in enumerate(value)]
+        return {type(value).__name__: items}
+    if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS and np.isfinite(value).all():
+        arrays[where] = value
+        return {"array": where}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+        packed = {name: _packed(inner, f"{where}.{name}", arrays) for name, inner in fields.items()}
+        return {"fields": packed, "of": named(type(value))}
+    what = f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
+    field = where.removeprefix(f"{PLAIN}.")
+    raise InputError(
+        f"{field} of the model, of type {what}, cannot be saved; allowed: finite numbers, arrays of them, text, kernels"
+    )
+
+
+def _unpacked(value: Any, arrays: Mapping[str, npt.NDArray[Any]], kind: type[Any] | None) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "of" in value:
+        inner = {name: _unpacked(field, arrays, None) for name, field in value["fields"].items()}
+        model_class = kind if kind is not None and named(kind) == value["of"] else loaded(value["of"])
+        if not (isinstance(model_class, type) and dataclasses.is_dataclass(model_class)):
+            raise TypeError("no dataclass")
+        return model_class(**inner)
+    ((how, content),) = value.items()
+    if how == "array":
+        return arrays[content]
+    if how == "kernel":
+        return KERNEL.validate_python(content)
+    items = [_unpacked(item, arrays, None) for item in content]
+    return tuple(items) if how == "tuple" else items
