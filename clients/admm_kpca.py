@@ -23,8 +23,7 @@ from fedkernel.models import center_blocks
 from fedkernel.noise import system_normal
 from fedkernel.numerics import Kernel, Linear, SubspaceEmbedding, leading_eigenpairs, normalised_gram
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Done, Reply, ReplyT, Request, Shape
-from fedkernel.run import State
+from fedkernel.protocol import Done, Reply, ReplyT, Request, Shape, State
 
 CUT = 1e-3
 """Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""

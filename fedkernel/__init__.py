@@ -15,12 +15,13 @@ from fedkernel.protocol import (
     Request,
     Run,
     Shape,
+    State,
     Summed,
     to_all,
     to_each,
     to_sum,
 )
-from fedkernel.run import Result, State
+from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 

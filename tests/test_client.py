@@ -14,9 +14,10 @@ from fedkernel import RBF, Linear
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import VERSION, Done, Reply, Request, Shape, decode, encode
+from fedkernel.protocol.state import State
 from fedkernel.run import flower
 from fedkernel.run.joining import Introduce
-from fedkernel.run.memory import Memory, State
+from fedkernel.run.memory import Memory
 from fedkernel.run.site import FAILED, REFUSED, Site, client_app
 
 X = np.random.default_rng(0).standard_normal((9, 4))
@@ -327,3 +328,5 @@ def test_a_state_comes_back_from_the_memory_as_it_was_saved_beside_others(memory
     half, other = Half.load(memory), Other.load(memory)
     assert (half.values.tobytes(), half.more) == (X.tobytes(), None)
     assert (other.values.dtype, other.values.tolist(), float(other.more)) == (np.arange(3).dtype, [0, 1, 2], 2.5)
+    Other(np.arange(2)).save(memory)
+    assert Other.load(memory).more is None, "nothing of the earlier one is left"

@@ -5,6 +5,7 @@ from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, Forecast, largest, 
 from fedkernel.protocol.lanczos import distributed
 from fedkernel.protocol.messages import CarriesRows, Count, Done, Iterations, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.protocol.state import State
 
 __all__ = [
     "ENGINE_COSTS",
@@ -23,6 +24,7 @@ __all__ = [
     "Request",
     "Run",
     "Shape",
+    "State",
     "Summed",
     "distributed",
     "largest",

@@ -2,7 +2,6 @@
 
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.memory import State
 from fedkernel.run.result import Result
 from fedkernel.run.site import MIN_ROWS, allowed, read_own_data, read_own_keys, read_shard, simulated_partition
 
@@ -12,7 +11,6 @@ __all__ = [
     "Result",
     "RunSettings",
     "RunSpec",
-    "State",
     "allowed",
     "read_own_data",
     "read_own_keys",

@@ -1,8 +1,7 @@
 """What a client remembers from one message of a run to the next, in Flower's context."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from collections.abc import Iterator, MutableMapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,34 +11,6 @@ from fedkernel.errors import ProtocolError
 from fedkernel.run import flower
 
 NDArray = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class State:
-    """Arrays that a client keeps together from one request to a later one; a subclass is a dataclass that names them.
-
-    In the memory they are called by class and field, ``Iterate.alpha``. A field that is None is not there.
-    """
-
-    @classmethod
-    def known(cls, memory: Mapping[str, NDArray]) -> bool:
-        """Return whether there is one in the memory."""
-        return f"{cls.__name__}.{fields(cls)[0].name}" in memory
-
-    @classmethod
-    def load(cls, memory: Mapping[str, NDArray]) -> Self:
-        """Return what was saved last, or raise a ProtocolError that the request for it did not come before."""
-        if not cls.known(memory):
-            raise ProtocolError(f"its {cls.__name__} was not asked for before")
-        names = {field.name: f"{cls.__name__}.{field.name}" for field in fields(cls)}
-        return cls(**{field: memory[name] for field, name in names.items() if name in memory})
-
-    def save(self, memory: MutableMapping[str, NDArray]) -> Self:
-        """Put the arrays into the memory, in place of those of an earlier one."""
-        for field in fields(self):
-            if (array := getattr(self, field.name)) is not None:
-                memory[f"{type(self).__name__}.{field.name}"] = array
-        return self
 
 
 class Memory(MutableMapping[str, NDArray]):
