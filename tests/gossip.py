@@ -10,9 +10,10 @@ import pytest
 
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import ProtocolError
+from fedkernel.peers.client import PeerClient
 from fedkernel.peers.graph import Topology, neighbours
+from fedkernel.peers.keys import PublishKeys, TakeKeys, agree_keys
 from fedkernel.peers.letters import CarriesLetters, Letter, Mail, letter_to_bytes, sealed_in
-from fedkernel.peers.mailbox import PeerClient, PublishKeys, TakeKeys, agree_keys
 from fedkernel.peers.sealing import HEADER, Header
 from fedkernel.protocol.messages import Done, Reply, Request, Shape, decode, encode
 

@@ -330,3 +330,5 @@ def test_a_state_comes_back_from_the_memory_as_it_was_saved_beside_others(memory
     assert (other.values.dtype, other.values.tolist(), float(other.more)) == (np.arange(3).dtype, [0, 1, 2], 2.5)
     Other(np.arange(2)).save(memory)
     assert Other.load(memory).more is None, "nothing of the earlier one is left"
+    Other.forget(memory)
+    assert (Half.known(memory), Other.known(memory)) == (True, False)

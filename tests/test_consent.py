@@ -18,6 +18,7 @@ from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from fedkernel.peers.graph import neighbours
+from fedkernel.peers.keys import SharedKeys
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.messages import Done, Request, encode
 from fedkernel.run.job import Job, RunSpec
@@ -59,8 +60,8 @@ def test_no_row_leaves_without_consent(samples):
 
 def test_no_letter_carries_a_row_without_consent():
     """Nor with noise; random features may go."""
-    keys = {"mail.peers": np.array([1]), "mail.keys": np.zeros((1, 2, 32), np.uint8)}
-    keys["mail.counts"] = np.zeros((1, 2), np.int64)
+    keys = {}
+    SharedKeys(np.array([1]), np.zeros((1, 2, 32), np.uint8), np.zeros((1, 2), np.int64)).save(keys)
     features = SubspaceEmbedding(RBF(gamma=0.1), None, 30)
     for noise in (0.0, 0.5):
         site = ADMMKPCAClient(TABLE, client=0, memory=dict(keys))
@@ -76,8 +77,8 @@ def test_a_mailbox_asks_before_it_writes():
     def refuse(what, rows):
         raise InputError(f"{what} shows {rows}")
 
-    memory = {"mail.peers": np.array([1]), "mail.keys": np.zeros((1, 2, 32), np.uint8)}
-    memory["mail.counts"] = np.zeros((1, 2), np.int64)
+    memory = {}
+    SharedKeys(np.array([1]), np.zeros((1, 2, 32), np.uint8), np.zeros((1, 2), np.int64)).save(memory)
     mail = Mailbox("here", client=0, run="run", round_number=1, memory=memory, check_consent=refuse)
     with pytest.raises(InputError, match="here: a letter to client 1 shows 40"):
         mail.write(1, OwnRows(rows=TABLE))

@@ -21,8 +21,8 @@ from gossip import (
 )
 
 from fedkernel.errors import ProtocolError
+from fedkernel.peers.keys import OwnEphemeral, OwnIdentity, PublishKeys, SharedKeys, TakeKeys
 from fedkernel.peers.letters import letter_to_bytes, pack, sort_mail
-from fedkernel.peers.mailbox import PublishKeys, TakeKeys
 from fedkernel.peers.sealing import HEADER, TAG, Header, KeyPair, seal
 
 # A coordinator that changes what it forwards. Client 1 has the neighbours 0 and 2; 3 is none.
@@ -158,7 +158,8 @@ def test_nothing_readable_goes_through_the_coordinator():
     assert all(letter in seen for letter in one.letters.values())
     # private keys and what was made of them
     for client in one.clients:
-        secret = [client.memory["mail.identity"].tobytes(), *(k.tobytes() for k in client.memory["mail.keys"][:, 0])]
+        shared = SharedKeys.load(client.memory).keys
+        secret = [OwnIdentity.load(client.memory).private.tobytes(), *(key.tobytes() for key in shared[:, 0])]
         assert len(secret) == 3
         assert not [key for key in secret if key in seen]
 
@@ -191,5 +192,5 @@ def test_the_same_content_looks_different_each_time():
 def test_the_key_of_a_run_is_forgotten_once_keys_are_agreed_on():
     one = Coordinator()
     one.go_on(gossiping(), until=3)
-    assert all("mail.ephemeral" not in client.memory for client in one.clients)
-    assert all({"mail.keys", "mail.peers", "mail.counts"} <= set(client.memory) for client in one.clients)
+    assert all(SharedKeys.known(client.memory) for client in one.clients)
+    assert not any(OwnEphemeral.known(client.memory) for client in one.clients)

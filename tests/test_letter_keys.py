@@ -5,8 +5,8 @@ import pytest
 from gossip import FIRST_STEP, KEYS, RING, TABLES, Coordinator, Estimate, GossipClient, N, by_hand, gossiping, refused
 
 from fedkernel.errors import InputError
+from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys
 from fedkernel.peers.letters import letter_from_bytes, pack, sealed_in
-from fedkernel.peers.mailbox import PublicKeys, PublishKeys, TakeKeys
 from fedkernel.peers.sealing import KeyPair, Published, letter_keys, seal, unseal
 
 

@@ -12,8 +12,8 @@ from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models.components import PeerComponents
 from fedkernel.peers.graph import Topology, neighbours
+from fedkernel.peers.keys import PublishKeys, TakeKeys
 from fedkernel.peers.letters import OVERHEAD, unpack
-from fedkernel.peers.mailbox import PublishKeys, TakeKeys
 from fedkernel.peers.sealing import KeyPair
 from fedkernel.run import flower
 from fedkernel.run.job import Job, RunSpec

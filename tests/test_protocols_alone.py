@@ -44,8 +44,8 @@ from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
 from clients.vfedpca import Finish, LeadingVectors, Multiply, PowerIteration, Product
 from fedkernel import RBF, Linear
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
+from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys
 from fedkernel.peers.letters import OVERHEAD, Letters, pack
-from fedkernel.peers.mailbox import PublicKeys, PublishKeys, TakeKeys
 from fedkernel.peers.sealing import HEADER, Header
 from fedkernel.protocol.messages import CarriesRows, Done, encode
 from fedkernel.protocol.rounds import Member, Run

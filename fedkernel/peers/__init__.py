@@ -1,8 +1,9 @@
 """Clients that write to each other: sealed letters, their keys, and who talks to whom."""
 
+from fedkernel.peers.client import PeerClient
 from fedkernel.peers.graph import Graph, Topology, neighbours, spanning_tree
+from fedkernel.peers.keys import PublishKeys, TakeKeys, agree_keys, key_agreement
 from fedkernel.peers.letters import CarriesLetters, Letter, Letters, Mail, sort_mail
-from fedkernel.peers.mailbox import PeerClient, PublishKeys, TakeKeys, agree_keys, key_agreement
 
 __all__ = [
     "CarriesLetters",

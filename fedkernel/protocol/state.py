@@ -31,12 +31,16 @@ class State:
         names = {field.name: f"{cls.__name__}.{field.name}" for field in fields(cls)}
         return cls(**{field: memory[name] for field, name in names.items() if name in memory})
 
+    @classmethod
+    def forget(cls, memory: MutableMapping[str, NDArray]) -> None:
+        """Take what was saved out of the memory, if anything."""
+        for field in fields(cls):
+            memory.pop(f"{cls.__name__}.{field.name}", None)
+
     def save(self, memory: MutableMapping[str, NDArray]) -> Self:
         """Put the arrays into the memory, in place of those of an earlier one."""
+        self.forget(memory)
         for field in fields(self):
-            name, array = f"{type(self).__name__}.{field.name}", getattr(self, field.name)
-            if array is not None:
-                memory[name] = array
-            elif name in memory:
-                del memory[name]
+            if (array := getattr(self, field.name)) is not None:
+                memory[f"{type(self).__name__}.{field.name}"] = array
         return self

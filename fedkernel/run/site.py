@@ -20,7 +20,7 @@ from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables, readable
 from fedkernel.errors import FedkernelError, InputError, OwnFileError, called
 from fedkernel.numerics.kernels import Kernel, import_kernels
-from fedkernel.peers.mailbox import PeerClient
+from fedkernel.peers.client import PeerClient
 from fedkernel.peers.sealing import KeyPair, read_pins
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import MessageT, Reply

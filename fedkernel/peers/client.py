@@ -1,0 +1,78 @@
+"""Clients that write to each other.
+
+A pair whose clients are peers derives its client from `PeerClient` and runs `agree_keys` first. While answering, the
+client uses ``self.mail``::
+
+    for peer, estimate in self.mail.read(ask, Estimate):  # one from each neighbour, or a ProtocolError
+        ...
+    for peer in self.mail.neighbours:
+        self.mail.write(peer, Estimate(values=...))  # leaves with the reply
+
+`fedkernel.peers.mailbox` says what is refused.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from fedkernel.data import TableLike
+from fedkernel.errors import ProtocolError
+from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys, agree, publish
+from fedkernel.peers.mailbox import Mailbox
+from fedkernel.peers.sealing import KeyPair, check_pins
+from fedkernel.protocol.client import Answers, KernelClient
+from fedkernel.protocol.messages import Done, Reply, Request, Scalar
+
+
+class PeerClient(KernelClient):
+    """Base of clients that write to each other; answers also the two requests by which they agree on keys.
+
+    Parameters
+    ----------
+    X, **others
+        As for `KernelClient`.
+    identity : KeyPair, optional
+        What the site is known by to its peers; None: one is made for the run.
+    pins : mapping of int to str, optional
+        Fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other keys.
+
+    Attributes
+    ----------
+    mail : Mailbox
+        The letters of the round under way; a reply that is to post some inherits `CarriesLetters`.
+    """
+
+    answers: ClassVar[Answers] = (PublishKeys, TakeKeys)
+
+    mail: Mailbox
+
+    def __init__(
+        self, X: TableLike, *, identity: KeyPair | None = None, pins: Mapping[int, str] | None = None, **others: Any
+    ) -> None:
+        super().__init__(X, **others)
+        self.identity = identity
+        self.pins = check_pins(pins or {})
+
+    def publish_keys(self, ask: PublishKeys) -> PublicKeys:
+        """Show the site's identity and a key for this run."""
+        return publish(self.memory, self.identity)
+
+    def take_keys(self, ask: TakeKeys) -> Done:
+        """Agree on keys with the neighbours, if they are those that the site has pinned."""
+        try:
+            agree(ask, self.memory, run=self.mail.run, client=self.client, identity=self.identity, pins=self.pins)
+        except ProtocolError as error:
+            raise self.mail.error(str(error)) from None
+        return Done()
+
+    def _respond(
+        self, answer: Callable[[Request[Any]], Reply], request: Request[Any], config: Mapping[str, Scalar]
+    ) -> Reply:
+        where = f"{type(self).__name__}, round {config.get('round', '?')!s}, client {self.client}"
+        if not isinstance(number := config.get("round"), int):
+            raise ProtocolError(f"{where}: the round must be told, since letters are bound to it")
+        run = str(config.get("run", ""))
+        consent = self._check_consent
+        self.mail = Mailbox(
+            where, client=self.client, run=run, round_number=number, memory=self.memory, check_consent=consent
+        )
+        return self.mail.send(request, super()._respond(answer, request, config))

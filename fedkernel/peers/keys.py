@@ -1,0 +1,171 @@
+"""Keys for letters: how clients that write to each other agree on them, and what each remembers of that."""
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.errors import ProtocolError
+from fedkernel.peers.graph import Neighbours
+from fedkernel.peers.letters import Bytes
+from fedkernel.peers.sealing import KEY, KeyPair, Published, fingerprint, letter_keys
+from fedkernel.protocol.forecast import Forecast
+from fedkernel.protocol.messages import Done, Reply, Request, Shape
+from fedkernel.protocol.rounds import Protocol, to_each
+from fedkernel.protocol.state import State
+
+Numbers = npt.NDArray[np.int64]
+ClientMemory = MutableMapping[str, npt.NDArray[Any]]
+
+
+class PublicKeys(Reply):
+    """The site's public keys, which reveal nothing but who it is, if it keeps its identity from run to run.
+
+    Attributes
+    ----------
+    identity, ephemeral : ndarray of shape (32,)
+        X25519: the site's own, and one made for this run.
+    """
+
+    identity: Annotated[Bytes, Shape("key", dtype="uint8")]
+    ephemeral: Annotated[Bytes, Shape("key", dtype="uint8")]
+
+
+class PublishKeys(Request[PublicKeys]):
+    """Asks for the site's public keys, and to forget what was agreed on before."""
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle the length of a key."""
+        return super().known_dimensions() | {"key": KEY}
+
+
+class TakeKeys(Request[Done]):
+    """Hands the keys of the site's neighbours over, from which it makes those that the two share.
+
+    Attributes
+    ----------
+    peers : ndarray of shape (p,)
+        The neighbours' numbers.
+    identities, ephemerals : ndarray of shape (p, 32)
+    """
+
+    peers: Annotated[Numbers, Shape("p_m", dtype="int64", empty=True)]
+    identities: Annotated[Bytes, Shape("p_m", "key", dtype="uint8", empty=True)]
+    ephemerals: Annotated[Bytes, Shape("p_m", "key", dtype="uint8", empty=True)]
+
+
+def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
+    """Let every two neighbours agree on keys for their letters: two rounds, none where nobody has a neighbour.
+
+    Returns
+    -------
+    list of str
+        The fingerprints of the clients' identities, in their order, as the coordinator was told them.
+    """
+    if not any(neighbours):
+        return []
+    published = yield from to_each({client: PublishKeys() for client in range(len(neighbours))})
+    identities = np.array([keys.identity for keys in published])
+    ephemerals = np.array([keys.ephemeral for keys in published])
+    handed = {}
+    for client, others in enumerate(neighbours):
+        peers = np.array(others, dtype=np.int64)
+        handed[client] = TakeKeys(peers=peers, identities=identities[peers], ephemerals=ephemerals[peers])
+    yield from to_each(handed)
+    return [fingerprint(identity.tobytes()) for identity in identities]
+
+
+def key_agreement(neighbours: Neighbours) -> Forecast:
+    """Return what `agree_keys` takes; keys are no floats."""
+    return Forecast(2 if any(neighbours) else 0)
+
+
+@dataclass(frozen=True)
+class OwnIdentity(State):
+    """The private key that stands for the site in this run, (32,), where it has no identity from run to run."""
+
+    private: Bytes
+
+
+@dataclass(frozen=True)
+class OwnEphemeral(State):
+    """The private key of this run, (32,), until those of the peers have come."""
+
+    private: Bytes
+
+
+@dataclass(frozen=True)
+class SharedKeys(State):
+    """What was agreed on with the peers, in order.
+
+    Attributes
+    ----------
+    peers : ndarray of shape (p,)
+    keys : ndarray of shape (p, 2, 32)
+        For the letters to each peer (`WRITTEN`) and from it (`READ`).
+    counts : ndarray of shape (p, 2)
+        How many of either there were.
+    """
+
+    peers: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+    keys: Bytes = field(default_factory=lambda: np.empty((0, 2, KEY), np.uint8))
+    counts: Numbers = field(default_factory=lambda: np.empty((0, 2), np.int64))
+
+
+WRITTEN, READ = 0, 1
+"""Columns of `SharedKeys`."""
+
+
+def publish(memory: ClientMemory, identity: KeyPair | None) -> PublicKeys:
+    """Make a key pair for this run, and one more if the site has no identity; forget what was agreed on."""
+    SharedKeys.forget(memory)
+    ephemeral = KeyPair.new()
+    OwnEphemeral(_numbers(ephemeral.private)).save(memory)
+    if identity is None:
+        identity = KeyPair.new()
+        OwnIdentity(_numbers(identity.private)).save(memory)
+    return PublicKeys(identity=_numbers(identity.public), ephemeral=_numbers(ephemeral.public))
+
+
+def agree(
+    ask: TakeKeys, memory: ClientMemory, *, run: str, client: int, identity: KeyPair | None, pins: Mapping[int, str]
+) -> None:
+    """Make the keys shared with each peer, unless one is not who the site knows it to be.
+
+    Raises
+    ------
+    ProtocolError
+        If no keys were made for this run, or if the peers or their keys are not what they must be.
+    """
+    if not OwnEphemeral.known(memory):
+        # Keys are made once: with the same ones again, letters would be numbered and sealed alike again.
+        raise ProtocolError("keys of peers came, but its own were not asked for before")
+    order = np.argsort(ask.peers)
+    peers: list[int] = ask.peers[order].tolist()
+    if len(set(peers)) < len(peers) or not all(0 <= peer < 2**32 and peer != client for peer in peers):
+        raise ProtocolError(f"the peers {peers} are not numbers of other clients, each of them once")
+    ephemeral = KeyPair(OwnEphemeral.load(memory).private.tobytes())
+    own = identity or KeyPair(OwnIdentity.load(memory).private.tobytes())
+    keys = np.zeros((len(peers), 2, KEY), np.uint8)
+    for place, (peer, row) in enumerate(zip(peers, order, strict=True)):
+        shown = Published(peer, ask.identities[row].tobytes(), ask.ephemerals[row].tobytes())
+        _check_pin(shown, pins)
+        keys[place] = [_numbers(key) for key in letter_keys(run, client, own, ephemeral, shown)]
+    OwnEphemeral.forget(memory)  # without it, nobody opens the letters of this run later on
+    SharedKeys(np.array(peers, dtype=np.int64), keys, np.zeros((len(peers), 2), np.int64)).save(memory)
+
+
+def _check_pin(shown: Published, pins: Mapping[int, str]) -> None:
+    if not pins:
+        return
+    if shown.client not in pins:
+        raise ProtocolError(f"client {shown.client} is not among the peers that this site has pinned")
+    if (came := fingerprint(shown.identity)) != pins[shown.client]:
+        pinned = pins[shown.client]
+        raise ProtocolError(f"the key of client {shown.client} has fingerprint {came}, but {pinned} is pinned")
+
+
+def _numbers(data: bytes) -> Bytes:
+    return np.frombuffer(data, np.uint8)
