@@ -14,12 +14,13 @@ from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import client
 from fedkernel.protocol.client import KernelClient
-from fedkernel.run import alignment, flower, site
+from fedkernel.run import alignment, flower, placement, site
 from fedkernel.run.alignment import SIZE, agree, check_same_columns, find_rows, hash_ids, read_key
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.memory import Memory
-from fedkernel.run.site import Site, client_app, site_of_job
+from fedkernel.run.placement import site_of_job
+from fedkernel.run.site import Site, client_app
 from strategies import DKPCA, FKKMeans, VFedPCA
 
 rng = np.random.default_rng(0)
@@ -394,7 +395,7 @@ def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
 
 
 def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(site, "read_shard", lambda path: pytest.fail("it read a job's path"))
+    monkeypatch.setattr(placement, "read_shard", lambda path: pytest.fail("it read a job's path"))
     run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3)
     node = vertical(tmp_path)[1] | {"partition-id": 1, "num-partitions": 3}
     del node["out"]

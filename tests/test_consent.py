@@ -22,7 +22,8 @@ from fedkernel.peers.keys import SharedKeys
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.messages import Done, Request, encode
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.site import allowed, client_app, site_of_job
+from fedkernel.run.placement import allowed, site_of_job
+from fedkernel.run.site import client_app
 from strategies import ADMMKPCA, DKPCA, DisKPCA, SpectralKMeans, UniformKPCA, VFedPCA
 from strategies.landmarks import LandmarkStrategy
 

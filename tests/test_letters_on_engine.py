@@ -18,8 +18,9 @@ from fedkernel.peers.sealing import KeyPair
 from fedkernel.run import flower
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.ledger import Ledger, Load, Posted
+from fedkernel.run.placement import site_of_job
 from fedkernel.run.result import Result
-from fedkernel.run.site import Site, client_app, site_of_job
+from fedkernel.run.site import Site, client_app
 from fedkernel.strategy import KernelStrategy
 
 # On an engine

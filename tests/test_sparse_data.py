@@ -19,7 +19,7 @@ from experiments.running import plan
 from fedkernel.data import DataSpec, PartitionSpec, as_table, available, load, split
 from fedkernel.errors import InputError
 from fedkernel.numerics.widths import fk_gamma, median_sigma, moments, with_width
-from fedkernel.run.site import simulated_partition
+from fedkernel.run.placement import simulated_partition
 
 DOCUMENTS = {"n": 60, "d": 50, "topics": 3, "length": 8.0}
 WORDS = DataSpec("documents", options=DOCUMENTS, sparse=True)

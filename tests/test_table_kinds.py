@@ -15,7 +15,7 @@ from fedkernel.protocol.messages import Reply, Request, encode
 from fedkernel.protocol.rounds import to_all
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.site import read_shard
+from fedkernel.run.placement import read_shard
 from fedkernel.simulate import as_file, check_tables
 from fedkernel.strategy import KernelStrategy
 from strategies import DKPCA

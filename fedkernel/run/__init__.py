@@ -2,8 +2,8 @@
 
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.placement import MIN_ROWS, allowed, read_own_data, read_own_keys, read_shard, simulated_partition
 from fedkernel.run.result import Result
-from fedkernel.run.site import MIN_ROWS, allowed, read_own_data, read_own_keys, read_shard, simulated_partition
 
 __all__ = [
     "MIN_ROWS",

@@ -42,7 +42,7 @@ class RunSpec(pydantic.BaseModel):
         scipy.sparse.save_npz) or .parquet.
     sites : list of str, optional
         Instead of these: the names of the sites in the order of the clients; each has data of its own, which the
-        configuration of its node names (see `fedkernel.run.site.site_of_job`).
+        configuration of its node names (see `fedkernel.run.placement.site_of_job`).
     clients : int, optional
         How many clients take part; None: all sites, or all nodes there are.
     missing : {"drop", "refuse"}

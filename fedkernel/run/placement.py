@@ -1,0 +1,263 @@
+"""Where a site of a job has its data, its keys and its operator's word: its node's configuration, or the job's."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import Context
+
+from fedkernel.addresses import find, names, own_names
+from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Table, load, split
+from fedkernel.data.site_files import SiteData, SiteFile
+from fedkernel.data.tables import open_tables, readable
+from fedkernel.errors import InputError, OwnFileError, called
+from fedkernel.numerics.kernels import Kernel, import_kernels
+from fedkernel.peers.sealing import KeyPair, read_pins
+from fedkernel.protocol.client import KernelClient
+from fedkernel.run.alignment import read_key
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.site import NDArray, Site
+from fedkernel.storage import check_folder, write_whole
+
+MIN_ROWS = 20
+"""Rows of a site's own from which it answers at least, unless its operator says otherwise."""
+
+
+@lru_cache(maxsize=4)
+def _job(text: str) -> Job:
+    """Read a job, which comes with every message."""
+    return Job.from_json(text)
+
+
+@lru_cache(maxsize=1)
+def _loaded(data: DataSpec) -> Dataset:
+    """Return the data set that the seeds of an experiment divide, each in its own way."""
+    return load(data)
+
+
+@lru_cache(maxsize=2)
+def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> Partition:
+    """Return all simulated sites' parts of a data set.
+
+    Cached, since a site is built anew for every message, and a process serves several sites.
+    """
+    where = "data"
+    try:
+        dataset, where = _loaded(data), "partition"
+        return split(partition, dataset, clients=clients, seed=seed)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def read_shard(path: str | os.PathLike[str]) -> tuple[Table, Table | None]:
+    """Open one site's table, .npy, .npz or .parquet, and the rows ``new`` that an .npz with ``X`` may hold."""
+    return open_tables(path)
+
+
+@lru_cache(maxsize=8)
+def _read_own(file: SiteFile, changed: tuple[int, int]) -> SiteData:
+    """Read a site's own file; cached, as `simulated_partition` is, until the file is changed."""
+    return file.read()
+
+
+class OwnKeys(NamedTuple):
+    """Keys that a node's configuration names; None, or no key: not named."""
+
+    ids: bytes
+    identity: KeyPair | None
+    pins: Mapping[int, str] | None
+
+
+def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
+    """Read the keys that a node's configuration names, as `site_of_job` tells it; InputError where one is missing."""
+    key = read_key(str(node["id-key"])) if "id-key" in node else b""
+    identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
+    return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else None)
+
+
+def read_own_data(node: Mapping[str, Any]) -> SiteData:
+    """Read the table that a node's configuration names, as `site_of_job` tells it; InputError where it is none."""
+    columns = [name.strip() for name in str(node["columns"]).split(",")] if "columns" in node else None
+    label, id_ = (str(node[key]) if key in node else None for key in ("label", "id"))
+    file = SiteFile(str(node["data"]), columns, label, id_)
+    with readable(file.path, "a file with the site's data"):
+        stat = Path(file.path).expanduser().stat()
+    return _read_own(file, (stat.st_mtime_ns, stat.st_size))
+
+
+def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
+    """Import what a site's operator allows, and return the clients among it by class name; the others are kernels.
+
+    Raises
+    ------
+    InputError
+        If a name is that of no client or kernel, or if two clients have the same class name.
+    """
+    willing: dict[str, type[KernelClient]] = {}
+    for name in filter(None, (name.strip() for name in listed)):
+        kind = find(name, object, "kernels" if name in names("kernels") else "clients", "allow")
+        if not (isinstance(kind, type) and issubclass(kind, KernelClient | Kernel)):
+            raise InputError(f"allow = {name!r} is no client and no kernel")
+        if issubclass(kind, KernelClient) and willing.setdefault(kind.__name__, kind) is not kind:
+            raise InputError(f"allow = {name!r}, but another client that is allowed is called {kind.__name__}, too")
+    return willing
+
+
+def own_pairs(runs: Iterable[RunSpec]) -> list[str]:
+    """Return the addresses of the clients that runs name and that are ours, in order."""
+    ours = own_names("clients")
+    wholes = {ours.get(run.pair, run.pair) for run in runs if run.pair is not None}
+    return sorted(wholes & set(ours.values()))
+
+
+def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
+    """Import what a run names, for a site that is simulated, and return its client by class name."""
+    import_kernels(run.parameters)
+    if run.pair is None:
+        kind: type[KernelClient] = find(run.strategy, object, "pairs", "strategy").client
+    else:
+        kind = find(run.pair, KernelClient, "clients", "pair")
+    return {kind.__name__: kind}
+
+
+def flag(node: Mapping[str, Any], name: str) -> bool:
+    """Return whether a node's configuration says yes to something."""
+    return str(node.get(name, False)).lower() in ("true", "1", "yes")
+
+
+def _number(node: Mapping[str, Any], run: RunSpec) -> int:
+    """Return the client's number: the node's partition, or its place among the run's sites."""
+    sites, name = run.sites or [], node.get("name")
+    if name is not None and sites and name not in sites:
+        raise InputError(f"this node's name = {name!r}, but the sites of run {run.id!r} are {', '.join(sites)}")
+    if "partition-id" not in node:
+        if name is None or not sites:
+            raise InputError("this node has no partition-id; allowed without one: a name, and a run of named sites")
+        return sites.index(str(name))
+    number = int(node["partition-id"])
+    if name is not None and sites and sites.index(str(name)) != number:
+        raise InputError(f"this node's partition-id = {number}, but site {name!r} is client {sites.index(str(name))}")
+    return number
+
+
+def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
+    """Find the data of a site, its own or its part of simulated ones, for a run of the job in Flower's configuration.
+
+    The node's configuration says what is the site's own, and none of it is told by a job:
+
+    ``name``
+        The site's, by which a run of ``sites`` knows it; its number is ``partition-id`` where that is there.
+    ``data``, ``columns``, ``label``, ``id``
+        Its file, see `SiteFile`; ``columns`` with commas between. With it, no path that the job names is used.
+    ``id-key``
+        A file with the key of the hashes of its ids, see `fedkernel.run.alignment`.
+    ``out``
+        A folder: what the site keeps of a run is written to ``<out>/<run>.npz``; without it nothing is kept.
+    ``share-rows``
+        Whether rows of its file may leave as they are; without it, no.
+    ``allow``
+        The client classes it answers as, and kernels that are not ours, by short name or address, with commas between;
+        without it the one that the run names, if it is ours. Nothing that only a job or a message names is imported.
+    ``min-rows``
+        Nothing is answered from fewer rows of its file than these; 20 without it.
+    ``identity``, ``pins``
+        Files, see `KeyPair.read` and `read_pins`.
+
+    Raises
+    ------
+    InputError
+        If there are no data for the run, if they cannot be read, or if the node and the run contradict each other.
+    """
+    job = _job(str(context.run_config["job"]))
+    run = job.run(str(config["run"]))
+    node = context.node_config
+    number = _number(node, run)
+    name = str(node["name"]) if "name" in node else run.sites[number] if run.sites and number < len(run.sites) else None
+    who = called(number, name)
+    with _for_its_log(who, "read its keys"):
+        keys = read_own_keys(node)
+    site = Site(number, None, None, _keeper(None), job.threads, keys.identity, keys.pins, name, id_key=keys.ids)
+    clients = run.clients or int(node.get("num-partitions", number + 1))
+    if number >= clients:
+        return site
+    if "data" in node:
+        return _own_site(site, node, run)
+    if run.sites is not None:
+        raise InputError(f"{who} has no data of its own for run {run.id!r}: its node needs data = PATH")
+    return _simulated_site(site, job, run, clients)
+
+
+def _own_site(site: Site, node: Mapping[str, Any], run: RunSpec) -> Site:
+    """Return the site with its own file, and what its operator allows."""
+    data = Path(str(node["data"])).expanduser()
+    out = Path(str(node["out"])).expanduser() if "out" in node else None
+    with _for_its_log(site.called, "read its data"):
+        own = read_own_data(node)
+    share_rows = flag(node, "share-rows")
+    if run.shares_rows and not share_rows:
+        raise InputError(
+            f"run {run.id!r} has rows of each site sent as they are, which {site.called} does not allow "
+            "(join --share-rows)"
+        )
+    willing = str(node["allow"]).split(",") if "allow" in node else own_pairs([run])
+    if run.pair is not None and not own_pairs([run]) and run.pair not in [name.strip() for name in willing]:
+        raise InputError(
+            f"run {run.id!r} is answered by {run.pair}, which {site.called} does not allow (join --allow {run.pair})"
+        )
+    results = None if out is None else out / f"{run.id}.npz"
+
+    def check_keep() -> None:
+        with _for_its_log(site.called, "store what it keeps"):
+            if out is not None:
+                check_folder(out)
+            if results is not None and results.resolve() == data.resolve():
+                raise InputError(f"results of run {run.id!r} would replace {results}; choose another folder (--out)")
+
+    return replace(
+        site,
+        X=own.X,
+        keep=_keeper(results),
+        columns=own.columns,
+        ids=own.ids,
+        share_rows=share_rows,
+        min_rows=int(node.get("min-rows", MIN_ROWS)),
+        pairs=allowed(willing),
+        path=str(data),  # as error texts have it
+        check_keep=check_keep,
+    )
+
+
+def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
+    """Return the site with its part of the job's data: whoever made the job speaks for it, and what it names counts."""
+    results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
+    site = replace(site, share_rows=run.shares_rows, pairs=_named_by(run), keep=_keeper(results))
+    if run.shards is not None:
+        X, new = read_shard(run.shards[site.number])
+        return replace(site, X=X, new=new)
+    if run.data is not None and run.partition is not None:
+        return replace(site, X=simulated_partition(run.data, run.partition, clients, run.seed).shards[site.number])
+    return site
+
+
+@contextmanager
+def _for_its_log(who: str, what: str) -> Iterator[None]:
+    """Keep the text of an error, which names files of a site's own, for its log: elsewhere is told what failed."""
+    try:
+        yield
+    except InputError as error:
+        raise OwnFileError(f"{who} cannot {what}; its log says why", f"{who}: {error}") from None
+
+
+def _keeper(path: Path | None) -> Callable[[dict[str, NDArray]], object]:
+    """Return what stores a site's named arrays in a file; with None, nowhere."""
+
+    def keep(outputs: dict[str, NDArray]) -> None:
+        if path is not None:
+            write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs))
+
+    return keep
