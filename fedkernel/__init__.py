@@ -1,7 +1,7 @@
 """fedkernel: federated kernel methods on Flower. The strategies live in the package `strategies`."""
 
 from fedkernel.arrays import FloatArray
-from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, value_object
+from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError
 from fedkernel.installation import check_packages, installed_version
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
 from fedkernel.numerics import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
@@ -24,6 +24,7 @@ from fedkernel.protocol import (
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
+from fedkernel.validation import value_object
 
 __all__ = [
     "RBF",

@@ -38,7 +38,7 @@ from clients.admm_kpca import (
 )
 from fedkernel.arrays import FloatArray
 from fedkernel.data import check_matrix
-from fedkernel.errors import InputError, check_at_most, value_object
+from fedkernel.errors import InputError
 from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponents, normalised_kernel_pca
 from fedkernel.numerics import RBF, Embeddable, Linear, SubspaceEmbedding
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, neighbours, spanning_tree
@@ -46,6 +46,7 @@ from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
+from fedkernel.validation import check_at_most, value_object
 
 log = logging.getLogger(__name__)
 

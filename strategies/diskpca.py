@@ -33,10 +33,11 @@ from clients.diskpca import (
     SketchPoints,
 )
 from fedkernel.arrays import ROWS, FloatArray, Rows, stack_rows, sum_in_order
-from fedkernel.errors import InputError, check_at_most, value_object
+from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable, Linear, SubspaceEmbedding, whitening
 from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.validation import check_at_most, value_object
 from strategies.landmarks import (
     Drawn,
     LandmarkStrategy,

@@ -15,13 +15,14 @@ from pydantic import Field
 
 from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum, NewKernelRows, ProjectNewRows
 from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError, check_at_most, value_object
+from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, compare_kernel_pca
 from fedkernel.numerics import Kernel, Linear, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
 from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all, to_sum
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
+from fedkernel.validation import check_at_most, value_object
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""

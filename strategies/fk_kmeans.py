@@ -31,7 +31,7 @@ from clients.fk_kmeans import (
     TakeEmbedding,
 )
 from fedkernel.arrays import EPS, ROWS, FloatArray
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError
 from fedkernel.models import FeatureChain, KernelKMeans, recover_error, training_of
 from fedkernel.numerics import (
     RBF,
@@ -47,6 +47,7 @@ from fedkernel.numerics import (
 )
 from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, distributed, to_all, to_each, to_sum
 from fedkernel.run import Result
+from fedkernel.validation import value_object
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 
 log = logging.getLogger(__name__)

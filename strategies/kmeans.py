@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
 from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError, check_at_most
+from fedkernel.errors import InputError
 from fedkernel.models import RESTARTS, FeatureChain, KernelKMeans, compare_kernel_kmeans, kernel_kmeans
 from fedkernel.numerics import RBF, AnyKernel, allot, fk_gamma, k_means, moments
 from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
+from fedkernel.validation import check_at_most
 
 
 def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Generator) -> Protocol[FloatArray]:

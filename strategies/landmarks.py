@@ -25,13 +25,14 @@ from clients.diskpca import (
     TakeComponents,
 )
 from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
-from fedkernel.errors import InputError, check_at_most
+from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA, compare_components
 from fedkernel.numerics import AnyKernel, is_sketched, leading_eigenpairs, whitening
 from fedkernel.protocol import FLOAT, CarriesRows, Forecast, Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
+from fedkernel.validation import check_at_most
 
 log = logging.getLogger(__name__)
 

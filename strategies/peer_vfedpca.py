@@ -12,13 +12,13 @@ import numpy as np
 from pydantic import Field
 
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers, PeerVFedPCAClient
-from fedkernel.errors import check_at_most, value_object
 from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, over_clients
 from fedkernel.numerics import Kernel, Linear
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, neighbours
 from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Protocol, Run
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
+from fedkernel.validation import check_at_most, value_object
 from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory
 
 

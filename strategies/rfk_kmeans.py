@@ -11,10 +11,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from clients.fk_kmeans import EmbedRows, FKKMeansClient
-from fedkernel.errors import value_object
 from fedkernel.models import FeatureChain, KernelKMeans
 from fedkernel.numerics import RBF, AnyKernel, RandomFeatures, ShiftInvariant
 from fedkernel.protocol import Forecast, Member, Protocol, Run, to_all
+from fedkernel.validation import value_object
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
 
 

@@ -14,11 +14,12 @@ from pydantic import Discriminator, Field, Tag
 from clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.data import check_rows
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError
 from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
 from fedkernel.protocol import Forecast, Member, Protocol, Run
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
+from fedkernel.validation import value_object
 from strategies.diskpca import DisKPCA
 from strategies.kmeans import distributed_kmeans, kmeans_forecast
 from strategies.uniform_kpca import UniformKPCA

@@ -11,10 +11,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from clients.diskpca import DisKPCAClient, Precision, TakeComponents, TakeLandmarks
-from fedkernel.errors import InputError, check_at_most, value_object
+from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable
 from fedkernel.protocol import Forecast, Member, Protocol, Run, to_all, to_each
+from fedkernel.validation import check_at_most, value_object
 from strategies.landmarks import LandmarkStrategy, SketchSize, draw_uniformly, kernel_pca, low_rank
 
 

@@ -32,7 +32,6 @@ from clients.vfedpca import (
     merging_weights,
 )
 from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.errors import check_at_most, value_object
 from fedkernel.models import KernelPCA, compare_kernel_pca
 from fedkernel.numerics import (
     RBF,
@@ -49,6 +48,7 @@ from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Protocol, Ru
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
+from fedkernel.validation import check_at_most, value_object
 
 DEFAULT_ROUNDS = 10
 MOST_ROUNDS = 1000

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError
 from fedkernel.peers.graph import Graph, Topology, diameter, neighbours, spanning_tree
+from fedkernel.validation import value_object
 
 
 def edges(adjacent):

@@ -16,7 +16,7 @@ from experiments.config import Experiment, read_config
 from experiments.results import Run, read_runs
 from experiments.running import OURS, open_folder, plan, run_experiment, runner
 from fedkernel.engines import ENGINES
-from fedkernel.errors import InputError, ProtocolError, value_object
+from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA
 from fedkernel.numerics.kernels import Linear
@@ -27,6 +27,7 @@ from fedkernel.run import placement
 from fedkernel.run.job import Job
 from fedkernel.run.result import Result
 from fedkernel.strategy import KernelStrategy
+from fedkernel.validation import value_object
 from strategies import SpectralKMeans, VFedPCA
 
 N, M, K, ROUNDS = 150, 2, 2, 3

@@ -15,12 +15,13 @@ from clients.dkpca import DKPCAClient
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.result import Result
 from fedkernel.run.site import Site, client_app
 from fedkernel.strategy import KernelStrategy
+from fedkernel.validation import value_object
 from strategies import DKPCA, PeerVFedPCA, VFedAKPCA, VFedPCA
 
 rng = np.random.default_rng(0)

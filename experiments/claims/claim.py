@@ -11,7 +11,7 @@ import pydantic
 
 from experiments.claims.evidence import Evidence, Uncheckable, Where
 from experiments.results import Run
-from fedkernel.errors import unknown_name
+from fedkernel.validation import unknown_name
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from fedkernel.addresses import address
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.data.sources import named_path
 from fedkernel.engines import ENGINES
-from fedkernel.errors import InputError, explain
+from fedkernel.errors import InputError
+from fedkernel.validation import explain
 
 NAME = "case"
 """What may stand first in a case: its name, and nothing that it changes."""

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pydantic
 
-from fedkernel.errors import InputError, explain
+from fedkernel.errors import InputError
 from fedkernel.models import metric_of
+from fedkernel.validation import explain
 
 Count = pydantic.NonNegativeInt
 Seconds = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]

@@ -50,8 +50,9 @@ from fedkernel.data.sources import (
     read_npz,
     some,
 )
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError
 from fedkernel.seeds import generator
+from fedkernel.validation import value_object
 
 SPARSE_SCALES = ("none", "unit-norm")  # those that leave zeros zero
 DENSE_CELLS = 100_000_000  # a sparse set is made dense up to this many numbers: 0.8 GB of float64

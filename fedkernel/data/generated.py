@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.matrix import AnyArray, csr
-from fedkernel.errors import value_object
+from fedkernel.validation import value_object
 
 Drawn = tuple[Rows, AnyArray | None]
 

@@ -29,8 +29,9 @@ from scipy import sparse
 from fedkernel.arrays import FloatArray, Rows, stack_rows
 from fedkernel.data.datasets import Dataset
 from fedkernel.data.matrix import AnyArray, check_rows
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError
 from fedkernel.seeds import generator
+from fedkernel.validation import value_object
 
 IndexArray = npt.NDArray[np.intp]
 Kind = Literal["vertical", "horizontal"]

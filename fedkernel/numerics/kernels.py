@@ -25,7 +25,7 @@ from sklearn.metrics import pairwise
 
 from fedkernel.addresses import find, loaded, named, names
 from fedkernel.arrays import FloatArray, Rows, check_finite
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError
 from fedkernel.numerics.row_products import (
     OfRows,
     angles,
@@ -36,6 +36,7 @@ from fedkernel.numerics.row_products import (
     squared_norms,
     unit_rows,
 )
+from fedkernel.validation import value_object
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
 Positive = Annotated[float, pydantic.Field(gt=0)]

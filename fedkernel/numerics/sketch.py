@@ -20,10 +20,11 @@ import scipy.sparse
 from pydantic import BeforeValidator, Field
 
 from fedkernel.arrays import FloatArray, Rows, row_blocks
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.row_products import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
 from fedkernel.seeds import generator
+from fedkernel.validation import value_object
 
 MOST_FEATURES = 1 << 16
 """Features at most: whoever asks a site for them asks for memory, 1 GB for a block of rows with so many."""

@@ -23,7 +23,8 @@ from xml.etree.ElementTree import ParseError
 import networkx as nx
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from fedkernel.errors import InputError, value_object
+from fedkernel.errors import InputError
+from fedkernel.validation import value_object
 
 Neighbours: TypeAlias = Sequence[Sequence[int]]
 """For each node those that it talks to, in order, without itself."""

@@ -24,10 +24,11 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.errors import ProtocolError, explain
+from fedkernel.errors import ProtocolError
 from fedkernel.peers.sealing import HEADER, TAG, Header
 from fedkernel.protocol.messages import Message, MessageT, Reply, ReplyT, Request, Shape
 from fedkernel.protocol.rounds import Protocol, to_each
+from fedkernel.validation import explain
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -10,9 +10,10 @@ import pydantic
 from flwr.client import NumPyClient
 
 from fedkernel.data import TableLike, check_matrix
-from fedkernel.errors import InputError, ProtocolError, explain
+from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode
 from fedkernel.seeds import generator
+from fedkernel.validation import explain
 
 Array = npt.NDArray[Any]
 Answers = tuple[type[Request[Any]], ...]

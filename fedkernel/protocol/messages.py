@@ -27,7 +27,8 @@ from pydantic_core import CoreSchema, core_schema
 
 from fedkernel.arrays import Rows, sum_in_order
 from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
-from fedkernel.errors import InputError, ProtocolError, explain
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.validation import explain
 
 VERSION = 2
 """Version of the wire form; both ends must have the same."""

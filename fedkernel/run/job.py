@@ -10,9 +10,10 @@ import pydantic
 from fedkernel.addresses import Group, names, own_names, short
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.data.sources import SOURCES
-from fedkernel.errors import InputError, explain
+from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import kernel_types
 from fedkernel.run.alignment import Missing
+from fedkernel.validation import explain
 
 
 def shares_rows(parameters: Mapping[str, Any]) -> bool:
