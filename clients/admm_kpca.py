@@ -23,7 +23,7 @@ from fedkernel.models import center_blocks
 from fedkernel.noise import system_normal
 from fedkernel.numerics import Kernel, Linear, SubspaceEmbedding, leading_eigenpairs, normalised_gram
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Done, Reply, ReplyT, Request, Shape, State
+from fedkernel.protocol import Receipt, Reply, ReplyT, Request, Shape, State
 
 CUT = 1e-3
 """Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""
@@ -75,7 +75,7 @@ class Projection(Letter):
     values: Annotated[FloatArray, Shape("n_m")]
 
 
-class RowsSent(Letters):
+class RowLetters(Letters):
     """Letters with the node's rows, or with features of them: reveals to whom, and how long they are.
 
     Attributes
@@ -92,7 +92,7 @@ class RowsSent(Letters):
         return self.shown
 
 
-class Started(CarriesLetters, Reply):
+class PenaltyBound(CarriesLetters, Reply):
     """The least penalty that assumption 2 allows the node, 1 float, and letters to the neighbours.
 
     Reveals one number made of the eigenvalues of the node's kernel matrix.
@@ -130,11 +130,11 @@ class Exchange(Request[ReplyT], Generic[ReplyT]):
     noise: Annotated[float, Field(ge=0)]
 
 
-class ShareRows(Exchange[RowsSent]):
+class ShareRows(Exchange[RowLetters]):
     """Asks the node to write its rows to its neighbours, or their random features."""
 
 
-class StartLocally(CarriesLetters, Exchange[Started]):
+class StartLocally(CarriesLetters, Exchange[PenaltyBound]):
     """Delivers rows; asks for the kernel blocks of the cell, and the local solution as a start."""
 
     kernel: Kernel
@@ -146,7 +146,7 @@ class ShareDirection(CarriesLetters, Request[Letters]):
     """Delivers the last estimates; asks to write to each neighbour what a unit z is on the node's own rows."""
 
 
-class NextComponent(CarriesLetters, Request[Started]):
+class NextComponent(CarriesLetters, Request[PenaltyBound]):
     """Delivers these directions; asks to go on with what they leave of the kernel blocks."""
 
 
@@ -189,7 +189,7 @@ class UpdateDirection(Penalised[Progress]):
     dual: bool
 
 
-class KeepComponents(Request[Done]):
+class KeepComponents(Request[Receipt]):
     """Asks the node to keep its components: coefficients of unit length in feature space, (n_j, k)."""
 
 
@@ -338,13 +338,13 @@ class ADMMKPCAClient(PeerClient):
         KeepComponents,
     )
 
-    def share_rows(self, ask: ShareRows) -> RowsSent:
+    def share_rows(self, ask: ShareRows) -> RowLetters:
         """Write the node's rows, or their features, to its neighbours."""
         rows = self._exchanged(ask)
         self.mail.write_to_all(OwnRows(rows=rows) if ask.features is None else Features(rows=rows))
-        return RowsSent(shown=len(rows) if self.mail.neighbours and ask.features is None else 0)
+        return RowLetters(shown=len(rows) if self.mail.neighbours and ask.features is None else 0)
 
-    def start_locally(self, ask: StartLocally) -> Started:
+    def start_locally(self, ask: StartLocally) -> PenaltyBound:
         """Compute the kernel blocks of the cell, and the local solution."""
         kind: type[OwnRows] | type[Features] = OwnRows if ask.features is None else Features
         tables = {peer: letter.rows for peer, letter in self.mail.read(ask, kind)}
@@ -370,7 +370,7 @@ class ADMMKPCAClient(PeerClient):
         self.mail.write_to_all(Projection(values=own))
         return Letters()
 
-    def next_component(self, ask: NextComponent) -> Started:
+    def next_component(self, ask: NextComponent) -> PenaltyBound:
         """Take the component that was found off the kernel blocks, and start again."""
         projections = {peer: letter.values for peer, letter in self.mail.read(ask, Projection)}
         own = projections[self.client] = OwnProjection.load(self.memory).values
@@ -438,14 +438,14 @@ class ADMMKPCAClient(PeerClient):
             self.mail.write(peer, Estimate(alpha=a, multiplier=M[:, cell.place(peer)].copy()))
         return progress
 
-    def keep_components(self, ask: KeepComponents) -> Done:
+    def keep_components(self, ask: KeepComponents) -> Receipt:
         """Keep the components."""
         self._add_component()
         components = Components.load(self.memory)
         self.outputs["alpha"] = components.alpha
         if components.iterates is not None:
             self.outputs["iterates"] = components.iterates
-        return Done()
+        return Receipt()
 
     def _exchanged(self, ask: Exchange[ReplyT]) -> FloatArray:
         """Return the node's rows as its neighbours get them: the same whenever asked for."""
@@ -458,7 +458,7 @@ class ADMMKPCAClient(PeerClient):
             rows = noisy(rows + ask.noise * system_normal(rows.shape)).save(self.memory).rows
         return rows
 
-    def _start(self, largest: float) -> Started:
+    def _start(self, largest: float) -> PenaltyBound:
         """Take the local solution as a start, and forget the multipliers; `largest` is K_j's before any component."""
         cell = Cell.load(self.memory)
         own = cell.part(self.client)
@@ -471,7 +471,7 @@ class ADMMKPCAClient(PeerClient):
         a = spectrum.vectors[:, 0] / np.sqrt(spectrum.values[0])
         Direction(a, np.zeros((len(a), len(cell.rows))), np.zeros(len(a))).save(self.memory)
         self.mail.write_to_all(Estimate(alpha=a))
-        return Started(bound=penalty_bound(spectrum.values, len(cell.rows)))
+        return PenaltyBound(bound=penalty_bound(spectrum.values, len(cell.rows)))
 
     def _estimates(self, ask: CarriesLetters, cell: Cell) -> tuple[FloatArray, FloatArray]:
         """Return the directions a_l of all in the cell, and their multipliers K_l^-1 g for this node's z."""

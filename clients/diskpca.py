@@ -29,7 +29,7 @@ from fedkernel.numerics import (
     unpack_symmetric,
     whitening,
 )
-from fedkernel.protocol import Answers, CarriesRows, Count, Done, KernelClient, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.protocol import Answers, CarriesRows, Count, KernelClient, Receipt, Reply, ReplyT, Request, Shape, Summed
 
 Precision = Literal["float64", "float32"]
 """What a site computes its embedding and its kernel values in; sums and what it sends are float64."""
@@ -64,7 +64,7 @@ class MultiplyPoints(Request[Products]):
         unpack_symmetric(reply.upper)
 
 
-class Sketched(Reply):
+class Sketch(Reply):
     """Columns that stand for the site's rows, c q floats or, from a site with few rows, c (c + 1) / 2.
 
     Reveals sums over the site's rows of smooth functions of a row, or of their products, as `Products` does. A sketch
@@ -92,14 +92,14 @@ class Sketched(Reply):
         return np.empty((0, 0)) if self.factor is None else np.asarray(self.factor @ self.factor.T)
 
 
-class SketchPoints(Request[Sketched]):
+class SketchPoints(Request[Sketch]):
     """Asks for the embedded rows E_m^T (t, n_m), sketched to p columns; from fewer than 2 p rows, for products."""
 
     embedding: SubspaceEmbedding
     columns: Count
     precision: Precision
 
-    def check_reply(self, reply: Sketched) -> None:
+    def check_reply(self, reply: Sketch) -> None:
         """Check also that the reply is in the form that was asked."""
         super().check_reply(reply)
         _check_form(reply, self.columns)
@@ -135,7 +135,7 @@ class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
     tol: Annotated[float, Field(ge=0, lt=1)]
 
 
-class TakeLandmarks(LandmarkRequest[Done]):
+class TakeLandmarks(LandmarkRequest[Receipt]):
     """Asks for nothing more than that the landmarks be remembered."""
 
 
@@ -156,7 +156,7 @@ class MultiplyKernel(LandmarkRequest[Products]):
         unpack_symmetric(reply.upper)
 
 
-class SketchKernel(LandmarkRequest[Sketched]):
+class SketchKernel(LandmarkRequest[Sketch]):
     """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products."""
 
     columns: Count
@@ -165,7 +165,7 @@ class SketchKernel(LandmarkRequest[Sketched]):
         """Settle nothing: what was handed over is a part of the landmarks."""
         return {}
 
-    def check_reply(self, reply: Sketched) -> None:
+    def check_reply(self, reply: Sketch) -> None:
         """Check also that the reply is in the form that was asked."""
         super().check_reply(reply)
         _check_form(reply, self.columns)
@@ -214,7 +214,7 @@ class DrawUniformly(DrawRequest[DrawnRows]):
     """Asks for so many different rows, every choice equally likely."""
 
 
-class TakeComponents(Request[Done]):
+class TakeComponents(Request[Receipt]):
     """Hands over the coefficients C: the components are phi(Y) C, and the site's rows have coordinates k(X, Y) C."""
 
     coefficients: Annotated[FloatArray, Shape("Y", "k")]
@@ -222,7 +222,7 @@ class TakeComponents(Request[Done]):
     embed: bool
 
 
-class Captured(Summed):
+class SquaredLengths(Summed):
     """How much of the site's rows lies in the components' span: 2 floats.
 
     Reveals the sums of the rows' squared lengths in feature space, and of those of their projections.
@@ -231,7 +231,7 @@ class Captured(Summed):
     sums: Annotated[FloatArray, Shape("two")]
 
 
-class MeasureCaptured(Request[Captured]):
+class MeasureCaptured(Request[SquaredLengths]):
     """Asks how much of the rows the components capture."""
 
     kernel: Kernel
@@ -272,7 +272,7 @@ class DisKPCAClient(KernelClient):
 
     # disLS
 
-    def sketch_points(self, ask: SketchPoints) -> Sketched:
+    def sketch_points(self, ask: SketchPoints) -> Sketch:
         """Embed the rows, and sketch the points that they become."""
         return _reply(self._sketch_points(ask, ask.columns))
 
@@ -334,12 +334,12 @@ class DisKPCAClient(KernelClient):
 
     # disLR
 
-    def take_landmarks(self, ask: TakeLandmarks) -> Done:
+    def take_landmarks(self, ask: TakeLandmarks) -> Receipt:
         """Remember the landmarks."""
         self._take_landmarks(ask, ask.before)
-        return Done()
+        return Receipt()
 
-    def sketch_kernel(self, ask: SketchKernel) -> Sketched:
+    def sketch_kernel(self, ask: SketchKernel) -> Sketch:
         """Compute kernel values against the landmarks, and sketch them."""
         return _reply(self._sketch_kernel(ask, ask.columns))
 
@@ -355,23 +355,23 @@ class DisKPCAClient(KernelClient):
             sketch.add(values(block))
         return sketch
 
-    def take_components(self, ask: TakeComponents) -> Done:
+    def take_components(self, ask: TakeComponents) -> Receipt:
         """Keep the coefficients and, if asked, coordinates of shape (n_m, k) on the site."""
         self.memory["coefficients"] = ask.coefficients
         if ask.embed:
             self.outputs["embedding"] = self._embed(ask.kernel)
-        return Done()
+        return Receipt()
 
     # the model at work
 
-    def measure_captured(self, ask: MeasureCaptured) -> Captured:
+    def measure_captured(self, ask: MeasureCaptured) -> SquaredLengths:
         """Sum squared lengths of the rows and of their projections."""
         coordinates = self._coordinates(ask.kernel)
         total = captured = 0.0
         for _, block in self._blocks("float64"):
             total += float(ask.kernel.diag(block).sum())
             captured += float(np.square(coordinates(block)).sum())
-        return Captured(sums=np.array([total, captured]))
+        return SquaredLengths(sums=np.array([total, captured]))
 
     def _blocks(self, precision: Precision) -> Iterator[tuple[slice, Rows]]:
         for rows in row_blocks(len(self.X)):
@@ -442,12 +442,12 @@ def _product(sketch: RowSketch) -> FloatArray:
     return np.empty((0, 0)) if sketch.product is None else sketch.product
 
 
-def _reply(sketch: RowSketch) -> Sketched:
+def _reply(sketch: RowSketch) -> Sketch:
     product = sketch.product
-    return Sketched(factor=sketch.factor) if product is None else Sketched(upper=pack_symmetric(product))
+    return Sketch(factor=sketch.factor) if product is None else Sketch(upper=pack_symmetric(product))
 
 
-def _check_form(reply: Sketched, columns: int) -> None:
+def _check_form(reply: Sketch, columns: int) -> None:
     if (reply.upper is None) == (reply.factor is None):
         raise ValueError("the reply must hold factor or upper, and nothing else")
     if reply.upper is not None:

@@ -16,7 +16,7 @@ from fedkernel.arrays import FloatArray, row_blocks
 from fedkernel.errors import ProtocolError
 from fedkernel.models import advance, combine_draws
 from fedkernel.numerics import RandomFeatures, pack_symmetric
-from fedkernel.protocol import Count, Done, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.protocol import Count, Receipt, Reply, ReplyT, Request, Shape, Summed
 
 
 class Iteration(Request[ReplyT], Generic[ReplyT]):
@@ -108,14 +108,14 @@ class CombineFeatures(Request[FeatureValues]):
     vector: Annotated[FloatArray, Shape("D")]
 
 
-class EmbedRows(Iteration[Done]):
+class EmbedRows(Iteration[Receipt]):
     """Hands over the map to the rows' coordinates, H[m] = [A_T[m], B_T[m]] M; they stay on the site.
 
     ``t`` is the number of the iteration that would come next. Without a map: H[m] = A_1[m] / sqrt(D).
     """
 
 
-class TakeEmbedding(Request[Done]):
+class TakeEmbedding(Request[Receipt]):
     """Hands the site the coordinates of its own rows, which without CEM the coordinator has computed."""
 
     embedding: Annotated[FloatArray, Shape("n_m", "s")]
@@ -165,20 +165,20 @@ class FKKMeansClient(KMeansClient):
             values[rows] = features(self.X[rows]) @ ask.vector
         return FeatureValues(values=values)
 
-    def embed_rows(self, ask: EmbedRows) -> Done:
+    def embed_rows(self, ask: EmbedRows) -> Receipt:
         """Compute the coordinates of the site's rows."""
         if ask.map is None:
             self.memory["embedding"] = combine_draws(self.X, ask.features, None)
         else:
             self.memory["embedding"] = self._advanced(ask, ask.map)
-        return Done()
+        return Receipt()
 
-    def take_embedding(self, ask: TakeEmbedding) -> Done:
+    def take_embedding(self, ask: TakeEmbedding) -> Receipt:
         """Remember the coordinates of the site's rows."""
         if len(ask.embedding) != len(self.X):
             raise ProtocolError(f"{len(ask.embedding)} coordinates do not fit the site's {len(self.X)} rows")
         self.memory["embedding"] = ask.embedding
-        return Done()
+        return Receipt()
 
     def _gram(self, ask: Iteration[ReplyT]) -> FloatArray:
         """Move on to iteration t, if the request says how, and compute the products of its columns."""

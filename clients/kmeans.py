@@ -14,7 +14,7 @@ from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import combine_draws
 from fedkernel.numerics import RandomFeatures, assign, coreset, k_means, moments
-from fedkernel.protocol import Answers, Count, Done, KernelClient, Reply, Request, Shape, Summed
+from fedkernel.protocol import Answers, Count, KernelClient, Receipt, Reply, Request, Shape, Summed
 
 
 class LocalCost(Reply):
@@ -49,7 +49,7 @@ class SampleCoreset(Request[LocalCoreset]):
     samples: Annotated[int, Field(ge=0, le=1_000_000)]
 
 
-class LabelRows(Request[Done]):
+class LabelRows(Request[Receipt]):
     """Hands the common centres over, by which the site labels its rows; the labels stay there."""
 
     centers: Annotated[FloatArray, Shape("k", "s")]
@@ -77,7 +77,7 @@ class MeasureScatter(Request[Scatter]):
     mean: Annotated[FloatArray, Shape("d")]
 
 
-class LabelNewRows(Request[Done]):
+class LabelNewRows(Request[Receipt]):
     """Hands over what labelling rows that are new at the site needs; the labels stay there.
 
     The embedding is ``sum_t A_t C_t``, see `fedkernel.models.embeddings.combine_draws`.
@@ -108,12 +108,12 @@ class KMeansClient(KernelClient):
         points, weights = coreset(self._embedded(), self.remembered("local_centers"), ask.samples, self.rng("coreset"))
         return LocalCoreset(points=points, weights=weights)
 
-    def label_rows(self, ask: LabelRows) -> Done:
+    def label_rows(self, ask: LabelRows) -> Receipt:
         """Keep labels of shape (n_m,) and the embedding on the site."""
         H = self._embedded()
         self.outputs["labels"] = assign(H, ask.centers)[0]
         self.outputs["embedding"] = H
-        return Done()
+        return Receipt()
 
     def sum_rows(self, ask: SumRows) -> RowSum:
         """Add the rows up."""
@@ -127,14 +127,14 @@ class KMeansClient(KernelClient):
         rows, mean, scatter = moments(self.X)
         return Scatter(scatter=scatter + rows * float(np.square(mean - ask.mean).sum()))
 
-    def label_new_rows(self, ask: LabelNewRows) -> Done:
+    def label_new_rows(self, ask: LabelNewRows) -> Receipt:
         """Keep labels of shape (n_new,) and the embedding of new rows on the site."""
         if self.new is None:
             raise InputError(f"client {self.client} has no new rows to label")
         H = combine_draws(self.new, ask.features, ask.coefficients)
         self.outputs["new_labels"] = assign(H, ask.centers)[0]
         self.outputs["new_embedding"] = H
-        return Done()
+        return Receipt()
 
     def _embedded(self) -> FloatArray:
         return self.remembered("embedding")

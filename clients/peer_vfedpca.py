@@ -12,7 +12,7 @@ from clients.vfedpca import Finish, LocalIterations, LocalTable, VFedPCAClient, 
 from fedkernel.arrays import FloatArray
 from fedkernel.numerics import Eigenpairs
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Done, ReplyT, Shape
+from fedkernel.protocol import Receipt, ReplyT, Shape
 
 
 class LeadingVectors(Letter):
@@ -38,7 +38,7 @@ class IterateAmongPeers(Merging[Letters], LocalIterations[Letters]):
     first: bool
 
 
-class FinishAmongPeers(Merging[Done]):
+class FinishAmongPeers(Merging[Receipt]):
     """Delivers the neighbours' last vectors; asks to merge them and keep the result."""
 
 
@@ -57,7 +57,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         self.mail.write_to_all(LeadingVectors(vectors=pairs.vectors, values=pairs.values))
         return Letters()
 
-    def finish_among_peers(self, ask: FinishAmongPeers) -> Done:
+    def finish_among_peers(self, ask: FinishAmongPeers) -> Receipt:
         """Merge once more; keep the directions, those of every round, and the projected features."""
         directions = self._merged(ask)
         self.outputs["iterates"] = self.remembered("iterates")

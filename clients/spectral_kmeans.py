@@ -15,7 +15,7 @@ from clients.diskpca import (
     TakeLandmarks,
 )
 from clients.kmeans import KMeansClient, LabelRows, SampleCoreset, SolveLocally
-from fedkernel.protocol import Done
+from fedkernel.protocol import Receipt
 
 
 class SpectralKMeansClient(DisKPCAClient, KMeansClient):
@@ -29,8 +29,8 @@ class SpectralKMeansClient(DisKPCAClient, KMeansClient):
         *(TakeLandmarks, SketchKernel, MultiplyKernel, TakeComponents, SolveLocally, SampleCoreset, LabelRows),
     )
 
-    def take_components(self, ask: TakeComponents) -> Done:
+    def take_components(self, ask: TakeComponents) -> Receipt:
         """Keep the coefficients and the rows' coordinates."""
-        done = super().take_components(ask)
+        receipt = super().take_components(ask)
         self.memory["embedding"] = self.outputs["embedding"]
-        return done
+        return receipt

@@ -21,7 +21,7 @@ from fedkernel.numerics import (
     orthonormal_basis,
     power_iteration,
 )
-from fedkernel.protocol import Answers, Count, Done, Iterations, KernelClient, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.protocol import Answers, Count, Iterations, KernelClient, Receipt, Reply, ReplyT, Request, Shape, Summed
 
 Centering = Literal["columns", "rows", "none"]
 
@@ -86,7 +86,7 @@ class Multiply(LocalTable[Product]):
     block: Annotated[FloatArray, Shape("N", "b")]
 
 
-class Finish(LocalTable[Done]):
+class Finish(LocalTable[Receipt]):
     """Hands the result over, so that the site can compute its own projected features, which stay there."""
 
     directions: Annotated[FloatArray, Shape("N", "k")]
@@ -173,11 +173,11 @@ class VFedPCAClient(KernelClient):
         """Apply the local matrix to a block."""
         return Product(product=self._local(ask)(ask.block))
 
-    def finish(self, ask: Finish) -> Done:
+    def finish(self, ask: Finish) -> Receipt:
         """Keep the projected features ``U^T X_m`` (equation 10), shape (k, d_m), and the directions on the site."""
         self.outputs["features"] = ask.directions.T @ self._table(ask)
         self.outputs["eigenvectors"] = ask.directions
-        return Done()
+        return Receipt()
 
     def measure_variance(self, ask: MeasureVariance) -> CapturedVariance:
         """Compute ``||X_m^T u||^2`` for every direction and the total ``||X_m||^2``."""

@@ -15,7 +15,7 @@ from fedkernel.peers.graph import Topology, neighbours
 from fedkernel.peers.keys import PublishKeys, TakeKeys, agree_keys
 from fedkernel.peers.letters import CarriesLetters, Letter, Mail, letter_to_bytes, sealed_in
 from fedkernel.peers.sealing import HEADER, Header
-from fedkernel.protocol.messages import Done, Reply, Request, Shape, decode, encode
+from fedkernel.protocol.messages import Receipt, Reply, Request, Shape, decode, encode
 
 N, D = 4, 3
 RING = neighbours(Topology("ring"), N)
@@ -52,7 +52,7 @@ class Gossip(CarriesLetters, Request[Told]):
         return super().known_dimensions() | ({} if self.told_size is None else {"d": self.told_size})
 
 
-class Finish(CarriesLetters, Request[Done]):
+class Finish(CarriesLetters, Request[Receipt]):
     """Asks to read the last letters."""
 
     trouble: str = ""
@@ -76,11 +76,11 @@ class GossipClient(PeerClient):
             self.mail.write((self.client + 2) % N, Estimate(values=np.ones(D)))
         return self._tell(self._merged(letters))
 
-    def finish(self, ask: Finish) -> Done:
+    def finish(self, ask: Finish) -> Receipt:
         self.outputs["mean"] = self._merged(self.mail.read(ask, Estimate))
         if ask.trouble:
             self.mail.write(self.mail.neighbours[0], Estimate(values=np.ones(D)))
-        return Done()
+        return Receipt()
 
     def _merged(self, letters) -> FloatArray:
         own = self.remembered("estimate")

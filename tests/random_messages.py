@@ -13,17 +13,16 @@ from clients.admm_kpca import (
     KeepComponents,
     Likeness,
     NextComponent,
+    PenaltyBound,
     Progress,
-    RowsSent,
+    RowLetters,
     ShareDirection,
     ShareRows,
-    Started,
     StartLocally,
     UpdateConsensus,
     UpdateDirection,
 )
 from clients.diskpca import (
-    Captured,
     DrawByDistance,
     DrawByLeverage,
     DrawnRows,
@@ -34,9 +33,10 @@ from clients.diskpca import (
     MultiplyPoints,
     Products,
     ScoreRows,
-    Sketched,
+    Sketch,
     SketchKernel,
     SketchPoints,
+    SquaredLengths,
     TakeComponents,
     TakeLandmarks,
     Total,
@@ -72,7 +72,7 @@ from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from fedkernel.peers.letters import OVERHEAD, CarriesLetters, Letters, pack
 from fedkernel.peers.sealing import Header, seal
-from fedkernel.protocol.messages import CarriesRows, Done
+from fedkernel.protocol.messages import CarriesRows, Receipt
 
 positive = st.floats(1e-6, 1e6)
 kernels = st.one_of(
@@ -129,7 +129,7 @@ SCALARS = {
     Multiply: st.fixed_dictionaries(table),
     Product: st.just({}),
     Finish: st.fixed_dictionaries(table),
-    Done: st.just({}),
+    Receipt: st.just({}),
     MeasureVariance: st.fixed_dictionaries(table),
     CapturedVariance: st.just({}),
     SumRows: st.just({}),
@@ -155,7 +155,7 @@ SCALARS = {
     SketchPoints: st.fixed_dictionaries({"embedding": embedding, "columns": counts, "precision": precision}),
     MultiplyPoints: st.fixed_dictionaries({"embedding": embedding, "precision": precision}),
     Products: st.just({}),
-    Sketched: st.just({}),
+    Sketch: st.just({}),
     ScoreRows: st.just({}),
     Total: st.just({}),
     DrawByLeverage: st.fixed_dictionaries({"samples": counts, "embedding": embedding, "precision": precision}),
@@ -168,13 +168,13 @@ SCALARS = {
     MultiplyKernel: st.fixed_dictionaries(handed),
     TakeComponents: st.fixed_dictionaries({"kernel": kernels, "embed": st.booleans()}),
     MeasureCaptured: st.fixed_dictionaries({"kernel": kernels}),
-    Captured: st.just({}),
+    SquaredLengths: st.just({}),
     ShareRows: st.fixed_dictionaries(exchange),
-    RowsSent: st.fixed_dictionaries({"shown": st.integers(0, 2**62)}),
+    RowLetters: st.fixed_dictionaries({"shown": st.integers(0, 2**62)}),
     StartLocally: st.fixed_dictionaries(
         {**exchange, "kernel": kernels, "center": st.booleans(), "record": st.booleans()}
     ),
-    Started: st.just({}),
+    PenaltyBound: st.just({}),
     CompareStarts: st.just({}),
     Likeness: st.just({}),
     UpdateConsensus: st.fixed_dictionaries(penalties),

@@ -13,7 +13,7 @@ from clients.vfedpca import Finish, LeadingVectors, MeasureVariance, Multiply, P
 from fedkernel import RBF, Linear
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import VERSION, Done, Reply, Request, Shape, decode, encode
+from fedkernel.protocol.messages import VERSION, Receipt, Reply, Request, Shape, decode, encode
 from fedkernel.protocol.state import State
 from fedkernel.run import flower
 from fedkernel.run.joining import Introduce
@@ -35,7 +35,7 @@ ASKS = [
 ]
 
 
-class Nothing(Request[Done]):
+class Nothing(Request[Receipt]):
     """Asks for nothing."""
 
 

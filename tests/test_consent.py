@@ -20,7 +20,7 @@ from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmb
 from fedkernel.peers.graph import neighbours
 from fedkernel.peers.keys import SharedKeys
 from fedkernel.peers.mailbox import Mailbox
-from fedkernel.protocol.messages import Done, Request, encode
+from fedkernel.protocol.messages import Receipt, Request, encode
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.placement import allowed, site_of_job
 from fedkernel.run.site import client_app
@@ -137,11 +137,11 @@ def test_peers_do_not_multiply_in_the_clear():
         asked(CLIENTS_OF_OURS["PeerVFedPCAClient"](TABLES[0]), Multiply(block=np.eye(5)))
 
 
-class Unknown(Request[Done]): ...
+class Unknown(Request[Receipt]): ...
 
 
-def listed(self, ask: Unknown) -> Done:
-    return Done()
+def listed(self, ask: Unknown) -> Receipt:
+    return Receipt()
 
 
 def multiplied(self, ask: Multiply) -> Product:

@@ -8,7 +8,6 @@ from sites import ask
 
 from clients import diskpca as pair
 from clients.diskpca import (
-    Captured,
     DisKPCAClient,
     DrawByDistance,
     DrawByLeverage,
@@ -16,14 +15,15 @@ from clients.diskpca import (
     DrawUniformly,
     MeasureCaptured,
     ScoreRows,
-    Sketched,
+    Sketch,
     SketchPoints,
+    SquaredLengths,
     TakeComponents,
 )
 from fedkernel import RBF, InputError, Linear
 from fedkernel.errors import ProtocolError
 from fedkernel.numerics.sketch import SubspaceEmbedding
-from fedkernel.protocol.messages import CarriesRows, Done, decode, encode
+from fedkernel.protocol.messages import CarriesRows, Receipt, decode, encode
 from strategies import DisKPCA, UniformKPCA
 
 # Communication
@@ -206,21 +206,29 @@ def rows_of_width(width, count=1, form=np.asarray):
 @pytest.mark.parametrize(
     ("step", "answer", "told"),
     [
-        ("SketchPoints", lambda reply: Done(), "expected Sketched, but the message is 'Done'"),
+        ("SketchPoints", lambda reply: Receipt(), "expected Sketch, but the message is 'Receipt'"),
         (
             "SketchPoints",
-            lambda reply: Sketched(upper=np.ones(3)),
+            lambda reply: Sketch(upper=np.ones(3)),
             "c = 2, but client 0 has c = 50",
         ),
-        ("SketchPoints", lambda reply: Sketched(factor=np.ones((49, 5))), "c = 49, but client 0 has c = 50"),
-        ("SketchPoints", lambda reply: Sketched(factor=np.ones((50, 251))), "has 251 columns, but at most 250"),
-        ("ScoreRows", lambda reply: Captured(sums=np.ones(2)), "expected Total, but the message is 'Captured'"),
+        ("SketchPoints", lambda reply: Sketch(factor=np.ones((49, 5))), "c = 49, but client 0 has c = 50"),
+        ("SketchPoints", lambda reply: Sketch(factor=np.ones((50, 251))), "has 251 columns, but at most 250"),
+        (
+            "ScoreRows",
+            lambda reply: SquaredLengths(sums=np.ones(2)),
+            "expected Total, but the message is 'SquaredLengths'",
+        ),
         ("DrawByLeverage", lambda reply: rows_of_width(8, 99), "the reply holds 99 rows, but from 1 to"),
         ("DrawByDistance", lambda reply: rows_of_width(8, 0), "the reply holds 0 rows, but from 1 to"),
         ("DrawByDistance", lambda reply: rows_of_width(7), "dense has 7 entries along axis 1, but width = 8"),
         ("DrawByDistance", lambda reply: rows_of_width(7, form=sparse.csr_array), "rows have 7 columns, but width = 8"),
-        ("SketchKernel", lambda reply: Sketched(factor=np.ones((3, 2))), "c = 3, but client 0 has c ="),
-        ("TakeComponents", lambda reply: Captured(sums=np.ones(2)), "expected Done, but the message is 'Captured'"),
+        ("SketchKernel", lambda reply: Sketch(factor=np.ones((3, 2))), "c = 3, but client 0 has c ="),
+        (
+            "TakeComponents",
+            lambda reply: SquaredLengths(sums=np.ones(2)),
+            "expected Receipt, but the message is 'SquaredLengths'",
+        ),
     ],
 )
 def test_a_client_that_answers_something_else_is_named(monkeypatch, step, answer, told):

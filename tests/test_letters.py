@@ -231,7 +231,7 @@ def test_letters_need_a_reply_that_carries_them():
     def finish(letters=None):
         return Finish(letters=letters, trouble="writes")
 
-    assert "letters were written, but a Done carries none" in refused(Coordinator().go_on, gossiping(last=finish))
+    assert "letters were written, but a Receipt carries none" in refused(Coordinator().go_on, gossiping(last=finish))
 
 
 def test_letters_need_to_know_the_round():

@@ -8,14 +8,14 @@ import pytest
 from random_messages import SCALARS
 
 from clients.diskpca import (
-    Captured,
     DrawnRows,
     DrawUniformly,
     MeasureCaptured,
     MultiplyPoints,
     Products,
-    Sketched,
+    Sketch,
     SketchPoints,
+    SquaredLengths,
     Total,
 )
 from clients.dkpca import LocalEigenpairs, LocalSpectrum, Projections, ProjectNewRows
@@ -192,11 +192,11 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
             LocalSpectrum(vectors=np.ones((5, 2)), values=np.array([1.0, 2.0])),
             "values must be in non-increasing order",
         ),
-        (sketch_points(5), Sketched(factor=np.ones((4, 6))), "factor has 6 columns, but at most 5 were asked"),
-        (sketch_points(5), Sketched(), "the reply must hold factor or upper, and nothing else"),
+        (sketch_points(5), Sketch(factor=np.ones((4, 6))), "factor has 6 columns, but at most 5 were asked"),
+        (sketch_points(5), Sketch(), "the reply must hold factor or upper, and nothing else"),
         (
             sketch_points(5),
-            Sketched(factor=np.ones((4, 5)), upper=np.ones(10)),
+            Sketch(factor=np.ones((4, 5)), upper=np.ones(10)),
             "the reply must hold factor or upper, and nothing else",
         ),
         (
@@ -204,7 +204,11 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
             Products(upper=np.ones(4)),
             "upper of shape (4,) is not allowed",
         ),
-        (MeasureCaptured(kernel=Linear()), Captured(sums=np.ones(1)), "sums has 1 entries along axis 0, but two = 2"),
+        (
+            MeasureCaptured(kernel=Linear()),
+            SquaredLengths(sums=np.ones(1)),
+            "sums has 1 entries along axis 0, but two = 2",
+        ),
         (
             DrawUniformly(samples=2),
             DrawnRows(**CarriesRows.of(np.ones((3, 4)))),
@@ -223,8 +227,8 @@ def test_a_reply_that_is_not_what_was_asked_is_refused(request_, reply, told):
     "make",
     [
         lambda: LocalSpectrum(vectors=np.ones((5, 0)), values=np.ones(0)),
-        lambda: Captured(sums=np.ones(0)),
-        lambda: Sketched(factor=np.ones((0, 3))),
+        lambda: SquaredLengths(sums=np.ones(0)),
+        lambda: Sketch(factor=np.ones((0, 3))),
     ],
 )
 def test_an_array_without_entries_is_refused(make):

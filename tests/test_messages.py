@@ -15,7 +15,7 @@ from random_messages import SCALARS, messages
 from scipy import sparse
 
 import clients
-from clients.admm_kpca import RowsSent
+from clients.admm_kpca import RowLetters
 from clients.diskpca import DrawnRows, Total
 from clients.dkpca import LocalEigenpairs, LocalSpectrum
 from clients.vfedpca import PowerIteration
@@ -65,7 +65,7 @@ def test_round_trip_is_bit_exact(kind, data):
     if found := sealed_in(message):
         floats += (message.letters.size - len(found) * OVERHEAD) // 8
     assert again.floats == message.floats == floats
-    shown = {DrawnRows: lambda: again.rows.shape[0], RowsSent: lambda: message.shown}.get(kind, lambda: 0)
+    shown = {DrawnRows: lambda: again.rows.shape[0], RowLetters: lambda: message.shown}.get(kind, lambda: 0)
     assert again.disclosed == message.disclosed == shown()
 
 

@@ -257,7 +257,7 @@ def test_a_reply_that_contradicts_the_others_is_named_with_both_values():
     ("change", "told"),
     [
         (lambda content: content["config"].update(version=1), "wire version 1, but this end speaks 2"),
-        (lambda content: content["config"].update(message="Done"), "expected Numbers, but the message is 'Done'"),
+        (lambda content: content["config"].update(message="Receipt"), "expected Numbers, but the message is 'Receipt'"),
         (lambda content: content.update(arrays=ArrayRecord([])), "Numbers announces 1 arrays, but 0 came"),
         (lambda content: content.update(arrays=ArrayRecord([np.full(5, np.nan)])), "5 of its entries are not finite"),
         (lambda content: content["config"].update(seconds=-1.0), "seconds = -1.0, but must be a number from 0"),
@@ -413,7 +413,7 @@ def test_client_numbers_must_be_without_gaps_and_doubles(numbers):
         ({"site": "x" * 300}, "Introduction: site = 'xxx"),
         ({"version": None}, "the message has wire version None, but this end speaks 2"),
         ({"version": 1}, "the message has wire version 1, but this end speaks 2"),
-        ({"message": "Done"}, "expected Introduction, but the message is 'Done'"),
+        ({"message": "Receipt"}, "expected Introduction, but the message is 'Receipt'"),
     ],
 )
 def test_a_broken_introduction_is_refused_by_name(changed, told):

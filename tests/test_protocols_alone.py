@@ -7,10 +7,10 @@ from clients.admm_kpca import (
     CompareStarts,
     KeepComponents,
     Likeness,
+    PenaltyBound,
     Progress,
-    RowsSent,
+    RowLetters,
     ShareRows,
-    Started,
     StartLocally,
     UpdateConsensus,
     UpdateDirection,
@@ -47,7 +47,7 @@ from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys
 from fedkernel.peers.letters import OVERHEAD, Letters, pack
 from fedkernel.peers.sealing import HEADER, Header
-from fedkernel.protocol.messages import CarriesRows, Done, encode
+from fedkernel.protocol.messages import CarriesRows, Receipt, encode
 from fedkernel.protocol.rounds import Member, Run
 from strategies import (
     ADMMKPCA,
@@ -62,7 +62,7 @@ from strategies import (
     VFedPCA,
 )
 
-DONE = [Done(), Done()]
+DONE = [Receipt(), Receipt()]
 ROOT = float(np.sqrt(np.finfo(np.float64).eps))
 
 
@@ -221,10 +221,10 @@ def test_admm_kpca_takes_the_largest_bound_and_signs_that_agree_and_ends_when_no
     model = driven(
         begun(ADMMKPCA(kernel=kernel, share_rows=True), (3, 2), (3, 2)),
         *AGREEING,
-        (dict.fromkeys((0, 1), ShareRows(**exchange)), [RowsSent(shown=3), RowsSent(shown=3)]),
+        (dict.fromkeys((0, 1), ShareRows(**exchange)), [RowLetters(shown=3), RowLetters(shown=3)]),
         (
             {node: StartLocally(kernel=kernel, center=True, record=False, **exchange) for node in (0, 1)},
-            [Started(bound=3.0), Started(bound=7.0)],
+            [PenaltyBound(bound=3.0), PenaltyBound(bound=7.0)],
         ),
         ({0: CompareStarts(), 1: CompareStarts()}, [Likeness(cosines=numbers(-0.5))] * 2),
         ({node: UpdateConsensus(signs=signs, **rho) for node in (0, 1)}, [Letters(), Letters()]),

@@ -20,7 +20,7 @@ from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys, agree, publi
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.peers.sealing import KeyPair, check_pins
 from fedkernel.protocol.client import Answers, KernelClient
-from fedkernel.protocol.messages import Done, Reply, Request, Scalar
+from fedkernel.protocol.messages import Receipt, Reply, Request, Scalar
 
 
 class PeerClient(KernelClient):
@@ -56,13 +56,13 @@ class PeerClient(KernelClient):
         """Show the site's identity and a key for this run."""
         return publish(self.memory, self.identity)
 
-    def take_keys(self, ask: TakeKeys) -> Done:
+    def take_keys(self, ask: TakeKeys) -> Receipt:
         """Agree on keys with the neighbours, if they are those that the site has pinned."""
         try:
             agree(ask, self.memory, run=self.mail.run, client=self.client, identity=self.identity, pins=self.pins)
         except ProtocolError as error:
             raise self.mail.error(str(error)) from None
-        return Done()
+        return Receipt()
 
     def _respond(
         self, answer: Callable[[Request[Any]], Reply], request: Request[Any], config: Mapping[str, Scalar]

@@ -12,7 +12,7 @@ from fedkernel.peers.graph import Neighbours
 from fedkernel.peers.letters import Bytes
 from fedkernel.peers.sealing import KEY, KeyPair, Published, fingerprint, letter_keys
 from fedkernel.protocol.forecast import Forecast
-from fedkernel.protocol.messages import Done, Reply, Request, Shape
+from fedkernel.protocol.messages import Receipt, Reply, Request, Shape
 from fedkernel.protocol.rounds import Protocol, to_each
 from fedkernel.protocol.state import State
 
@@ -41,7 +41,7 @@ class PublishKeys(Request[PublicKeys]):
         return super().known_dimensions() | {"key": KEY}
 
 
-class TakeKeys(Request[Done]):
+class TakeKeys(Request[Receipt]):
     """Hands the keys of the site's neighbours over, from which it makes those that the two share.
 
     Attributes

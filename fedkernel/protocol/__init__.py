@@ -3,7 +3,7 @@
 from fedkernel.protocol.client import Answers, KernelClient
 from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, Forecast, largest, seconds
 from fedkernel.protocol.lanczos import distributed
-from fedkernel.protocol.messages import CarriesRows, Count, Done, Iterations, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.protocol.messages import CarriesRows, Count, Iterations, Receipt, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.protocol.state import State
 
@@ -13,12 +13,12 @@ __all__ = [
     "Answers",
     "CarriesRows",
     "Count",
-    "Done",
     "Forecast",
     "Iterations",
     "KernelClient",
     "Member",
     "Protocol",
+    "Receipt",
     "Reply",
     "ReplyT",
     "Request",

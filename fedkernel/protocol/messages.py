@@ -240,7 +240,7 @@ class Request(Message, Generic[ReplyT]):
         reply.dimensions(self.known_dimensions())
 
 
-class Done(Reply):
+class Receipt(Reply):
     """Nothing but the fact that the request was carried out: reveals nothing."""
 
 
