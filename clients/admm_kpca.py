@@ -146,7 +146,7 @@ class ShareDirection(CarriesLetters, Request[Letters]):
     """Delivers the last estimates; asks to write to each neighbour what a unit z is on the node's own rows."""
 
 
-class NextComponent(CarriesLetters, Request[PenaltyBound]):
+class StartNextComponent(CarriesLetters, Request[PenaltyBound]):
     """Delivers these directions; asks to go on with what they leave of the kernel blocks."""
 
 
@@ -331,7 +331,7 @@ class ADMMKPCAClient(PeerClient):
         ShareRows,
         StartLocally,
         ShareDirection,
-        NextComponent,
+        StartNextComponent,
         CompareStarts,
         UpdateConsensus,
         UpdateDirection,
@@ -370,7 +370,7 @@ class ADMMKPCAClient(PeerClient):
         self.mail.write_to_all(Projection(values=own))
         return Letters()
 
-    def next_component(self, ask: NextComponent) -> PenaltyBound:
+    def start_next_component(self, ask: StartNextComponent) -> PenaltyBound:
         """Take the component that was found off the kernel blocks, and start again."""
         projections = {peer: letter.values for peer, letter in self.mail.read(ask, Projection)}
         own = projections[self.client] = OwnProjection.load(self.memory).values

@@ -33,7 +33,7 @@ class LocalSpectrum(Reply):
     values: Annotated[FloatArray, Shape("D_m")]
 
 
-class LocalEigenpairs(Request[LocalSpectrum]):
+class FindLocalEigenpairs(Request[LocalSpectrum]):
     """Asks for the leading eigenpairs of the local part: a fixed number, or all above a share of the largest."""
 
     kernel: Kernel
@@ -41,7 +41,7 @@ class LocalEigenpairs(Request[LocalSpectrum]):
     epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     @model_validator(mode="after")
-    def _one_rule(self) -> "LocalEigenpairs":
+    def _one_rule(self) -> "FindLocalEigenpairs":
         if (self.n_components is None) == (self.epsilon is None):
             raise ValueError("give n_components or epsilon")
         return self
@@ -79,7 +79,7 @@ class KernelRows(Reply):
     part: Annotated[FloatArray, Shape("n_new", "N")]
 
 
-class NewKernelRows(Request[KernelRows]):
+class ComputeKernelRows(Request[KernelRows]):
     """Asks for the local part of the kernel between new and training rows, which other kernels need whole."""
 
     kernel: Kernel
@@ -88,12 +88,12 @@ class NewKernelRows(Request[KernelRows]):
 class DKPCAClient(KernelClient):
     """Answers with local eigenpairs; for new rows, with what their projection needs."""
 
-    answers = (LocalEigenpairs, ProjectNewRows, NewKernelRows)
+    answers = (FindLocalEigenpairs, ProjectNewRows, ComputeKernelRows)
 
     X: FloatArray
     new: FloatArray | None
 
-    def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
+    def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
         """Solve the local eigenproblem (algorithm 1, step 1).
 
         Memory: (N, d_m) for kernels of inner products, whose part has rank d_m at most and is never formed; one
@@ -105,7 +105,7 @@ class DKPCAClient(KernelClient):
         pairs = self._solve(ask)
         return LocalSpectrum(vectors=pairs.vectors, values=pairs.values)
 
-    def _solve(self, ask: LocalEigenpairs) -> Eigenpairs:
+    def _solve(self, ask: FindLocalEigenpairs) -> Eigenpairs:
         if ask.kernel.vertical == "product":
             K = ask.kernel.part(self.X)
             if ask.epsilon is not None:
@@ -120,7 +120,7 @@ class DKPCAClient(KernelClient):
         """Apply the site's share of a linear kernel to the learned vectors, without forming (n_new, N)."""
         return Projections(products=self._new_rows() @ (self.X.T @ ask.vectors))
 
-    def new_kernel_rows(self, ask: NewKernelRows) -> KernelRows:
+    def compute_kernel_rows(self, ask: ComputeKernelRows) -> KernelRows:
         """Compute the local part of the kernel between new and training rows."""
         return KernelRows(part=ask.kernel.part(self._new_rows(), self.X))
 

@@ -42,7 +42,7 @@ class PackedGram(Summed):
     upper: Annotated[FloatArray, Shape("packed")]
 
 
-class GramOfColumns(Iteration[PackedGram]):
+class MultiplyColumns(Iteration[PackedGram]):
     """Asks for [A_t, B_t]^T [A_t, B_t], once per iteration."""
 
     columns: Count
@@ -131,10 +131,10 @@ class FKKMeansClient(KMeansClient):
 
     answers = (
         *(SumRows, MeasureScatter, LabelNewRows, SolveLocally, SampleCoreset, LabelRows),
-        *(GramOfColumns, MultiplyGram, SumFeatures, CombineFeatures, EmbedRows, TakeEmbedding),
+        *(MultiplyColumns, MultiplyGram, SumFeatures, CombineFeatures, EmbedRows, TakeEmbedding),
     )
 
-    def gram_of_columns(self, ask: GramOfColumns) -> PackedGram:
+    def multiply_columns(self, ask: MultiplyColumns) -> PackedGram:
         """Compute the products of the columns."""
         return PackedGram(upper=pack_symmetric(self._gram(ask)))
 

@@ -61,7 +61,7 @@ class LocalIterations(LocalTable[ReplyT], Generic[ReplyT]):
     warm_start: bool = False
 
 
-class PowerIteration(LocalIterations[LeadingVectors]):
+class IterateLocally(LocalIterations[LeadingVectors]):
     """Asks for local power iteration, after an update by the merged directions (none in the first round)."""
 
     directions: Annotated[FloatArray | None, Shape("N", "k")] = None
@@ -160,11 +160,11 @@ class VFedPCAClient(KernelClient):
     updated by equation 14, whose rank is k: the updated table itself is never formed.
     """
 
-    answers: ClassVar[Answers] = (PowerIteration, Multiply, Finish, MeasureVariance)
+    answers: ClassVar[Answers] = (IterateLocally, Multiply, Finish, MeasureVariance)
 
     X: FloatArray
 
-    def power_iteration(self, ask: PowerIteration) -> LeadingVectors:
+    def iterate_locally(self, ask: IterateLocally) -> LeadingVectors:
         """Update the local matrix by equation 14, then iterate (algorithm 2; from the directions: algorithm 3)."""
         pairs = self._iterated(ask, ask.directions)
         return LeadingVectors(vectors=pairs.vectors, values=pairs.values)

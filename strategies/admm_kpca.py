@@ -29,10 +29,10 @@ from clients.admm_kpca import (
     ADMMKPCAClient,
     CompareStarts,
     KeepComponents,
-    NextComponent,
     ShareDirection,
     ShareRows,
     StartLocally,
+    StartNextComponent,
     UpdateConsensus,
     UpdateDirection,
 )
@@ -248,7 +248,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
             if component > 1:
                 # The component found is taken off, and the local solutions of what is left are the start
                 yield from mail.to_all(ShareDirection())
-                started = yield from mail.to_all(NextComponent())
+                started = yield from mail.to_all(StartNextComponent())
             penalties = self._penalties(max(reply.bound for reply in started))
             signs = yield from _signs(mail, peers)
             courses.append((yield from self._iterate(mail, _Network(peers, penalties, signs), component)))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum, NewKernelRows, ProjectNewRows
+from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, LocalSpectrum, ProjectNewRows
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, compare_kernel_pca
@@ -100,12 +100,12 @@ class DKPCA(KernelStrategy[KernelPCA]):
         # Steps 2 and 3: the coordinator rebuilds the kernel matrix and takes its leading eigenpairs
         return self._solve(uploads)
 
-    def _local_request(self) -> LocalEigenpairs:
+    def _local_request(self) -> FindLocalEigenpairs:
         if self.local_components == "adaptive":
             product = self.kernel.vertical == "product"
             default = EPSILON_PRODUCT if product else EPSILON_INNER_PRODUCTS
-            return LocalEigenpairs(kernel=self.kernel, epsilon=self.epsilon or default)
-        return LocalEigenpairs(kernel=self.kernel, n_components=self.local_components or self.n_components)
+            return FindLocalEigenpairs(kernel=self.kernel, epsilon=self.epsilon or default)
+        return FindLocalEigenpairs(kernel=self.kernel, n_components=self.local_components or self.n_components)
 
     def _solve(self, uploads: Sequence[LocalSpectrum]) -> KernelPCA:
         if self.kernel.vertical == "sum":
@@ -144,7 +144,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
                 # V is orthogonal to the ones, so of the centring only the column means remain.
                 products = products - model.column_means_ @ model.eigenvectors_
             return model.scale(products)
-        rows = yield from to_all(NewKernelRows(kernel=self.kernel))
+        rows = yield from to_all(ComputeKernelRows(kernel=self.kernel))
         return model.project(self.kernel.combine(row.part for row in rows))
 
     def transform(
@@ -212,7 +212,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
         return float(numerator / gap) if gap > 0 else float("inf")
 
     def _largest_omitted(self, client: DKPCAClient) -> float:
-        sent = client.local_eigenpairs(self._local_request()).values.size
-        one_more = LocalEigenpairs(kernel=self.kernel, n_components=min(sent + 1, client.X.shape[0]))
-        values = client.local_eigenpairs(one_more).values
+        sent = client.find_local_eigenpairs(self._local_request()).values.size
+        one_more = FindLocalEigenpairs(kernel=self.kernel, n_components=min(sent + 1, client.X.shape[0]))
+        values = client.find_local_eigenpairs(one_more).values
         return max(float(values[sent]), 0.0) if values.size > sent else 0.0

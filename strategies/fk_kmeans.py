@@ -25,7 +25,7 @@ from clients.fk_kmeans import (
     CombineFeatures,
     EmbedRows,
     FKKMeansClient,
-    GramOfColumns,
+    MultiplyColumns,
     MultiplyGram,
     SumFeatures,
     TakeEmbedding,
@@ -236,7 +236,7 @@ class FKKMeans(KMeansStrategy):
     def _by_gram(self, step: _Step) -> Protocol[Eigenpairs]:
         """Return the leading eigenpairs of W^T W from the matrix itself: one round."""
         p = len(step.weights)
-        ask = GramOfColumns(features=step.features, t=step.t, map=step.map, columns=p)
+        ask = MultiplyColumns(features=step.features, t=step.t, map=step.map, columns=p)
         total = yield from to_sum(ask, **step.figures)
         G = unpack_symmetric(total.upper)
         pairs = leading_eigenpairs(step.weights[:, None] * G * step.weights, p)

@@ -23,10 +23,10 @@ from pydantic import Field
 
 from clients.vfedpca import (
     Finish,
+    IterateLocally,
     LeadingVectors,
     MeasureVariance,
     Multiply,
-    PowerIteration,
     VFedPCAClient,
     merged,
     merging_weights,
@@ -152,7 +152,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         eigenvalues = np.zeros(self.n_components)
         for _ in range(self.rounds or DEFAULT_ROUNDS):
             # Local training: update by the last merged vectors, then power iteration
-            uploads = yield from to_all(self._power_iteration(found[-1] if found else None))
+            uploads = yield from to_all(self._iteration(found[-1] if found else None))
             # Model integration: weights from the eigenvalues, aligned signs, weighted mean
             weights, vectors = self._merge(uploads)
             if not found:
@@ -160,8 +160,8 @@ class VFedPCA(KernelStrategy[KernelPCA]):
             found.append(vectors)
         return KernelPCA(eigenvalues, found[-1], self._local_kernel() or Linear(), iterates_=np.array(found))
 
-    def _power_iteration(self, directions: FloatArray | None) -> PowerIteration:
-        return PowerIteration(
+    def _iteration(self, directions: FloatArray | None) -> IterateLocally:
+        return IterateLocally(
             kernel=self._local_kernel(),
             center=self.center,
             n_components=self.n_components,
@@ -179,7 +179,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
 
     def _exact(self) -> Protocol[KernelPCA]:
         # A start that costs one round and is close already: the paper's first merge
-        uploads = yield from to_all(self._power_iteration(None))
+        uploads = yield from to_all(self._iteration(None))
         _, start = self._merge(uploads)
         # Block Lanczos on the sum of the clients' matrices: one product per round
         search = block_krylov(start, self.n_components, tol=self.tol, max_steps=self.rounds or MOST_ROUNDS)

@@ -12,13 +12,13 @@ from clients.admm_kpca import (
     CompareStarts,
     KeepComponents,
     Likeness,
-    NextComponent,
     PenaltyBound,
     Progress,
     RowLetters,
     ShareDirection,
     ShareRows,
     StartLocally,
+    StartNextComponent,
     UpdateConsensus,
     UpdateDirection,
 )
@@ -41,14 +41,14 @@ from clients.diskpca import (
     TakeLandmarks,
     Total,
 )
-from clients.dkpca import KernelRows, LocalEigenpairs, LocalSpectrum, NewKernelRows, Projections, ProjectNewRows
+from clients.dkpca import ComputeKernelRows, FindLocalEigenpairs, KernelRows, LocalSpectrum, Projections, ProjectNewRows
 from clients.fk_kmeans import (
     CombineFeatures,
     EmbedRows,
     FeatureSums,
     FeatureValues,
-    GramOfColumns,
     GramProduct,
+    MultiplyColumns,
     MultiplyGram,
     PackedGram,
     SumFeatures,
@@ -67,7 +67,7 @@ from clients.kmeans import (
     SumRows,
 )
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
-from clients.vfedpca import CapturedVariance, Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
+from clients.vfedpca import CapturedVariance, Finish, IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from fedkernel.peers.letters import OVERHEAD, CarriesLetters, Letters, pack
@@ -115,16 +115,16 @@ local_iterations = {
 }
 # What the fields of each class may hold, but for its arrays, which its declared shapes say.
 SCALARS = {
-    LocalEigenpairs: st.one_of(
+    FindLocalEigenpairs: st.one_of(
         st.fixed_dictionaries({"kernel": kernels, "n_components": counts}),
         st.fixed_dictionaries({"kernel": kernels, "epsilon": st.floats(1e-9, 0.999)}),
     ),
     LocalSpectrum: st.just({}),
     ProjectNewRows: st.just({}),
     Projections: st.just({}),
-    NewKernelRows: st.fixed_dictionaries({"kernel": kernels}),
+    ComputeKernelRows: st.fixed_dictionaries({"kernel": kernels}),
     KernelRows: st.just({}),
-    PowerIteration: st.fixed_dictionaries({**table, **local_iterations}),
+    IterateLocally: st.fixed_dictionaries({**table, **local_iterations}),
     LeadingVectors: st.just({}),
     Multiply: st.fixed_dictionaries(table),
     Product: st.just({}),
@@ -142,7 +142,7 @@ SCALARS = {
     LocalCoreset: st.just({}),
     LabelRows: st.just({}),
     LabelNewRows: st.fixed_dictionaries({"features": features}),
-    GramOfColumns: st.fixed_dictionaries({**iteration, "columns": counts}),
+    MultiplyColumns: st.fixed_dictionaries({**iteration, "columns": counts}),
     PackedGram: st.just({}),
     MultiplyGram: st.fixed_dictionaries(iteration),
     GramProduct: st.just({}),
@@ -181,7 +181,7 @@ SCALARS = {
     UpdateDirection: st.fixed_dictionaries({**penalties, "dual": st.booleans()}),
     Progress: st.just({}),
     ShareDirection: st.just({}),
-    NextComponent: st.just({}),
+    StartNextComponent: st.just({}),
     KeepComponents: st.just({}),
     Letters: st.just({}),
     IterateAmongPeers: st.fixed_dictionaries({**merging, **local_iterations, "first": st.booleans()}),

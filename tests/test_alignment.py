@@ -9,7 +9,7 @@ import pytest
 from cases import PAIRS
 from flwr.app import RecordDict
 
-from clients.dkpca import LocalEigenpairs
+from clients.dkpca import FindLocalEigenpairs
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import client
@@ -136,7 +136,7 @@ def test_what_the_agreement_cost_is_accounted_for_and_the_overlap_is_told(tmp_pa
     with caplog.at_level(logging.INFO, logger=alignment.__name__):
         result, grid = run_on(vertical(tmp_path), DKPCA(2))
     row = result.history[1]
-    assert [entry["phase"] for entry in result.history] == ["join", "align", "LocalEigenpairs"]
+    assert [entry["phase"] for entry in result.history] == ["join", "align", "FindLocalEigenpairs"]
     assert row["values"] == {"rows_0": 36, "rows_1": 33, "rows_2": 38, "rows": len(COMMON)}
     assert (row["round"], row["clients"], row["floats_up"], row["floats_down"]) == (0, 3, 0, 0)
     asked = [message for message in grid.seen if message.metadata.message_type.startswith("query.")]
@@ -221,7 +221,7 @@ def test_without_ids_rows_are_taken_as_they_are(tmp_path):
     result, _ = run_on(nodes, DKPCA(2))
     plain = DKPCA(2).fit([TABLE[:, columns] for columns in COLUMNS])
     np.testing.assert_array_equal(result.model.eigenvectors_, plain.model.eigenvectors_)
-    assert [row["phase"] for row in result.history] == ["join", "LocalEigenpairs"]
+    assert [row["phase"] for row in result.history] == ["join", "FindLocalEigenpairs"]
     np.save(tmp_path / "north.npy", TABLE[:29, COLUMNS[0]])
     assert refused(nodes, DKPCA(2)).startswith(
         "client 1 (site 'east') has 40 rows, but client 0 (site 'north') has 29: with a vertical partition"
@@ -298,7 +298,7 @@ def test_rows_that_are_in_order_already_are_not_copied():
     worked_on = []
 
     class Looking(DKPCA.client):
-        answers = (LocalEigenpairs,)
+        answers = (FindLocalEigenpairs,)
 
         @staticmethod
         def table(X, what):
@@ -451,7 +451,7 @@ def test_a_site_that_was_restarted_within_a_run_says_so(tmp_path):
     with Sites(run, vertical(tmp_path), restarts=True) as grid, pytest.raises(ProtocolError) as caught:
         DKPCA(2).run(grid, settings_of(run))
     assert str(caught.value) == (
-        "DKPCA, round 1 (LocalEigenpairs), client 0 (site 'north'): it knows nothing of run 'trial': it was "
+        "DKPCA, round 1 (FindLocalEigenpairs), client 0 (site 'north'): it knows nothing of run 'trial': it was "
         "restarted after the run had begun (and 2 more)"
     )
 

@@ -16,7 +16,7 @@ from click.testing import Result
 from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
-from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum
+from clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
 from experiments import cli
 from experiments.baselines import BASELINES
 from experiments.commands import console
@@ -143,15 +143,15 @@ def test_a_report_needs_the_configuration() -> None:
 # a run fails: exit code 1, one cause
 
 
-def break_down(self: DKPCAClient, ask: LocalEigenpairs) -> LocalSpectrum:
+def break_down(self: DKPCAClient, ask: FindLocalEigenpairs) -> LocalSpectrum:
     raise RuntimeError(f"a patient's value is {self.X[0, 0]}")
 
 
 def test_a_failing_client_is_one_cause_that_names_run_and_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DKPCAClient, "local_eigenpairs", break_down)
+    monkeypatch.setattr(DKPCAClient, "find_local_eigenpairs", break_down)
     message = failure("run", "tiny.toml", code=1)
     assert message.startswith(
-        "error: run DKPCA-of-red-iris__seed=0: DKPCA, round 1 (LocalEigenpairs), client 0: RuntimeError on the site"
+        "error: run DKPCA-of-red-iris__seed=0: DKPCA, round 1 (FindLocalEigenpairs), client 0: RuntimeError on the site"
     )
     assert "5.1" not in message
     assert message.endswith("; --debug shows the log")
@@ -159,7 +159,7 @@ def test_a_failing_client_is_one_cause_that_names_run_and_client(monkeypatch: py
 
 
 def test_debug_shows_the_traceback_and_the_sites_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DKPCAClient, "local_eigenpairs", break_down)
+    monkeypatch.setattr(DKPCAClient, "find_local_eigenpairs", break_down)
     done = call("run", "tiny.toml", "--debug")
     assert done.exit_code == 1
     assert re.search(r"Traceback .*ProtocolError: ", done.stderr, re.DOTALL)
@@ -326,5 +326,5 @@ def test_rounds_are_told_while_a_run_lasts() -> None:
     before = (logger.level, list(logger.handlers))
     with console.Follow(seen.append):
         VFedPCA(rounds=2).fit([load_iris().data[:, :2], load_iris().data[:, 2:]])
-    assert seen == ["run: round 1, PowerIteration", "run: round 2, PowerIteration", "run: round 3, Finish"]
+    assert seen == ["run: round 1, IterateLocally", "run: round 2, IterateLocally", "run: round 3, Finish"]
     assert (logger.level, logger.handlers) == before

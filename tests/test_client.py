@@ -8,8 +8,8 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.client import NumPyClient
 
-from clients.dkpca import DKPCAClient, LocalEigenpairs, LocalSpectrum
-from clients.vfedpca import Finish, LeadingVectors, MeasureVariance, Multiply, PowerIteration, VFedPCAClient
+from clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
+from clients.vfedpca import Finish, IterateLocally, LeadingVectors, MeasureVariance, Multiply, VFedPCAClient
 from fedkernel import RBF, Linear
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
@@ -25,10 +25,10 @@ SECRET = 8675309.25
 V = np.linalg.qr(np.random.default_rng(1).standard_normal((9, 2)))[0]
 
 ASKS = [
-    (DKPCAClient, LocalEigenpairs(kernel=Linear(), n_components=2)),
-    (DKPCAClient, LocalEigenpairs(kernel=RBF(gamma=0.3), epsilon=0.1)),
-    (VFedPCAClient, PowerIteration(n_components=2, iterations=3)),
-    (VFedPCAClient, PowerIteration(n_components=2, iterations=3, kernel=RBF(), directions=V)),
+    (DKPCAClient, FindLocalEigenpairs(kernel=Linear(), n_components=2)),
+    (DKPCAClient, FindLocalEigenpairs(kernel=RBF(gamma=0.3), epsilon=0.1)),
+    (VFedPCAClient, IterateLocally(n_components=2, iterations=3)),
+    (VFedPCAClient, IterateLocally(n_components=2, iterations=3, kernel=RBF(), directions=V)),
     (VFedPCAClient, Multiply(block=V)),
     (VFedPCAClient, MeasureVariance(directions=V)),
     (VFedPCAClient, Finish(directions=V)),
@@ -96,10 +96,10 @@ def test_fit_follows_the_contract_of_numpyclient(kind, ask):
 
 
 def test_the_numbers_are_those_of_the_method():
-    arrays, _, scalars = DKPCAClient(X).fit(*encode(LocalEigenpairs(kernel=Linear(), n_components=4)))
+    arrays, _, scalars = DKPCAClient(X).fit(*encode(FindLocalEigenpairs(kernel=Linear(), n_components=4)))
     reply = decode(LocalSpectrum, arrays, scalars)
     np.testing.assert_allclose((reply.vectors * reply.values) @ reply.vectors.T, X @ X.T, atol=1e-10)
-    arrays, _, scalars = VFedPCAClient(X).fit(*encode(PowerIteration(n_components=1, iterations=500)))
+    arrays, _, scalars = VFedPCAClient(X).fit(*encode(IterateLocally(n_components=1, iterations=500)))
     found = decode(LeadingVectors, arrays, scalars)
     centred = X - X.mean(axis=0)
     np.testing.assert_allclose(found.values[0], np.linalg.eigvalsh(centred @ centred.T / 4)[-1], rtol=1e-9)
@@ -119,7 +119,7 @@ def test_an_unknown_request_is_refused():
         DKPCAClient(X, client=4).fit(*encode(Nothing()))
     text = str(caught.value)
     assert text == "DKPCAClient, round ?, client 4: 'Nothing' is no request of this client; it answers " + str(
-        ["LocalEigenpairs", "NewKernelRows", "ProjectNewRows"]
+        ["ComputeKernelRows", "FindLocalEigenpairs", "ProjectNewRows"]
     )
     with pytest.raises(ProtocolError, match="None is no request"):
         DKPCAClient(X).fit([], {})
@@ -127,7 +127,7 @@ def test_an_unknown_request_is_refused():
 
 def test_what_belongs_to_the_base_class_is_no_request():
     """Neither NumPyClient's methods nor private ones can be reached by a message's name."""
-    assert set(VFedPCAClient.handlers) == {"PowerIteration", "Multiply", "Finish", "MeasureVariance"}
+    assert set(VFedPCAClient.handlers) == {"IterateLocally", "Multiply", "Finish", "MeasureVariance"}
     assert KernelClient.handlers == {}
     for name in ("fit", "rng", "evaluate", "__init__", "power_iteration"):
         with pytest.raises(ProtocolError, match="is no request of this client"):
@@ -141,30 +141,30 @@ def test_a_malformed_request_names_client_round_and_request():
 
 
 class Unordered(DKPCAClient):
-    answers = (LocalEigenpairs,)
+    answers = (FindLocalEigenpairs,)
 
-    def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
+    def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
         return LocalSpectrum(vectors=np.ones((9, 2)), values=np.array([1.0, 2.0]))
 
 
 class TooMany(DKPCAClient):
-    answers = (LocalEigenpairs,)
+    answers = (FindLocalEigenpairs,)
 
-    def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
+    def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
         return LocalSpectrum(vectors=np.ones((9, 3)), values=np.ones(3))
 
 
 class Contradicting(DKPCAClient):
-    answers = (LocalEigenpairs,)
+    answers = (FindLocalEigenpairs,)
 
-    def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
+    def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
         return LocalSpectrum(vectors=np.ones((9, 2)), values=np.ones(3))
 
 
 class NotFinite(DKPCAClient):
-    answers = (LocalEigenpairs,)
+    answers = (FindLocalEigenpairs,)
 
-    def local_eigenpairs(self, ask: LocalEigenpairs) -> LocalSpectrum:
+    def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
         return LocalSpectrum(vectors=np.full((9, 1), np.nan), values=np.ones(1))
 
 
@@ -178,11 +178,11 @@ class NotFinite(DKPCAClient):
     ],
 )
 def test_the_wrong_reply_of_a_broken_client_does_not_leave_it(kind, told):
-    arrays, scalars = encode(LocalEigenpairs(kernel=Linear(), n_components=2))
+    arrays, scalars = encode(FindLocalEigenpairs(kernel=Linear(), n_components=2))
     with pytest.raises(ProtocolError) as caught:
         kind(X, client=6).fit(arrays, {**scalars, "round": 3})
     text = str(caught.value)
-    assert text.startswith(f"{kind.__name__}, round 3, client 6: the reply to LocalEigenpairs would ")
+    assert text.startswith(f"{kind.__name__}, round 3, client 6: the reply to FindLocalEigenpairs would ")
     assert told in text
 
 

@@ -11,7 +11,7 @@ from test_alignment import COLUMNS, NAMES, TABLE, find, refused, run_on, vertica
 
 from clients.admm_kpca import ADMMKPCAClient, Features, OwnRows, ShareRows
 from clients.diskpca import DisKPCAClient, DrawUniformly, SketchPoints
-from clients.dkpca import LocalEigenpairs
+from clients.dkpca import FindLocalEigenpairs
 from clients.vfedpca import MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
 from fedkernel.engines.grpc.node import Node
@@ -148,7 +148,7 @@ def multiplied(self, ask: Multiply) -> Product:
     return self.multiply(ask)
 
 
-SILENT = "Own does not say what it answers: write answers = (Finish, MeasureVariance, Multiply, PowerIteration"
+SILENT = "Own does not say what it answers: write answers = (Finish, IterateLocally, MeasureVariance, Multiply"
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_site_imports_what_its_operator_allows(tmp_path, trap):
 
 
 def test_a_request_has_no_kernel_imported(trap):
-    arrays, scalars = encode(LocalEigenpairs(kernel=Linear(), n_components=2))
+    arrays, scalars = encode(FindLocalEigenpairs(kernel=Linear(), n_components=2))
     scalars["fields"] = scalars["fields"].replace('"linear"', '"trap:Linear"')
     site = CLIENTS_OF_OURS["DKPCAClient"](TABLE)
     with pytest.raises(ProtocolError, match=r"kernel.type = 'trap:Linear' is not known .* at a site by --allow"):

@@ -9,7 +9,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.preprocessing import StandardScaler
 
-from clients.dkpca import LocalEigenpairs, LocalSpectrum
+from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.data import DataSpec, PartitionSpec, load, split
 from fedkernel.errors import InputError, ProtocolError
@@ -272,7 +272,7 @@ def test_bad_input_is_one_sentence(build, text):
 
 
 def test_a_client_that_sends_more_than_asked_is_caught():
-    ask = LocalEigenpairs(kernel=Linear(), n_components=2)
+    ask = FindLocalEigenpairs(kernel=Linear(), n_components=2)
     too_many = LocalSpectrum(vectors=np.eye(5)[:, :3], values=np.array([3.0, 2.0, 1.0]))
     with pytest.raises(ValueError, match="values has 3 entries, but 2 were asked"):
         ask.check_reply(too_many)

@@ -12,7 +12,7 @@ from sites import drive
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import normalized_mutual_info_score
 
-from clients.fk_kmeans import FKKMeansClient, GramOfColumns
+from clients.fk_kmeans import FKKMeansClient, MultiplyColumns
 from clients.kmeans import KMeansClient
 from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
 from fedkernel.arrays import ROWS
@@ -194,8 +194,8 @@ def test_communication_does_not_depend_on_the_number_of_rows():
     few, many = (
         FKKMeans(3, **fields).fit(np.array_split(np.tile(DIGITS.data[:200], (copies, 1)), 4)) for copies in (1, 8)
     )
-    gram = next(row["floats_up"] for row in few.history if row["phase"] == "GramOfColumns")
-    assert gram == next(row["floats_up"] for row in many.history if row["phase"] == "GramOfColumns")
+    gram = next(row["floats_up"] for row in few.history if row["phase"] == "MultiplyColumns")
+    assert gram == next(row["floats_up"] for row in many.history if row["phase"] == "MultiplyColumns")
     assert [row["floats_up"] for row in few.history][-4:] == [row["floats_up"] for row in many.history][-4:]
 
 
@@ -228,7 +228,7 @@ def test_rounds_are_one_per_iteration_with_gram():
         "join",
         "SumRows",
         "MeasureScatter",
-        *["GramOfColumns"] * 4,
+        *["MultiplyColumns"] * 4,
         "EmbedRows",
         "SolveLocally",
         "SampleCoreset",
@@ -241,10 +241,10 @@ def test_a_client_never_holds_its_features():
     """Beside the rows: blocks of features, and n r columns; the features of all rows would take 32 MB."""
     client = FKKMeansClient(np.random.default_rng(0).standard_normal((20000, 5)))
     ask = {"features": RandomFeatures(RBF(gamma=0.1), 200), "columns": 200}
-    client.gram_of_columns(GramOfColumns(**ask, t=1))
+    client.multiply_columns(MultiplyColumns(**ask, t=1))
     tracemalloc.start()
     M = np.random.default_rng(1).standard_normal((200, 4))
-    client.gram_of_columns(GramOfColumns(**ask | {"columns": 204}, t=2, map=M))
+    client.multiply_columns(MultiplyColumns(**ask | {"columns": 204}, t=2, map=M))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     columns, block, matrix = 20000 * 4 * 8, ROWS * 204 * 8, 204 * 204 * 8

@@ -220,5 +220,5 @@ def test_a_hung_client_does_not_keep_the_process_from_ending():
         [sys.executable, "-c", HUNG], capture_output=True, text=True, timeout=60, check=False, cwd=root
     )
     assert done.returncode == 0, done.stderr
-    told = "refused: DKPCA, round 1 (LocalEigenpairs), client 0: no answer within 0.3 s (and 1 more)"
+    told = "refused: DKPCA, round 1 (FindLocalEigenpairs), client 0: no answer within 0.3 s (and 1 more)"
     assert done.stdout.strip() == told

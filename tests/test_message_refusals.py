@@ -18,8 +18,8 @@ from clients.diskpca import (
     SquaredLengths,
     Total,
 )
-from clients.dkpca import LocalEigenpairs, LocalSpectrum, Projections, ProjectNewRows
-from clients.vfedpca import CapturedVariance, LeadingVectors, MeasureVariance, Multiply, PowerIteration, Product
+from clients.dkpca import FindLocalEigenpairs, LocalSpectrum, Projections, ProjectNewRows
+from clients.vfedpca import CapturedVariance, IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
 from fedkernel.errors import ProtocolError
 from fedkernel.numerics.sketch import SubspaceEmbedding
@@ -148,15 +148,15 @@ def test_a_required_array_cannot_be_missing_or_null(kind):
 )
 def test_scalars_are_validated(fields, told):
     fields = {"kernel": {"type": "linear"}, **fields}
-    scalars = {"message": "LocalEigenpairs", "version": VERSION, "arrays": "", "fields": json.dumps(fields)}
-    assert told in refused(LocalEigenpairs, [], scalars)
+    scalars = {"message": "FindLocalEigenpairs", "version": VERSION, "arrays": "", "fields": json.dumps(fields)}
+    assert told in refused(FindLocalEigenpairs, [], scalars)
 
 
 def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
     fields = json.dumps({"kernel": {"type": "linear"}})
-    scalars = {"message": "LocalEigenpairs", "version": VERSION, "arrays": "n_components", "fields": fields}
-    text = refused(LocalEigenpairs, [np.full((9, 9), 12345.0)], scalars)
-    assert text == "LocalEigenpairs: n_components: input should be a valid integer, not ndarray"
+    scalars = {"message": "FindLocalEigenpairs", "version": VERSION, "arrays": "n_components", "fields": fields}
+    text = refused(FindLocalEigenpairs, [np.full((9, 9), 12345.0)], scalars)
+    assert text == "FindLocalEigenpairs: n_components: input should be a valid integer, not ndarray"
 
 
 # Replies against requests
@@ -166,12 +166,12 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
     ("request_", "reply", "told"),
     [
         (
-            PowerIteration(n_components=2, iterations=1),
+            IterateLocally(n_components=2, iterations=1),
             LeadingVectors(vectors=np.ones((5, 3)), values=np.ones(3)),
             "vectors has 3 entries along axis 1, but k = 2",
         ),
         (
-            PowerIteration(n_components=2, iterations=1, directions=np.ones((5, 2))),
+            IterateLocally(n_components=2, iterations=1, directions=np.ones((5, 2))),
             LeadingVectors(vectors=np.ones((4, 2)), values=np.ones(2)),
             "vectors has 4 entries along axis 0, but N = 5",
         ),
@@ -183,12 +183,12 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
             "captured has 3 entries along axis 0, but k = 2",
         ),
         (
-            LocalEigenpairs(kernel=Linear(), n_components=2),
+            FindLocalEigenpairs(kernel=Linear(), n_components=2),
             LocalSpectrum(vectors=np.ones((5, 3)), values=np.ones(3)),
             "values has 3 entries, but 2 were asked",
         ),
         (
-            LocalEigenpairs(kernel=Linear(), n_components=2),
+            FindLocalEigenpairs(kernel=Linear(), n_components=2),
             LocalSpectrum(vectors=np.ones((5, 2)), values=np.array([1.0, 2.0])),
             "values must be in non-increasing order",
         ),

@@ -17,8 +17,8 @@ from scipy import sparse
 import clients
 from clients.admm_kpca import RowLetters
 from clients.diskpca import DrawnRows, Total
-from clients.dkpca import LocalEigenpairs, LocalSpectrum
-from clients.vfedpca import PowerIteration
+from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
+from clients.vfedpca import IterateLocally
 from fedkernel import RBF, Linear
 from fedkernel.peers.letters import OVERHEAD, sealed_in
 from fedkernel.protocol.messages import CarriesRows, Reply, Request, decode, encode
@@ -70,10 +70,10 @@ def test_round_trip_is_bit_exact(kind, data):
 
 
 def test_floats_count_the_entries_of_the_arrays_and_nothing_else():
-    assert LocalEigenpairs(kernel=RBF(gamma=0.5), n_components=7).floats == 0
+    assert FindLocalEigenpairs(kernel=RBF(gamma=0.5), n_components=7).floats == 0
     assert LocalSpectrum(vectors=np.ones((5, 2)), values=np.ones(2)).floats == 12
-    assert PowerIteration(n_components=2, iterations=3).floats == 0
-    assert PowerIteration(n_components=2, iterations=3, directions=np.ones((5, 2))).floats == 10
+    assert IterateLocally(n_components=2, iterations=3).floats == 0
+    assert IterateLocally(n_components=2, iterations=3, directions=np.ones((5, 2))).floats == 10
 
 
 def test_a_number_is_a_float_here_and_a_counted_array_on_the_wire():
@@ -91,7 +91,7 @@ def test_floats_of_sparse_rows_are_the_entries_that_are_not_zero():
 
 
 def test_messages_are_immutable():
-    message = LocalEigenpairs(kernel=Linear(), n_components=2)
+    message = FindLocalEigenpairs(kernel=Linear(), n_components=2)
     with pytest.raises(pydantic.ValidationError, match="frozen"):
         message.n_components = 3
     with pytest.raises(pydantic.ValidationError, match="frozen"):

@@ -27,8 +27,8 @@ from clients.diskpca import (
     TakeLandmarks,
     Total,
 )
-from clients.dkpca import LocalEigenpairs, LocalSpectrum
-from clients.fk_kmeans import EmbedRows, GramOfColumns, PackedGram
+from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
+from clients.fk_kmeans import EmbedRows, MultiplyColumns, PackedGram
 from clients.kmeans import (
     LabelRows,
     LocalCoreset,
@@ -41,7 +41,7 @@ from clients.kmeans import (
     SumRows,
 )
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
-from clients.vfedpca import Finish, LeadingVectors, Multiply, PowerIteration, Product
+from clients.vfedpca import Finish, IterateLocally, LeadingVectors, Multiply, Product
 from fedkernel import RBF, Linear
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys
@@ -118,7 +118,7 @@ def numbers(*entries):
 
 
 def test_dkpca_adds_parts_up_or_multiplies_them():
-    ask = LocalEigenpairs(kernel=Linear(), n_components=1)
+    ask = FindLocalEigenpairs(kernel=Linear(), n_components=1)
     uploads = [
         LocalSpectrum(vectors=column(0.6, 0.8), values=numbers(2)),
         LocalSpectrum(vectors=column(0.8, -0.6), values=numbers(5)),
@@ -131,7 +131,7 @@ def test_dkpca_adds_parts_up_or_multiplies_them():
     part = LocalSpectrum(vectors=np.array([[1, 1], [1, -1]]) / np.sqrt(2), values=numbers(1.5, 0.5))
     kernel = RBF(gamma=0.1)
     model = driven(
-        begun(DKPCA(2, kernel), (2, 3), (2, 1)), (LocalEigenpairs(kernel=kernel, n_components=2), [part, part])
+        begun(DKPCA(2, kernel), (2, 3), (2, 1)), (FindLocalEigenpairs(kernel=kernel, n_components=2), [part, part])
     )
     np.testing.assert_allclose(model.eigenvalues_, [1.25, 0.75])
 
@@ -146,8 +146,8 @@ def test_vfedpca_merges_by_weight_and_sends_the_merged_vector_on():
     second = [LeadingVectors(vectors=column(1, 0), values=numbers(value)) for value in (2, 7)]
     model = driven(
         begun(VFedPCA(rounds=2), (2, 1), (2, 1)),
-        (PowerIteration(**asked), first),
-        (PowerIteration(**asked, directions=merged), second),
+        (IterateLocally(**asked), first),
+        (IterateLocally(**asked, directions=merged), second),
         (Finish(directions=column(1, 0)), DONE),
     )
     np.testing.assert_allclose(model.eigenvectors_, column(1, 0), atol=1e-12)
@@ -166,7 +166,7 @@ def test_vfedakpca_exact_multiplies_until_the_basis_is_whole():
 
     model = driven(
         begun(VFedAKPCA(merge="exact", kernel=kernel), (2, 1), (2, 1)),
-        (PowerIteration(kernel=kernel, n_components=1, iterations=10), starts),
+        (IterateLocally(kernel=kernel, n_components=1, iterations=10), starts),
         (up_to_sign(column(0.6, 0.8)), multiplied),
         (up_to_sign(column(0.8, -0.6)), multiplied),
         (Finish(kernel=kernel, directions=column(1, 0)), DONE),
@@ -267,7 +267,7 @@ def test_fk_kmeans_shrinks_eigenvalues_and_restores_them_at_the_end():
     model = driven(
         begun(strategy, (2, 3), (2, 3), seed=6),
         (
-            GramOfColumns(features=features, t=1, columns=2),
+            MultiplyColumns(features=features, t=1, columns=2),
             [PackedGram(upper=numbers(3, 0, 1)), PackedGram(upper=numbers(1, 0, 1))],
         ),
         (EmbedRows(features=features, t=2, map=column(np.sqrt(0.5), 0)), DONE),
@@ -358,7 +358,7 @@ def test_diskpca_draws_where_the_leverage_is_and_solves_in_the_span():
 
 
 def test_a_protocol_that_asks_something_else_or_ends_early_is_seen():
-    ask = LocalEigenpairs(kernel=Linear(), n_components=1)
+    ask = FindLocalEigenpairs(kernel=Linear(), n_components=1)
     upload = [LocalSpectrum(vectors=column(0.6, 0.8), values=numbers(2))]
     with pytest.raises(AssertionError):
         driven(begun(DKPCA(2), (2, 3)), (ask, upload))
@@ -366,4 +366,4 @@ def test_a_protocol_that_asks_something_else_or_ends_early_is_seen():
         driven(begun(DKPCA(1), (2, 3)), (ask, upload), (ask, upload))
     once = [LeadingVectors(vectors=column(1, 0), values=numbers(3))]
     with pytest.raises(AssertionError, match="goes on with Finish"):
-        driven(begun(VFedPCA(rounds=1), (2, 1)), (PowerIteration(n_components=1, iterations=10), once))
+        driven(begun(VFedPCA(rounds=1), (2, 1)), (IterateLocally(n_components=1, iterations=10), once))

@@ -53,7 +53,7 @@ def a_run(name: str = "DKPCA-5", seed: int = 0, error: float | None = 1e-3, **ch
         "bytes_up": 114900,
         "bytes_down": 2500,
         "seconds": 0.12,
-        "phases": {"LocalEigenpairs": 0.09},
+        "phases": {"FindLocalEigenpairs": 0.09},
     }
     return Run.model_validate({**row, **changed})
 
@@ -411,7 +411,16 @@ def test_the_page_shows_everything_and_loads_nothing(tmp_path: Path) -> None:
     )
     page = path.read_text(encoding="utf-8")
     assert path == tmp_path / "report.html"
-    for text in ("A title", "name = &#34;x&#34;", "DKPCA-5", "VFedPCA", "central", "LocalEigenpairs", "numpy", "2.0"):
+    for text in (
+        "A title",
+        "name = &#34;x&#34;",
+        "DKPCA-5",
+        "VFedPCA",
+        "central",
+        "FindLocalEigenpairs",
+        "numpy",
+        "2.0",
+    ):
         assert text in page
     assert re.search(r"one round is enough.*?✓ holds.*?it is exact.*?does not hold", page, re.DOTALL)
     assert page.count('src="data:image/svg+xml;base64,') == page.count("<img") == 5

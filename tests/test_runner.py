@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from clients.dkpca import DKPCAClient, LocalEigenpairs
+from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments.config import Experiment, read_config
 from experiments.results import Run, read_runs
 from experiments.running import OURS, open_folder, plan, run_experiment, runner
@@ -334,7 +334,7 @@ class Uncompared(KernelStrategy[KernelPCA]):
     partition = "vertical"
 
     def protocol(self, run: RunUnderWay) -> Protocol[KernelPCA]:
-        uploads = yield from to_all(LocalEigenpairs(kernel=Linear(), n_components=self.n_components))
+        uploads = yield from to_all(FindLocalEigenpairs(kernel=Linear(), n_components=self.n_components))
         return KernelPCA(uploads[0].values, uploads[0].vectors, Linear())
 
 

@@ -267,7 +267,7 @@ def test_more_local_components_than_rows_are_refused():
 def test_a_result_tells_what_it_cost():
     result = VFedPCA(rounds=2).fit(SHARDS)
     assert isinstance(result, Result)
-    assert [row["phase"] for row in result.history] == ["join", "PowerIteration", "PowerIteration", "Finish"]
+    assert [row["phase"] for row in result.history] == ["join", "IterateLocally", "IterateLocally", "Finish"]
     assert sorted(result.outputs) == [0, 1, 2]
     assert [result.outputs[n]["features"].shape for n in range(3)] == [(1, 3), (1, 2), (1, 4)]
     assert result.seconds > 0

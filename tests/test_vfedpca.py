@@ -159,7 +159,7 @@ def test_exact_chooses_its_rounds_by_the_difficulty_and_the_tolerance():
 
 def test_rounds_limit_the_exact_merge():
     result = VFedPCA(merge="exact", rounds=3).fit(SHARDS)
-    assert [row["phase"] for row in result.history] == ["join", "PowerIteration", *["Multiply"] * 3, "Finish"]
+    assert [row["phase"] for row in result.history] == ["join", "IterateLocally", *["Multiply"] * 3, "Finish"]
 
 
 def test_exact_with_kernels_is_exact_for_their_sum():

@@ -6,7 +6,7 @@ A pair declares its messages as classes; their array fields carry symbolic shape
         vectors: Annotated[FloatArray, Shape("N", "D_m")]
         values: Annotated[FloatArray, Shape("D_m")]
 
-    class LocalEigenpairs(Request[Eigenpairs]):
+    class FindLocalEigenpairs(Request[Eigenpairs]):
         n_components: Annotated[int, Field(ge=1)]
 
 A dimension whose name ends in ``_m`` may differ from client to client; every other name stands for one number in
