@@ -409,7 +409,7 @@ class ADMMKPCAClient(PeerClient):
         return Letters()
 
     def update_direction(self, ask: UpdateDirection) -> Progress:
-        """Compute a and the multipliers; tell how that went."""
+        """Compute a and the multipliers; reply with how that went."""
         cell, spectrum, last = Cell.load(self.memory), Spectrum.load(self.memory), Direction.load(self.memory)
         projections = {peer: letter.values for peer, letter in self.mail.read(ask, Projection, n_m=len(self.X))}
         projections[self.client] = OwnProjection.load(self.memory).values

@@ -55,11 +55,11 @@ def server_app() -> ServerApp:
                 result = strategy.run(grid, settings, evaluate=run.evaluate)
                 _hand_over(run.id, result, job)
         except FedkernelError as error:
-            told = {"kind": type(error).__name__, "text": str(error)}
+            failure = {"kind": type(error).__name__, "text": str(error)}
             if job.mark is not None:
-                tell(Parcel(error=told))
+                tell(Parcel(error=failure))
             elif job.out is not None:
-                write_whole(Path(job.out) / "error.json", lambda file: file.write(json.dumps(told).encode()))
+                write_whole(Path(job.out) / "error.json", lambda file: file.write(json.dumps(failure).encode()))
             raise
 
     return app
@@ -73,8 +73,8 @@ def _hand_over(run: str, result: Result[Any], job: Job) -> None:
     elif job.mark is None:
         log.info("%s: %s", run, result)
     else:
-        with TemporaryDirectory(prefix="fedkernel-") as made:
-            result.save(made)
-            parcel = pack(run, Path(made))
+        with TemporaryDirectory(prefix="fedkernel-") as temporary:
+            result.save(temporary)
+            parcel = pack(run, Path(temporary))
     if job.mark is not None:
         tell(parcel)

@@ -18,7 +18,7 @@ class OwnFileError(InputError):
     Attributes
     ----------
     outline : str
-        What may be told elsewhere.
+        What the coordinator may hear.
     """
 
     def __init__(self, outline: str, text: str) -> None:

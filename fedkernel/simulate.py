@@ -27,7 +27,7 @@ Outputs = dict[int, dict[str, npt.NDArray[Any]]]
 
 def check_tables(tables: Sequence[TableLike], what: str, table: Callable[[Any, str], Any] = check_matrix) -> list[Any]:
     """Return the clients' tables as `table` (see `KernelClient.table`) makes them, or an InputError that names one."""
-    checked = [table(one, f"{what}[{number}]") for number, one in enumerate(tables)]
+    checked = [table(rows, f"{what}[{number}]") for number, rows in enumerate(tables)]
     if not checked:
         raise InputError(f"{what} is empty, but at least one client is needed")
     return checked
@@ -43,7 +43,7 @@ def simulated_sites(
 ) -> Iterator[tuple[Grid, Outputs]]:
     """Open a grid whose nodes hold the tables, and yield it with what each site keeps.
 
-    Where a client's code fails, the error that names it tells the text, and shows the client's traceback as its cause:
+    Where a client's code fails, the error that names it has the text, and shows the client's traceback as its cause:
     there is one process, and nobody to keep it from.
     """
     outputs: Outputs = {number: {} for number in range(len(tables))}

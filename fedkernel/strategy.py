@@ -369,7 +369,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
             raise ProtocolError(f"{type(self).__name__}: an evaluation takes one round")
         return MetricRecord(dict(evaluating.value))
 
-    # What all tables in one place tell of a method and of its results.
+    # What all tables in one place say about a method and its results.
 
     def central(self, shards: Sequence[Any]) -> M:
         """Return what the method would find if all shards were in one place."""

@@ -43,7 +43,7 @@ def explain(
     fields: Sequence[str] = (),
     *,
     quote: bool = True,
-    given: Mapping[str, Any] | None = None,
+    validated: Mapping[str, Any] | None = None,
     inner: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """Turn the first finding of a validation error into one clause: the field's path, its value, what is allowed.
@@ -57,15 +57,15 @@ def explain(
         Names of the fields that could be given: positional arguments are named by it, and unknown names answered.
     quote : bool
         Whether the text may hold the value; arrays are never quoted.
-    given : mapping, optional
-        What was validated: keeps names out of the path that are not the user's but pydantic's, such as a union's tags.
+    validated : mapping, optional
+        The fields' values: keeps names out of the path that are not the user's but pydantic's, such as a union's tags.
     inner : mapping of str to sequence of str, optional
         Names of the fields that the tables inside could be given, by the table's name.
     """
     findings = error.errors(include_url=False)
     finding = _telling(findings)
     kind = finding["type"]
-    where = _path(finding, fields, given)
+    where = _path(finding, fields, validated)
     path = ".".join(where)
     if kind in MISSING:
         return f"{path} is required"
@@ -77,13 +77,13 @@ def explain(
         field = f"{path}.{name}" if path else name
         if tag is None:
             return f"{field} is required"
-        found = f" = {tag!r}" if quote else ""
-        return f"{field}{found} is not known (allowed: {finding['ctx']['expected_tags'].replace(chr(39), '')})"
+        quoted = f" = {tag!r}" if quote else ""
+        return f"{field}{quoted} is not known (allowed: {finding['ctx']['expected_tags'].replace(chr(39), '')})"
     if kind == "value_error":
         message = finding["msg"].removeprefix("Value error, ")
         return f"{path}: {message}" if path else message
     # the branches of a union have a finding each: all of them say what is allowed
-    allowed = [_allowed(branch) for branch in findings if _path(branch, fields, given) == where]
+    allowed = [_allowed(branch) for branch in findings if _path(branch, fields, validated) == where]
     message, value = " or ".join(dict.fromkeys(allowed)), finding["input"]
     if not quote or isinstance(value, np.ndarray):
         message += f", not {type(value).__name__}"
@@ -102,7 +102,7 @@ def _telling(findings: Sequence[ErrorDetails]) -> ErrorDetails:
     return next(beside, first)
 
 
-def _path(finding: ErrorDetails, fields: Sequence[str], given: Mapping[str, Any] | None) -> list[str]:
+def _path(finding: ErrorDetails, fields: Sequence[str], validated: Mapping[str, Any] | None) -> list[str]:
     """Name the place of a finding as the user would: entries of a list of named tables by name, no tags of unions."""
     if not finding["loc"]:
         return []
@@ -110,9 +110,9 @@ def _path(finding: ErrorDetails, fields: Sequence[str], given: Mapping[str, Any]
     if isinstance(first, int) and first < len(fields):
         first = fields[first]
     path = [str(first)]
-    if given is None or first not in given:
+    if validated is None or first not in validated:
         return path + [str(part) for part in rest]
-    value: Any = given[str(first)]
+    value: Any = validated[str(first)]
     for place, part in enumerate(rest, start=1):
         if isinstance(value, Mapping) and part in value:
             value = value[part]
@@ -150,7 +150,7 @@ def value_object() -> Callable[[type[T]], type[T]]:
             try:
                 initialise(self, *args, **kwargs)
             except pydantic.ValidationError as error:
-                raise InputError(f"{value_class.__name__}: {explain(error, names, given=kwargs)}") from None
+                raise InputError(f"{value_class.__name__}: {explain(error, names, validated=kwargs)}") from None
 
         value_class.__init__ = __init__  # type: ignore[method-assign]
         return cast(type[T], value_class)

@@ -7,7 +7,7 @@ Where this departs from the paper:
 
 * The start is the local solution, with signs that agree along the graph; from a random start the method fails.
 * The penalty rho is constant, assumption 2's bound, the largest over the nodes; ``schedule="paper"`` is the paper's.
-* Where the directions do not settle, the multipliers are left out from then on, which the result tells.
+* Where the directions do not settle, the multipliers are left out from then on, which the model records.
 * Theorem 2, that the augmented Lagrangian decreases, is recorded, not relied on: lemma 4 bounds the change of the
   multipliers by that of their sum, which can be smaller.
 * More components follow by deflation. ``exchange="features"`` sends random features in place of rows.
@@ -106,7 +106,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     """The leading kernel principal components, at every node as the best combination of its own rows.
 
     In an iteration each node sends its direction to its neighbours, forms with theirs an estimate z of the common one,
-    tells them what z is on their rows, and moves its direction towards all estimates it was told.
+    sends them what z is on their rows, and moves its direction towards all estimates that it receives.
 
     Parameters
     ----------
@@ -293,14 +293,14 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         tables = [np.asarray(shard) for shard in shards]
         truth = Directions(np.vstack(tables), reference)
         cells = zip(tables, self.peers(len(tables)), strict=True)
-        told = [np.vstack([tables[peer] for peer in peers] or [X[:0]]) for X, peers in cells]
-        found = {
+        pooled = [np.vstack([tables[peer] for peer in peers] or [X[:0]]) for X, peers in cells]
+        similarities = {
             "similarity": [truth.similarity(X, result.outputs[node]["alpha"]) for node, X in enumerate(tables)],
             "similarity_alone": [truth.found_by(X) for X in tables],
-            "similarity_pooled": [truth.found_by(X, others) for X, others in zip(tables, told, strict=True)],
+            "similarity_pooled": [truth.found_by(X, others) for X, others in zip(tables, pooled, strict=True)],
             "similarity_ceiling": [truth.ceiling(X, CUT) for X in tables],
         }
-        return {name: float(np.mean(values)) for name, values in found.items()}
+        return {name: float(np.mean(values)) for name, values in similarities.items()}
 
     def judge_alone(self, models: Sequence[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
         """Return the mean similarity of what stands on each node's rows, which are the first of its model's."""
@@ -313,11 +313,11 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
         """Return the nodes' mean similarity after each iteration of the first component, where they kept these."""
         tables = [np.asarray(shard) for shard in shards]
-        kept = [result.outputs[node]["iterates"] for node in range(len(tables)) if "iterates" in result.outputs[node]]
-        if len(kept) < len(tables):
+        steps = [result.outputs[node]["iterates"] for node in range(len(tables)) if "iterates" in result.outputs[node]]
+        if len(steps) < len(tables):
             return {}
         truth = Directions(np.vstack(tables), reference)
-        courses = [truth.course(X, iterates) for X, iterates in zip(tables, kept, strict=True)]
+        courses = [truth.course(X, iterates) for X, iterates in zip(tables, steps, strict=True)]
         return {"similarity": np.mean(courses, axis=0).tolist()}
 
     def _penalties(self, bound: float) -> list[tuple[float, float]]:

@@ -113,17 +113,17 @@ def representative_points(
         The rows of the last draw, which only their owners have yet.
     """
     # Step 1: P, by leverage
-    asked = {
+    draws = {
         client: DrawByLeverage(samples=count, embedding=embedding, precision=step.precision)
         for client, count in _shared_out(samples[0], totals, rng)
     }
-    if not asked:
+    if not draws:
         raise InputError("the kernel is zero on all rows, so that none stands out")
-    replies = yield from to_each(asked)
-    first = Drawn.of(dict(zip(asked, replies, strict=True)), len(totals))
+    replies = yield from to_each(draws)
+    first = Drawn.of(dict(zip(draws, replies, strict=True)), len(totals))
     if samples[1] == 0:
         return first.rows, first
-    # Step 2: everyone gets P, and tells how far its rows are from the span
+    # Step 2: everyone gets P, and replies how far its rows are from the span
     handed = {client: MeasureDistances(**step.handed_out(first, client)) for client in range(len(totals))}
     measured = yield from to_each(handed)
     distances = np.array([reply.total for reply in measured])

@@ -88,8 +88,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
         N, product = cohort[0].rows, self.kernel.vertical == "product"
         ranks = [N if product else min(N, member.columns) for member in cohort]
         adaptive = self.local_components == "adaptive"
-        asked = N if self.local_components == "adaptive" else self.local_components or self.n_components
-        sent = [min(asked, rank) for rank in ranks]
+        most = N if self.local_components == "adaptive" else self.local_components or self.n_components
+        sent = [min(most, rank) for rank in ranks]
         memory = FLOAT * N * ((5 if adaptive else 2) * N if product else 3 * max(ranks))
         return Forecast(1, sum(sent) * (N + 1), 0, memory, "at most" if adaptive else "exact")
 

@@ -68,7 +68,7 @@ class _Step:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What the run's history tells of each round."""
+        """What the run's history says of each round."""
         return {"t": self.t, "rank": len(self.weights) - self.features.n_features}
 
 
@@ -211,15 +211,15 @@ class FKKMeans(KMeansStrategy):
                 # With fewer rows than that, R_1 has fewer eigenvalues; those of W_1^T W_1 in their place are 0.
                 penalty = max(float(values[-1]), 0.0) if values.size == self.n_clusters + 2 else 0.0
             rounding = len(weights) * EPS * float(values.max(initial=0.0))
-            kept = int(np.count_nonzero(values > max(eta * penalty, rounding)))
-            if kept == 0:
+            above = int(np.count_nonzero(values > max(eta * penalty, rounding)))
+            if above == 0:
                 raise InputError(f"penalty = {penalty:g} leaves no eigenvalue in iteration {t}; it must be smaller")
-            values, V = values[:kept], V[:, :kept]
+            values, V = values[:above], V[:, :above]
             # Lines 11 to 14: B_{t+1} = [A_t, B_t] M
             shrunk = values - eta * penalty
             maps.append(weights[:, None] * V * np.sqrt(shrunk / values))
             if not self.cem:
-                B = U[:, :kept] * np.sqrt(shrunk)
+                B = U[:, :above] * np.sqrt(shrunk)
             # Line 17: H as the leading columns of B_{t+1}, scaled back
             restored = (values + (1 - eta) * penalty)[: self.dimensions]
             finish.append(np.sqrt(restored / shrunk[: self.dimensions]))
@@ -267,8 +267,8 @@ class FKKMeans(KMeansStrategy):
         def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
             # Steps 1 to 3: every client sums its features up
             parts = enumerate(_divided(run, c[:, 0]))
-            asked = {client: SumFeatures(features=step.features, t=step.t, vector=part) for client, part in parts}
-            total = yield from to_sum(asked, **step.figures, lanczos_step=number)
+            requests = {client: SumFeatures(features=step.features, t=step.t, vector=part) for client, part in parts}
+            total = yield from to_sum(requests, **step.figures, lanczos_step=number)
             basis.append(c)
             sums.append(total.sums)
             # Steps 4 and 5: and combines them

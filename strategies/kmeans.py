@@ -43,12 +43,12 @@ def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Genera
     ndarray of shape (k, s)
         The centres; the labels stay with the clients.
     """
-    # Round 1: every client clusters its own rows and tells how well that went
+    # Round 1: every client clusters its own rows and replies how well that went
     solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
     # Round 2: clients whose rows are far from their centres sample more of them
     counts = allot(np.array([reply.cost for reply in solved]), coreset_size)
-    asked = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
-    coresets = yield from to_each(asked)
+    requests = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
+    coresets = yield from to_each(requests)
     # Round 3: the centres of the weighted union, by which the clients label their rows
     points = np.vstack([reply.points for reply in coresets])
     weights = np.concatenate([reply.weights for reply in coresets])

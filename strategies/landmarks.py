@@ -59,8 +59,8 @@ class Drawn:
         """Return the rows of the other clients, and how many of them stand before this client's own."""
         first = sum(self.counts[:client])
         last = first + self.counts[client]
-        kept = np.r_[0:first, last : self.rows.shape[0]]
-        return self.rows[kept], first
+        others = np.r_[0:first, last : self.rows.shape[0]]
+        return self.rows[others], first
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,9 @@ def draw_uniformly(cohort: Sequence[Member], samples: int, rng: np.random.Genera
     """
     sizes = np.array([member.rows for member in cohort])
     counts = sizes if samples >= sizes.sum() else rng.multivariate_hypergeometric(sizes, samples, method="marginals")
-    asked = {client: DrawUniformly(samples=int(count)) for client, count in enumerate(counts) if count}
-    replies = yield from to_each(asked)
-    return Drawn.of(dict(zip(asked, replies, strict=True)), len(cohort))
+    requests = {client: DrawUniformly(samples=int(count)) for client, count in enumerate(counts) if count}
+    replies = yield from to_each(requests)
+    return Drawn.of(dict(zip(requests, replies, strict=True)), len(cohort))
 
 
 class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
@@ -201,8 +201,8 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
         Y, k = min(self.n_landmarks, sum(member.rows for member in cohort)), self.n_components
         up = Y * d + sketched_floats(cohort, Y, Y if columns is None else columns)
-        kept = Y * (d + k) + (n * k if self.embed else 0) + Y * (Y if columns in {None, "exact"} else int(columns or 0))
-        memory = FLOAT * (kept + min(n, ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, ROWS) * (d + Y)
+        own = Y * (d + k) + (n * k if self.embed else 0) + Y * (Y if columns in {None, "exact"} else int(columns or 0))
+        memory = FLOAT * (own + min(n, ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, ROWS) * (d + Y)
         return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most")
 
     def _step(self, run: Run) -> LowRank:
@@ -242,6 +242,6 @@ def kernel_pca(X: Rows, kernel: AnyKernel, n_components: int) -> LandmarkPCA:
     pairs = leading_eigenpairs(kernel.gram(X), n_components)
     if not pairs.values[0] > 0:
         raise InputError(f"the kernel is zero on all {N} rows, so that there are no components")
-    kept = pairs.values > N * np.finfo(np.float64).eps * pairs.values[0]
-    values, vectors = pairs.values[kept], pairs.vectors[:, kept]
+    above = pairs.values > N * np.finfo(np.float64).eps * pairs.values[0]
+    values, vectors = pairs.values[above], pairs.vectors[:, above]
     return LandmarkPCA(kernel, X, vectors / np.sqrt(values), values)

@@ -114,6 +114,6 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
 
     def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
         """Return the clients' mean distance from the reference after each merge."""
-        kept = np.array([result.outputs[client]["iterates"] for client in range(len(shards))])
-        told = [[compare_vectors(V, reference)["distance"] for V in clients] for clients in kept.swapaxes(0, 1)]
-        return {"distance": [float(np.mean(one)) for one in told]}
+        merges = np.array([result.outputs[client]["iterates"] for client in range(len(shards))]).swapaxes(0, 1)
+        distances = [[compare_vectors(V, reference)["distance"] for V in clients] for clients in merges]
+        return {"distance": [float(np.mean(merge)) for merge in distances]}

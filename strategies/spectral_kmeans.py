@@ -78,8 +78,8 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above."""
-        found = dataclasses.replace(self.components, embed=True).forecast(cohort)
-        return found + kmeans_forecast(cohort, self.n_clusters, self.coreset_size, self.components.n_components)
+        components = dataclasses.replace(self.components, embed=True).forecast(cohort)
+        return components + kmeans_forecast(cohort, self.n_clusters, self.coreset_size, self.components.n_components)
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Components first, clusters then."""

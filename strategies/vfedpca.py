@@ -148,17 +148,17 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         return model
 
     def _merging(self) -> Protocol[KernelPCA]:
-        found: list[FloatArray] = []
+        merges: list[FloatArray] = []
         eigenvalues = np.zeros(self.n_components)
         for _ in range(self.rounds or DEFAULT_ROUNDS):
             # Local training: update by the last merged vectors, then power iteration
-            uploads = yield from to_all(self._iteration(found[-1] if found else None))
+            uploads = yield from to_all(self._iteration(merges[-1] if merges else None))
             # Model integration: weights from the eigenvalues, aligned signs, weighted mean
             weights, vectors = self._merge(uploads)
-            if not found:
+            if not merges:
                 eigenvalues = sum_in_order([w * up.values for w, up in zip(weights, uploads, strict=True)])
-            found.append(vectors)
-        return KernelPCA(eigenvalues, found[-1], self._local_kernel() or Linear(), iterates_=np.array(found))
+            merges.append(vectors)
+        return KernelPCA(eigenvalues, merges[-1], self._local_kernel() or Linear(), iterates_=np.array(merges))
 
     def _iteration(self, directions: FloatArray | None) -> IterateLocally:
         return IterateLocally(

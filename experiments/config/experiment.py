@@ -270,7 +270,7 @@ class Experiment(pydantic.BaseModel):
                 "partition": [field.name for field in dataclasses.fields(PartitionSpec)],
                 "report": list(ReportOptions.model_fields),
             }
-            told = explain(error, list(cls.model_fields), given=table, inner=inner)
+            told = explain(error, list(cls.model_fields), validated=table, inner=inner)
             raise InputError(f"{source}: {told}") from None
         experiment._table, experiment._source, experiment._text = dict(table), source, text
         return experiment

@@ -158,9 +158,9 @@ def load(spec: DataSpec | str) -> Dataset:
     # checked before rows are left out, so that an error's position is the file's
     X: Any = check_rows(raw.X, what)
     y = raw.y
-    kept = _rows_kept(spec, X.shape[0], y)
-    if kept is not None:
-        X, y = X[kept], None if y is None else y[kept]
+    rows = _chosen_rows(spec, X.shape[0], y)
+    if rows is not None:
+        X, y = X[rows], None if y is None else y[rows]
     if is_sparse and not spec.sparse:
         if X.shape[0] * X.shape[1] > DENSE_CELLS:
             raise InputError(
@@ -215,11 +215,11 @@ def _from_loader(spec: DataSpec) -> Raw:
     return Raw(X, None if y is None else np.asarray(y), (), f"loaded by {spec.name}")
 
 
-def _rows_kept(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.intp] | None:
+def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.intp] | None:
     """Return the positions of the rows that `classes` and `rows` leave, in order; None: all."""
     if spec.classes is None and spec.rows is None:
         return None
-    kept = np.arange(n)
+    rows = np.arange(n)
     if spec.classes is not None:
         if y is None:
             raise InputError(f"classes = {list(spec.classes)}: data set {spec.name!r} has no labels; leave classes out")
@@ -229,12 +229,12 @@ def _rows_kept(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.int
         for label in wanted:
             if label not in known:
                 raise InputError(f"classes: data set {spec.name!r} has no label {label!r}; allowed: {some(known)}")
-        kept = np.flatnonzero(np.isin(known, wanted)[which])
+        rows = np.flatnonzero(np.isin(known, wanted)[which])
     if spec.rows is not None:
-        if spec.rows > len(kept):
-            raise InputError(f"rows = {spec.rows}: data set {spec.name!r} has {len(kept)} rows; allowed: at most that")
-        kept = np.sort(generator("rows", spec.seed).choice(kept, size=spec.rows, replace=False))
-    return kept
+        if spec.rows > len(rows):
+            raise InputError(f"rows = {spec.rows}: data set {spec.name!r} has {len(rows)} rows; allowed: at most that")
+        rows = np.sort(generator("rows", spec.seed).choice(rows, size=spec.rows, replace=False))
+    return rows
 
 
 def _label_text(label: Any) -> str:
@@ -271,9 +271,9 @@ def available() -> list[Available]:
     for name in BUNDLED:
         raw = _find(DataSpec(name))
         lines.append(Available(name, "bundled", raw.X.shape, "" if raw.y is not None else "no labels"))
-    for name, made in GENERATED.items():
-        fields = ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(made))
-        shape = (made().n, getattr(made(), "d", 2))
+    for name, kind in GENERATED.items():
+        fields = ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(kind))
+        shape = (kind().n, getattr(kind(), "d", 2))
         lines.append(Available(name, "generated", shape, f"options: {fields}"))
     for name, (shape, megabytes) in FETCHED.items():
         lines.append(Available(f"fetch:{name}", "fetch", shape, f"downloaded once, about {megabytes:g} MB"))

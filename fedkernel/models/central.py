@@ -77,9 +77,9 @@ def nystroem_kernel_kmeans(
 
 def _roots(values: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
     """Return the roots of eigenvalues and their inverses; both are 0 for what is rounding beside the largest."""
-    kept = values > n * EPS * max(float(values[0]), 0.0)
-    roots = np.sqrt(np.where(kept, values, 0.0))
-    return roots, np.where(kept, 1 / np.where(kept, roots, 1.0), 0.0)
+    above = values > n * EPS * max(float(values[0]), 0.0)
+    roots = np.sqrt(np.where(above, values, 0.0))
+    return roots, np.where(above, 1 / np.where(above, roots, 1.0), 0.0)
 
 
 def _check_counts(X: Rows, n_clusters: int, n_components: int) -> None:

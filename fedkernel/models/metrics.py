@@ -198,11 +198,11 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
     if model is reference:
         total = sum(float(model.kernel.diag(shard).sum()) for shard in shards)
         return {"reconstruction_error": float(1 - model.eigenvalues_.sum() / total), "error_ratio": 1.0, "error": 0.0}
-    (total, found), (_, best) = (np.sum([one.captured(X) for X in shards], axis=0) for one in (model, reference))
-    missed, least = max(total - found, _ROUNDING * total), max(total - best, _ROUNDING * total)
+    (total, captured), (_, best) = (np.sum([pca.captured(X) for X in shards], axis=0) for pca in (model, reference))
+    missed, least = max(total - captured, _ROUNDING * total), max(total - best, _ROUNDING * total)
     overlap = float(np.square(model.inner_products(reference)).sum())
     return {
-        "reconstruction_error": float(1 - found / total),
+        "reconstruction_error": float(1 - captured / total),
         "error_ratio": float(missed / least),
         "error": reference.n_components - overlap,
     }

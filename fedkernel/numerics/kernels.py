@@ -398,8 +398,8 @@ def kernel_from(table: Mapping[str, Any]) -> Kernel:
     fields = dict(table)
     kind = _kind_of(name := fields.pop("type", None))
     if kind is None:
-        found = "type is required" if name is None else f"type = {name!r} is not known"
-        raise InputError(f"kernel: {found} (allowed: {_allowed(name)})")
+        problem = "type is required" if name is None else f"type = {name!r} is not known"
+        raise InputError(f"kernel: {problem} (allowed: {_allowed(name)})")
     return kind(**fields)
 
 

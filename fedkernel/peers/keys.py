@@ -62,7 +62,7 @@ def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
     Returns
     -------
     list of str
-        The fingerprints of the clients' identities, in their order, as the coordinator was told them.
+        The fingerprints of the clients' identities, in their order, as they sent them to the coordinator.
     """
     if not any(neighbours):
         return []

@@ -46,7 +46,7 @@ class Mailbox:
     memory : mutable mapping of str to ndarray
         Holds the `SharedKeys`, with how many letters were written and read. A request that fails leaves it as it was.
     check_consent : callable
-        Told what a letter is and how many rows it shows as they are; raises where these may not leave.
+        Called with what a letter is and how many rows it shows as they are; raises where these may not leave.
     """
 
     def __init__(

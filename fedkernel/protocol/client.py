@@ -194,9 +194,9 @@ def _request_of(cls: type, name: str) -> type[Request[Any]] | None:
     for owner in cls.__mro__:
         method = vars(owner).get(name)
         hints = get_type_hints(method) if inspect.isfunction(method) else {}
-        if asked := [hint for argument, hint in hints.items() if argument != "return"]:
-            is_request = len(asked) == 1 and isinstance(asked[0], type) and issubclass(asked[0], Request)
-            return asked[0] if is_request else None
+        if requests := [hint for argument, hint in hints.items() if argument != "return"]:
+            is_request = len(requests) == 1 and isinstance(requests[0], type) and issubclass(requests[0], Request)
+            return requests[0] if is_request else None
     return None
 
 

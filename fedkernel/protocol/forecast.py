@@ -48,11 +48,11 @@ class Forecast:
 def largest(forecasts: Sequence[Forecast]) -> Forecast:
     """Return the most that any of some runs takes, which is at most what each does where they differ."""
     most = Forecast(
-        max(one.rounds for one in forecasts),
-        max(one.floats_up for one in forecasts),
-        max(one.floats_down for one in forecasts),
-        max(one.memory for one in forecasts),
-        max((one.meaning for one in forecasts), key=MEANINGS.index),
+        max(forecast.rounds for forecast in forecasts),
+        max(forecast.floats_up for forecast in forecasts),
+        max(forecast.floats_down for forecast in forecasts),
+        max(forecast.memory for forecast in forecasts),
+        max((forecast.meaning for forecast in forecasts), key=MEANINGS.index),
     )
     return most if most.meaning != "exact" or len(set(forecasts)) == 1 else replace(most, meaning="at most")
 

@@ -19,7 +19,7 @@ def distributed(search: Search, multiply: Callable[[FloatArray, int], Protocol[F
     search : generator
         `block_krylov` or `block_krylov_above`.
     multiply : callable
-        Sub-protocol for the product with a block; it is also told which product this is, counted from 1.
+        Sub-protocol for the product with a block; its second argument is which product this is, counted from 1.
     """
     block, number = next(search), 1
     while True:

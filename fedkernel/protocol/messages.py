@@ -11,7 +11,7 @@ A pair declares its messages as classes; their array fields carry symbolic shape
 
 A dimension whose name ends in ``_m`` may differ from client to client; every other name stands for one number in
 the whole round: in the request, in each reply and between the replies. Some names are those of the clients' tables, as
-they told them when they joined, and the coordinator holds each reply to them: n_m and d_m, a table's rows and columns;
+their introductions have them, and the coordinator holds each reply to them: n_m and d_m, a table's rows and columns;
 n_new, its new rows; N, the rows that all have with a vertical partition; d, the columns with a horizontal one.
 """
 
@@ -98,8 +98,8 @@ class Message(pydantic.BaseModel):
     @classmethod
     def shapes(cls) -> dict[str, Shape]:
         """Return the declared shape of each array field, in the order of the fields."""
-        found = {name: [m for m in field.metadata if isinstance(m, Shape)] for name, field in cls.model_fields.items()}
-        return {name: shapes[0] for name, shapes in found.items() if shapes}
+        shapes = {name: [m for m in field.metadata if isinstance(m, Shape)] for name, field in cls.model_fields.items()}
+        return {name: annotations[0] for name, annotations in shapes.items() if annotations}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the array fields that are set, by name, numbers as arrays of one entry."""

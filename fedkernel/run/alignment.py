@@ -56,8 +56,8 @@ def hash_ids(ids: Sequence[str], key: bytes, run: str, seed: int) -> Hashes:
     The salt follows from the run's id and seed, so that a run that is repeated sends the same bytes.
     """
     salt = hashlib.sha256(f"fedkernel, ids of run {run}, seed {seed}".encode()).digest()
-    made = b"".join(hmac.digest(key, salt + one.encode(), "sha256")[:SIZE] for one in ids)
-    return np.frombuffer(made, np.uint8).reshape(-1, SIZE)
+    hashes = b"".join(hmac.digest(key, salt + row_id.encode(), "sha256")[:SIZE] for row_id in ids)
+    return np.frombuffer(hashes, np.uint8).reshape(-1, SIZE)
 
 
 def key_check(key: bytes, run: str, seed: int) -> Hashes:
@@ -91,10 +91,10 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
     wanted, there = _as_keys(common), _as_keys(own)
     order = np.argsort(there)
     places = np.minimum(np.searchsorted(there, wanted, sorter=order), len(there) - 1)
-    found = order[places]
-    if not np.all(wanted[:-1] < wanted[1:]) or not np.array_equal(there[found], wanted):
+    positions = order[places]
+    if not np.all(wanted[:-1] < wanted[1:]) or not np.array_equal(there[positions], wanted):
         raise ProtocolError("the rows agreed on are not some of this site's own, in order and each once")
-    return found.astype(np.int64)
+    return positions.astype(np.int64)
 
 
 # --- what the coordinator does ---------------------------------------------------------------------------------------

@@ -184,10 +184,10 @@ class Conversation(Generic[T]):
 
     def _seconds(self, client: int, content: RecordDict) -> float:
         """Return how long the client says that it computed; not for the protocol, whose replies do not depend on it."""
-        told = content.config_records["config"].get("seconds", 0.0)
-        if not isinstance(told, int | float) or not 0 <= told < math.inf:
-            raise ProtocolError(f"{self._where(client)}: seconds = {told!r}, but must be a number from 0")
-        return float(told)
+        seconds = content.config_records["config"].get("seconds", 0.0)
+        if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+            raise ProtocolError(f"{self._where(client)}: seconds = {seconds!r}, but must be a number from 0")
+        return float(seconds)
 
     def _check_shared_dimensions(self, replies: Sequence[Reply]) -> None:
         first: dict[str, tuple[int, int]] = {}

@@ -133,13 +133,13 @@ def from_bytes(data: bytes) -> Message:
 
 def mismatch(request: Message, reply: Message) -> str | None:
     """Return what is wrong about whom a reply is from and what it answers; None: nothing."""
-    asked, answered = request.metadata, reply.metadata
+    sent, answered = request.metadata, reply.metadata
     expected = {
-        "src_node_id": asked.dst_node_id,
-        "reply_to_message_id": asked.message_id,
-        "run_id": asked.run_id,
-        "group_id": asked.group_id,
-        "message_type": asked.message_type,
+        "src_node_id": sent.dst_node_id,
+        "reply_to_message_id": sent.message_id,
+        "run_id": sent.run_id,
+        "group_id": sent.group_id,
+        "message_type": sent.message_type,
     }
     for name, value in expected.items():
         if (other := getattr(answered, name)) != value:

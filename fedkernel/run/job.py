@@ -70,11 +70,11 @@ class RunSpec(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _all_sites(cls, given: Any) -> Any:
-        """Have as many clients as there are sites, unless told otherwise."""
-        if isinstance(given, dict) and isinstance(given.get("sites"), list) and given.get("clients") is None:
-            return given | {"clients": len(given["sites"]) or None}
-        return given
+    def _all_sites(cls, table: Any) -> Any:
+        """Have as many clients as there are sites, unless the table says otherwise."""
+        if isinstance(table, dict) and isinstance(table.get("sites"), list) and table.get("clients") is None:
+            return table | {"clients": len(table["sites"]) or None}
+        return table
 
     @pydantic.model_validator(mode="after")
     def _one_source(self) -> "RunSpec":
@@ -103,7 +103,7 @@ class Job(pydantic.BaseModel):
         Folder for the results; None: they are only logged.
     mark : str, optional
         Name of a file in `out`, for apps that may run elsewhere: where it is not there, `out` is another machine's
-        folder; results are then told in the log (see `fedkernel.engines.parcels`), and simulated sites keep nothing.
+        folder; results then come through the log (see `fedkernel.engines.parcels`), and simulated sites keep nothing.
     deadline : float
         Seconds that a round may take.
     threads : int
@@ -136,13 +136,13 @@ class Job(pydantic.BaseModel):
 
     @property
     def work(self) -> str:
-        """What a site's operator is told that the job asks of it."""
-        asked = dict.fromkeys(
+        """What the job asks of a site, in words for its operator."""
+        work = dict.fromkeys(
             f"{short(run.strategy, 'pairs')} ({short(run.pair, 'clients') if run.pair else 'of no client named'})"
             + (", for which rows leave the site as they are" if run.shares_rows else "")
             for run in self.runs
         )
-        return "; ".join(asked)
+        return "; ".join(work)
 
     @property
     def packages(self) -> set[str]:
@@ -153,7 +153,7 @@ class Job(pydantic.BaseModel):
             "kernels": [name for run in self.runs for name in kernel_types(run.parameters)],
             "datasets": [run.data.name for run in self.runs if run.data is not None],
         }
-        wholes = {names(group).get(name, name) for group, given in groups.items() for name in given}
+        wholes = {names(group).get(name, name) for group, written in groups.items() for name in written}
         wholes |= {*own_names("pairs").values(), *own_names("clients").values()}
         return {whole.partition(":")[0].partition(".")[0] for whole in wholes if ":" in whole} - set(SOURCES)
 

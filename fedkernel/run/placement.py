@@ -74,14 +74,14 @@ class OwnKeys(NamedTuple):
 
 
 def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
-    """Read the keys that a node's configuration names, as `site_of_job` tells it; InputError where one is missing."""
+    """Read the keys that a node's configuration names, as `site_of_job` lists them; InputError where one is missing."""
     key = read_key(str(node["id-key"])) if "id-key" in node else b""
     identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
     return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else None)
 
 
 def read_own_data(node: Mapping[str, Any]) -> SiteData:
-    """Read the table that a node's configuration names, as `site_of_job` tells it; InputError where it is none."""
+    """Read the table that a node's configuration names, as `site_of_job` lists it; InputError where it is none."""
     columns = [name.strip() for name in str(node["columns"]).split(",")] if "columns" in node else None
     label, id_ = (str(node[key]) if key in node else None for key in ("label", "id"))
     file = SiteFile(str(node["data"]), columns, label, id_)
@@ -148,7 +148,7 @@ def _number(node: Mapping[str, Any], run: RunSpec) -> int:
 def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     """Find the data of a site, its own or its part of simulated ones, for a run of the job in Flower's configuration.
 
-    The node's configuration says what is the site's own, and none of it is told by a job:
+    The node's configuration says what is the site's own, and no job says any of it:
 
     ``name``
         The site's, by which a run of ``sites`` knows it; its number is ``partition-id`` where that is there.
@@ -246,7 +246,7 @@ def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
 
 @contextmanager
 def _for_its_log(who: str, what: str) -> Iterator[None]:
-    """Keep the text of an error, which names files of a site's own, for its log: elsewhere is told what failed."""
+    """Keep the text of an error, which names a site's files, for its log; the coordinator hears only what failed."""
     try:
         yield
     except InputError as error:

@@ -43,9 +43,9 @@ class Result(Generic[M]):
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} {total}" for name, total in self.ledger.totals().items())
+        totals = ", ".join(f"{name} {total}" for name, total in self.ledger.totals().items())
         figures = "".join(f", {name} {value:.3g}" for name, value in self.metrics.items())
-        return f"{type(self.model).__name__}: {told}, seconds {self.seconds:.3f}{figures}"
+        return f"{type(self.model).__name__}: {totals}, seconds {self.seconds:.3f}{figures}"
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``model.npz``, and last ``result.json``: a folder that has it is complete.

@@ -59,7 +59,7 @@ class Site:
     name : str, optional
         The site's, for error texts.
     columns : sequence of str
-        Names of the columns of `X`, which the coordinator is told; empty: they have none.
+        Names of the columns of `X`, which the site's introduction has; empty: they have none.
     ids : sequence of str, optional
         What each row of `X` is known by. They do not leave the site, but hashes of them do (`fedkernel.run.alignment`).
     id_key : bytes
@@ -71,11 +71,11 @@ class Site:
     pairs : mapping of str to type, optional
         The client classes it is willing to run, by class name; None: all that the app has.
     path : str, optional
-        Where `X` is, which is not told elsewhere.
+        Where `X` is, which the coordinator does not hear.
     check_keep : callable
         Raises OwnFileError if nothing can be stored on the site.
     outline : callable
-        Returns what the coordinator is told of an error in the client's code, whose text may quote data.
+        Returns what the coordinator hears of an error in the client's code, whose text may quote data.
     """
 
     number: int
@@ -203,7 +203,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
 
 
 def _introduce(call: _Call) -> Reply:
-    """Begin a run; tells who this is and how large its table is, and if it has them its name and its columns'."""
+    """Begin a run; reply with who this is and how large its table is, and if it has them its name and its columns'."""
     site = call.site
     call.request(Introduce)
     if site.X is None:
@@ -221,7 +221,7 @@ def _hash_ids(call: _Call) -> Reply:
 
 
 def _take_rows(call: _Call) -> Reply:
-    """Work from now on with the rows that all sites agreed on, in their order; tells how many these are."""
+    """Work from now on with the rows that all sites agreed on, in their order; reply with how many these are."""
     memory, own = call.memory(), call.hashes()
     positions = find_rows(own, call.request(TakeRows).hashes)
     call.site.check_rows(len(positions))
