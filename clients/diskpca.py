@@ -134,6 +134,10 @@ class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
     precision: Precision
     tol: Annotated[float, Field(ge=0, lt=1)]
 
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle nothing: what is handed over is a part of the landmarks."""
+        return {}
+
 
 class TakeLandmarks(LandmarkRequest[Receipt]):
     """Asks for nothing more than that the landmarks be remembered."""
@@ -146,10 +150,6 @@ class MeasureDistances(LandmarkRequest[Total]):
 class MultiplyKernel(LandmarkRequest[Products]):
     """Asks for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values."""
 
-    def known_dimensions(self) -> dict[str, int]:
-        """Settle nothing: what was handed over is a part of the landmarks."""
-        return {}
-
     def check_reply(self, reply: Products) -> None:
         """Check also that the reply is a triangle."""
         super().check_reply(reply)
@@ -160,10 +160,6 @@ class SketchKernel(LandmarkRequest[Sketch]):
     """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products."""
 
     columns: Count
-
-    def known_dimensions(self) -> dict[str, int]:
-        """Settle nothing: what was handed over is a part of the landmarks."""
-        return {}
 
     def check_reply(self, reply: Sketch) -> None:
         """Check also that the reply is in the form that was asked."""

@@ -57,6 +57,16 @@ def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Genera
     return centers
 
 
+def check_local_clusters(cohort: Sequence[Member], n_clusters: int) -> None:
+    """Raise InputError where a client has fewer rows than clusters."""
+    for member in cohort:
+        if member.rows < n_clusters:
+            raise InputError(
+                f"client {member.client} has {member.rows} rows, but must have at least n_clusters = {n_clusters}, "
+                "since it finds as many centres of its own"
+            )
+
+
 def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int, dimensions: int) -> Forecast:
     """Return what `distributed_kmeans` takes at most, of rows of so many coordinates."""
     M, rows = len(cohort), [member.rows for member in cohort]
@@ -87,12 +97,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         total = sum(member.rows for member in cohort)
         for name, value in (("n_clusters", self.n_clusters), ("n_components", self.dimensions)):
             check_at_most(name, value, total)
-        for member in cohort:
-            if member.rows < self.n_clusters:
-                raise InputError(
-                    f"client {member.client} has {member.rows} rows, but must have at least n_clusters = "
-                    f"{self.n_clusters}, since it finds as many centres of its own"
-                )
+        check_local_clusters(cohort, self.n_clusters)
 
     def check_alone(self, member: Member) -> None:
         """Check that a client has rows enough to embed them by themselves."""

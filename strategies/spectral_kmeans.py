@@ -14,14 +14,13 @@ from pydantic import Discriminator, Field, Tag
 from clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.data import check_rows
-from fedkernel.errors import InputError
 from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
 from fedkernel.protocol import Forecast, Member, Protocol, Run
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import value_object
 from strategies.diskpca import DisKPCA
-from strategies.kmeans import distributed_kmeans, kmeans_forecast
+from strategies.kmeans import check_local_clusters, distributed_kmeans, kmeans_forecast
 from strategies.uniform_kpca import UniformKPCA
 
 
@@ -69,12 +68,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
         """Check also what the components demand, and that every client has rows enough."""
         super().check_cohort(cohort)
         self.components.check_cohort(cohort)
-        for member in cohort:
-            if member.rows < self.n_clusters:
-                raise InputError(
-                    f"client {member.client} has {member.rows} rows, but must have at least n_clusters = "
-                    f"{self.n_clusters}, since it finds as many centres of its own"
-                )
+        check_local_clusters(cohort, self.n_clusters)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above."""

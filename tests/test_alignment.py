@@ -395,7 +395,7 @@ def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
 
 
 def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(placement, "read_shard", lambda path: pytest.fail("it read a job's path"))
+    monkeypatch.setattr(placement, "open_tables", lambda path: pytest.fail("it read a job's path"))
     run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3)
     node = vertical(tmp_path)[1] | {"partition-id": 1, "num-partitions": 3}
     del node["out"]

@@ -9,13 +9,13 @@ from scipy import sparse
 from clients.dkpca import DKPCAClient
 from fedkernel import Linear
 from fedkernel.data import ArrayTable, GeneratedTable, Table, as_table, open_table
+from fedkernel.data.tables import open_tables
 from fedkernel.errors import InputError
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import Reply, Request, encode
 from fedkernel.protocol.rounds import to_all
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.placement import read_shard
 from fedkernel.simulate import as_file, check_tables
 from fedkernel.strategy import KernelStrategy
 from strategies import DKPCA
@@ -132,7 +132,7 @@ def test_tables_as_files(folder):
     for kind, (table, name) in files.items():
         path = as_file(table, stem)
         assert path == str(folder / name)
-        found, new = read_shard(path)
+        found, new = open_tables(path)
         assert new is None
         assert found.sparse == (kind == "sparse")
         whole = found.block(0, 4)

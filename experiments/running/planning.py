@@ -14,11 +14,11 @@ from experiments.config import Experiment, Method, Shards, Sites, with_value
 from fedkernel.addresses import address_of, find, names
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.coordinator import strategy_of
-from fedkernel.data import DataSpec
+from fedkernel.data import DataSpec, open_table
 from fedkernel.errors import InputError
 from fedkernel.numerics import KERNELS, with_width
 from fedkernel.protocol import KernelClient
-from fedkernel.run import RunSpec, read_shard, simulated_partition
+from fedkernel.run import RunSpec, simulated_partition
 from fedkernel.strategy import KernelStrategy
 
 LONGEST_ID = 150
@@ -182,7 +182,7 @@ def _shards(experiment: Experiment, seed: int) -> list[Rows]:
     if isinstance(experiment.data, Sites):
         return []
     if isinstance(experiment.data, Shards):
-        tables = [read_shard(file)[0] for file in experiment.data.shards]
+        tables = [open_table(file) for file in experiment.data.shards]
         return [table.block(0, len(table)) if table.sparse else np.asarray(table) for table in tables]
     return list(simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, seed).shards)
 

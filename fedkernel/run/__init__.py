@@ -2,7 +2,7 @@
 
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.placement import MIN_ROWS, allowed, read_own_data, read_own_keys, read_shard, simulated_partition
+from fedkernel.run.placement import MIN_ROWS, allowed, read_own_data, read_own_keys, simulated_partition
 from fedkernel.run.result import Result
 
 __all__ = [
@@ -14,6 +14,5 @@ __all__ = [
     "allowed",
     "read_own_data",
     "read_own_keys",
-    "read_shard",
     "simulated_partition",
 ]

@@ -1,6 +1,5 @@
 """Where a site of a job has its data, its keys and its operator's word: its node's configuration, or the job's."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +11,7 @@ import numpy as np
 from flwr.app import Context
 
 from fedkernel.addresses import find, names, own_names
-from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Table, load, split
+from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, load, split
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables, readable
 from fedkernel.errors import InputError, OwnFileError, called
@@ -52,11 +51,6 @@ def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, 
         return split(partition, dataset, clients=clients, seed=seed)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-def read_shard(path: str | os.PathLike[str]) -> tuple[Table, Table | None]:
-    """Open one site's table, .npy, .npz or .parquet, and the rows ``new`` that an .npz with ``X`` may hold."""
-    return open_tables(path)
 
 
 @lru_cache(maxsize=8)
@@ -237,7 +231,7 @@ def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
     results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
     site = replace(site, share_rows=run.shares_rows, pairs=_named_by(run), keep=_keeper(results))
     if run.shards is not None:
-        X, new = read_shard(run.shards[site.number])
+        X, new = open_tables(run.shards[site.number])
         return replace(site, X=X, new=new)
     if run.data is not None and run.partition is not None:
         return replace(site, X=simulated_partition(run.data, run.partition, clients, run.seed).shards[site.number])
