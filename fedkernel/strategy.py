@@ -1,15 +1,11 @@
 """The coordinator's side of a pair: a Flower Strategy whose rounds a protocol decides."""
 
 import dataclasses
-import functools
-import inspect
 import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -23,7 +19,7 @@ from fedkernel.data import TableLike
 from fedkernel.data.frames import without_names
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models.metrics import over_clients
+from fedkernel.judging import Judged
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.rounds import Member, Protocol, Run
@@ -43,27 +39,11 @@ M = TypeVar("M")
 T = TypeVar("T")
 
 
-ON_TABLES = ("central", "judge", "judge_alone", "judge_steps")
-"""Methods of strategies that take the clients' tables."""
-
-
-def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
-    """Give a method arrays in place of frames, where the base class has ``shards`` among its arguments."""
-    signature = inspect.signature(method)
-    place = list(inspect.signature(getattr(KernelStrategy, name)).parameters).index("shards")
-    shards = list(signature.parameters)[place]
-
-    @functools.wraps(method)
-    def on_arrays(self: "KernelStrategy[Any]", *arguments: Any, **named: Any) -> T:
-        call = signature.bind(self, *arguments, **named)
-        call.arguments[shards] = without_names(call.arguments[shards], self.partition)
-        return method(*call.args, **call.kwargs)
-
-    return on_arrays
-
-
-class KernelStrategy(Strategy, ABC, Generic[M]):
+class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
     """Base of all strategies; a subclass declares its client and partition and writes `protocol`.
+
+    Where it can, it says also what a run takes (`forecast`), which tables fit (`check_cohort`) and how the clients
+    measure a model (`evaluation`), and what its exact answer is (see `Judged`).
 
     It is a value: its fields are the method's hyper-parameters, and what belongs to a run is an argument. As a Flower
     Strategy it is run by `start`, or by Flower's own loop, whose `configure_train` is sent the protocol's pending round
@@ -80,14 +60,6 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     on_missing : {"fail", "continue"}
         What a client that fails or keeps silent means: the run fails with one cause named; or it goes on, for good,
         with the clients that are left.
-    central_fields : tuple of str, optional
-        The hyper-parameters that `central` depends on, by dotted path, declared by the class that defines `central`;
-        None: all of them.
-    counterparts : mapping of str to mapping
-        What the method is called where nothing is federated, as in the baseline ``central KPCA``; and with each name
-        the parameters that a baseline has by default otherwise than a run. Not inherited.
-    places : tuple of str
-        The baselines that there are of these: ``central``, ``isolated``, and what `experiments.baselines` has besides.
     tags : Tags
         What holds of the results, for `fedkernel.testing`.
     """
@@ -95,17 +67,7 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
     client: ClassVar[type[KernelClient]]
     partition: ClassVar[Literal["vertical", "horizontal"]]
     on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
-    central_fields: ClassVar[tuple[str, ...] | None] = None
-    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
-    places: ClassVar[tuple[str, ...]] = ("central", "isolated")
     tags: ClassVar[Tags] = Tags()
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give the methods that have all tables in one place frames as arrays that fit together, as `fit` does."""
-        super().__init_subclass__(**kwargs)
-        for name in ON_TABLES:
-            if name in vars(cls):
-                setattr(cls, name, _without_frames(name, vars(cls)[name]))
 
     @abstractmethod
     def protocol(self, run: Run) -> Protocol[M]:
@@ -368,58 +330,6 @@ class KernelStrategy(Strategy, ABC, Generic[M]):
         if not evaluating.done:
             raise ProtocolError(f"{type(self).__name__}: an evaluation takes one round")
         return MetricRecord(dict(evaluating.value))
-
-    # What all tables in one place say about a method and its results.
-
-    def central(self, shards: Sequence[Any]) -> M:
-        """Return what the method would find if all shards were in one place."""
-        raise NotImplementedError(f"{type(self).__name__} has no central counterpart")
-
-    @property
-    def central_key(self) -> str:
-        """What tells central answers apart: strategies with an equal one have the same `central` of the same shards."""
-        central = type(self).central
-        # declared for the `central` of a class; that of a subclass with one of its own may depend on more
-        declares = next(cls for cls in type(self).__mro__ if {"central", "central_fields"} & vars(cls).keys())
-        names = vars(declares).get("central_fields")
-        if names is None:
-            names = [name for name in vars(self) if not name.startswith("_")]
-        read = {name: attrgetter(name)(self) for name in names}
-        return f"{central.__module__}.{central.__qualname__}{read}"
-
-    def alone(self, shard: Any) -> M:
-        """Return what a site would find by itself."""
-        return self.central([shard])
-
-    def check_alone(self, member: Member) -> None:
-        """Raise InputError if a site cannot find anything by itself: before `alone` would."""
-
-    def peers(self, clients: int) -> Sequence[tuple[int, ...]]:
-        """Return with whom each client exchanges letters; by default with nobody, but only with the coordinator."""
-        return [()] * clients
-
-    def judge(self, result: Result[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return all that can be said of a result where all shards are in one place.
-
-        Parameters
-        ----------
-        result : Result
-            Of a simulated run; or ``Result(model)``, of which nothing is said that only a run has.
-        shards : sequence of tables
-        reference : optional
-            The exact answer, as `central` returns it: with it, also how far off the result is.
-        """
-        if reference is not None:
-            raise InputError(f"{type(self).__name__} has no `judge` that compares a result with a reference: write one")
-        return {}
-
-    def judge_alone(self, models: Sequence[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
-        """Return what can be said of models that the sites found alone, one each: means, and the worst error."""
-        return over_clients([self.judge(Result(model), shards, reference) for model in models])
-
-    def judge_steps(self, result: Result[M], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Return named errors of the estimates after each step, where the model, or what the sites kept, has them."""
-        return {}
 
 
 @dataclass

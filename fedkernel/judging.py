@@ -1,0 +1,125 @@
+"""What can be said of a method and of its results where all tables are in one place."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from fedkernel.data.frames import without_names
+from fedkernel.errors import InputError
+from fedkernel.models.metrics import over_clients
+from fedkernel.protocol.rounds import Member
+from fedkernel.run.result import Result
+
+M = TypeVar("M")
+T = TypeVar("T")
+
+ON_TABLES = ("central", "judge", "judge_alone", "judge_steps")
+"""Methods of strategies that take the clients' tables."""
+
+
+def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
+    """Give a method arrays in place of frames, where the base class has ``shards`` among its arguments."""
+    signature = inspect.signature(method)
+    place = list(inspect.signature(getattr(Judged, name)).parameters).index("shards")
+    shards = list(signature.parameters)[place]
+
+    @functools.wraps(method)
+    def on_arrays(self: "Judged[Any]", *arguments: Any, **named: Any) -> T:
+        call = signature.bind(self, *arguments, **named)
+        call.arguments[shards] = without_names(call.arguments[shards], self.partition)
+        return method(*call.args, **call.kwargs)
+
+    return on_arrays
+
+
+class Judged(Generic[M]):
+    """The part of a strategy that knows its exact answer, and how far off a result is; nothing of it is needed to run.
+
+    `central` and `judge` say it all for most methods; the others follow from these unless a method knows better:
+
+    ===============  =====================================================  ==================================
+    ``central``      what the method finds with all tables in one place     there is no such answer
+    ``judge``        what a result is worth, and how far off it is          nothing is said
+    ``judge_steps``  how far off the estimates of its steps are             there are none
+    ``alone``        what a site finds by itself                            ``central`` of its table
+    ``judge_alone``  what that is worth                                     the mean of ``judge`` over the sites
+    ``check_alone``  which sites find nothing, before they try              all find something
+    ``peers``        with whom each client exchanges letters                nobody
+    ===============  =====================================================  ==================================
+
+    Attributes
+    ----------
+    central_fields : tuple of str, optional
+        The hyper-parameters that `central` depends on, by dotted path, declared by the class that defines `central`;
+        None: all of them.
+    counterparts : mapping of str to mapping
+        What the method is called where nothing is federated, as in the baseline ``central KPCA``; and with each name
+        the parameters that a baseline has by default otherwise than a run. Not inherited.
+    places : tuple of str
+        The baselines that there are of these: ``central``, ``isolated``, and what `experiments.baselines` has besides.
+    """
+
+    partition: ClassVar[Literal["vertical", "horizontal"]]  # as `KernelStrategy` says
+    central_fields: ClassVar[tuple[str, ...] | None] = None
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    places: ClassVar[tuple[str, ...]] = ("central", "isolated")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give the methods that have all tables in one place frames as arrays that fit together, as `fit` does."""
+        super().__init_subclass__(**kwargs)
+        for name in ON_TABLES:
+            if name in vars(cls):
+                setattr(cls, name, _without_frames(name, vars(cls)[name]))
+
+    def central(self, shards: Sequence[Any]) -> M:
+        """Return what the method would find if all shards were in one place."""
+        raise NotImplementedError(f"{type(self).__name__} has no central counterpart")
+
+    @property
+    def central_key(self) -> str:
+        """What tells central answers apart: strategies with an equal one have the same `central` of the same shards."""
+        central = type(self).central
+        # declared for the `central` of a class; that of a subclass with one of its own may depend on more
+        declares = next(cls for cls in type(self).__mro__ if {"central", "central_fields"} & vars(cls).keys())
+        names = vars(declares).get("central_fields")
+        if names is None:
+            names = [name for name in vars(self) if not name.startswith("_")]
+        read = {name: attrgetter(name)(self) for name in names}
+        return f"{central.__module__}.{central.__qualname__}{read}"
+
+    def alone(self, shard: Any) -> M:
+        """Return what a site would find by itself."""
+        return self.central([shard])
+
+    def check_alone(self, member: Member) -> None:
+        """Raise InputError if a site cannot find anything by itself: before `alone` would."""
+
+    def peers(self, clients: int) -> Sequence[tuple[int, ...]]:
+        """Return with whom each client exchanges letters; by default with nobody, but only with the coordinator."""
+        return [()] * clients
+
+    def judge(self, result: Result[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
+        """Return all that can be said of a result where all shards are in one place.
+
+        Parameters
+        ----------
+        result : Result
+            Of a simulated run; or ``Result(model)``, of which nothing is said that only a run has.
+        shards : sequence of tables
+        reference : optional
+            The exact answer, as `central` returns it: with it, also how far off the result is.
+        """
+        if reference is not None:
+            raise InputError(f"{type(self).__name__} has no `judge` that compares a result with a reference: write one")
+        return {}
+
+    def judge_alone(self, models: Sequence[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
+        """Return what can be said of models that the sites found alone, one each: means, and the worst error."""
+        return over_clients([self.judge(Result(model), shards, reference) for model in models])
+
+    def judge_steps(self, result: Result[M], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
+        """Return named errors of the estimates after each step, where the model, or what the sites kept, has them."""
+        return {}
