@@ -24,8 +24,7 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.rounds import Member, Protocol, Run
 from fedkernel.run.cohort import RunSettings, join
-from fedkernel.run.conversation import Conversation
-from fedkernel.run.execution import Execution
+from fedkernel.run.conversation import Conversation, Execution
 from fedkernel.run.job import shares_rows
 from fedkernel.run.ledger import Account
 from fedkernel.run.result import Result

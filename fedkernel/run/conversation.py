@@ -1,44 +1,76 @@
-"""Drives one protocol over a Flower Grid: what is asked next, whether the answers are in order, what it cost."""
+"""One run of a strategy over a Flower Grid, and the protocols that it consists of, driven round by round."""
 
 import logging
 import math
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
 
 from fedkernel.errors import ProtocolError, and_more
 from fedkernel.peers.letters import sealed_in
 from fedkernel.protocol.messages import ConfigValue, Reply, Request
-from fedkernel.protocol.rounds import Member, Protocol, Round
+from fedkernel.protocol.rounds import Member, Protocol, Round, Run
 from fedkernel.run import flower
 from fedkernel.run.cohort import RunSettings, reason_of
+from fedkernel.run.exchange import send_and_receive
 from fedkernel.run.ledger import Account, Entry, Posted
 from fedkernel.run.wire import from_content, to_content
+from fedkernel.threads import steps_within
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-class Conversation(Generic[T]):
-    """One protocol under way: what is asked next, whether the answers are in order, what it cost.
+@dataclass(frozen=True)
+class Execution:
+    """One run of a strategy over a grid, whose clients have joined: what the protocols that it consists of share.
 
-    Parameters
+    Attributes
     ----------
-    protocol : Protocol
     name, pair : str
-        Name of the strategy (for errors) and of the client class that answers.
-    cohort : sequence of Member
-    settings : RunSettings
+        Of the strategy, for errors, and of the client class that answers.
     partition : {"vertical", "horizontal"}
         Which size of their tables the clients share, and so is known of every reply.
-    account : Account
-        Rounds are numbered on from what it holds.
     go_on : bool
         Go on without clients that fail or keep silent, as long as one is left; else that is an error. So it is in a
         round that is summed, whose protocol could not tell that a part is missing.
+    grid : flwr.serverapp.Grid
+    settings : RunSettings
+    run : Run
+        What its protocols are given.
+    account : Account
+        Rounds are numbered on from what it holds.
+    """
+
+    name: str
+    pair: str
+    partition: Literal["vertical", "horizontal"]
+    go_on: bool
+    grid: Grid
+    settings: RunSettings
+    run: Run
+    account: Account
+
+    def converse(self, protocol: Protocol[T]) -> "Conversation[T]":
+        """Return a protocol under way, whose every step has the threads of the settings."""
+        return Conversation(self, steps_within(self.settings.threads, protocol))
+
+    def finish(self, protocol: Protocol[T]) -> T:
+        """Carry a protocol out, round by round, and return its result."""
+        conversation = self.converse(protocol)
+        while not conversation.done:
+            messages = conversation.messages()
+            conversation.receive(send_and_receive(self.grid, messages, self.settings.deadline))
+        return conversation.value
+
+
+class Conversation(Generic[T]):
+    """One protocol of a run under way: what is asked next, whether the answers are in order, what it cost.
 
     Attributes
     ----------
@@ -47,28 +79,18 @@ class Conversation(Generic[T]):
         The protocol's result, once done.
     """
 
-    def __init__(
-        self,
-        protocol: Protocol[T],
-        *,
-        name: str,
-        pair: str,
-        cohort: Sequence[Member],
-        settings: RunSettings,
-        account: Account,
-        partition: Literal["vertical", "horizontal"],
-        go_on: bool = False,
-    ) -> None:
+    def __init__(self, execution: Execution, protocol: Protocol[T]) -> None:
+        self._execution, self._account = execution, execution.account
         self._protocol = protocol
-        self._name = name
-        self._cohort = list(cohort)
-        self._called = {member.client: member.called for member in cohort}
-        self._sizes = {member.client: _table_sizes(member, partition) for member in cohort}
-        self._go_on = go_on
-        self._settings = settings
-        self._header: dict[str, ConfigValue] = {"pair": pair, "run": settings.run, "seed": settings.seed}
-        self._account = account
-        self._round_number = account.ledger.rounds
+        self._cohort = list(execution.run.members)
+        self._called = {member.client: member.called for member in self._cohort}
+        self._sizes = {member.client: _table_sizes(member, execution.partition) for member in self._cohort}
+        self._header: dict[str, ConfigValue] = {
+            "pair": execution.pair,
+            "run": execution.settings.run,
+            "seed": execution.settings.seed,
+        }
+        self._round_number = self._account.ledger.rounds
         self._pending: Round
         self._asked: dict[int, tuple[Request[Any], int]]
         self._started = 0.0
@@ -102,7 +124,9 @@ class Conversation(Generic[T]):
             self._asked[member.client] = (request, size)
             messages.append(Message(content, member.node_id, MessageType.TRAIN, group_id=str(self._round_number)))
         if not messages:
-            raise ProtocolError(f"{self._name}, round {self._round_number}: it asks no client that is in the run")
+            raise ProtocolError(
+                f"{self._execution.name}, round {self._round_number}: it asks no client that is in the run"
+            )
         return messages
 
     def receive(self, replies: Iterable[Message]) -> bool:
@@ -122,7 +146,7 @@ class Conversation(Generic[T]):
         client_of = {member.node_id: member.client for member in self._cohort}
         came = {client_of[reply.metadata.src_node_id]: reply for reply in replies}
         failures = {client: cause for client in self._asked if (cause := self._failure(client, came.get(client)))}
-        if failures and (not self._go_on or self._pending.summed or len(failures) == len(self._asked)):
+        if failures and (not self._execution.go_on or self._pending.summed or len(failures) == len(self._asked)):
             raise ProtocolError(next(iter(failures.values())) + and_more(len(failures) - 1))
         for client, cause in failures.items():
             log.warning("going on without client %d: %s", client, cause)
@@ -134,7 +158,7 @@ class Conversation(Generic[T]):
         seconds = time.perf_counter() - self._started
         self._account.close_round(self._round_number, self._pending.phase, seconds, self._pending.values, slowest)
         figures = "".join(f", {name} = {value:g}" for name, value in self._pending.values.items())
-        log.info("%s: round %d, %s%s", self._settings.run, self._round_number, self._pending.phase, figures)
+        log.info("%s: round %d, %s%s", self._execution.settings.run, self._round_number, self._pending.phase, figures)
         self._advance(self._sum_of(decoded) if self._pending.summed else decoded)
         return self.done
 
@@ -142,16 +166,16 @@ class Conversation(Generic[T]):
         try:
             total: Reply = type(replies[0]).sum_of(replies)
         except ValueError:
-            where = f"{self._name}, round {self._round_number} ({self._pending.phase})"
+            where = f"{self._execution.name}, round {self._round_number} ({self._pending.phase})"
             raise ProtocolError(f"{where}: the sum over the clients is not finite") from None
         return total
 
     def _where(self, client: int) -> str:
-        return f"{self._name}, round {self._round_number} ({self._pending.phase}), {self._called[client]}"
+        return f"{self._execution.name}, round {self._round_number} ({self._pending.phase}), {self._called[client]}"
 
     def _failure(self, client: int, reply: Message | None) -> str | None:
         if reply is None:
-            return f"{self._where(client)}: no answer within {self._settings.deadline:g} s"
+            return f"{self._where(client)}: no answer within {self._execution.settings.deadline:g} s"
         if reply.has_error():
             return f"{self._where(client)}: {reason_of(reply)}"
         return None
