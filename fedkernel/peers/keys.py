@@ -1,7 +1,7 @@
 """Keys for letters: how clients that write to each other agree on them, and what each remembers of that."""
 
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -109,9 +109,9 @@ class SharedKeys(State):
         How many of either there were.
     """
 
-    peers: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    keys: Bytes = field(default_factory=lambda: np.empty((0, 2, KEY), np.uint8))
-    counts: Numbers = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    peers: Numbers
+    keys: Bytes
+    counts: Numbers
 
 
 WRITTEN, READ = 0, 1

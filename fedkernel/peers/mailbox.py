@@ -70,14 +70,14 @@ class Mailbox:
 
     @cached_property
     def _shared(self) -> SharedKeys:
-        """What was agreed on, if anything; its counts are this round's until `send` puts them into the memory."""
-        shared = SharedKeys.load(self._memory) if SharedKeys.known(self._memory) else SharedKeys()
+        """What was agreed on; its counts are this round's until `send` puts them into the memory."""
+        shared = SharedKeys.load(self._memory)
         return replace(shared, counts=shared.counts.copy())
 
     @property
     def neighbours(self) -> tuple[int, ...]:
         """The peers that keys were agreed on with, in order."""
-        return tuple(self._shared.peers.tolist())
+        return tuple(self._shared.peers.tolist()) if SharedKeys.known(self._memory) else ()
 
     def write(self, peer: int, letter: Letter) -> None:
         """Seal a letter to a peer; it leaves with the reply.

@@ -10,7 +10,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedkernel.errors import InputError, ProtocolError, and_more, one_line
-from fedkernel.protocol.messages import ReplyT, Request
+from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
 from fedkernel.run.alignment import Missing, agree, check_same_columns
@@ -51,6 +51,10 @@ class RunSettings:
             raise InputError(f"missing = {self.missing!r}, but must be one of {', '.join(get_args(Missing))}")
         if self.threads < 1:
             raise InputError(f"threads = {self.threads}, but must be at least 1")
+
+    def header(self, pair: str) -> dict[str, ConfigValue]:
+        """Return what stands beside every request to clients of a class."""
+        return {"pair": pair, "run": self.run, "seed": self.seed}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":
@@ -167,7 +171,7 @@ class _Wire:
         replies : dict of int to (Reply, int)
             By node, in the order of `nodes`, with their bytes.
         """
-        content = to_content(request, {"pair": self.pair, "run": self.settings.run, "seed": self.settings.seed})
+        content = to_content(request, self.settings.header(self.pair))
         messages = [Message(content, node, kind, group_id="0") for node in nodes]
         replies = send_and_receive(self.grid, messages, self.settings.deadline)
         came = {reply.metadata.src_node_id: reply for reply in replies}

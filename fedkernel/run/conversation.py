@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from fedkernel.errors import ProtocolError, and_more
 from fedkernel.peers.letters import sealed_in
-from fedkernel.protocol.messages import ConfigValue, Reply, Request
+from fedkernel.protocol.messages import Reply, Request
 from fedkernel.protocol.rounds import Member, Protocol, Round, Run
 from fedkernel.run import flower
 from fedkernel.run.cohort import RunSettings, reason_of
@@ -85,11 +85,6 @@ class Conversation(Generic[T]):
         self._cohort = list(execution.run.members)
         self._called = {member.client: member.called for member in self._cohort}
         self._sizes = {member.client: _table_sizes(member, execution.partition) for member in self._cohort}
-        self._header: dict[str, ConfigValue] = {
-            "pair": execution.pair,
-            "run": execution.settings.run,
-            "seed": execution.settings.seed,
-        }
         self._round_number = self._account.ledger.rounds
         self._pending: Round
         self._asked: dict[int, tuple[Request[Any], int]]
@@ -110,7 +105,7 @@ class Conversation(Generic[T]):
         """Return the messages of the pending round, one for each client that is asked."""
         self._asked = {}
         self._started = time.perf_counter()
-        messages = []
+        messages, header = [], self._execution.settings.header(self._execution.pair)
         # Most rounds ask everybody the same: it is encoded and measured once.
         encoded: dict[int, tuple[RecordDict, int]] = {}
         for member in self._cohort:
@@ -118,7 +113,7 @@ class Conversation(Generic[T]):
             if request is None:
                 continue
             if id(request) not in encoded:
-                content = to_content(request, self._header | {"round": self._round_number})
+                content = to_content(request, header | {"round": self._round_number})
                 encoded[id(request)] = content, flower.content_bytes(content)
             content, size = encoded[id(request)]
             self._asked[member.client] = (request, size)
