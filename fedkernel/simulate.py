@@ -14,13 +14,13 @@ from scipy import sparse
 from fedkernel.addresses import address_of
 from fedkernel.data import ArrayTable, SparseTable, Table, TableLike, check_matrix
 from fedkernel.engines import ENGINES
-from fedkernel.engines.local import LocalGrid
-from fedkernel.errors import InputError, ProtocolError, one_line
+from fedkernel.engines.local import sites_here
+from fedkernel.errors import InputError
 from fedkernel.protocol.client import KernelClient
-from fedkernel.run.cohort import REASON, RunSettings
+from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
-from fedkernel.run.site import Site, client_app
+from fedkernel.run.site import Site
 
 Outputs = dict[int, dict[str, npt.NDArray[Any]]]
 
@@ -41,31 +41,16 @@ def simulated_sites(
     *,
     share_rows: bool,
 ) -> Iterator[tuple[Grid, Outputs]]:
-    """Open a grid whose nodes hold the tables, and yield it with what each site keeps.
-
-    Where a client's code fails, the error that names it has the text, and shows the client's traceback as its cause:
-    there is one process, and nobody to keep it from.
-    """
+    """Open a grid whose nodes hold the tables, and yield it with what each site keeps."""
     outputs: Outputs = {number: {} for number in range(len(tables))}
-    failures: dict[str, Exception] = {}
-
-    def outline(error: Exception) -> str:
-        text = one_line(f"{type(error).__name__}: {error}")[:REASON]
-        failures.setdefault(text, error)
-        return text
 
     def find_site(context: Any, config: Any) -> Site:
         number = int(context.node_config["partition-id"])
         new = None if new_tables is None else new_tables[number]
-        return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows, outline=outline)
+        return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows)
 
-    app = client_app({pair.__name__: pair}, find_site)
-    with LocalGrid(app, clients=len(tables)) as grid:
-        try:
-            yield grid, outputs
-        except ProtocolError as error:
-            cause = next((failure for text, failure in failures.items() if text in str(error)), None)
-            raise error from cause
+    with sites_here({pair.__name__: pair}, find_site, clients=len(tables)) as grid:
+        yield grid, outputs
 
 
 def through_files(

@@ -144,7 +144,7 @@ class errors:  # noqa: N801 - reads as a statement
             raise typer.Exit(INTERRUPTED) from None
         if isinstance(error, FedkernelError):
             shows = isinstance(error, ProtocolError) and not self._debug
-            say(f"error: {error}{'; --debug shows the log' if shows else ''}")
+            say(f"error: {error}{'; --debug shows the traceback' if shows else ''}")
             raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILED) from None
         if isinstance(error, OSError) and error.strerror:
             say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror}")

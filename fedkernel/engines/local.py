@@ -3,16 +3,23 @@
 import os
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
-from flwr.app import Message
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedkernel.engines.apps import CLIENT_APP, answer, carry_out, component
+from fedkernel.engines.apps import answer, carry_out
+from fedkernel.errors import ProtocolError, one_line
+from fedkernel.protocol.client import KernelClient
 from fedkernel.run import flower
+from fedkernel.run.cohort import REASON
 from fedkernel.run.grid import MessageGrid
 from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.site import FindSite, Site, client_app, site_of_job
 from fedkernel.threads import blas_threads
 
 
@@ -80,14 +87,46 @@ class LocalGrid(MessageGrid):
             self._deliver(message_id, flower.from_bytes(reply))
 
 
+@contextmanager
+def sites_here(
+    pairs: Mapping[str, type[KernelClient]],
+    find_site: FindSite,
+    *,
+    clients: int,
+    threads: int = 1,
+    run_config: dict[str, str] | None = None,
+) -> Iterator[LocalGrid]:
+    """Open a grid whose sites are in this process; see `client_app` and `LocalGrid` for the parameters.
+
+    Where a client's code fails, the error that names it tells the text, and shows the client's traceback as its cause:
+    there is one process, and nobody to keep it from.
+    """
+    failures: dict[str, Exception] = {}
+
+    def outline(error: Exception) -> str:
+        text = one_line(f"{type(error).__name__}: {error}")[:REASON]
+        failures.setdefault(text, error)
+        return text
+
+    def outspoken_site(context: Context, config: Mapping[str, Any]) -> Site:
+        return replace(find_site(context, config), outline=outline)
+
+    app = client_app(pairs, outspoken_site)
+    with LocalGrid(app, clients=clients, threads=threads, run_config=run_config) as grid:
+        try:
+            yield grid
+        except ProtocolError as error:
+            cause = next((failure for text, failure in failures.items() if text in str(error)), None)
+            raise error from cause
+
+
 def run_job(job: Job) -> Iterator[str]:
     """Carry out a job in this process; yields each run's id when its results are there.
 
     Runs are started one by one, since starting costs nothing here and the caller hears of each result at once.
     """
-    app: ClientApp = component(CLIENT_APP)
 
-    def grid(run: RunSpec, told: str) -> LocalGrid:
-        return LocalGrid(app, clients=run.clients or 1, threads=job.threads, run_config={"job": told})
+    def grid(run: RunSpec, text: str) -> AbstractContextManager[LocalGrid]:
+        return sites_here({}, site_of_job, clients=run.clients or 1, threads=job.threads, run_config={"job": text})
 
     return carry_out(job, grid)
