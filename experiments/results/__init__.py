@@ -1,24 +1,20 @@
 """What a run measured: one row per run, and what rows say together."""
 
-from experiments.results.rows import (
-    Run,
-    Runs,
+from experiments.results.rows import Run, append_run, read_runs
+from experiments.results.summaries import (
     Spread,
     Summary,
-    append_run,
     by_iteration,
     by_setting,
     in_order,
     leading_metric,
     point_key,
-    read_runs,
     setting,
     summarise,
 )
 
 __all__ = [
     "Run",
-    "Runs",
     "Spread",
     "Summary",
     "append_run",

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from experiments.config import Experiment, as_json, of_runs
-from experiments.results import Runs, read_runs
+from experiments.results import Run, read_runs
 from fedkernel.errors import InputError
 from fedkernel.storage import check_folder, write_whole
 
@@ -44,7 +44,7 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> set[str]:
     return {row.id for row in read_runs(out / "runs.jsonl")}
 
 
-def read_folder(out: Path) -> tuple[Experiment, Runs]:
+def read_folder(out: Path) -> tuple[Experiment, list[Run]]:
     """Read what an output folder holds: the experiment, and its finished runs."""
     if not (runs := read_runs(out / "runs.jsonl")):
         raise InputError(f"{out} holds no finished runs of an experiment (runs.jsonl)")

@@ -1,0 +1,142 @@
+"""What runs say together: their order, means and spreads over seeds, values along the iterations."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from experiments.results.rows import Run
+from fedkernel.models import metric_of
+
+
+def in_order(runs: Iterable[Run]) -> list[Run]:
+    """Sort by sweep point and seed, each in order of first appearance, strategies before baselines.
+
+    That is the order of the configuration; in the file all strategies come first, since they run first.
+    """
+    runs = list(runs)
+    points = {key: place for place, key in enumerate(dict.fromkeys(point_key(run.point) for run in runs))}
+    seeds = {seed: place for place, seed in enumerate(dict.fromkeys(run.seed for run in runs))}
+    return sorted(runs, key=lambda run: (points[point_key(run.point)], seeds[run.seed], run.kind == "baseline"))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over seeds: mean, sample standard deviation (divisor n - 1; None for n = 1), smallest and largest."""
+
+    mean: float
+    std: float | None
+    low: float
+    high: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Summarise at least one value; the figures are NaN if any of the values is not finite."""
+        x = np.array(values, dtype=float)
+        if not np.isfinite(x).all():
+            return cls(float("nan"), None, float("nan"), float("nan"), len(x))
+        std = float(x.std(ddof=1)) if len(x) > 1 else None
+        return cls(float(x.mean()), std, float(x.min()), float(x.max()), len(x))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the seeds of one method at one sweep point say; `seeds` is how many, a metric that never applied is None."""
+
+    name: str
+    point: dict[str, Any]
+    kind: Literal["strategy", "baseline"]
+    method: str
+    group: str | None
+    seeds: int
+    metrics: dict[str, Spread | None]
+    floats_up: Spread
+    floats_down: Spread
+    bytes_up: Spread
+    bytes_down: Spread
+    rounds: Spread
+    seconds: Spread
+    phases: dict[str, Spread]
+
+
+def summarise(runs: Iterable[Run]) -> list[Summary]:
+    """Take means and spreads over seeds, one entry per name and sweep point, in order of first appearance."""
+    return [_summary(same) for same in by_setting(runs).values()]
+
+
+def by_setting(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
+    """Put the runs that differ only by seed together: by name and `point_key`, in order of first appearance."""
+    settings: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        settings.setdefault((run.name, point_key(run.point)), []).append(run)
+    return settings
+
+
+def point_key(point: dict[str, Any]) -> str:
+    """Give equal points the same text, whatever the order of their names."""
+    return json.dumps(point, sort_keys=True, default=str)
+
+
+def setting(point: Mapping[str, Any]) -> str:
+    """Write the values of swept parameters for a reader."""
+    return ", ".join(f"{name} = {value}" for name, value in point.items())
+
+
+def leading_metric(summaries: Iterable[Summary], wanted: str | None = None) -> str | None:
+    """Name the metric that tables and figures show: the one wanted, else `error`, else the first that any run has.
+
+    None that does not lead, unless it is wanted: across sites there may be no other, and traffic has its own columns.
+    """
+    names = [name for summary in summaries for name, spread in summary.metrics.items() if spread]
+    others = (name for name in names if metric_of(name).leads)
+    return next((name for name in (wanted, "error") if name in names), next(others, None))
+
+
+def by_iteration(run: Run, value: str) -> dict[int, float]:
+    """Give a value of a run's rounds by the outer iteration t that they belong to.
+
+    Of the rounds of an iteration the last that has the value gives it; `floats_up` is the sum over the rounds.
+    """
+    found: dict[int, float] = {}
+    for row in run.history:
+        if (t := row.values.get("t")) is None:
+            continue
+        if value == "floats_up":
+            found[int(t)] = found.get(int(t), 0.0) + row.floats_up
+        elif (it := row.values.get(value)) is not None:
+            found[int(t)] = it
+    return dict(sorted(found.items()))
+
+
+def _summary(runs: list[Run]) -> Summary:
+    first = runs[0]
+    metrics: dict[str, list[float]] = {name: [] for run in runs for name in run.metrics}
+    for run in runs:
+        for name, value in run.metrics.items():
+            if value is not None:
+                metrics[name].append(value)
+    phases = dict.fromkeys(phase for run in runs for phase in run.phases)
+
+    def spread(field: str) -> Spread:
+        return Spread.of([getattr(run, field) for run in runs])
+
+    return Summary(
+        name=first.name,
+        point=first.point,
+        kind=first.kind,
+        method=first.method,
+        group=first.group,
+        seeds=len(runs),
+        metrics={name: Spread.of(values) if values else None for name, values in metrics.items()},
+        floats_up=spread("floats_up"),
+        floats_down=spread("floats_down"),
+        bytes_up=spread("bytes_up"),
+        bytes_down=spread("bytes_down"),
+        rounds=spread("rounds"),
+        seconds=spread("seconds"),
+        # a phase that a run did not enter took it no time
+        phases={phase: Spread.of([run.phases.get(phase, 0.0) for run in runs]) for phase in phases},
+    )
