@@ -45,6 +45,11 @@ BASELINES = {
 """Every baseline, and what it is; ``central kernel k-means`` and the Nystroem one are the FK paper's CK and SK."""
 
 
+def counterpart(method: str) -> type[KernelStrategy[Any]]:
+    """Return the strategy behind one of `BASELINES`."""
+    return METHODS[method.split(" ", 1)[1]]
+
+
 class Done(NamedTuple):
     """What a baseline came to.
 
@@ -92,7 +97,7 @@ class Baseline:
         self.n_landmarks = own.pop("n_landmarks", 500) if self.place == "Nystroem" else 0
         if type(self.n_landmarks) is not int:
             raise InputError(f"n_landmarks = {self.n_landmarks!r}, but must be a whole number")
-        self.strategy = METHODS[name](**{**METHODS[name].counterparts[name], **own})
+        self.strategy = counterpart(method)(**{**counterpart(method).counterparts[name], **own})
 
     def check(self, shards: Sequence[Any]) -> None:
         """Refuse more dimensions or landmarks than there are rows; `run` would do so only when its turn comes."""

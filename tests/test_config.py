@@ -119,7 +119,7 @@ def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(tmp_path: Path, 
     if sigma is not None:
         gamma = 1 / (2 * sigma**2) if kind == "rbf" else 1 / sigma
     run = plan(experiment(tmp_path, f'strategy.a.kernel={{type = "{kind}", width = "{rule}"}}'))[0]
-    np.testing.assert_allclose(run.strategy().kernel.gamma, gamma, rtol=1e-12)
+    np.testing.assert_allclose(run.strategy.kernel.gamma, gamma, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("kernel", "sigma"), [({"type": "rbf"}, 0.2), ({"type": "laplacian"}, 3)], ids=str)
@@ -144,7 +144,7 @@ def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None
             "partition.kind=horizontal",
         ),
     )[0]
-    strategy = run.strategy()
+    strategy = run.strategy
     assert strategy.components.n_adaptive == 7  # type: ignore[attr-defined]
     sigma = 0.5 * median_sigma(load_iris().data)
     np.testing.assert_allclose(strategy.components.kernel.gamma, 1 / (2 * sigma**2), rtol=1e-12)  # type: ignore[attr-defined]

@@ -33,7 +33,7 @@ def test_sweeps_are_combined_and_land_where_they_should(tmp_path: Path) -> None:
 def test_a_width_by_rule_is_that_of_each_settings_own_data(tmp_path: Path) -> None:
     kernel = 'strategy.a.kernel={type = "rbf", width = "median"}'
     runs = plan(experiment(tmp_path, kernel, 'sweep.data.scale=["none", "standard"]', "seeds=[0]"))
-    gammas = [run.strategy().kernel.gamma for run in runs if run.method.name == "a"]  # type: ignore[attr-defined]
+    gammas = [run.strategy.kernel.gamma for run in runs if run.method.name == "a"]  # type: ignore[attr-defined]
     sigmas = [median_sigma(load(DataSpec("iris", scale=scale)).X) for scale in ("none", "standard")]
     np.testing.assert_allclose(gammas, [1 / (2 * sigma**2) for sigma in sigmas], rtol=1e-12)
     assert gammas[0] != gammas[1]
@@ -72,7 +72,7 @@ def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path
         "baseline.c.n_components": 1,
     }
     runs = plan(found)
-    assert [(run.point.values["case"], run.strategy().n_components) for run in runs if run.method.name == "a"] == [  # type: ignore[attr-defined]
+    assert [(run.point.values["case"], run.strategy.n_components) for run in runs if run.method.name == "a"] == [  # type: ignore[attr-defined]
         ("three", 1),
         ("three", 2),
         ("four", 1),

@@ -238,7 +238,7 @@ def test_every_run_is_compared_with_the_central_answer_of_its_own_method(
     for row, answer in zip(rows, [*answers, answers[-1]], strict=True):
         (run,) = [one for one in plan(read_config(tmp_path / "tiny.toml")) if one.id == row.id]
         model = KernelKMeans.load(tmp_path / "out" / str(row.model))
-        expected = run.strategy().judge(Result(model), run.shards, answer)
+        expected = run.strategy.judge(Result(model), run.shards, answer)
         assert {name: row.metrics[name] for name in expected} == expected
     np.testing.assert_array_equal([len(answer.eigenvalues_) for answer in answers], [3, 3, 2])  # type: ignore[arg-type]
 

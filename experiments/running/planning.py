@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.baselines import METHODS, Baseline, Classes, cohort
+from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
 from fedkernel.addresses import address_of, find, names
 from fedkernel.arrays import Rows, stack_rows
@@ -64,14 +64,29 @@ def run_id(method: Method, point: Point, seed: int) -> str:
 
 @dataclass(frozen=True)
 class Planned:
-    """One run to carry out, everything about it settled and checked."""
+    """One run to carry out, everything about it settled and checked.
+
+    Attributes
+    ----------
+    id : str
+    method : Method
+    parameters : dict
+        Those of the method, kernel widths by rule settled.
+    point : Point
+    seed : int
+    strategy : KernelStrategy
+        A baseline has the one whose central counterpart it is.
+    baseline : Baseline, optional
+        None: the run is the strategy's.
+    """
 
     id: str
-    kind: str
     method: Method
     parameters: dict[str, Any]
     point: Point
     seed: int
+    strategy: KernelStrategy[Any]
+    baseline: Baseline | None = None
 
     @property
     def shards(self) -> list[Rows]:
@@ -91,27 +106,17 @@ class Planned:
         labels = simulated_partition(experiment.data, partition, experiment.clients or 1, self.seed).labels
         return None if labels is None or labels[0].dtype.kind == "f" else labels
 
-    def strategy(self) -> KernelStrategy[Any]:
-        """Build the strategy; a baseline has the one whose central counterpart it is."""
-        if self.kind == "baseline":
-            return self.baseline().strategy
-        return strategy_of(self.method.method, self.parameters, "method")
-
-    def baseline(self) -> Baseline:
-        """Build the baseline."""
-        return Baseline(self.method.method, self.parameters)
-
+    @property
     def spec(self) -> RunSpec:
-        """Return what the coordinator is told."""
-        experiment = self.point.experiment
-        kind = _class_of(self.kind, self.method)
+        """What the coordinator is told."""
+        experiment, kind = self.point.experiment, type(self.strategy)
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
-        common |= {"strategy": address_of(kind), "pair": address_of(kind.client)}
+        common |= {"strategy": address_of(kind), "pair": address_of(kind.client), "clients": experiment.clients}
         if isinstance(experiment.data, Shards):
-            return RunSpec(**common, shards=experiment.data.shards, clients=experiment.clients)
+            return RunSpec(**common, shards=experiment.data.shards)
         if isinstance(experiment.data, Sites):
             return RunSpec(**common, sites=experiment.data.sites, missing=experiment.data.missing)
-        return RunSpec(**common, data=experiment.data, partition=experiment.partition, clients=experiment.clients)
+        return RunSpec(**common, data=experiment.data, partition=experiment.partition)
 
 
 def plan(experiment: Experiment) -> list[Planned]:
@@ -126,24 +131,15 @@ def plan(experiment: Experiment) -> list[Planned]:
     widths, source = Widths(), experiment.source
     for point in points(experiment):
         for seed in point.experiment.seeds:
+            where = f"{source}{point.where}"
             try:
                 shards = _shards(point.experiment, seed)
+                for kind in ("strategy", "baseline"):
+                    for method in getattr(point.experiment, kind):
+                        where = f"{source}{point.where}: {kind} {method.name!r}"
+                        planned.append(_settled(kind, method, point, seed, shards=shards, widths=widths))
             except InputError as error:
-                raise InputError(f"{source}{point.where}: {error}") from None
-            for kind in ("strategy", "baseline"):
-                for method in getattr(point.experiment, kind):
-                    where = f"{source}{point.where}: {kind} {method.name!r}"
-                    try:
-                        _check_partition(kind, method, point.experiment)
-                        _check_sparse(kind, method, shards)
-                        data = (point.experiment.data, point.experiment.partition, point.experiment.clients, seed)
-                        divided = _class_of(kind, method).partition
-                        parameters = widths.resolved(method.parameters, shards, divided, repr(data))
-                        run = Planned(run_id(method, point, seed), kind, method, parameters, point, seed)
-                        _check(run)
-                    except InputError as error:
-                        raise InputError(f"{where}: {error}") from None
-                    planned.append(run)
+                raise InputError(f"{where}: {error}") from None
     first: dict[str, Planned] = {}
     for run in planned:
         if (other := first.setdefault(run.id, run)) is not run:
@@ -154,26 +150,37 @@ def plan(experiment: Experiment) -> list[Planned]:
     return planned
 
 
-def _class_of(kind: str, method: Method) -> type[KernelStrategy[Any]]:
-    if kind == "baseline":
-        return METHODS[method.method.split(" ", 1)[1]]
-    strategy: type[KernelStrategy[Any]] = find(method.method, KernelStrategy, "pairs", "method")
-    return strategy
+def _settled(
+    kind: str, method: Method, point: Point, seed: int, *, shards: Sequence[Rows], widths: "Widths"
+) -> Planned:
+    """Settle and check one run of a method: what its clients hold must suit it, kernel widths by rule get numbers."""
+    experiment, id_ = point.experiment, run_id(method, point, seed)
+    pair: type[KernelStrategy[Any]] = (
+        find(method.method, KernelStrategy, "pairs", "method") if kind == "strategy" else counterpart(method.method)
+    )
+    _check_data(method, pair, experiment, shards)
+    data = repr((experiment.data, experiment.partition, experiment.clients, seed))
+    parameters = widths.resolved(method.parameters, shards, pair.partition, data)
+    baseline = Baseline(method.method, parameters) if kind == "baseline" else None
+    strategy = strategy_of(method.method, parameters, "method") if baseline is None else baseline.strategy
+    if shards:
+        strategy.check_cohort(cohort(shards))
+        if baseline is not None:
+            baseline.check(shards)
+    return Planned(id_, method, parameters, point, seed, strategy, baseline)
 
 
-def _check_partition(kind: str, method: Method, experiment: Experiment) -> None:
-    """Refuse data divided the other way: with as many rows everywhere no client could notice."""
-    needed = _class_of(kind, method).partition
-    if isinstance(experiment.data, DataSpec) and experiment.partition.kind != needed:
-        raise InputError(f"partition.kind = {experiment.partition.kind!r}, but {method.method} needs {needed!r}")
-
-
-def _check_sparse(kind: str, method: Method, shards: Sequence[Rows]) -> None:
-    """Refuse sparse rows where the method's clients work on dense ones."""
-    taken = _class_of(kind, method).client.table is not KernelClient.table
-    if not taken and (at := [number for number, shard in enumerate(shards) if not isinstance(shard, np.ndarray)]):
+def _check_data(
+    method: Method, pair: type[KernelStrategy[Any]], experiment: Experiment, shards: Sequence[Rows]
+) -> None:
+    """Refuse data divided the other way, which no client could notice, and sparse rows for clients of dense ones."""
+    if isinstance(experiment.data, DataSpec) and experiment.partition.kind != pair.partition:
+        kind = experiment.partition.kind
+        raise InputError(f"partition.kind = {kind!r}, but {method.method} needs {pair.partition!r}")
+    sparse = [number for number, shard in enumerate(shards) if not isinstance(shard, np.ndarray)]
+    if sparse and pair.client.table is KernelClient.table:
         raise InputError(
-            f"the data of client {at[0]} is sparse, but {method.method} takes dense rows only; "
+            f"the data of client {sparse[0]} is sparse, but {method.method} takes dense rows only; "
             "allowed: data.sparse = false, or files of dense tables"
         )
 
@@ -238,15 +245,6 @@ def _pooled(shards: Sequence[Any], divided: str) -> Rows:
             f"with a {divided} partition all must have the same {shared}"
         )
     return np.hstack(shards) if divided == "vertical" else stack_rows(shards)
-
-
-def _check(run: Planned) -> None:
-    strategy = run.strategy()
-    if not run.shards:
-        return
-    strategy.check_cohort(cohort(run.shards))
-    if run.kind == "baseline":
-        run.baseline().check(run.shards)
 
 
 def _slug(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.baselines import Took, timed
+from experiments.baselines import Baseline, Took, timed
 from experiments.claims import Claim, check_claims
 from experiments.config import Experiment, Sites
 from experiments.report import write_report
@@ -84,10 +84,10 @@ def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
 def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path, engine: Engine | None) -> Iterator[Run]:
     """Yield a row for each run as it finishes: strategies through the engine, baselines here."""
     references = References()
-    by_id = {run.id: run for run in todo if run.kind == "strategy"}
+    by_id = {run.id: run for run in todo if run.baseline is None}
     if by_id:
         job = Job(
-            runs=[run.spec() for run in by_id.values()],
+            runs=[run.spec for run in by_id.values()],
             out=str((out / "results").resolve()),
             deadline=experiment.deadline,
             threads=experiment.threads,
@@ -99,15 +99,15 @@ def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path, engin
             for finished in (engine or ENGINES[experiment.engine])(job):
                 where = f"run {finished}: "
                 with blas_threads(experiment.threads):
-                    row = _strategy_row(by_id[finished], experiment, references, out)
+                    row = _strategy_row(by_id[finished], references, out)
                 waiting.remove(finished)
                 yield row
                 where = f"run {waiting[0]}: " if waiting else ""
         except (InputError, ProtocolError) as error:
             raise type(error)(f"{where}{error}") from error
     for run in todo:
-        if run.kind == "baseline":
-            yield _baseline_row(run, experiment, references, out)
+        if run.baseline is not None:
+            yield _baseline_row(run, run.baseline, references, out)
 
 
 class Reference(NamedTuple):
@@ -123,13 +123,12 @@ class References:
     def __init__(self) -> None:
         self._known: dict[str, Reference] = {}
 
-    def of(self, strategy: KernelStrategy[Any], run: Planned) -> Reference | None:
-        """Return what the strategy's method finds with all data in one place; None where that is not asked for."""
-        experiment, has_none = run.point.experiment, type(strategy).central is KernelStrategy.central
+    def of(self, run: Planned) -> Reference | None:
+        """Return what a run's method finds with all data in one place; None where that is not asked for."""
+        experiment, strategy = run.point.experiment, run.strategy
+        has_none = type(strategy).central is KernelStrategy.central
         if has_none or not experiment.report.reference or isinstance(experiment.data, Sites):
             return None
-        if type(strategy).central is KernelStrategy.central:
-            return None  # it has none
         key = repr((experiment.data, experiment.partition, run.seed, strategy.central_key))
         if key not in self._known:
             with blas_threads(experiment.threads):
@@ -137,14 +136,14 @@ class References:
         return self._known[key]
 
 
-def _strategy_row(run: Planned, experiment: Experiment, references: References, out: Path) -> Run:
-    strategy = run.strategy()
+def _strategy_row(run: Planned, references: References, out: Path) -> Run:
+    strategy = run.strategy
     result = Result.load(out / "results" / run.id)
     metrics, history = result.metrics, [dict(row) for row in result.history]
-    reference, shards = references.of(strategy, run), run.shards
+    reference, shards = references.of(run), run.shards
     if shards:  # else there is nothing here to judge the result by
         metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
-        metrics |= own_metrics(experiment.metrics, result.model, shards)
+        metrics |= own_metrics(run.point.experiment.metrics, result.model, shards)
     if reference is not None:
         _add_errors(history, strategy.judge_steps(result, shards, reference.model))
     labels = [outputs["labels"] for outputs in result.outputs.values() if "labels" in outputs]
@@ -154,7 +153,7 @@ def _strategy_row(run: Planned, experiment: Experiment, references: References, 
     for row in result.history:
         phases[row["phase"]] = phases.get(row["phase"], 0.0) + row["seconds"]
     return Run(
-        **_common(run, experiment),
+        **_common(run),
         metrics=dict(metrics | _per_iteration(history) | {"parallel_seconds": _parallel(history)}),
         **result.ledger.totals(),
         seconds=result.seconds,
@@ -189,9 +188,8 @@ def _parallel(history: Sequence[Mapping[str, Any]]) -> float:
     return float(sum(row.get("slowest_seconds", 0.0) for row in history))
 
 
-def _baseline_row(run: Planned, experiment: Experiment, references: References, out: Path) -> Run:
-    baseline = run.baseline()
-    reference, shards, classes = references.of(baseline.strategy, run), run.shards, run.classes
+def _baseline_row(run: Planned, baseline: Baseline, references: References, out: Path) -> Run:
+    experiment, reference, shards, classes = run.point.experiment, references.of(run), run.shards, run.classes
     with blas_threads(experiment.threads):
         done = baseline.run(shards, None if reference is None else reference.model, classes, run.seed)
     # the central answer was found before, for all runs that are compared with it
@@ -200,24 +198,23 @@ def _baseline_row(run: Planned, experiment: Experiment, references: References, 
     metrics |= {"parallel_seconds": max(one.processor for one in took)}
     path = f"results/{run.id}/model.npz"
     done.model.save(out / path)
-    floats = baseline.floats_up(run.shards)
+    floats = baseline.floats_up(shards)
     traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
-    return Run(
-        **_common(run, experiment), metrics=dict(metrics), **traffic, seconds=sum(one.clock for one in took), model=path
-    )
+    return Run(**_common(run), metrics=dict(metrics), **traffic, seconds=sum(one.clock for one in took), model=path)
 
 
-def _common(run: Planned, experiment: Experiment) -> dict[str, Any]:
+def _common(run: Planned) -> dict[str, Any]:
+    experiment, kind = run.point.experiment, "strategy" if run.baseline is None else "baseline"
     return {
         "id": run.id,
         "name": run.method.name,
-        "kind": run.kind,
+        "kind": kind,
         "method": run.method.method,
         "parameters": json.loads(json.dumps(run.parameters)),
         "point": run.point.values,
         "seed": run.seed,
-        "engine": experiment.engine if run.kind == "strategy" else "none",
-        "clients": run.point.experiment.clients,
+        "engine": experiment.engine if kind == "strategy" else "none",
+        "clients": experiment.clients,
         "group": run.method.group,
     }
 
