@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from configs import TINY, experiment, refusal
 
-from experiments.config import Experiment, as_json
+from experiments.config import Experiment
 
 
 def claim(check: str, fields: str) -> str:
@@ -55,7 +55,7 @@ within = 0.01
     assert (ratio.at_most, ratio.at_least, ratio.conditions) == (0.5, None, [{}, {"partition.clients": 4}, {}])
     assert (rate.first, rate.at_most) == (3, -0.8)  # type: ignore[union-attr]
     assert overlap.at_most == 0.01
-    assert Experiment.from_table(json.loads(as_json(found.table)), "config.json").claim == found.claim
+    assert Experiment.from_table(json.loads(json.dumps(found.table)), "config.json").claim == found.claim
 
 
 def test_a_run_is_due_at_every_combination_of_swept_values_for_every_seed(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What a TOML file says: its sections, their rules, what the command line overrides."""
 
-from experiments.config.experiment import Experiment, as_json, of_runs, read_config, read_table
+from experiments.config.experiment import Experiment
 from experiments.config.overrides import with_value
+from experiments.config.reading import read_config, read_table
 from experiments.config.sections import Method, ReportOptions, Shards, Sites
 
 __all__ = [
@@ -10,8 +11,6 @@ __all__ = [
     "ReportOptions",
     "Shards",
     "Sites",
-    "as_json",
-    "of_runs",
     "read_config",
     "read_table",
     "with_value",

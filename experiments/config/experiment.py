@@ -1,10 +1,8 @@
-"""What a configuration file may say."""
+"""What a configuration file may say: a whole experiment, validated once."""
 
 import dataclasses
 import itertools
-import json
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +10,9 @@ import pydantic
 
 from experiments.baselines import BASELINES
 from experiments.claims import AnyCheck
-from experiments.config.overrides import with_override
 from experiments.config.sections import STRICT, Data, Method, ReportOptions, Shards, Sites, data_fields
 from fedkernel.addresses import address
 from fedkernel.data import DataSpec, PartitionSpec
-from fedkernel.data.sources import named_path
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
 from fedkernel.validation import explain
@@ -274,73 +270,6 @@ class Experiment(pydantic.BaseModel):
             raise InputError(f"{source}: {told}") from None
         experiment._table, experiment._source, experiment._text = dict(table), source, text
         return experiment
-
-
-def read_config(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Read a configuration file, apply ``--set key=value`` overrides, and validate what it then says."""
-    table, text = read_table(path, overrides)
-    return Experiment.from_table(table, str(path), text)
-
-
-def read_table(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, Any], str]:
-    """Read a configuration file and apply ``--set key=value`` overrides.
-
-    Returns
-    -------
-    table : dict
-        Where relative paths are in it, with the folder of the file, from which they count, as ``folder``.
-    text : str
-        The file as it stands, and the overrides as comments; where relative paths are in it, that folder comes first.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
-    except FileNotFoundError:
-        raise InputError(f"there is no configuration file {path}") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file in UTF-8 (byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not valid TOML: {error}") from None
-    for override in overrides:
-        table = with_override(table, override)
-    if overrides:
-        lines = "".join(f"#   {' '.join(override.split())}\n" for override in overrides)
-        text = f"{text.rstrip()}\n\n# Changed on the command line:\n{lines}"
-    if "folder" not in table and _has_relative_path(table):
-        # what is kept of the experiment is read elsewhere, and must mean the same files there
-        table["folder"] = str(path.parent.resolve())
-        text = f"folder = {json.dumps(table['folder'], ensure_ascii=False)} # of this file\n{text}"
-    return table, text
-
-
-def as_json(table: Mapping[str, Any]) -> str:
-    """Return the canonical text of a configuration."""
-    return json.dumps(table, indent=1, sort_keys=True, default=str) + "\n"
-
-
-def of_runs(table: Mapping[str, Any]) -> str:
-    """Return the canonical text of what decides the runs: an experiment recognises its own folder by it.
-
-    Title, claims and how the report looks may change; whether runs are compared with the central answer may not.
-    """
-    report = table.get("report")
-    compared = report.get("reference", True) if isinstance(report, Mapping) else True
-    kept = {key: value for key, value in table.items() if key not in ("title", "claim", "report")}
-    return as_json({**kept, "report": {"reference": compared}})
-
-
-def _has_relative_path(value: Any, key: str = "") -> bool:
-    """Tell whether data are named by a relative path anywhere in a table, sweeps and cases included."""
-    if isinstance(value, Mapping):
-        return any(_has_relative_path(inner, str(name)) for name, inner in value.items())
-    if isinstance(value, list):
-        return any(_has_relative_path(entry, key) for entry in value)
-    if not isinstance(value, str):
-        return False
-    path = Path(value).expanduser() if key.rpartition(".")[2] == "shards" else named_path(value)
-    return path is not None and not path.is_absolute()
 
 
 def _kinds(given: list[Case] | dict[str, list[Case]]) -> dict[str, list[Case]]:

@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from experiments.config import Experiment, as_json, of_runs
+from experiments.config import Experiment
 from experiments.results import Run, read_runs
 from fedkernel.errors import InputError
 from fedkernel.storage import check_folder, write_whole
@@ -18,7 +20,7 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> set[str]:
 
     Of a configuration that differs only in what its report says, the runs are kept.
     """
-    recorded, config = out / "config.json", as_json(experiment.table)
+    recorded, config = out / "config.json", _as_json(experiment.table)
     if (blocking := next((path for path in (out, *out.parents) if path.exists()), out)).is_file():
         raise InputError(f"{out} cannot be a folder, since {blocking} is a file; choose another folder (--out)")
     if not _is_config(recorded):
@@ -28,7 +30,7 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> set[str]:
         for name in OURS:
             _remove(out / name)
     elif (before := recorded.read_text(encoding="utf-8")) != config:
-        if of_runs(json.loads(before)) != of_runs(json.loads(config)):
+        if _of_runs(json.loads(before)) != _of_runs(json.loads(config)):
             raise InputError(
                 f"{out} holds an experiment with another configuration; choose another folder (--out), "
                 "or --restart to throw it away"
@@ -54,6 +56,22 @@ def read_folder(out: Path) -> tuple[Experiment, list[Run]]:
     except (OSError, ValueError) as error:
         raise InputError(f"{out} lacks the experiment's configuration: {error}") from None
     return Experiment.from_table(table, str(out / "config.json"), text), runs
+
+
+def _as_json(table: Mapping[str, Any]) -> str:
+    """Return the canonical text of a configuration."""
+    return json.dumps(table, indent=1, sort_keys=True, default=str) + "\n"
+
+
+def _of_runs(table: Mapping[str, Any]) -> str:
+    """Return the canonical text of what decides the runs: an experiment recognises its own folder by it.
+
+    Title, claims and how the report looks may change; whether runs are compared with the central answer may not.
+    """
+    report = table.get("report")
+    compared = report.get("reference", True) if isinstance(report, Mapping) else True
+    kept = {key: value for key, value in table.items() if key not in ("title", "claim", "report")}
+    return _as_json({**kept, "report": {"reference": compared}})
 
 
 def _is_config(path: Path) -> bool:

@@ -1,0 +1,63 @@
+"""From a configuration file, and what the command line changes of it, to an experiment."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.config.experiment import Experiment
+from experiments.config.overrides import with_override
+from fedkernel.data.sources import named_path
+from fedkernel.errors import InputError
+
+
+def read_config(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Read a configuration file, apply ``--set key=value`` overrides, and validate what it then says."""
+    table, text = read_table(path, overrides)
+    return Experiment.from_table(table, str(path), text)
+
+
+def read_table(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, Any], str]:
+    """Read a configuration file and apply ``--set key=value`` overrides.
+
+    Returns
+    -------
+    table : dict
+        Where relative paths are in it, with the folder of the file, from which they count, as ``folder``.
+    text : str
+        The file as it stands, and the overrides as comments; where relative paths are in it, that folder comes first.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except FileNotFoundError:
+        raise InputError(f"there is no configuration file {path}") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file in UTF-8 (byte {error.start})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not valid TOML: {error}") from None
+    for override in overrides:
+        table = with_override(table, override)
+    if overrides:
+        lines = "".join(f"#   {' '.join(override.split())}\n" for override in overrides)
+        text = f"{text.rstrip()}\n\n# Changed on the command line:\n{lines}"
+    if "folder" not in table and _has_relative_path(table):
+        # what is kept of the experiment is read elsewhere, and must mean the same files there
+        table["folder"] = str(path.parent.resolve())
+        text = f"folder = {json.dumps(table['folder'], ensure_ascii=False)} # of this file\n{text}"
+    return table, text
+
+
+def _has_relative_path(value: Any, key: str = "") -> bool:
+    """Tell whether data are named by a relative path anywhere in a table, sweeps and cases included."""
+    if isinstance(value, Mapping):
+        return any(_has_relative_path(inner, str(name)) for name, inner in value.items())
+    if isinstance(value, list):
+        return any(_has_relative_path(entry, key) for entry in value)
+    if not isinstance(value, str):
+        return False
+    path = Path(value).expanduser() if key.rpartition(".")[2] == "shards" else named_path(value)
+    return path is not None and not path.is_absolute()
