@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.baselines import BASELINES
-from experiments.commands import sites as site_commands
+from experiments.commands import machines
 from experiments.commands.console import errors, output, progress, show, show_results
 from experiments.commands.forecast import NOTE, forecast_table, lines_of, read_shape
 from experiments.commands.new_pair import write_pair
@@ -125,9 +125,9 @@ def new(
             output.print(path, highlight=False, markup=False, soft_wrap=True)
 
 
-app.command()(site_commands.certs)
-app.command()(site_commands.serve)
-app.command()(site_commands.join)
+app.command()(machines.certs)
+app.command()(machines.serve)
+app.command()(machines.join)
 
 
 @app.command(name="list")

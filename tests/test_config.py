@@ -10,7 +10,8 @@ from scipy.spatial.distance import pdist
 from sklearn.datasets import load_iris
 
 from experiments.config import read_config
-from experiments.running import plan, points
+from experiments.running import plan
+from experiments.running.planning import points
 from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import kernel_from
 from fedkernel.numerics.widths import dimension_sigma, median_sigma, with_width

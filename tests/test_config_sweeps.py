@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from configs import TINY, experiment, refusal
 
-from experiments.running import plan, points, run_id
+from experiments.running import plan
+from experiments.running.planning import points, run_id
 from fedkernel.data import DataSpec, load
 from fedkernel.numerics.widths import median_sigma
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from experiments.report import draw, looks, value_by_iteration
+from experiments.report.axes import looks
+from experiments.report.iterations import value_by_iteration
+from experiments.report.plots import draw
 from experiments.results import Run, by_iteration, summarise
 
 CLIENTS = "partition.clients"

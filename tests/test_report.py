@@ -12,7 +12,9 @@ from rich.console import Console
 
 from experiments.claims import Claim
 from experiments.config import Experiment, ReportOptions
-from experiments.report import console_table, draw, value_scale, write_report
+from experiments.report import console_table, write_report
+from experiments.report.axes import value_scale
+from experiments.report.plots import draw
 from experiments.results import Run, Spread, append_run, read_runs, summarise
 from fedkernel.errors import InputError
 from fedkernel.models.metrics import METRICS, Metric, metric_of, register

@@ -14,7 +14,8 @@ from sklearn.datasets import load_iris
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments.config import Experiment, read_config
 from experiments.results import Run, read_runs
-from experiments.running import OURS, open_folder, plan, run_experiment, runner
+from experiments.running import plan, run_experiment, runner
+from experiments.running.folder import OURS, open_folder
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models.clusters import KernelKMeans

@@ -1,7 +1,7 @@
 """What a paper claims of its figure, checked against the runs."""
 
 from experiments.claims.checks import AnyCheck
-from experiments.claims.claim import Claim, check_claims
+from experiments.claims.verdicts import Claim, check_claims
 
 __all__ = [
     "AnyCheck",

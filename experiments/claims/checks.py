@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import numpy as np
 import pydantic
 
-from experiments.claims.claim import Check, Findings, Found
 from experiments.claims.evidence import COUNTED, Evidence, Setting, Uncheckable, Where, best_of, measure, place
+from experiments.claims.verdicts import Check, Findings, Found
 from experiments.results import Spread, point_key
 from fedkernel.models import METRICS, is_own
 
@@ -23,7 +23,7 @@ def _metric(name: str) -> str:
     return name
 
 
-Metric = Annotated[str, pydantic.AfterValidator(_metric)]
+Measured = Annotated[str, pydantic.AfterValidator(_metric)]
 """A metric or one of `COUNTED`."""
 
 
@@ -38,7 +38,7 @@ class Value(Check):
     """
 
     check: Literal["value"]
-    metric: Metric
+    metric: Measured
     of: str
     best: bool = False
 
@@ -68,7 +68,7 @@ class Comparison(Check):
     """
 
     check: Literal["ratio", "difference"]
-    metric: Metric
+    metric: Measured
     of: str
     to: str
     where_of: Where = pydantic.Field(default_factory=dict)

@@ -19,8 +19,6 @@ from experiments.results import Run, Spread, Summary, by_iteration, leading_metr
 from fedkernel.errors import InputError
 from fedkernel.models import metric_of
 
-__all__ = ["Claim", "Spread", "Summary", "console_table", "summarise", "write_report"]
-
 NOTHING = "–"  # the figure does not apply
 TRAFFIC, SIZES = ("floats up", "floats down", "rounds", "seconds"), ("bytes up", "bytes down", "seeds")
 
