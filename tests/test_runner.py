@@ -533,7 +533,7 @@ def test_clients_may_bring_files_of_their_own(tmp_path: Path) -> None:
 def test_results_that_could_not_be_written_are_not_waited_for(tmp_path):
     (tmp_path / "tiny.toml").write_text(TINY, encoding="utf-8")
     experiment = read_config(tmp_path / "tiny.toml")
-    assert open_folder(tmp_path / "out", experiment, restart=False) == set()
+    assert open_folder(tmp_path / "out", experiment, restart=False) == []
     (tmp_path / "out" / "results").rmdir()
     (tmp_path / "out" / "results").write_text("")
     with pytest.raises(InputError, match=r"nothing can be written to .*results: File exists; allowed: a folder"):

@@ -15,8 +15,8 @@ OURS = ("config.json", "config.toml", "runs.jsonl", "results", "plots", "report.
 """What an output folder holds of an experiment."""
 
 
-def open_folder(out: Path, experiment: Experiment, restart: bool) -> set[str]:
-    """Make or recognise the output folder, in which results can be written, and return the ids of the runs it holds.
+def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
+    """Make or recognise the output folder, in which results can be written, and return the finished runs it holds.
 
     Of a configuration that differs only in what its report says, the runs are kept.
     """
@@ -43,7 +43,7 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> set[str]:
     write_whole(out / "config.toml", lambda file: file.write(experiment.text.encode()))
     (out / "error.json").unlink(missing_ok=True)
     (out / "results" / "error.json").unlink(missing_ok=True)
-    return {row.id for row in read_runs(out / "runs.jsonl")}
+    return read_runs(out / "runs.jsonl")
 
 
 def read_folder(out: Path) -> tuple[Experiment, list[Run]]:

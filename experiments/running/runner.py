@@ -14,7 +14,7 @@ from experiments.baselines import Baseline, Took, timed
 from experiments.claims import Claim, check_claims
 from experiments.config import Experiment, Sites
 from experiments.report import write_report
-from experiments.results import Run, append_run, in_order, read_runs
+from experiments.results import Run, append_run, in_order
 from experiments.running.folder import open_folder
 from experiments.running.planning import Planned, plan
 from fedkernel.engines import ENGINES, Engine
@@ -64,13 +64,14 @@ def run_experiment(
         raise InputError(f"{source}: data.sites hold their own data; `fedkernel serve {source}` waits for them")
     with blas_threads(experiment.threads):
         planned = plan(experiment)
-    done = open_folder(out, experiment, restart)
-    todo = [run for run in planned if run.id not in done]
-    for count, row in enumerate(_carry_out(experiment, todo, out, engine), start=len(planned) - len(todo) + 1):
+    rows = open_folder(out, experiment, restart)
+    done = {row.id for row in rows}
+    for row in _carry_out(experiment, [run for run in planned if run.id not in done], out, engine):
         append_run(out / "runs.jsonl", row)
+        rows.append(row)
         if progress is not None:
-            progress(row.id, count, len(planned))
-    return conclude(experiment, read_runs(out / "runs.jsonl"), out)
+            progress(row.id, len(rows), len(planned))
+    return conclude(experiment, rows, out)
 
 
 def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
