@@ -15,10 +15,10 @@ from rich.text import Text
 from experiments.baselines import BASELINES
 from experiments.commands import machines
 from experiments.commands.console import errors, output, progress, show, show_results
-from experiments.commands.forecast import NOTE, forecast_table, lines_of, read_shape
+from experiments.commands.forecast import read_shape, show_forecast
 from experiments.commands.new_pair import write_pair
-from experiments.config import Sites, read_config
-from experiments.running import conclude, plan, read_folder, run_experiment
+from experiments.config import read_config
+from experiments.running import conclude, read_folder, run_experiment
 from fedkernel.addresses import find, find_function, names
 from fedkernel.data import available
 from fedkernel.engines import ENGINES, superlink
@@ -83,13 +83,7 @@ def run(  # noqa: PLR0917 - one option each
     with errors(debug):
         experiment = read_config(config, [*(overrides or []), *([f"engine={engine}"] if engine else [])])
         if dry_run:
-            tables = None if shape is None else read_shape(shape)
-            show(forecast_table(lines_of(plan(experiment), tables)))
-            if tables is None and isinstance(experiment.data, Sites):
-                output.print(
-                    "Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.", soft_wrap=True
-                )
-            output.print(NOTE, highlight=False, markup=False, soft_wrap=True)
+            show_forecast(experiment, None if shape is None else read_shape(shape))
             return
         if connection is not None and experiment.engine != "superlink":
             raise InputError(f"connection = {connection!r}, but engine {experiment.engine} has none, only superlink")

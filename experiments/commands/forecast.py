@@ -8,8 +8,10 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from experiments.baselines import cohort
+from experiments.commands.console import output, show
+from experiments.config import Experiment, Sites
 from experiments.report import NARROWEST, WideTable
-from experiments.running import Planned
+from experiments.running import Planned, plan
 from fedkernel.errors import InputError
 from fedkernel.protocol import ENGINE_COSTS, Forecast, Member, largest, seconds
 
@@ -52,6 +54,14 @@ def read_shape(text: str) -> tuple[int, int]:
     if not (found := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
         raise InputError(f"shape = {text!r}, but must be ROWSxCOLUMNS, such as 1000x20")
     return int(found[1]), int(found[2])
+
+
+def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None:
+    """Print what the experiment's runs will take; `shape` as for `lines_of`."""
+    show(forecast_table(lines_of(plan(experiment), shape)))
+    if shape is None and isinstance(experiment.data, Sites):
+        output.print("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.", soft_wrap=True)
+    output.print(NOTE, highlight=False, markup=False, soft_wrap=True)
 
 
 def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -> list[Line]:
