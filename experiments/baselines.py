@@ -156,11 +156,11 @@ class Baseline:
         return sum(int(shard.size) for shard in shards)
 
 
-def timed(find: Callable[..., T], *given: Any) -> tuple[T, Took]:
+def timed(find: Callable[..., T], *arguments: Any) -> tuple[T, Took]:
     """Return what a function finds, and what that took."""
     clock, processor = time.perf_counter(), time.thread_time()
-    found = find(*given)
-    return found, Took(time.perf_counter() - clock, time.thread_time() - processor)
+    result = find(*arguments)
+    return result, Took(time.perf_counter() - clock, time.thread_time() - processor)
 
 
 def _agreement(models: Sequence[Any], classes: Classes) -> dict[str, float]:

@@ -141,15 +141,17 @@ def list_(
 
 def _lines(kind: Kind) -> list[tuple[str, ...]]:
     if kind is Kind.datasets:
-        shapes = [(one, "" if one.shape is None else " x ".join(map(str, one.shape))) for one in available()]
-        return [(one.name, one.kind, shape, one.note) for one, shape in shapes]
+        shapes = [(data, "" if data.shape is None else " x ".join(map(str, data.shape))) for data in available()]
+        return [(data.name, data.kind, shape, data.note) for data, shape in shapes]
     if kind is Kind.metrics:
         own = [Metric(name, _first_line(find_function(name, "metrics", "metric"))) for name in names("metrics")]
-        return [(one.name, one.better or "", one.unit, one.meaning) for one in (*METRICS.values(), *own)]
+        return [(metric.name, metric.better or "", metric.unit, metric.meaning) for metric in (*METRICS.values(), *own)]
     if kind is Kind.baselines:
         return list(BASELINES.items())
     if kind is Kind.engines:
-        return [(name, (sys.modules[made.__module__].__doc__ or "").splitlines()[0]) for name, made in ENGINES.items()]
+        return [
+            (name, (sys.modules[run_job.__module__].__doc__ or "").splitlines()[0]) for name, run_job in ENGINES.items()
+        ]
     if kind is Kind.kernels:
         widths = f'; width = "{"|".join(WIDTHS)}", perhaps times factor'
         sentences = {name: _first_line(find(name, Kernel, "kernels", "kernel")) for name in names("kernels")}

@@ -51,7 +51,10 @@ class Value(Check):
         """Return the figure at every setting."""
         settings = evidence.of(self.of, self.where)
         chosen = [best_of(settings, self.metric)] if self.best else settings
-        numbers = [_mean([measure(run, self.metric) for run in one.runs.values()], place(one.point)) for one in chosen]
+        numbers = [
+            _mean([measure(run, self.metric) for run in setting.runs.values()], place(setting.point))
+            for setting in chosen
+        ]
         return Findings(numbers, note=f"; best {place(chosen[0].point)}" if len(settings) > len(chosen) else "")
 
 
@@ -87,23 +90,23 @@ class Comparison(Check):
 
     def find(self, evidence: Evidence) -> Findings:
         """Return the ratio or difference at every pair of settings."""
-        given = [self.where | self.where_of, self.where | self.where_to]
-        sides = [evidence.of(name, where) for name, where in zip(self.methods, given, strict=True)]
-        fixed, note = given[0].keys() | given[1].keys(), ""
+        conditions = [self.where | self.where_of, self.where | self.where_to]
+        sides = [evidence.of(name, where) for name, where in zip(self.methods, conditions, strict=True)]
+        fixed, note = conditions[0].keys() | conditions[1].keys(), ""
         if self.best:
             chosen = [best_of(side, self.metric) for side in sides]
-            note = f"; best {' and '.join(place(one.point) for one in chosen)}" if max(map(len, sides)) > 1 else ""
+            note = f"; best {' and '.join(place(best.point) for best in chosen)}" if max(map(len, sides)) > 1 else ""
             pairs = [(chosen[0], chosen[1])]
         else:
             pairs = [(a, b) for a in sides[0] for b in sides[1] if _rest(a, fixed) == _rest(b, fixed)]
         return Findings([self._compared(a, b) for a, b in pairs], note=note)
 
     def _compared(self, a: Setting, b: Setting) -> Found:
-        found = []
+        compared = []
         for seed in (seed for seed in a.runs if seed in b.runs):
             x, y = measure(a.runs[seed], self.metric), measure(b.runs[seed], self.metric)
-            found.append(x - y if self.check == "difference" else x / y if y else math.nan)
-        return _mean(found, place(a.point) if a.point == b.point else f"{place(a.point)} and {place(b.point)}")
+            compared.append(x - y if self.check == "difference" else x / y if y else math.nan)
+        return _mean(compared, place(a.point) if a.point == b.point else f"{place(a.point)} and {place(b.point)}")
 
 
 class Rate(Check):
@@ -131,14 +134,14 @@ class Rate(Check):
     def find(self, evidence: Evidence) -> Findings:
         """Return the slope of every method at every setting."""
         numbers, highest = [], 0.0
-        for name, one, curves in evidence.curves(self.of, self.where, self.value):
+        for name, setting, curves in evidence.curves(self.of, self.where, self.value):
             steps = sorted({t for curve in curves.values() for t in curve if t >= self.first})
             means = [Spread.of([curve[t] for curve in curves.values() if t in curve]).mean for t in steps]
             points = [(t, mean) for t, mean in zip(steps, means, strict=True) if not mean <= 0]
             if len(points) < 2:
                 raise Uncheckable(f"{name!r} has fewer than two iterations with a {self.value} above 0")
             highest = max(highest, *(t * mean for t, mean in points))
-            numbers.append(Found(_slope(points), place(one.point, name), len(one.runs)))
+            numbers.append(Found(_slope(points), place(setting.point, name), len(setting.runs)))
         return Findings(numbers, "slope ", f"; t · {self.value} is at most {highest:.3g}")
 
 
@@ -168,8 +171,8 @@ class Overlap(Check):
         """Return the distance at every setting, seed and iteration."""
         ours, theirs = (list(evidence.curves([name], self.where, self.value)) for name in self.of)
         numbers = [
-            Found(_apart(x, other[seed][t]), place(one.point, t=t, seed=seed), len(one.runs))
-            for (_, one, curves), (_, _, other) in zip(ours, theirs, strict=True)
+            Found(_apart(x, other[seed][t]), place(setting.point, t=t, seed=seed), len(setting.runs))
+            for (_, setting, curves), (_, _, other) in zip(ours, theirs, strict=True)
             for seed, curve in curves.items()
             for t, x in curve.items()
             if t in other[seed]
@@ -202,8 +205,8 @@ class Bounded(Check):
         """Return the value of every method at every setting, seed and iteration."""
         return Findings(
             [
-                Found(x, place(one.point, name, t=t, seed=seed), len(one.runs))
-                for name, one, curves in evidence.curves(self.of, self.where, self.value)
+                Found(x, place(setting.point, name, t=t, seed=seed), len(setting.runs))
+                for name, setting, curves in evidence.curves(self.of, self.where, self.value)
                 for seed, curve in curves.items()
                 for t, x in curve.items()
             ]
@@ -218,8 +221,8 @@ def _mean(values: Sequence[float], where: str) -> Found:
     return Found(spread.mean, where, spread.n, spread.std)
 
 
-def _rest(one: Setting, fixed: Iterable[str]) -> str:
-    return point_key({name: value for name, value in one.point.items() if name not in fixed})
+def _rest(setting: Setting, fixed: Iterable[str]) -> str:
+    return point_key({name: value for name, value in setting.point.items() if name not in fixed})
 
 
 def _slope(points: Sequence[tuple[int, float]]) -> float:

@@ -43,11 +43,11 @@ class Evidence:
 
     def of(self, name: str, where: Where) -> list[Setting]:
         """Return a method's runs at every setting with these values, if all are there."""
-        asked = [at for at, point in self._due.items() if all(point.get(key) == where[key] for key in where)]
-        there = [at for at in asked if (name, *at) in self._runs]
-        if len(there) < len(asked) or not asked:
+        due = [at for at, point in self._due.items() if all(point.get(key) == where[key] for key in where)]
+        there = [at for at in due if (name, *at) in self._runs]
+        if len(there) < len(due) or not due:
             of = f"of {name!r}{f' at {setting(where)}' if where else ''}"
-            raise Uncheckable(f"{len(asked) - len(there)} of {len(asked)} runs {of} are missing")
+            raise Uncheckable(f"{len(due) - len(there)} of {len(due)} runs {of} are missing")
         settings: dict[str, Setting] = {}
         for key, seed in there:
             settings.setdefault(key, Setting(self._due[key, seed], {})).runs[seed] = self._runs[name, key, seed]
@@ -58,11 +58,11 @@ class Evidence:
     ) -> Iterator[tuple[str, Setting, dict[int, dict[int, float]]]]:
         """Yield each method at each setting with its curve for each seed, as `by_iteration` reads it."""
         for name in names:
-            for one in self.of(name, where):
-                curves = {seed: by_iteration(run, value) for seed, run in one.runs.items()}
+            for at_setting in self.of(name, where):
+                curves = {seed: by_iteration(run, value) for seed, run in at_setting.runs.items()}
                 if not all(curves.values()):
                     raise Uncheckable(f"no round of {name!r} tells {value} and its iteration t")
-                yield name, one, curves
+                yield name, at_setting, curves
 
 
 def measure(run: Run, metric: str) -> float:
@@ -77,8 +77,8 @@ def best_of(settings: Sequence[Setting], metric: str) -> Setting:
     """Return the setting where the metric is best on average."""
     sign = 1 if metric_of(metric).better == "higher" else -1
 
-    def merit(one: Setting) -> float:
-        mean = Spread.of([measure(run, metric) for run in one.runs.values()]).mean
+    def merit(at_setting: Setting) -> float:
+        mean = Spread.of([measure(run, metric) for run in at_setting.runs.values()]).mean
         return -math.inf if math.isnan(mean) else sign * mean
 
     return max(settings, key=merit)

@@ -104,12 +104,12 @@ class Check(pydantic.BaseModel, ABC):
             numbers, what, note = self.find(evidence)
         except Uncheckable as reason:
             return Claim(self.text, None, str(reason))
-        worst = min(numbers, key=lambda found: self._margin(found.value))
+        worst = min(numbers, key=lambda number: self._margin(number.value))
         std = f" ± {worst.std:.2g}" if worst.std else ""
         seeds = f"{worst.seeds} seed{'' if worst.seeds == 1 else 's'}"
         place = f"; the worst is {worst.place}" if len(numbers) > 1 and worst.place else ""
-        told = f"{what}{self._written(worst.value)}{std} against {self._limits()} ({seeds}{place}{note})"
-        return Claim(self.text, self._margin(worst.value) >= 0, told)
+        sentence = f"{what}{self._written(worst.value)}{std} against {self._limits()} ({seeds}{place}{note})"
+        return Claim(self.text, self._margin(worst.value) >= 0, sentence)
 
     def _margin(self, x: float) -> float:
         """Return how far inside the limits a number is, negative outside."""

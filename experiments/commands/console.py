@@ -58,15 +58,15 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
     callable
         To be told what has finished, how many are done, and how many there are.
     """
-    told = TextColumn("{task.description}")
-    columns = (SpinnerColumn(), told, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    description = TextColumn("{task.description}")
+    columns = (SpinnerColumn(), description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as bar:
         task = bar.add_task("checking", total=None)
 
         def tell(name: str, done: int, total: int) -> None:
             bar.update(task, description=name, completed=done, total=total)
 
-        with Follow(lambda told: bar.update(task, description=told)):
+        with Follow(lambda text: bar.update(task, description=text)):
             yield tell
 
 

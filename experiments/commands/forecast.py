@@ -42,18 +42,18 @@ class Line:
     @property
     def known(self) -> list[Forecast]:
         """The forecasts that there are."""
-        return [one for one in self.forecasts if one is not None]
+        return [forecast for forecast in self.forecasts if forecast is not None]
 
     def seconds(self, engine: str) -> float:
         """Return what an engine that was started adds to the runs of all seeds."""
-        return sum(seconds(engine, one, self.clients) - ENGINE_COSTS[engine].start for one in self.known)
+        return sum(seconds(engine, forecast, self.clients) - ENGINE_COSTS[engine].start for forecast in self.known)
 
 
 def read_shape(text: str) -> tuple[int, int]:
     """Return the rows and columns that a text such as 1000x20 tells."""
-    if not (found := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
+    if not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
         raise InputError(f"shape = {text!r}, but must be ROWSxCOLUMNS, such as 1000x20")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None:
@@ -101,7 +101,7 @@ def forecast_table(lines: Sequence[Line]) -> WideTable:
         took = [] if most is None else [seconds(engine, most, line.clients) for engine in ENGINE_COSTS]
         named = [line.name, *([line.setting] if swept else []), str(line.clients)]
         table.add_row(*map(Text, [*named, *_cells(most, took)]))
-    known = [one for line in lines for one in line.known]
+    known = [forecast for line in lines for forecast in line.known]
     if len(known) == (runs := sum(len(line.forecasts) for line in lines)):
         took = [cost.start + sum(line.seconds(engine) for line in lines) for engine, cost in ENGINE_COSTS.items()]
         table.add_section()

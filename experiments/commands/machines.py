@@ -38,9 +38,11 @@ def certs(  # noqa: PLR0917 - one option each
 ) -> None:
     """Make certificates for a server and its sites, signed by an authority of your own."""
     with errors(debug):
-        made = make_certificates(folder, server or [], client or [], days=days, renew=renew)
-        for one in made:
-            output.print(f"{one}: for {one.name}, whose --tls names it", highlight=False, markup=False, soft_wrap=True)
+        folders = make_certificates(folder, server or [], client or [], days=days, renew=renew)
+        for owner in folders:
+            output.print(
+                f"{owner}: for {owner.name}, whose --tls names it", highlight=False, markup=False, soft_wrap=True
+            )
         output.print(f"{folder / 'ca.key'} signs further certificates: keep it to yourself", highlight=False)
 
 
@@ -126,12 +128,12 @@ def join(  # noqa: PLR0917 - one option each
         secured = _tls(tls, insecure, server, "site")
         if secured is not None and secured.name != name:
             raise InputError(f"name = {name!r}, but the certificate in {tls} is that of {secured.name!r}")
-        given = {
+        options = {
             "data": data, "columns": columns, "label": label, "id": id_,
             "id-key": id_key, "identity": identity, "pins": pins, "out": out,
             "allow": ",".join(allow) if allow else None,
         }  # fmt: skip
-        config: dict[str, str | int] = {key: str(value) for key, value in given.items() if value is not None}
+        config: dict[str, str | int] = {key: str(value) for key, value in options.items() if value is not None}
         config |= {"share-rows": share_rows, "min-rows": min_rows}
         allowed(allow or [])
         read_own_keys(config)
@@ -143,7 +145,7 @@ def join(  # noqa: PLR0917 - one option each
         def keep(file: str, content: bytes) -> None:
             tell(f"received {write_new(out / 'received' / file, content)}")
 
-        with site_log(log) as tell, handshakes_told(lambda told: None):  # the node tells what they mean here
+        with site_log(log) as tell, handshakes_told(lambda text: None):  # the node tells what they mean here
             tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
             Node(component(CLIENT_APP), name, {**config, "name": name}, tell, keep).attend(server, secured, patience)
             tell(f"the work is done; what this site keeps is in {out}")

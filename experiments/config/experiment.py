@@ -119,7 +119,7 @@ class Experiment(pydantic.BaseModel):
         kinds = isinstance(value, Mapping) and all(map(_is_tables, value.values()))
         if info.field_name == "case" and isinstance(value, Mapping) and not kinds:
             return value  # `_is_list` says what is wrong
-        tables = [one for cases in value.values() for one in cases] if kinds else _as_list(value)
+        tables = [table for cases in value.values() for table in cases] if kinds else _as_list(value)
         for key, values in (item for table in tables if isinstance(table, Mapping) for item in table.items()):
             if key.partition(".")[0] not in SWEPT and (info.field_name, key) != ("case", NAME):
                 raise ValueError(f"{key!r} cannot be swept, only what is inside {', '.join(SWEPT)}")
@@ -129,9 +129,9 @@ class Experiment(pydantic.BaseModel):
 
     @pydantic.field_validator("case")
     @classmethod
-    def _is_alike(cls, given: list[Case] | dict[str, list[Case]]) -> list[Case] | dict[str, list[Case]]:
+    def _is_alike(cls, value: list[Case] | dict[str, list[Case]]) -> list[Case] | dict[str, list[Case]]:
         first: dict[str, str] = {}
-        for kind, cases in _kinds(given).items():
+        for kind, cases in _kinds(value).items():
             what = f"{kind}." if kind else ""
             for number, case in enumerate(cases):
                 if list(case) != list(cases[0]):
@@ -141,7 +141,7 @@ class Experiment(pydantic.BaseModel):
                 if key in first:
                     raise ValueError(f"case.{kind}: {key!r} is in case.{first[key]} already; it can be in one only")
                 first[key] = kind
-        return given
+        return value
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Experiment":
@@ -219,7 +219,7 @@ class Experiment(pydantic.BaseModel):
         if isinstance(self.data, Sites):
             return len(self.data.sites)
         lists = (self.partition.sizes, self.partition.columns)
-        return self.partition.clients or next((len(given) for given in lists if given is not None), None)
+        return self.partition.clients or next((len(parts) for parts in lists if parts is not None), None)
 
     @property
     def metrics(self) -> list[str]:
@@ -240,15 +240,15 @@ class Experiment(pydantic.BaseModel):
     @property
     def swept(self) -> dict[str, list[Any]]:
         """What tells the settings apart: the first value of each case, and the sweeps."""
-        found = {first: [case[first] for case in cases] for cases in self.kinds for first in [next(iter(cases[0]))]}
-        return found | self.sweep
+        firsts = {first: [case[first] for case in cases] for cases in self.kinds for first in [next(iter(cases[0]))]}
+        return firsts | self.sweep
 
     def changes(self, setting: Mapping[str, Any]) -> dict[str, Any]:
         """Return all that one of the `settings` changes, by dotted path."""
         firsts = ((case, *next(iter(case.items()))) for cases in self.kinds for case in cases)
         chosen = [case for case, key, value in firsts if setting[key] == value]
-        given = {key: value for case in chosen for key, value in case.items()} | dict(setting)
-        return {key: value for key, value in given.items() if key != NAME}
+        changed = {key: value for case in chosen for key, value in case.items()} | dict(setting)
+        return {key: value for key, value in changed.items() if key != NAME}
 
     @property
     def due(self) -> list[tuple[dict[str, Any], int]]:
@@ -266,18 +266,18 @@ class Experiment(pydantic.BaseModel):
                 "partition": [field.name for field in dataclasses.fields(PartitionSpec)],
                 "report": list(ReportOptions.model_fields),
             }
-            told = explain(error, list(cls.model_fields), validated=table, inner=inner)
-            raise InputError(f"{source}: {told}") from None
+            finding = explain(error, list(cls.model_fields), validated=table, inner=inner)
+            raise InputError(f"{source}: {finding}") from None
         experiment._table, experiment._source, experiment._text = dict(table), source, text
         return experiment
 
 
-def _kinds(given: list[Case] | dict[str, list[Case]]) -> dict[str, list[Case]]:
-    return given if isinstance(given, dict) else {"": given}
+def _kinds(cases: list[Case] | dict[str, list[Case]]) -> dict[str, list[Case]]:
+    return cases if isinstance(cases, dict) else {"": cases}
 
 
 def _is_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
 
 
 def _as_list(value: Any) -> list[Any]:

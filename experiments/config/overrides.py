@@ -18,28 +18,28 @@ def with_override(table: dict[str, Any], override: str) -> dict[str, Any]:
 
 def with_value(table: dict[str, Any], key: str, value: Any, source: str) -> dict[str, Any]:
     """Return a copy of the table with the value at a dotted path; a method is addressed by its name or by ``*``."""
-    made = copy.deepcopy(table)
-    targets: list[Any] = [made]
-    *path, last = _split_key(key, made)
-    if path and path[0] in ("strategy", "baseline") and not made.get(path[0]):
+    changed = copy.deepcopy(table)
+    targets: list[Any] = [changed]
+    *path, last = _split_key(key, changed)
+    if path and path[0] in ("strategy", "baseline") and not changed.get(path[0]):
         raise InputError(f"{source} {key}: there is no [[{path[0]}]]")
     for place, step in enumerate(path):
-        found: list[Any] = []
+        inside: list[Any] = []
         for target in targets:
             if isinstance(target, list):
-                found += _entries(target, step, f"{source} {key}")
+                inside += _entries(target, step, f"{source} {key}")
             elif isinstance(target, dict):
-                found.append(target.setdefault(step, {}))
+                inside.append(target.setdefault(step, {}))
             else:
                 raise InputError(f"{source} {key}: {'.'.join(path[:place])} is a value, with nothing inside")
-        targets = found
+        targets = inside
     for target in targets:
         if isinstance(target, list):
             raise InputError(f"{source} {key}: say which, as in {'.'.join(path)}.NAME.{last}, or * for all")
         if not isinstance(target, dict):
             raise InputError(f"{source} {key}: {'.'.join(path)} is a value, with nothing inside")
         target[last] = value
-    return made
+    return changed
 
 
 def _entries(tables: list[Any], name: str, where: str) -> list[dict[str, Any]]:

@@ -132,10 +132,10 @@ NAMED: dict[str, type[Shards | Sites]] = {"shards": Shards, "sites": Sites}
 
 
 def _which_data(value: Any) -> str:
-    found = (
+    kinds = (
         key for key, kind in NAMED.items() if isinstance(value, kind) or (isinstance(value, Mapping) and key in value)
     )
-    return f"({next(found, 'set')})"
+    return f"({next(kinds, 'set')})"
 
 
 Data = Annotated[

@@ -144,12 +144,12 @@ class Scale:
 def looks(summaries: Sequence[Summary]) -> dict[str, Look]:
     """Give each method name its look, in order of first appearance."""
     kinds = {s.name: s.kind for s in summaries}
-    given: dict[str, Look] = {}
+    by_name: dict[str, Look] = {}
     for kind, colours, markers in (("strategy", HUES, MARKERS), ("baseline", GREYS, BASELINE_MARKERS)):
         for i, name in enumerate(name for name, its in kinds.items() if its == kind):
             colour, again = colours[i % len(colours)], i // len(colours)
-            given[name] = Look(colour, markers[i % len(markers)], "white" if again % 2 else colour, LINES[again % 4])
-    return {name: given[name] for name in kinds}
+            by_name[name] = Look(colour, markers[i % len(markers)], "white" if again % 2 else colour, LINES[again % 4])
+    return {name: by_name[name] for name in kinds}
 
 
 def value_scale(spreads: Sequence[Spread], metric: str, also: Sequence[float] = ()) -> Scale:

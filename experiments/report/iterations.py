@@ -81,12 +81,12 @@ def _curves(runs: Sequence[Run], read: Callable[[Run], dict[int, float]]) -> Cur
     """Take mean and spread over seeds of what is read from each run; what is not finite does not count."""
     curves: Curves = {}
     for same in by_setting(runs).values():
-        found: dict[int, list[float]] = {}
+        values: dict[int, list[float]] = {}
         for x, value in (at for run in same for at in read(run).items()):
             if math.isfinite(value):
-                found.setdefault(x, []).append(value)
-        if found:
-            curve = {x: Spread.of(found[x]) for x in sorted(found)}
+                values.setdefault(x, []).append(value)
+        if values:
+            curve = {x: Spread.of(values[x]) for x in sorted(values)}
             curves.setdefault(setting(same[0].point), {})[same[0].name] = curve
     return curves
 

@@ -76,27 +76,27 @@ def draw(
     missing = [s.name for s in summaries if (m := s.metrics.get(metric)) and not math.isfinite(m.mean)]
     lost = f" Not drawn because a seed gave no finite number: {', '.join(dict.fromkeys(missing))}." if missing else ""
     look = looks(summaries)
-    made: list[Figure] = []
+    figures: list[Figure] = []
     with mpl.rc_context():
         mpl.rcdefaults()  # a user's matplotlibrc would change the bytes
         mpl.rcParams.update(STYLE)
         if shown:
             title, caption, canvas = _by_method(shown, metric, look)
-            made.append(_save(folder, f"{metric}_by_method", title, caption + lost, canvas))
+            figures.append(_save(folder, f"{metric}_by_method", title, caption + lost, canvas))
         if any(s.floats_up.mean > 0 for s, _ in shown):
-            made.append(_save(folder, f"{metric}_by_floats_up", *_by_floats(shown, metric, look)))
+            figures.append(_save(folder, f"{metric}_by_floats_up", *_by_floats(shown, metric, look)))
         if drawn := error_by_round(runs, look):
-            made.append(_save(folder, "error_by_round", *drawn))
+            figures.append(_save(folder, "error_by_round", *drawn))
         for parameter in dict.fromkeys(name for s, _ in shown for name in s.point):
             if len({s.point[parameter] for s, _ in shown if _is_number(s.point.get(parameter))}) >= 2:
                 name = f"{metric}_by_{parameter}"
-                made.append(_save(folder, name, *_by_parameter(shown, parameter, metric, look)))
+                figures.append(_save(folder, name, *_by_parameter(shown, parameter, metric, look)))
         if any(s.seconds.mean > 0 for s in summaries):
-            made.append(_save(folder, "seconds_by_phase", *_by_phase(summaries)))
+            figures.append(_save(folder, "seconds_by_phase", *_by_phase(summaries)))
         for value in by_iteration:
             if drawn := value_by_iteration(runs, value, look):
-                made.append(_save(folder, f"{value}_by_iteration", *drawn))
-    return made
+                figures.append(_save(folder, f"{value}_by_iteration", *drawn))
+    return figures
 
 
 def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str, Look]) -> Drawn:
@@ -135,8 +135,8 @@ def _by_floats(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
     # what is no number, such as a data set's name, tells settings apart that are not to be compared with each other
     settings: dict[str, list[tuple[Summary, Spread]]] = {}
     for s, m in shown:
-        told = {name: value for name, value in s.point.items() if not _is_number(value)}
-        settings.setdefault(setting(told), []).append((s, m))
+        labels = {name: value for name, value in s.point.items() if not _is_number(value)}
+        settings.setdefault(setting(labels), []).append((s, m))
     figure, grid, note = panels(list(settings), alike=False)
     its_metric = metric_of(metric)
     label, notes, joined = its_metric.heading, dict[str, None](), False

@@ -50,9 +50,9 @@ def console_table(summaries: Sequence[Summary], metric: str | None = None) -> Wi
         table.add_column(Text(heading), justify="right", no_wrap=True)
     for s in summaries:
         numbers = [_count(s.floats_up.mean), _count(s.floats_down.mean), _count(s.rounds.mean), _time(s.seconds.mean)]
-        found = [_metric(s, metric)] if metric else []
+        figure = [_metric(s, metric)] if metric else []
         # Text, not markup: a method may be called [red]
-        table.add_row(Text(s.name), *(Text(cell) for cell in (*_settings(s, swept), *found, *numbers)))
+        table.add_row(Text(s.name), *(Text(cell) for cell in (*_settings(s, swept), *figure, *numbers)))
     return table
 
 

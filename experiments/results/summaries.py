@@ -100,15 +100,15 @@ def by_iteration(run: Run, value: str) -> dict[int, float]:
 
     Of the rounds of an iteration the last that has the value gives it; `floats_up` is the sum over the rounds.
     """
-    found: dict[int, float] = {}
+    values: dict[int, float] = {}
     for row in run.history:
         if (t := row.values.get("t")) is None:
             continue
         if value == "floats_up":
-            found[int(t)] = found.get(int(t), 0.0) + row.floats_up
+            values[int(t)] = values.get(int(t), 0.0) + row.floats_up
         elif (it := row.values.get(value)) is not None:
-            found[int(t)] = it
-    return dict(sorted(found.items()))
+            values[int(t)] = it
+    return dict(sorted(values.items()))
 
 
 def _summary(runs: list[Run]) -> Summary:

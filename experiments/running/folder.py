@@ -70,8 +70,8 @@ def _of_runs(table: Mapping[str, Any]) -> str:
     """
     report = table.get("report")
     compared = report.get("reference", True) if isinstance(report, Mapping) else True
-    kept = {key: value for key, value in table.items() if key not in ("title", "claim", "report")}
-    return _as_json({**kept, "report": {"reference": compared}})
+    deciding = {key: value for key, value in table.items() if key not in ("title", "claim", "report")}
+    return _as_json({**deciding, "report": {"reference": compared}})
 
 
 def _is_config(path: Path) -> bool:

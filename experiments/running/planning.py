@@ -58,8 +58,8 @@ def run_id(method: Method, point: Point, seed: int) -> str:
     whole = f"{_slug(method.name)}{point.suffix}__seed={seed}"
     if len(whole.encode()) <= LONGEST_ID:
         return whole
-    kept = whole.encode()[: LONGEST_ID - 13].decode(errors="ignore")
-    return f"{kept}...{hashlib.sha256(whole.encode()).hexdigest()[:10]}"
+    beginning = whole.encode()[: LONGEST_ID - 13].decode(errors="ignore")
+    return f"{beginning}...{hashlib.sha256(whole.encode()).hexdigest()[:10]}"
 
 
 @dataclass(frozen=True)
@@ -214,19 +214,19 @@ class Widths:
         data : str
             The shards' name: the same for the same shards only.
         """
-        found = dict(parameters)
+        resolved = dict(parameters)
         for name, value in parameters.items():
             if name == "kernel" and isinstance(value, Mapping) and _is_ruled(value):
                 if not shards:
-                    asked = ", ".join(f"{key} = {value[key]!r}" for key in ("width", "factor") if key in value)
-                    raise InputError(f"{name}: {asked} needs the data, which sites hold; allowed: gamma or sigma")
+                    rule = ", ".join(f"{key} = {value[key]!r}" for key in ("width", "factor") if key in value)
+                    raise InputError(f"{name}: {rule} needs the data, which sites hold; allowed: gamma or sigma")
                 key = repr((sorted(value.items(), key=str), divided, data))
                 if key not in self._known:
                     self._known[key] = with_width(value, _pooled(shards, divided))
-                found[name] = self._known[key]
+                resolved[name] = self._known[key]
             elif isinstance(value, Mapping):
-                found[name] = self.resolved(value, shards, divided, data)
-        return found
+                resolved[name] = self.resolved(value, shards, divided, data)
+        return resolved
 
 
 def _is_ruled(kernel: Mapping[str, Any]) -> bool:

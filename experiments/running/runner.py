@@ -196,12 +196,12 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
     # the central answer was found before, for all runs that are compared with it
     took = done.took if reference is None or baseline.place != "central" else [reference.took]
     metrics = done.metrics | own_metrics(experiment.metrics, done.model, shards)
-    metrics |= {"parallel_seconds": max(one.processor for one in took)}
+    metrics |= {"parallel_seconds": max(its.processor for its in took)}
     path = f"results/{run.id}/model.npz"
     done.model.save(out / path)
     floats = baseline.floats_up(shards)
     traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
-    return Run(**_common(run), metrics=dict(metrics), **traffic, seconds=sum(one.clock for one in took), model=path)
+    return Run(**_common(run), metrics=dict(metrics), **traffic, seconds=sum(its.clock for its in took), model=path)
 
 
 def _common(run: Planned) -> dict[str, Any]:

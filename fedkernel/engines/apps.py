@@ -51,7 +51,7 @@ def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Gr
     """
     server: ServerApp = component(SERVER_APP)
     for run in job.runs:
-        told = job.model_copy(update={"runs": [run]}).model_dump_json()
-        with grid(run, told) as opened:
-            server(opened, flower.new_context(0, {}, {"job": told}))
+        text = job.model_copy(update={"runs": [run]}).model_dump_json()
+        with grid(run, text) as opened:
+            server(opened, flower.new_context(0, {}, {"job": text}))
         yield run.id

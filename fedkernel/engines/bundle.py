@@ -64,7 +64,7 @@ def _not_code(folder: str, entries: Sequence[str]) -> set[str]:
     return {name for name in entries if not (Path(folder, name).is_dir() or name.endswith(".py"))} | {"__pycache__"}
 
 
-def cause(told: Mapping[str, str]) -> FedkernelError:
+def cause(error: Mapping[str, str]) -> FedkernelError:
     """Return the error that a ServerApp told of: its kind and its text."""
     kinds = {"InputError": InputError, "ProtocolError": ProtocolError}
-    return kinds.get(told["kind"], EngineError)(told["text"])
+    return kinds.get(error["kind"], EngineError)(error["text"])

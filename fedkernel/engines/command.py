@@ -45,22 +45,22 @@ def flwr_in(folder: Path | None = None, environment: Mapping[str, str] | None = 
 
 def submit(flwr: Flwr, app: Path, connection: str, *options: str) -> str:
     """Submit an app bundle to a SuperLink and return the id of Flower's run."""
-    told = flwr("run", str(app), connection, *options, "--format", "json")
-    if not told.get("success"):
-        raise EngineError(f"flwr run was refused: {_one_line(told)}")
-    return str(told["run-id"])
+    answer = flwr("run", str(app), connection, *options, "--format", "json")
+    if not answer.get("success"):
+        raise EngineError(f"flwr run was refused: {_one_line(answer)}")
+    return str(answer["run-id"])
 
 
 def status_of(flwr: Flwr, connection: str, run_id: str) -> tuple[str, str]:
     """Return a run's status, such as ``finished:completed``, and what there is to say about it."""
-    told = flwr("list", connection, "--run-id", run_id, "--format", "json")
-    if not told.get("success", True):
-        raise EngineError(f"flwr list failed: {_one_line(told)}")
-    runs = told.get("runs") or [{}]
+    answer = flwr("list", connection, "--run-id", run_id, "--format", "json")
+    if not answer.get("success", True):
+        raise EngineError(f"flwr list failed: {_one_line(answer)}")
+    runs = answer.get("runs") or [{}]
     return str(runs[0].get("status", "unknown")), str(runs[0].get("status-details", ""))
 
 
-def _one_line(told: Mapping[str, Any]) -> str:
+def _one_line(answer: Mapping[str, Any]) -> str:
     """Return the error that flwr tells, which may begin with lines that are none."""
-    lines = str(told.get("error-message") or told).strip().splitlines()
+    lines = str(answer.get("error-message") or answer).strip().splitlines()
     return lines[-1]

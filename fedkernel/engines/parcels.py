@@ -37,8 +37,8 @@ class Parcel:
 
 def pack(run: str, folder: Path) -> Parcel:
     """Take a run's result from its folder."""
-    found = {name: folder / name for name in FILES if (folder / name).exists()}
-    return Parcel(run, {name: base64.b64encode(path.read_bytes()).decode() for name, path in found.items()})
+    paths = {name: folder / name for name in FILES if (folder / name).exists()}
+    return Parcel(run, {name: base64.b64encode(path.read_bytes()).decode() for name, path in paths.items()})
 
 
 def unpack(parcel: Parcel, folder: Path) -> None:
@@ -62,7 +62,7 @@ def read(line: str) -> Parcel | None:
     if not line.startswith(PREFIX):
         return None
     try:
-        told = json.loads(zlib.decompress(base64.b64decode(line.removeprefix(PREFIX), validate=False)))
-        return Parcel(**told)
+        fields = json.loads(zlib.decompress(base64.b64decode(line.removeprefix(PREFIX), validate=False)))
+        return Parcel(**fields)
     except (binascii.Error, zlib.error, ValueError, TypeError):
         raise EngineError("the log of the run has a result that is damaged") from None

@@ -63,10 +63,10 @@ def run_job(job: Job) -> Iterator[str]:
         try:
             yield from _results(job, Path(job.out), lambda: status_of(flwr, CONNECTION, run))
         except EngineError as error:
-            kept = Path(job.out) / LOG
+            copy = Path(job.out) / LOG
             with suppress(OSError):
-                shutil.copy(folder / LOG, kept)
-                raise EngineError(f"{error}; Flower's log is {kept}") from None
+                shutil.copy(folder / LOG, copy)
+                raise EngineError(f"{error}; Flower's log is {copy}") from None
             raise
 
 

@@ -55,14 +55,14 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str]:
         raise InputError("the job needs a folder for its results (out) to run on a SuperLink")
     name, address = find_connection(connection)
     flwr, out = flwr_in(), Path(job.out)
-    with _marked(job) as told, TemporaryDirectory(prefix="fedkernel-superlink-") as made:
-        app = write_app(Path(made) / "app", told, _dependencies())
+    with _marked(job) as marked, TemporaryDirectory(prefix="fedkernel-superlink-") as folder:
+        app = write_app(Path(folder) / "app", marked, _dependencies())
         try:
             run = submit(flwr, app, name)
         except EngineError as error:
             raise EngineError(f"connection {name!r}, {address}: {error}") from None
         where = f"run {run} of connection {name!r}"
-        waiting, ended = [one.id for one in job.runs], False
+        waiting, ended = [run.id for run in job.runs], False
         try:
             while not ended:
                 with _log(run, name) as lines:

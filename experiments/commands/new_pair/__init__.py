@@ -41,8 +41,8 @@ def write_pair(pair: str, folder: Path, *, app: bool = False) -> list[Path]:
         raise InputError(f"PAIR = {pair!r}, but must be the name of a class, such as MyPCA")
     module = re.sub("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", pair).lower()
     paths = {folder / name.format(module=module): template for name, template in (FILES | (APP if app else {})).items()}
-    if taken := [path for path in paths if path.exists()]:
-        raise InputError(f"{taken[0]} is there already; give another name, or --out another folder")
+    if existing := [path for path in paths if path.exists()]:
+        raise InputError(f"{existing[0]} is there already; give another name, or --out another folder")
     environment = jinja2.Environment(  # noqa: S701 - Python and TOML, which have no HTML to escape
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,

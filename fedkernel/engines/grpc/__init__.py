@@ -107,7 +107,7 @@ def run_job(job: Job) -> Iterator[str]:
 
 
 def _run_over(hub: Hub, job: Job) -> Iterator[str]:
-    return carry_out(job, lambda run, told: nullcontext(hub))
+    return carry_out(job, lambda run, text: nullcontext(hub))
 
 
 @contextmanager
