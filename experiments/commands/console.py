@@ -122,33 +122,30 @@ def site_log(path: Path | None) -> Iterator[Callable[[str], None]]:
             handler.close()
 
 
-class errors:  # noqa: N801 - reads as a statement
+@contextmanager
+def errors(debug: bool) -> Iterator[None]:
     """Turn what a user can mend into one line on standard error and an exit code."""
-
-    def __init__(self, debug: bool) -> None:
-        self._debug = debug
-        self._quiet = logging.NullHandler()
-
-    def __enter__(self) -> None:
-        if not self._debug:  # a simulated site's log would put its traceback here
-            logging.getLogger("fedkernel.run.site").addHandler(self._quiet)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        logging.getLogger("fedkernel.run.site").removeHandler(self._quiet)
-        if error is None or isinstance(error, typer.Exit | SystemExit):
-            return
-        if self._debug and not isinstance(error, KeyboardInterrupt):
+    site, quiet = logging.getLogger("fedkernel.run.site"), logging.NullHandler()
+    if not debug:  # a simulated site's log would put its traceback here
+        site.addHandler(quiet)
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("interrupted; the same command (without --restart) goes on where it stopped")
+        raise typer.Exit(INTERRUPTED) from None
+    except typer.Exit:
+        raise
+    except Exception as error:
+        if debug:
             traceback.print_exception(error)
-        if isinstance(error, KeyboardInterrupt):
-            say("interrupted; the same command (without --restart) goes on where it stopped")
-            raise typer.Exit(INTERRUPTED) from None
         if isinstance(error, FedkernelError):
-            shows = isinstance(error, ProtocolError) and not self._debug
+            shows = isinstance(error, ProtocolError) and not debug
             say(f"error: {error}{'; --debug shows the traceback' if shows else ''}")
-            raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILED) from None
-        if isinstance(error, OSError) and error.strerror:
+        elif isinstance(error, OSError) and error.strerror:
             say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror}")
         else:
-            hint = "" if self._debug else "; --debug shows where"
+            hint = "" if debug else "; --debug shows where"
             say(f"error: {type(error).__name__}: {error} (this is a defect{hint})")
-        raise typer.Exit(FAILED) from None
+        raise typer.Exit(BAD_INPUT if isinstance(error, InputError) else FAILED) from None
+    finally:
+        site.removeHandler(quiet)

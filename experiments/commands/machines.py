@@ -10,7 +10,6 @@ from experiments.commands.console import Follow, errors, output, progress, say, 
 from experiments.config import Sites, read_config
 from experiments.running import run_experiment
 from fedkernel.engines import grpc
-from fedkernel.engines.apps import CLIENT_APP, component
 from fedkernel.engines.grpc.address import check_address, is_loopback
 from fedkernel.engines.grpc.certificates import TLS, check_name, make_certificates, read_tls
 from fedkernel.engines.grpc.frames import LIMIT
@@ -19,6 +18,7 @@ from fedkernel.engines.grpc.hub import PATIENCE
 from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError
+from fedkernel.flower_apps import client as client_app
 from fedkernel.run import MIN_ROWS, Job, allowed, read_own_data, read_own_keys
 from fedkernel.storage import check_folder, write_new
 
@@ -147,7 +147,7 @@ def join(  # noqa: PLR0917 - one option each
 
         with site_log(log) as tell, handshakes_told(lambda text: None):  # the node tells what they mean here
             tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
-            Node(component(CLIENT_APP), name, {**config, "name": name}, tell, keep).attend(server, secured, patience)
+            Node(client_app, name, {**config, "name": name}, tell, keep).attend(server, secured, patience)
             tell(f"the work is done; what this site keeps is in {out}")
 
 

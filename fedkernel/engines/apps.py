@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
 
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
@@ -16,12 +15,6 @@ from fedkernel.run.job import Job, RunSpec
 
 SERVER_APP, CLIENT_APP = "fedkernel.flower_apps:server", "fedkernel.flower_apps:client"
 """Where a Flower app bundle has its components, as pyproject.toml names them: the same for every pair."""
-
-
-def component(address: str) -> Any:
-    """Return the app at ``module:name``: imported as it is needed, since it carries out what engines are used by."""
-    module, name = address.split(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def import_paths() -> dict[str, str]:
@@ -49,7 +42,9 @@ def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Gr
     grid : callable
         Opens the grid for a run, given also the run as the JSON of a job of its own.
     """
-    server: ServerApp = component(SERVER_APP)
+    # imported as it is needed: it carries out what engines are used by
+    module, name = SERVER_APP.split(":")
+    server: ServerApp = getattr(importlib.import_module(module), name)
     for run in job.runs:
         text = job.model_copy(update={"runs": [run]}).model_dump_json()
         with grid(run, text) as opened:

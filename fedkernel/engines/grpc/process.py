@@ -3,16 +3,16 @@
 import sys
 from pathlib import Path
 
-from fedkernel.engines.apps import CLIENT_APP, component
 from fedkernel.engines.grpc.certificates import read_tls
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import FedkernelError
+from fedkernel.run.site import client_app, site_of_job
 
 
 def main(address: str, folder: str, patience: str) -> None:
     """Be the client whose certificate is in the folder, until the server ends the work."""
     tls = read_tls(Path(folder), "site")
-    Node(component(CLIENT_APP), tls.name, {}).attend(address, tls, float(patience))
+    Node(client_app({}, site_of_job), tls.name, {}).attend(address, tls, float(patience))
 
 
 if __name__ == "__main__":
