@@ -97,11 +97,11 @@ def dkpca(
     """
 
     def up(result: Any) -> int:
-        asked = fields["local_components"]
+        pairs = fields["local_components"]
         inner = kernel.vertical != "product"
-        if asked != "adaptive":
+        if pairs != "adaptive":
             columns = [len(part) for part in np.array_split(np.arange(WINE.shape[1]), CLIENTS)]
-            return sum((min(asked, d_m) if inner else asked) * (N + 1) for d_m in columns)
+            return sum((min(pairs, d_m) if inner else pairs) * (N + 1) for d_m in columns)
         return sum(whole_multiple(result.ledger.of_client(client).floats_up, N + 1) for client in range(CLIENTS))
 
     return Case(
@@ -164,11 +164,11 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
 
     def iterations(result: Any) -> list[tuple[int, int]]:
         """Return r_t and Q_t."""
-        told = [row["values"] for row in result.history if "values" in row]
+        figures = [row["values"] for row in result.history if "values" in row]
         return [
             (
-                next(int(row["rank"]) for row in told if row["t"] == t),
-                len({row.get("lanczos_step") for row in told if row["t"] == t}),
+                next(int(row["rank"]) for row in figures if row["t"] == t),
+                len({row.get("lanczos_step") for row in figures if row["t"] == t}),
             )
             for t in range(1, T + 1)
         ]
@@ -223,8 +223,8 @@ def diskpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, whole: bo
     for there is neither embedding nor sum. ``whole``: the landmarks span all rows, so that nothing depends on them.
     """
     fields = {"n_adaptive": 30, "embedding_size": 12, "point_sketch_size": 11, "n_random_features": 600} | fields
-    made = {"projection_size": "exact", "share_rows": True}
-    strategy = DisKPCA(K, kernel, **fields, **made)
+    exact = {"projection_size": "exact", "share_rows": True}
+    strategy = DisKPCA(K, kernel, **fields, **exact)
     t, p, scored = fields["embedding_size"], fields["point_sketch_size"], fields["n_adaptive"] < N
 
     def up(result: Any) -> int:
@@ -236,7 +236,7 @@ def diskpca(name: str, kernel: Any, scaled: Callable[[float], Any], *, whole: bo
         landmarks, rows = row_counts(result)
         return (CLIENTS * t * t if scored else 0) + (CLIENTS - 1) * rows + CLIENTS * landmarks * K
 
-    again = lambda factor: DisKPCA(K, scaled(factor), **fields, **made)  # noqa: E731
+    again = lambda factor: DisKPCA(K, scaled(factor), **fields, **exact)  # noqa: E731
     # the last sketch is exact, so that eigenvalues are those of the clients' coordinates
     promises: dict[str, Any] = {"orthonormal": True}
     if whole:

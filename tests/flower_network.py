@@ -60,18 +60,18 @@ class Network:
         if self.secure:
             key = self.folder / f"{name}.key"
             subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", key], check=True)
-            told = self.flwr("supernode", "register", f"{key}.pub", NAME, "--format", "json")
-            assert told["success"], told
+            answer = self.flwr("supernode", "register", f"{key}.pub", NAME, "--format", "json")
+            assert answer["success"], answer
             command += ["--auth-supernode-private-key", key]
         return self.process(name, "flower-supernode", *self.trust, *command)
 
     def wait_for(self, nodes, seconds=60):
         give_up = time.monotonic() + seconds
-        found = []
-        while time.monotonic() < give_up and found.count("online") < nodes:
-            told = self.flwr("supernode", "list", NAME, "--format", "json")
-            found = [node["status"] for node in told.get("nodes", [])]
-        assert found.count("online") == nodes, self.logs()
+        statuses = []
+        while time.monotonic() < give_up and statuses.count("online") < nodes:
+            answer = self.flwr("supernode", "list", NAME, "--format", "json")
+            statuses = [node["status"] for node in answer.get("nodes", [])]
+        assert statuses.count("online") == nodes, self.logs()
 
     def logs(self):
         return "\n".join(f"{path}:\n{path.read_text(errors='replace')[-3000:]}" for path in self.folder.glob("*/log"))
@@ -80,11 +80,11 @@ class Network:
 @contextmanager
 def network(folder: Path, nodes: dict[str, str], *, secure: bool):
     """Run a SuperLink and a SuperNode for each name, given its configuration."""
-    made = Network(folder, secure)
+    network = Network(folder, secure)
     home = folder / "user"
     home.mkdir(parents=True)
     trust = f'root-certificates = "{folder}/certs/ca.crt"' if secure else "insecure = true"
-    address = f"127.0.0.1:{made.port}"
+    address = f"127.0.0.1:{network.port}"
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{address}"\n{trust}\n'
     )
@@ -93,14 +93,14 @@ def network(folder: Path, nodes: dict[str, str], *, secure: bool):
         subprocess.run([SCRIPTS / "fedkernel", "certs", folder / "certs", *hosts], check=True, capture_output=True)
     try:
         with ExitStack() as running:
-            running.enter_context(made.superlink())
+            running.enter_context(network.superlink())
             give_up = time.monotonic() + 60
-            while not made.flwr("supernode", "list", NAME, "--format", "json").get("success"):
-                assert time.monotonic() < give_up, made.logs()
+            while not network.flwr("supernode", "list", NAME, "--format", "json").get("success"):
+                assert time.monotonic() < give_up, network.logs()
             for name, config in nodes.items():
-                running.enter_context(made.supernode(name, config))
-            made.wait_for(len(nodes))
-            yield made
+                running.enter_context(network.supernode(name, config))
+            network.wait_for(len(nodes))
+            yield network
     finally:
-        left = {str(one): family for one in made.homes if (family := ray._descendants(one, {}))}
+        left = {str(home): family for home in network.homes if (family := ray._descendants(home, {}))}
         assert not left

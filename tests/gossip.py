@@ -125,27 +125,27 @@ class Coordinator:
 
     def ask(self, client, ask, number=None):
         """One request to one client, as NumPyClient has it."""
-        told = {"run": self.run, "round": self.number if number is None else number}
+        header = {"run": self.run, "round": self.number if number is None else number}
         positional, scalars = encode(ask)
-        replied, _, answered = self.clients[client].fit(positional, {**scalars, **told})
+        replied, _, answered = self.clients[client].fit(positional, {**scalars, **header})
         self.seen += [part.tobytes() for part in (*positional, *replied)] + [repr((scalars, answered)).encode()]
         return decode(ask.reply_type, replied, answered)
 
     def go_on(self, protocol, until=None):
         """Run to the end, or return the round of that number as it is about to be asked."""
         try:
-            asked = next(protocol)
+            pending = next(protocol)
             while True:
                 self.number += 1
                 if self.number == until:
-                    return asked
+                    return pending
                 replies = []
                 for client in range(len(self.clients)):
-                    ask = self.meddle(self.number, client, asked.of_client(client))
+                    ask = self.meddle(self.number, client, pending.of_client(client))
                     if ask is not None:
                         replies.append(self.ask(client, ask))
                         self.note(replies[-1])
-                asked = protocol.send(replies)
+                pending = protocol.send(replies)
         except StopIteration as stop:
             return stop.value
 

@@ -11,16 +11,16 @@ from fedkernel.protocol.rounds import Protocol, Round
 def ask(site: KernelClient, request: Request[Any], **config: Any) -> Any:
     """Send a request over the wire's form, and return the reply."""
     arrays, scalars = encode(request)
-    replied, _, told = site.fit(arrays, {**scalars, **config})
-    return decode(request.reply_type, replied, told)
+    replied, _, answered = site.fit(arrays, {**scalars, **config})
+    return decode(request.reply_type, replied, answered)
 
 
 def drive(protocol: Protocol[Any], sites: Sequence[KernelClient]) -> Any:
     """Run a protocol to its end, and return its result."""
 
     def answers(pending: Round) -> Any:
-        asked = {site: request for site in sites if (request := pending.of_client(site.client)) is not None}
-        replies = [ask(site, request) for site, request in asked.items()]
+        requests = {site: request for site in sites if (request := pending.of_client(site.client)) is not None}
+        replies = [ask(site, request) for site, request in requests.items()]
         return type(replies[0]).sum_of(replies) if pending.summed else replies
 
     try:

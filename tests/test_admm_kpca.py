@@ -70,8 +70,8 @@ def test_equal_data_everywhere_is_central_kernel_pca(nodes, center):
     central = strategy.central([X])
     a = central.eigenvectors_[:, 0] / np.sqrt(central.eigenvalues_[0])
     for node in range(nodes):
-        found = result.outputs[node]["alpha"][:, 0]
-        assert min(abs(found - a).max(), abs(found + a).max()) < 1e-8
+        alpha = result.outputs[node]["alpha"][:, 0]
+        assert min(abs(alpha - a).max(), abs(alpha + a).max()) < 1e-8
     assert strategy.judge(result, [X] * nodes, strategy.central([X] * nodes))["similarity"] == pytest.approx(
         1, abs=1e-8
     )
@@ -158,7 +158,9 @@ def test_floats_are_those_of_the_paper(graph):
     for t in range(1, T + 1):
         # n_q of a projection on the neighbour's rows, and twice n_j of the own direction and its multipliers
         sent = {
-            phase: {(one.sender, one.receiver): one.floats for one in result.ledger.of_round(rounds[phase, t]).letters}
+            phase: {
+                (load.sender, load.receiver): load.floats for load in result.ledger.of_round(rounds[phase, t]).letters
+            }
             for phase in ("UpdateConsensus", "UpdateDirection")
         }
         edges = [(j, q) for j, others in enumerate(peers) for q in others]
@@ -194,12 +196,15 @@ def test_three_components_by_deflation(nodes):
         K = center_blocks(normalised_gram(strategy.kernel, X), [40])
         np.testing.assert_allclose(alpha.T @ K @ alpha, np.eye(3), atol=1e-8 if nodes == 1 else 0.15)
     for component in range(3):
-        one = Directions(truth.X, only(reference, component))
-        ceiling = np.mean([one.ceiling(X, 1e-3) for X in shards])
-        found = np.mean(
-            [one.similarity(X, result.outputs[j]["alpha"][:, component, None]) for j, X in enumerate(shards)]
+        truth_of_component = Directions(truth.X, only(reference, component))
+        ceiling = np.mean([truth_of_component.ceiling(X, 1e-3) for X in shards])
+        similarity = np.mean(
+            [
+                truth_of_component.similarity(X, result.outputs[j]["alpha"][:, component, None])
+                for j, X in enumerate(shards)
+            ]
         )
-        assert found > (1 - 1e-8 if nodes == 1 else 0.85) * ceiling
+        assert similarity > (1 - 1e-8 if nodes == 1 else 0.85) * ceiling
     assert result.model.lagrangian_.shape[0] == result.model.without_multipliers_.size == 3
 
 
@@ -278,8 +283,8 @@ def test_a_node_projects_new_rows(fields, tmp_path):
     strategy = ADMMKPCA(2, RBF(gamma=0.02), share_rows=True, **fields)
     result = strategy.fit(shards, seed=3)
     node = strategy.at_node(shards[1], result.outputs[1]["alpha"], seed=3)
-    found = node.transform(new)
-    assert found.shape == (7, 2)
+    placed = node.transform(new)
+    assert placed.shape == (7, 2)
     # of its own rows the coordinates are K alpha
     X, kernel = shards[1], RBF(gamma=0.02)
     if "exchange" in fields:
@@ -291,7 +296,7 @@ def test_a_node_projects_new_rows(fields, tmp_path):
     np.testing.assert_allclose(node.transform(shards[1]), K @ result.outputs[1]["alpha"], atol=1e-12)
     again = load_model(node.save(tmp_path / "node.npz"))
     assert isinstance(again, NodeComponents)
-    np.testing.assert_array_equal(again.transform(new), found)
+    np.testing.assert_array_equal(again.transform(new), placed)
     with pytest.raises(InputError, match="X has 5 columns, but the components were found in 6"):
         node.transform(new[:, 1:])
     with pytest.raises(InputError, match=r"alpha has shape \(19, 2\), but must be .*, with 20 rows"):
@@ -315,11 +320,11 @@ def test_new_rows_far_from_the_others_are_told_apart():
 def test_the_history_tells_the_lagrangian_and_the_stop():
     shards, kernel, tol = spread(6), RBF(gamma=0.02), 1e-2
     result = ADMMKPCA(kernel=kernel, share_rows=True, tol=tol, iterations=50, record=True).fit(shards)
-    told = [row["values"] for row in result.history if "values" in row]
-    steps = max(one["t"] for one in told)
-    found = {one["t"]: one for one in told if "lagrangian" in one}
+    figures = [row["values"] for row in result.history if "values" in row]
+    steps = max(row["t"] for row in figures)
+    last = {row["t"]: row for row in figures if "lagrangian" in row}
     np.testing.assert_array_equal(
-        [found[t + 1]["lagrangian"] for t in range(1, steps)], result.model.lagrangian_[0][:-1]
+        [last[t + 1]["lagrangian"] for t in range(1, steps)], result.model.lagrangian_[0][:-1]
     )
     # the largest angle between a node's directions before and after, in feature space; the first comes from the start
     turned = []
@@ -329,7 +334,7 @@ def test_the_history_tells_the_lagrangian_and_the_stop():
         phi /= np.linalg.norm(phi, axis=1, keepdims=True)
         turned.append(np.arccos(np.abs((phi[1:] * phi[:-1]).sum(axis=1))))
     turned = np.max(turned, axis=0)
-    assert [found[t + 1]["turned"] for t in range(2, steps)] == pytest.approx(turned[:-1], rel=1e-6)
+    assert [last[t + 1]["turned"] for t in range(2, steps)] == pytest.approx(turned[:-1], rel=1e-6)
     assert steps < 50
     assert turned[-1] <= tol < turned[:-1].min()
     plain = ADMMKPCA(kernel=kernel, share_rows=True, iterations=1).fit(shards)

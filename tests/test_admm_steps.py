@@ -40,8 +40,8 @@ def test_all_iterations_equal_explicit_vectors(monkeypatch, graph, seed, without
     strategy = admm(kernel=Linear(), graph=Topology(graph), iterations=T, center=False)
     result = strategy.fit(shards)
     rho, trace = result.model.rho_, result.model.lagrangian_[0]
-    told = [row["values"] for row in result.history if "turned" in row.get("values", {})]
-    turned = {values["t"] - 1: values["turned"] for values in told}  # told with the next iteration
+    figures = [row["values"] for row in result.history if "turned" in row.get("values", {})]
+    turned = {values["t"] - 1: values["turned"] for values in figures}  # told with the next iteration
     assert result.model.without_multipliers_[0] == (without if without <= T else 0)
     steps = naive.ADMM([unit(X).T for X in shards], [sorted([j, *o]) for j, o in enumerate(strategy.peers(6))], rho)
     way = 0
@@ -92,19 +92,19 @@ def test_the_protocol_alone_asks_for_the_steps_of_algorithm_1():
         return [Progress(lagrangian=-1.0 - node, turned=angle / (node + 1)) for node in range(3)]
 
     steps = admm(iterations=6, tol=0.1)._iterate(Mail(3), network, 1)
-    asked = [next(steps)]
-    asked += [steps.send(replies) for replies in ([Letters()] * 3, progress(0.3), [Letters()] * 3)]
+    rounds = [next(steps)]
+    rounds += [steps.send(replies) for replies in ([Letters()] * 3, progress(0.3), [Letters()] * 3)]
     with pytest.raises(StopIteration) as stop:
         steps.send(progress(0.1))
-    assert [dict(step.values) for step in asked] == [
+    assert [dict(step.values) for step in rounds] == [
         {"component": 1, "t": 1},
         {"component": 1, "t": 1},
         {"component": 1, "t": 2},
         {"component": 1, "t": 2, "lagrangian": -6.0, "turned": 0.3},
     ]
     for node, cell in enumerate(([0, 1], [0, 1, 2], [1, 2])):
-        np.testing.assert_array_equal(asked[0].of_client(node).signs, signs[cell])
-    assert [step.of_client(1) for step in asked[1:]] == [
+        np.testing.assert_array_equal(rounds[0].of_client(node).signs, signs[cell])
+    assert [step.of_client(1) for step in rounds[1:]] == [
         UpdateDirection(dual=True, rho_self=100.0, rho_peers=10.0),
         UpdateConsensus(rho_self=100.0, rho_peers=50.0),
         UpdateDirection(dual=True, rho_self=100.0, rho_peers=50.0),

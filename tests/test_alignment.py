@@ -127,9 +127,9 @@ def test_every_site_keeps_its_results_with_the_ids_in_the_agreed_order(tmp_path)
     ids, X = pooled()
     expected = strategy.fit([X[:, columns] for columns in COLUMNS])
     for number, name in enumerate(NAMES):
-        with np.load(tmp_path / name / "trial.npz") as kept:
-            assert kept["ids"].tolist() == ids
-            np.testing.assert_allclose(kept["eigenvectors"], expected.outputs[number]["eigenvectors"], atol=1e-12)
+        with np.load(tmp_path / name / "trial.npz") as outputs:
+            assert outputs["ids"].tolist() == ids
+            np.testing.assert_allclose(outputs["eigenvectors"], expected.outputs[number]["eigenvectors"], atol=1e-12)
 
 
 def test_what_the_agreement_cost_is_accounted_for_and_the_overlap_is_told(tmp_path, caplog):
@@ -139,17 +139,17 @@ def test_what_the_agreement_cost_is_accounted_for_and_the_overlap_is_told(tmp_pa
     assert [entry["phase"] for entry in result.history] == ["join", "align", "FindLocalEigenpairs"]
     assert row["values"] == {"rows_0": 36, "rows_1": 33, "rows_2": 38, "rows": len(COMMON)}
     assert (row["round"], row["clients"], row["floats_up"], row["floats_down"]) == (0, 3, 0, 0)
-    asked = [message for message in grid.seen if message.metadata.message_type.startswith("query.")]
-    assert [message.metadata.message_type for message in asked[::6]] == ["query.ids", "query.align"]
-    size = sum(flower.content_bytes(message.content) for message in asked)
+    queries = [message for message in grid.seen if message.metadata.message_type.startswith("query.")]
+    assert [message.metadata.message_type for message in queries[::6]] == ["query.ids", "query.align"]
+    size = sum(flower.content_bytes(message.content) for message in queries)
     assert row["bytes_up"] + row["bytes_down"] == size
     assert row["bytes_up"] > 16 * (36 + 33 + 38)
     assert row["bytes_down"] > 3 * 16 * len(COMMON)
     assert result.history[0]["clients"] == 3
-    assert sum(one["bytes_up"] for one in result.history) == result.ledger.bytes_up
+    assert sum(row["bytes_up"] for row in result.history) == result.ledger.bytes_up
     assert result.ledger.rounds == 1
-    told = "client 0 (site 'north') has 36, client 1 (site 'east') has 33, client 2 (site 'south') has 38"
-    assert caplog.messages == [f"trial: rows are aligned by their ids: {told}; {len(COMMON)} are common to all"]
+    sizes = "client 0 (site 'north') has 36, client 1 (site 'east') has 33, client 2 (site 'south') has 38"
+    assert caplog.messages == [f"trial: rows are aligned by their ids: {sizes}; {len(COMMON)} are common to all"]
 
 
 def hashes_sent(grid):
@@ -261,7 +261,7 @@ def test_a_site_finds_its_rows():
 
 
 @pytest.mark.parametrize(
-    ("common", "told"),
+    ("common", "sentence"),
     [
         (OWN[ORDER[[1, 0]]], "are not some of this site's own, in order and each once"),
         (OWN[ORDER[[1, 1]]], "are not some of this site's own, in order and each once"),
@@ -271,20 +271,20 @@ def test_a_site_finds_its_rows():
         (OWN.astype(float), r"have shape \(40, 16\), float64; allowed"),
     ],
 )
-def test_a_site_works_on_no_other_rows_than_its_own(common, told):
-    with pytest.raises(ProtocolError, match=told):
+def test_a_site_works_on_no_other_rows_than_its_own(common, sentence):
+    with pytest.raises(ProtocolError, match=sentence):
         find_rows(OWN, common)
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "sentence"),
     [
         (OWN[[0, 0]], "b sent the same id twice"),
         (OWN[:, 1:], r"b sent ids of shape \(40, 15\), uint8; allowed: \(n, 16"),
     ],
 )
-def test_a_coordinator_takes_only_hashes(sent, told):
-    with pytest.raises(ProtocolError, match=told):
+def test_a_coordinator_takes_only_hashes(sent, sentence):
+    with pytest.raises(ProtocolError, match=sentence):
         agree({"a": OWN, "b": sent}, "drop", "run")
 
 
@@ -322,7 +322,7 @@ def test_rows_that_are_in_order_already_are_not_copied():
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "sentence"),
     [
         (
             ("age", "height", "bmi"),
@@ -337,12 +337,12 @@ def test_rows_that_are_in_order_already_are_not_copied():
         (("age", "x", "weight", "bmi"), "c has a column 'x', which a has not; allowed: the same everywhere"),
     ],
 )
-def test_columns_that_differ_are_named(names, told):
+def test_columns_that_differ_are_named(names, sentence):
     expected = ("age", "weight", "bmi")
     check_same_columns({"a": expected, "b": expected})
     with pytest.raises(InputError) as caught:
         check_same_columns({"a": expected, "b": expected, "c": names})
-    assert str(caught.value) == told
+    assert str(caught.value) == sentence
 
 
 def horizontal(folder, names=("age", "weight"), last=("age", "weight")):
@@ -361,9 +361,9 @@ def test_horizontal_sites_agree_on_their_columns_and_keep_their_own_order(tmp_pa
     result, _ = run_on(nodes, FKKMeans(n_clusters=2, iterations=2))
     assert "align" not in {row["phase"] for row in result.history}
     for number, name in enumerate(NAMES):
-        with np.load(tmp_path / name / "trial.npz") as kept:
-            assert kept["ids"].tolist() == IDS[number * 12 : number * 12 + 12]
-            assert kept["labels"].shape == (12,)
+        with np.load(tmp_path / name / "trial.npz") as outputs:
+            assert outputs["ids"].tolist() == IDS[number * 12 : number * 12 + 12]
+            assert outputs["labels"].shape == (12,)
 
 
 def test_horizontal_sites_with_other_columns_are_refused(tmp_path):
@@ -387,10 +387,10 @@ def find(node, run=None):
 
 def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
     north, east, _ = vertical(tmp_path)
-    assert [(found.number, found.name) for found in (find(north), find(east))] == [(0, "north"), (1, "east")]
+    assert [(site.number, site.name) for site in (find(north), find(east))] == [(0, "north"), (1, "east")]
     del east["name"]
-    found = find(east | {"partition-id": 2, "num-partitions": 3})
-    assert (found.number, found.name, found.called) == (2, "south", "client 2 (site 'south')")
+    third = find(east | {"partition-id": 2, "num-partitions": 3})
+    assert (third.number, third.name, third.called) == (2, "south", "client 2 (site 'south')")
     assert find(east | {"partition-id": 3, "num-partitions": 5}).X is None, "more nodes than sites"
 
 
@@ -399,10 +399,10 @@ def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(t
     run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3)
     node = vertical(tmp_path)[1] | {"partition-id": 1, "num-partitions": 3}
     del node["out"]
-    found = find(node, run)
-    np.testing.assert_array_equal(found.X, TABLE[HELD[1], COLUMNS[1]])
+    place = find(node, run)
+    np.testing.assert_array_equal(place.X, TABLE[HELD[1], COLUMNS[1]])
     written = sorted(tmp_path.rglob("*"))
-    found.keep({"secret": np.ones(3)})
+    place.keep({"secret": np.ones(3)})
     assert sorted(tmp_path.rglob("*")) == written
 
 
@@ -416,7 +416,7 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "sentence"),
     [
         ({"name": "west"}, "this node's name = 'west', but the sites of run 'trial' are north, east, south"),
         ({"name": None}, "this node has no partition-id; allowed without one: a name, and a run of named sites"),
@@ -428,18 +428,18 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
         ({"id-key": "none"}, "client 0 (site 'north'): there is no file none"),
     ],
 )
-def test_a_node_that_does_not_fit_the_run_says_why(tmp_path, changed, told):
+def test_a_node_that_does_not_fit_the_run_says_why(tmp_path, changed, sentence):
     node = vertical(tmp_path)[0] | changed
     with pytest.raises(InputError) as caught:
         find({key: value for key, value in node.items() if value is not None})
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(sentence)
 
 
 def test_a_coordinator_hears_which_site_cannot_read_its_data_and_the_site_why(tmp_path, caplog):
     nodes = vertical(tmp_path)
     nodes[1]["label"] = "diagnosis"
-    told = refused(nodes, DKPCA(2), ProtocolError)
-    assert told == "client 1 (site 'east') cannot read its data; its log says why"
+    message = refused(nodes, DKPCA(2), ProtocolError)
+    assert message == "client 1 (site 'east') cannot read its data; its log says why"
     assert "client 1 (site 'east'): label = 'diagnosis' is no column of " in caplog.text
 
 

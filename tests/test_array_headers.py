@@ -44,7 +44,7 @@ def with_header(text, entries=b"", version=(1, 0)):
 
 
 @pytest.mark.parametrize(
-    ("array", "told"),
+    ("array", "sentence"),
     [
         (
             with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"),
@@ -61,13 +61,13 @@ def with_header(text, entries=b"", version=(1, 0)):
         (Array("float64", (1,), "numpy.ndarray", b"\x80\x04pickled"), "has no header of an .npy file (ValueError)"),
     ],
 )
-def test_an_array_that_is_none_is_refused(array, told):
+def test_an_array_that_is_none_is_refused(array, sentence):
     tracemalloc.start()
     with pytest.raises(ProtocolError) as caught:
         flower.read_array(array)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert told in str(caught.value)
+    assert sentence in str(caught.value)
     assert len(str(caught.value)) < 300
     assert peak < 5_000_000
 

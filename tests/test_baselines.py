@@ -176,8 +176,8 @@ def test_a_baselines_indices_are_those_of_what_its_model_says(whole: Carried) ->
         if row.name == "isolated":
             # means over the clients, each with its own rows and classes; the model is client 0's
             models = [kernel_kmeans(X, RBF(gamma=GAMMA), K, K) for X in shards]
-            found = [indices_of(model.predict(X), y) for model, X, y in zip(models, shards, classes, strict=True)]
-            expected = {name: np.mean([one[name] for one in found]) for name in ("nmi", "ari")}
+            indices = [indices_of(model.predict(X), y) for model, X, y in zip(models, shards, classes, strict=True)]
+            expected = {name: np.mean([index[name] for index in indices]) for name in ("nmi", "ari")}
             first = KernelKMeans.load(folder / str(row.model)).predict(shards[0])
             assert indices_of(first, models[0].predict(shards[0]))["ari"] == 1
             assert set(row.metrics) == {"nmi", "ari", "parallel_seconds"}
@@ -206,14 +206,14 @@ def test_the_recover_error_of_each_iteration_stands_in_its_last_round(whole: Car
     folder, rows = whole
     for row in (row for row in rows if row.kind == "strategy"):
         X = np.vstack(parts(row.seed)[0])
-        last = {one.values["t"]: one for one in row.history if "t" in one.values}
+        last = {round_.values["t"]: round_ for round_ in row.history if "t" in round_.values}
         assert list(last) == list(range(1, T.get(row.name, 0) + 1))
-        telling = [one for one in row.history if "recover_error" in one.values]
+        telling = [round_ for round_ in row.history if "recover_error" in round_.values]
         assert telling == list(last.values())
         if telling:
             estimates = KernelKMeans.load(folder / str(row.model)).embedding.estimates(X)  # type: ignore[attr-defined]
             expected = [np.sum((H @ H.T - best_approximation(X)) ** 2) / N**2 for H in estimates]
-            np.testing.assert_allclose([one.values["recover_error"] for one in telling], expected, rtol=1e-9)
+            np.testing.assert_allclose([round_.values["recover_error"] for round_ in telling], expected, rtol=1e-9)
             assert telling[-1].values["recover_error"] == pytest.approx(row.metrics["recover_error"], rel=1e-9)
             assert len(set(expected)) == T[row.name]
 
@@ -237,11 +237,11 @@ def test_without_a_reference_only_what_needs_one_is_missing(whole: Carried, tmp_
     rows = carry_out(tmp_path / "out", "report.reference=false", "seeds=[0]")
     for row, other in zip(rows, whole[1], strict=False):
         needing = () if row.name == "central" else ("recover_error", "nmi_central")  # which is a reference itself
-        kept = {name: x for name, x in other.metrics.items() if name not in needing}
+        unaffected = {name: x for name, x in other.metrics.items() if name not in needing}
         assert row.id == other.id
-        assert row.metrics == kept | {"parallel_seconds": row.metrics["parallel_seconds"]}
-        assert {"nmi", "ari"} <= set(kept)
-        assert not any("recover_error" in one.values for one in row.history)
+        assert row.metrics == unaffected | {"parallel_seconds": row.metrics["parallel_seconds"]}
+        assert {"nmi", "ari"} <= set(unaffected)
+        assert not any("recover_error" in round_.values for round_ in row.history)
 
 
 # costs
@@ -249,27 +249,27 @@ def test_without_a_reference_only_what_needs_one_is_missing(whole: Carried, tmp_
 
 def test_figures_per_iteration_follow_from_the_history(whole: Carried) -> None:
     for row in whole[1]:
-        rounds = [one for one in row.history if "t" in one.values]
+        rounds = [round_ for round_ in row.history if "t" in round_.values]
         names = {"floats_up_per_iteration", "lanczos_iterations"}
         if row.name not in T:
             assert not names & set(row.metrics)
             continue
-        sizes = [D[row.name] + int(one.values["rank"] or 0) for one in rounds]  # p = D + r_t
+        sizes = [D[row.name] + int(round_.values["rank"] or 0) for round_ in rounds]  # p = D + r_t
         up = [p if row.name == "lanczos" else p * (p + 1) // 2 for p in sizes]
-        assert [one.floats_up for one in rounds] == [len(SIZES) * floats for floats in up]
+        assert [round_.floats_up for round_ in rounds] == [len(SIZES) * floats for floats in up]
         assert row.metrics["floats_up_per_iteration"] == pytest.approx(len(SIZES) * sum(up) / T[row.name], rel=1e-12)
         if row.name == "gram":
             assert len(rounds) == T["gram"]
             assert "lanczos_iterations" not in row.metrics
         else:
-            assert [one.values["lanczos_step"] for one in rounds][:2] == [1, 2]
+            assert [round_.values["lanczos_step"] for round_ in rounds][:2] == [1, 2]
             assert row.metrics["lanczos_iterations"] == pytest.approx(len(rounds) / T["lanczos"], rel=1e-12)
 
 
 def test_without_cem_a_lanczos_iteration_takes_two_rounds(tmp_path: Path) -> None:
     some = ("seeds=[0]", "baseline=[]", "data.rows=40", "partition.sizes=[25, 15]", "strategy.lanczos.cem=false")
     (row,) = [row for row in carry_out(tmp_path / "out", *some) if row.name == "lanczos"]
-    rounds = [one for one in row.history if "t" in one.values]
+    rounds = [round_ for round_ in row.history if "t" in round_.values]
     assert row.metrics["lanczos_iterations"] == pytest.approx(len(rounds) / 2 / T["lanczos"], rel=1e-12)
     per_pair = 40 + 2 * D["lanczos"]  # N + M D
     assert row.metrics["floats_up_per_iteration"] == pytest.approx(len(rounds) / 2 * per_pair / T["lanczos"], rel=1e-12)
@@ -324,8 +324,8 @@ def assert_indices(folder: Path, there: bool, *overrides: str) -> None:
 def test_the_same_seeds_give_the_same_rows(whole: Carried, tmp_path: Path) -> None:
     again = numbers(carry_out(tmp_path / "again"))
     assert again == numbers(whole[1])
-    for one, other in zip(again[:6], again[6:], strict=True):  # of another seed
-        assert one["metrics"] != other["metrics"]
+    for run, other in zip(again[:6], again[6:], strict=True):  # of another seed
+        assert run["metrics"] != other["metrics"]
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -357,8 +357,8 @@ def interrupt_after(count: int) -> Callable[[str, int, int], None]:
 def test_rows_must_be_what_is_divided(tmp_path: Path, name: str) -> None:
     kind = "strategy" if name in STRATEGIES else "baseline"
     only = [entry for entry in experiment(tmp_path).table[kind] if entry["name"] == name]
-    method, given = only[0]["method"], f"{{name = 'x', method = '{only[0]['method']}', n_clusters = 3}}"
-    alone = [f"{kind}=[{given}]", *(f"{other}=[]" for other in ("strategy", "baseline") if other != kind)]
+    method, table = only[0]["method"], f"{{name = 'x', method = '{only[0]['method']}', n_clusters = 3}}"
+    alone = [f"{kind}=[{table}]", *(f"{other}=[]" for other in ("strategy", "baseline") if other != kind)]
     message = refusal(tmp_path, *alone, "partition={clients = 2}")
     assert message == f"tiny.toml: {kind} 'x': partition.kind = 'vertical', but {method} needs 'horizontal'"
 

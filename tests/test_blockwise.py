@@ -52,9 +52,9 @@ def test_sums_and_signs_are_drawn_alike_and_anew_for_every_block():
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
     positive = (S > 0).sum()
     assert scipy.stats.binomtest(int(positive), 90 * 100).pvalue > 1e-3
-    one, two = S[:, :30], S[:, 30:60]
+    first, second = S[:, :30], S[:, 30:60]
     # of equal maps all, of independent ones a twelfth agree in place and sign
-    assert abs(np.mean((one * two).sum(axis=2) == 1) - 1 / 12) < 0.02
+    assert abs(np.mean((first * second).sum(axis=2) == 1) - 1 / 12) < 0.02
 
 
 def test_the_mean_of_sketched_products_is_the_product():
@@ -79,8 +79,8 @@ def test_blocks_are_drawn_in_proportion_to_their_sums():
     drawn = draw_blocks(sums, samples, np.random.default_rng(0))
     assert 1 not in drawn
     assert sum(drawn.values()) == samples
-    kept = np.flatnonzero(sums)
-    found = [drawn[number] for number in kept]
-    assert scipy.stats.chisquare(found, sums[kept] / sums.sum() * samples).pvalue > 1e-3
+    nonzero = np.flatnonzero(sums)
+    distinct = [drawn[number] for number in nonzero]
+    assert scipy.stats.chisquare(distinct, sums[nonzero] / sums.sum() * samples).pvalue > 1e-3
     assert draw_blocks(np.array([0.0, 1e-300]), 3, np.random.default_rng(0)) == {1: 3}
     assert all(draw_blocks(sums, 1, np.random.default_rng(seed)) != {} for seed in range(20))

@@ -12,40 +12,44 @@ from fedkernel.errors import InputError
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def certified(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certs")
     make_certificates(folder, ["localhost", "127.0.0.1", "10.0.0.1"], ["a", "b"])
     return folder
 
 
 @pytest.fixture
-def copy(made, tmp_path):
-    shutil.copytree(made, tmp_path / "certs")
+def copy(certified, tmp_path):
+    shutil.copytree(certified, tmp_path / "certs")
     return tmp_path / "certs"
 
 
-def test_each_gets_its_own_key_and_all_one_authority(made):
-    tls = [read_tls(made / "server", "server"), read_tls(made / "a", "site"), read_tls(made / "b", "site")]
-    assert [one.name for one in tls] == ["server", "a", "b"]
-    assert len({one.authority for one in tls}) == 1
-    assert len({one.key for one in tls}) == 3
+def test_each_gets_its_own_key_and_all_one_authority(certified):
+    tls = [
+        read_tls(certified / "server", "server"),
+        read_tls(certified / "a", "site"),
+        read_tls(certified / "b", "site"),
+    ]
+    assert [end.name for end in tls] == ["server", "a", "b"]
+    assert len({end.authority for end in tls}) == 1
+    assert len({end.key for end in tls}) == 3
     server = x509.load_pem_x509_certificate(tls[0].certificate)
     hosts = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert hosts.get_values_for_type(x509.DNSName) == ["localhost"]
-    assert [str(one) for one in hosts.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "10.0.0.1"]
+    assert [str(address) for address in hosts.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "10.0.0.1"]
 
 
-def test_keys_are_their_owner_s_only(made):
-    for key in made.rglob("*.key"):
+def test_keys_are_their_owner_s_only(certified):
+    for key in certified.rglob("*.key"):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
 def test_a_later_site_is_signed_by_the_same_authority(copy):
     before = (copy / "a" / "tls.crt").read_bytes()
     assert make_certificates(copy, [], ["c"], days=1) == [copy / "c"]
-    one = read_tls(copy / "c", "site")
-    assert one.authority == read_tls(copy / "a", "site").authority
-    life = x509.load_pem_x509_certificate(one.certificate)
+    later = read_tls(copy / "c", "site")
+    assert later.authority == read_tls(copy / "a", "site").authority
+    life = x509.load_pem_x509_certificate(later.certificate)
     assert life.not_valid_after_utc - life.not_valid_before_utc == datetime.timedelta(days=1, minutes=5)
     assert (copy / "a" / "tls.crt").read_bytes() == before
     make_certificates(copy, [], ["a"], renew=True)
@@ -53,7 +57,7 @@ def test_a_later_site_is_signed_by_the_same_authority(copy):
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("names", "text"),
     [
         (([], ["a"]), "a holds a certificate already; --renew writes a new one"),
         (([], []), "no server and no client is named"),
@@ -64,9 +68,9 @@ def test_a_later_site_is_signed_by_the_same_authority(copy):
         ((["host:80"], []), "server = 'host:80', but must be a host name or an address, without a port"),
     ],
 )
-def test_names_that_cannot_be(copy, given, text):
+def test_names_that_cannot_be(copy, names, text):
     with pytest.raises(InputError) as caught:
-        make_certificates(copy, *given)
+        make_certificates(copy, *names)
     assert text in str(caught.value)
     assert not (copy.parent / "x").exists()
 

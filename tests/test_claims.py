@@ -58,9 +58,9 @@ def curved(name: str, *curves: list[float], value: str = "recover_error", **chan
 
 def judged(runs: list[Run], due: list[tuple[dict[str, Any], int]] | None = None, **claim: Any) -> Claim:
     check = pydantic.TypeAdapter(AnyCheck).validate_python({"text": "It is so.", **claim})
-    (found,) = check_claims([check], runs, due)
-    assert found.text == "It is so."
-    return found
+    (judgement,) = check_claims([check], runs, due)
+    assert judgement.text == "It is so."
+    return judgement
 
 
 # figures of whole runs
@@ -109,18 +109,18 @@ def test_a_ratio_of_costs(metric: str, expected: float) -> None:
     costs = {"floats_up": 50, "floats_down": 40, "bytes_up": 30, "bytes_down": 20, "rounds": 70, "seconds": 5.0}
     tens = dict.fromkeys(costs, 10)
     runs = [a_run("A", **costs), a_run("B", **tens)]
-    found = judged(runs, check="ratio", metric=metric, of="A", to="B", at_most=expected, at_least=expected)
-    assert found.passed is True
-    assert found.numbers.startswith(f"{expected:g} against")
+    claim = judged(runs, check="ratio", metric=metric, of="A", to="B", at_most=expected, at_least=expected)
+    assert claim.passed is True
+    assert claim.numbers.startswith(f"{expected:g} against")
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(1.0, 0.0), (0.0, 0.0), (math.nan, 1.0), (math.inf, 1.0)])
 def test_what_is_not_a_finite_number_holds_no_claim(ours: float, theirs: float) -> None:
     runs = [*measured("A", [ours]), *measured("B", [theirs])]
     for limits in ({"at_most": 1e300}, {"at_least": -1e300}):
-        found = judged(runs, check="ratio", metric="error", of="A", to="B", **limits)
-        assert found.passed is False
-        assert found.numbers.startswith("no finite number against")
+        claim = judged(runs, check="ratio", metric="error", of="A", to="B", **limits)
+        assert claim.passed is False
+        assert claim.numbers.startswith("no finite number against")
 
 
 def test_numbers_have_the_digits_that_show_their_side_of_the_limit() -> None:
@@ -128,8 +128,8 @@ def test_numbers_have_the_digits_that_show_their_side_of_the_limit() -> None:
     assert (counted.passed, counted.numbers) == (True, "1234567 against at most 1234568 (1 seed)")
     claim = {"check": "value", "metric": "error", "of": "A", "at_most": 1}
     for value, passed, written in ((1.00004, False, "1.00004"), (0.99996, True, "0.99996"), (1 / 3, True, "0.333")):
-        found = judged(measured("A", [value]), **claim)
-        assert (found.passed, found.numbers) == (passed, f"{written} against at most 1 (1 seed)")
+        verdict = judged(measured("A", [value]), **claim)
+        assert (verdict.passed, verdict.numbers) == (passed, f"{written} against at most 1 (1 seed)")
 
 
 # settings of a sweep
@@ -195,11 +195,11 @@ def test_the_best_setting_of_each_side_is_the_largest_or_smallest_by_metric(
     runs = [*swept("A", of_a, metric), *swept("B", of_b, metric)]
     expected = of_a[best_of_a] - of_b[best_of_b]
     claim = {"check": "difference", "metric": metric, "best": True}
-    found = judged(runs, **claim, of="A", to="B", at_least=expected - 1e-9)
+    verdict = judged(runs, **claim, of="A", to="B", at_least=expected - 1e-9)
     places = f"best at partition.clients = {best_of_a} and at partition.clients = {best_of_b}"
-    assert found.passed is True
-    assert found.numbers.startswith(f"{expected:.3g}")
-    assert found.numbers.endswith(f"(2 seeds; {places})")
+    assert verdict.passed is True
+    assert verdict.numbers.startswith(f"{expected:.3g}")
+    assert verdict.numbers.endswith(f"(2 seeds; {places})")
     value = judged(runs, check="value", metric=metric, best=True, of="A", at_most=1)
     assert value.numbers == f"{of_a[best_of_a]} against at most 1 (2 seeds; best at partition.clients = {best_of_a})"
 
@@ -212,19 +212,19 @@ def test_the_rate_of_a_power_is_its_exponent(power: float) -> None:
     runs = curved("A", [3 * t**power for t in range(1, 9)], [5 * t**power for t in range(1, 9)])
     claim = {"check": "rate", "value": "recover_error", "of": ["A"]}
     assert judged(runs, **claim, at_most=power + 1e-9).passed is True
-    found = judged(runs, **claim, at_most=power - 1e-3)
-    assert found.passed is False
+    verdict = judged(runs, **claim, at_most=power - 1e-3)
+    assert verdict.passed is False
     highest = 4 * max(t ** (1 + power) for t in range(1, 9))  # the mean of 3 and 5, times t
-    assert found.numbers.endswith(f"(2 seeds; t · recover_error is at most {highest:.3g})")
+    assert verdict.numbers.endswith(f"(2 seeds; t · recover_error is at most {highest:.3g})")
 
 
 def test_a_rate_is_that_of_the_mean_from_a_first_iteration_on() -> None:
     runs = curved("A", [9.0, 9.0, 4.0, 4.0], [9.0, 9.0, 4.0, 0.0])  # means 9, 9, 4, 2
     slope = math.log(2 / 4) / math.log(4 / 3)  # two points: -2.41
     claim = {"check": "rate", "value": "recover_error", "of": ["A"], "from": 3}
-    found = judged(runs, **claim, at_most=slope + 1e-9)
-    assert found.passed is True
-    assert found.numbers.endswith("t · recover_error is at most 12)")
+    verdict = judged(runs, **claim, at_most=slope + 1e-9)
+    assert verdict.passed is True
+    assert verdict.numbers.endswith("t · recover_error is at most 12)")
     assert judged(runs, **claim, at_most=slope - 1e-9).passed is False
     assert judged(runs, **{**claim, "from": 1}, at_most=slope).passed is False
 
@@ -237,9 +237,9 @@ def test_a_rate_must_hold_for_every_method_and_setting() -> None:
     ]
     claim = {"check": "rate", "value": "recover_error", "at_most": -0.8}
     assert judged(runs, **claim, of=["A"]).passed is True
-    found = judged(runs, **claim, of=["A", "B"])
-    assert found.passed is False
-    assert found.numbers.startswith(
+    verdict = judged(runs, **claim, of=["A", "B"])
+    assert verdict.passed is False
+    assert verdict.numbers.startswith(
         "slope -0.5 against at most -0.8 (1 seed; the worst is 'B' at partition.clients = 5"
     )
     assert judged(runs, **claim, of=["A", "B"], where={CLIENTS: 2}).passed is True
@@ -248,8 +248,8 @@ def test_a_rate_must_hold_for_every_method_and_setting() -> None:
 def test_iterations_without_an_error_have_no_logarithm_and_do_not_count() -> None:
     claim = {"check": "rate", "value": "recover_error", "of": ["A"], "at_most": -1}
     assert judged(curved("A", [1.0, 0.25, 0.0]), **claim).numbers.startswith("slope -2 against")
-    found = judged(curved("A", [1.0, 0.0, 0.0]), **claim)
-    assert (found.passed, found.numbers) == (None, "'A' has fewer than two iterations with a recover_error above 0")
+    verdict = judged(curved("A", [1.0, 0.0, 0.0]), **claim)
+    assert (verdict.passed, verdict.numbers) == (None, "'A' has fewer than two iterations with a recover_error above 0")
     assert judged(curved("A", [1.0, math.nan, 0.1]), **claim).passed is False
 
 
@@ -269,8 +269,8 @@ def test_curves_overlap_by_their_largest_relative_distance_of_any_seed_and_itera
 def test_curves_below_0_are_as_far_apart_as_their_mirror_images() -> None:
     """-2 and -1 are apart by half of the larger size, |-2|, and not by all of the larger number, -1."""
     runs = [*curved("A", [-2.0], value="gain"), *curved("B", [-1.0], value="gain")]
-    found = judged(runs, check="overlap", value="gain", of=["A", "B"], within=0.5)
-    assert found == Claim("It is so.", True, "apart by 0.5 against at most 0.5 (1 seed)")
+    verdict = judged(runs, check="overlap", value="gain", of=["A", "B"], within=0.5)
+    assert verdict == Claim("It is so.", True, "apart by 0.5 against at most 0.5 (1 seed)")
 
 
 def test_a_value_is_bounded_at_every_iteration_of_every_seed() -> None:
@@ -286,8 +286,8 @@ def test_a_value_is_bounded_at_every_iteration_of_every_seed() -> None:
 
 def test_floats_of_an_iteration_are_the_sum_over_its_rounds() -> None:
     claim = {"check": "bounded", "value": "floats_up", "of": ["A"]}
-    found = judged(curved("A", [1.0, 1.0]), **claim, at_least=20, at_most=20)  # two rounds of 10
-    assert found.passed is True
+    verdict = judged(curved("A", [1.0, 1.0]), **claim, at_least=20, at_most=20)  # two rounds of 10
+    assert verdict.passed is True
 
 
 # what is not there yet
@@ -306,7 +306,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("check", CLAIMS)
 def test_no_claim_holds_before_all_its_runs_are_there(check: str) -> None:
     due: list[tuple[dict[str, Any], int]] = [({CLIENTS: clients}, seed) for clients in (2, 5) for seed in (0, 1)]
-    made = {
+    runs = {
         (name, point[CLIENTS], seed): a_run(
             name, seed, curves={"recover_error": [1.0, 0.5]}, metrics={"error": 1.0}, point=point
         )
@@ -314,13 +314,13 @@ def test_no_claim_holds_before_all_its_runs_are_there(check: str) -> None:
         for point, seed in due
     }
     claim = {"check": check, **CLAIMS[check]}
-    assert judged(list(made.values()), due, **claim).passed is True
-    for absent in (at for at in made if at[0] == "A"):
-        found = judged([run for at, run in made.items() if at != absent], due, **claim)
-        assert (found.passed, found.verdict) == (None, "not checked")
-        assert found.numbers == "1 of 4 runs of 'A' are missing"
+    assert judged(list(runs.values()), due, **claim).passed is True
+    for absent in (at for at in runs if at[0] == "A"):
+        verdict = judged([run for at, run in runs.items() if at != absent], due, **claim)
+        assert (verdict.passed, verdict.verdict) == (None, "not checked")
+        assert verdict.numbers == "1 of 4 runs of 'A' are missing"
         elsewhere = {CLIENTS: 7 - absent[1]}
-        rest = [run for at, run in made.items() if at != absent]
+        rest = [run for at, run in runs.items() if at != absent]
         assert judged(rest, due, **claim, where=elsewhere).passed is True
         assert judged(rest, **claim).passed is None  # the other method shows that there will be such a run
     assert judged([], due, **claim).numbers.startswith("4 of 4 runs of ")
@@ -330,15 +330,15 @@ def test_no_claim_holds_before_all_its_runs_are_there(check: str) -> None:
 @pytest.mark.parametrize("check", CLAIMS)
 def test_what_no_run_tells_cannot_be_checked(check: str) -> None:
     silent = [*measured("A", [None]), *measured("B", [1.0])]
-    found = judged(silent, check=check, **CLAIMS[check])
-    assert found.passed is None
+    verdict = judged(silent, check=check, **CLAIMS[check])
+    assert verdict.passed is None
     assert re.search(
-        r"'A' has no error with seed 0|no round of 'B' tells recover_error and its iteration t", found.numbers
+        r"'A' has no error with seed 0|no round of 'B' tells recover_error and its iteration t", verdict.numbers
     )
 
 
 def test_curves_without_an_iteration_in_common_cannot_be_compared() -> None:
     a, (b,) = curved("A", [1.0]), curved("B", [1.0, 1.0])
     later = [b.model_copy(update={"history": b.history[2:]})]
-    found = judged([*a, *later], check="overlap", value="recover_error", of=["A", "B"], within=1)
-    assert (found.passed, found.numbers) == (None, "'A' and 'B' have no iteration in common")
+    verdict = judged([*a, *later], check="overlap", value="recover_error", of=["A", "B"], within=1)
+    assert (verdict.passed, verdict.numbers) == (None, "'A' and 'B' have no iteration in common")

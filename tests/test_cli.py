@@ -172,12 +172,12 @@ def test_a_defect_says_so_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> 
         raise ZeroDivisionError("by\nzero")
 
     monkeypatch.setattr(console, "console_table", defect)
-    told = "error: ZeroDivisionError: by zero (this is a defect"
-    assert failure("run", "tiny.toml", code=1) == f"{told}; --debug shows where)"
+    beginning = "error: ZeroDivisionError: by zero (this is a defect"
+    assert failure("run", "tiny.toml", code=1) == f"{beginning}; --debug shows where)"
     shown = call("run", "tiny.toml", "--debug")
     assert shown.exit_code == 1
     assert shown.stderr.count("Traceback") == 1
-    assert shown.stderr.splitlines()[-1] == f"{told})"
+    assert shown.stderr.splitlines()[-1] == f"{beginning})"
 
 
 def test_what_the_system_refuses_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,10 +244,10 @@ def test_claims_that_come_later_are_held_against_the_runs_that_are_there(monkeyp
     monkeypatch.setattr(runner, "ENGINES", {})  # whatever wanted to run would fail
     claim = 'claim=[{text="One round.", check="value", metric="rounds", of="DKPCA of [red] iris", at_most=%d}]'
     for most, verdict in ((1, "holds          "), (0, "does not hold  ")):
-        told = f"{verdict}One round: 1 against at most {most} (1 seed)\n"
+        line = f"{verdict}One round: 1 against at most {most} (1 seed)\n"
         ran = call("run", "tiny.toml", "--set", claim % most)
         assert (ran.exit_code, ran.stderr) == (0, "")
-        assert told in ran.stdout
+        assert line in ran.stdout
         again = call("report", "runs/tiny")
         assert (again.exit_code, again.stdout) == (0, ran.stdout)
         assert verdict.strip() in Path("runs/tiny/report.html").read_text(encoding="utf-8")
@@ -277,11 +277,11 @@ def test_list_prints_every_entry_of_the_registry_on_a_line(kind: str, names: lis
     done = call("list", kind)
     assert (done.exit_code, done.stderr) == (0, "")
     heading, *lines = done.stdout.splitlines()
-    names = names or [one.name for one in available()]
+    names = names or [source.name for source in available()]
     assert heading.startswith("name ")
     assert all(len(line.split()) > 1 for line in lines)
-    found = "\n".join(lines) if kind == "kernels" else "\n".join(re.split(r" {2,}", line)[0] for line in lines)
-    assert [name for name in names if name not in found] == []
+    listed = "\n".join(lines) if kind == "kernels" else "\n".join(re.split(r" {2,}", line)[0] for line in lines)
+    assert [name for name in names if name not in listed] == []
     assert len(lines) == (len(KERNELS) if kind == "kernels" else len(names))
 
 
@@ -292,13 +292,13 @@ def test_every_metric_of_a_row_is_explained_by_list() -> None:
 
 
 def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> None:
-    told = call("--help")
-    assert told.exit_code == 0
+    done = call("--help")
+    assert done.exit_code == 0
     commands = [
         command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback
     ]
     assert sorted(commands) == ["certs", "join", "list", "new", "report", "run", "serve"]
-    assert [name for name in commands if not re.search(rf"^\W*{name} ", told.stdout, re.MULTILINE)] == []
+    assert [name for name in commands if not re.search(rf"^\W*{name} ", done.stdout, re.MULTILINE)] == []
     assert call("fly").exit_code == call("list", "planets").exit_code == call("run").exit_code == 2
 
 
@@ -310,16 +310,16 @@ def test_the_installed_command_runs_and_fails_as_in_process(workplace: Path) -> 
     command = [str(Path(sys.executable).parent / "fedkernel")]
     broken = "from clients import dkpca; del dkpca.DKPCAClient._solve; from experiments import cli; cli.main()"
     broken_run = [sys.executable, "-c", broken, "run", "tiny.toml", "--out", "broken"]
-    told = [
+    runs = [
         subprocess.run(arguments, capture_output=True, text=True, encoding="utf-8", env=environment, check=False)
         for arguments in ([*command, "--version"], [*command, "run", "tiny.toml"], broken_run)
     ]
-    assert [(done.returncode, bool(done.stderr)) for done in told] == [(0, False), (0, False), (1, True)]
-    assert told[0].stdout == f"{version('fedkernel')}\n"
-    assert "DKPCA of [red] iris" in told[1].stdout
+    assert [(done.returncode, bool(done.stderr)) for done in runs] == [(0, False), (0, False), (1, True)]
+    assert runs[0].stdout == f"{version('fedkernel')}\n"
+    assert "DKPCA of [red] iris" in runs[1].stdout
     assert (workplace / "runs" / "tiny" / "report.html").exists()
     assert re.fullmatch(
-        r"error: run DKPCA-of-red-iris__seed=0: .* AttributeError: .* has no attribute .*\n", told[2].stderr
+        r"error: run DKPCA-of-red-iris__seed=0: .* AttributeError: .* has no attribute .*\n", runs[2].stderr
     )
 
 

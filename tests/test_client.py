@@ -100,14 +100,14 @@ def test_the_numbers_are_those_of_the_method():
     reply = decode(LocalSpectrum, arrays, scalars)
     np.testing.assert_allclose((reply.vectors * reply.values) @ reply.vectors.T, X @ X.T, atol=1e-10)
     arrays, _, scalars = VFedPCAClient(X).fit(*encode(IterateLocally(n_components=1, iterations=500)))
-    found = decode(LeadingVectors, arrays, scalars)
+    decoded = decode(LeadingVectors, arrays, scalars)
     centred = X - X.mean(axis=0)
-    np.testing.assert_allclose(found.values[0], np.linalg.eigvalsh(centred @ centred.T / 4)[-1], rtol=1e-9)
+    np.testing.assert_allclose(decoded.values[0], np.linalg.eigvalsh(centred @ centred.T / 4)[-1], rtol=1e-9)
 
 
 def test_get_properties_tells_sizes_and_nothing_else():
-    told = DKPCAClient(X, new=X[:2], client=3, seed=7).get_properties({})
-    assert told == {"client": 3, "rows": 9, "columns": 4, "new_rows": 2}
+    sizes = DKPCAClient(X, new=X[:2], client=3, seed=7).get_properties({})
+    assert sizes == {"client": 3, "rows": 9, "columns": 4, "new_rows": 2}
     assert DKPCAClient(X).get_properties({})["new_rows"] == 0
 
 
@@ -169,7 +169,7 @@ class NotFinite(DKPCAClient):
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "sentence"),
     [
         (Unordered, "values must be in non-increasing order"),
         (TooMany, "values has 3 entries, but 2 were asked"),
@@ -177,13 +177,13 @@ class NotFinite(DKPCAClient):
         (NotFinite, "9 of its entries are not finite"),
     ],
 )
-def test_the_wrong_reply_of_a_broken_client_does_not_leave_it(kind, told):
+def test_the_wrong_reply_of_a_broken_client_does_not_leave_it(kind, sentence):
     arrays, scalars = encode(FindLocalEigenpairs(kernel=Linear(), n_components=2))
     with pytest.raises(ProtocolError) as caught:
         kind(X, client=6).fit(arrays, {**scalars, "round": 3})
     text = str(caught.value)
     assert text.startswith(f"{kind.__name__}, round 3, client 6: the reply to FindLocalEigenpairs would ")
-    assert told in text
+    assert sentence in text
 
 
 # Random numbers
@@ -233,7 +233,7 @@ class Conversation:
 
 
 @pytest.mark.parametrize(
-    ("how", "code", "told"),
+    ("how", "code", "outline"),
     [
         ("key", FAILED, "KeyError on the site, whose log has the details"),
         ("value", FAILED, "ValueError on the site, whose log has the details"),
@@ -243,11 +243,11 @@ class Conversation:
         ("infinite", REFUSED, "3 of its entries are not finite"),
     ],
 )
-def test_no_value_of_the_table_leaves_in_the_text_of_an_error(how, code, told, caplog):
+def test_no_value_of_the_table_leaves_in_the_text_of_an_error(how, code, outline, caplog):
     reply = Conversation(table=np.full((2, 2), SECRET)).ask(Tell(how=how))
     assert reply.has_error()
     assert reply.error.code == code
-    assert reply.error.reason.endswith(told)
+    assert reply.error.reason.endswith(outline)
     assert "8675309" not in reply.error.reason
     assert ("8675309" in caplog.text) == (code == FAILED), "the site's own log has what the coordinator does not get"
 
@@ -289,8 +289,8 @@ def test_a_site_that_has_lost_its_memory_says_so():
     assert not site.ask(Remember()).has_error()
     site.restart()
     lost = site.ask(Remember()).error
-    told = "it knows nothing of run 'run': it was restarted after the run had begun"
-    assert (lost.code, lost.reason) == (REFUSED, told)
+    reason = "it knows nothing of run 'run': it was restarted after the run had begun"
+    assert (lost.code, lost.reason) == (REFUSED, reason)
 
 
 def test_memory_is_a_mapping_that_returns_the_bits_it_was_given():

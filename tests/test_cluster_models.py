@@ -106,16 +106,16 @@ def test_a_file_becomes_the_model_that_it_names(tmp_path, saved):
     clusters = clusters_of(EMBEDDINGS["features"]).save(tmp_path / "clusters.npz")
     assert type(load_model(clusters)) is KernelKMeans
     assert refused(clusters) == f"{clusters} holds a KernelKMeans model, not a KernelPCA model"
-    told = refused(saved, KernelKMeans.load)
-    assert told == f"{saved} holds a KernelPCA model, not a KernelKMeans model"
+    message = refused(saved, KernelKMeans.load)
+    assert message == f"{saved} holds a KernelPCA model, not a KernelKMeans model"
 
 
 def test_a_model_of_another_name_is_refused(saved):
     arrays = contents(saved)
     arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | {"model": "KernelSVM"}))
     np.savez(saved, **arrays)
-    told = refused(saved, load_model)
-    assert told == f"{saved} holds a KernelSVM model, but this version knows {', '.join(MODELS)}"
+    message = refused(saved, load_model)
+    assert message == f"{saved} holds a KernelSVM model, but this version knows {', '.join(MODELS)}"
     arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | {"model": ["KernelPCA"]}))
     np.savez(saved, **arrays)
     assert "holds no fedkernel model" in refused(saved, load_model)
@@ -237,8 +237,8 @@ def test_a_header_of_clusters_that_is_wrong_is_refused(tmp_path, kind, change):
         less = {key: value for key, value in header["embedding"].items() if key != name}
         np.savez(path, **{**arrays, "header": np.array(json.dumps(header | {"embedding": less}))})
         assert "damaged" in refused(path, KernelKMeans.load)
-    told = header["embedding"] | change if isinstance(change, dict) else change
-    np.savez(path, **{**arrays, "header": np.array(json.dumps(header | {"embedding": told}))})
+    embedding = header["embedding"] | change if isinstance(change, dict) else change
+    np.savez(path, **{**arrays, "header": np.array(json.dumps(header | {"embedding": embedding}))})
     assert "damaged" in refused(path, KernelKMeans.load)
     assert "damaged" in refused(path, load_model)
 

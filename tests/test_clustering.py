@@ -132,8 +132,8 @@ def test_the_same_generator_gives_the_same_bits_in_every_thread():
     expected = [k_means(points, 8, generator(seed), weights=weights) for seed in range(4)]
     assert not np.array_equal(expected[0], expected[1])
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda seed: k_means(points, 8, generator(seed), weights=weights), [0, 1, 2, 3] * 3))
-    for seed, centers in enumerate(found):
+        runs = list(pool.map(lambda seed: k_means(points, 8, generator(seed), weights=weights), [0, 1, 2, 3] * 3))
+    for seed, centers in enumerate(runs):
         assert np.array_equal(centers, expected[seed % 4])
 
 
@@ -233,13 +233,13 @@ def test_samples_are_points_and_weigh_by_their_cost(samples):
     points, centers, _ = rings()
     costs = cdist(points, centers, "sqeuclidean").min(axis=1)
     for seed in range(20):
-        found = coreset(points, centers, samples, generator(seed))
-        assert isinstance(found, WeightedPoints)
-        assert found.points.shape == (samples + 3, 2)
-        assert np.array_equal(found.points[samples:], centers)
-        place = cdist(found.points[:samples], points).argmin(axis=1)
-        assert np.array_equal(found.points[:samples], points[place])
-        np.testing.assert_allclose(found.weights[:samples], costs.sum() / (samples * costs[place]), rtol=1e-12)
+        chosen = coreset(points, centers, samples, generator(seed))
+        assert isinstance(chosen, WeightedPoints)
+        assert chosen.points.shape == (samples + 3, 2)
+        assert np.array_equal(chosen.points[samples:], centers)
+        place = cdist(chosen.points[:samples], points).argmin(axis=1)
+        assert np.array_equal(chosen.points[:samples], points[place])
+        np.testing.assert_allclose(chosen.weights[:samples], costs.sum() / (samples * costs[place]), rtol=1e-12)
 
 
 @pytest.mark.parametrize("samples", [1, 7, 30, 89])
@@ -247,15 +247,15 @@ def test_all_weights_are_as_many_as_the_points_but_for_what_is_cut_at_zero(sampl
     points, centers, labels = rings()
     cut = 0
     for seed in range(40):
-        found = coreset(points, centers, samples, generator(seed))
-        assert (found.weights >= 0).all()
+        chosen = coreset(points, centers, samples, generator(seed))
+        assert (chosen.weights >= 0).all()
         # A centre stands for its points less what the samples near it stand for, so that the sum is the number of
         # points, whatever was drawn.
-        place = cdist(found.points[:samples], points).argmin(axis=1)
-        left = [(labels == label).sum() - found.weights[:samples][labels[place] == label].sum() for label in range(3)]
-        assert found.weights[:samples].sum() + sum(left) == pytest.approx(90, rel=1e-12)
-        np.testing.assert_allclose(found.weights[samples:], np.maximum(left, 0), atol=1e-10)
-        assert found.weights.sum() == pytest.approx(90 - sum(min(one, 0) for one in left), rel=1e-12)
+        place = cdist(chosen.points[:samples], points).argmin(axis=1)
+        left = [(labels == label).sum() - chosen.weights[:samples][labels[place] == label].sum() for label in range(3)]
+        assert chosen.weights[:samples].sum() + sum(left) == pytest.approx(90, rel=1e-12)
+        np.testing.assert_allclose(chosen.weights[samples:], np.maximum(left, 0), atol=1e-10)
+        assert chosen.weights.sum() == pytest.approx(90 - sum(min(number, 0) for number in left), rel=1e-12)
         cut += min(left) < 0
     assert 0 < cut <= 40
 
@@ -268,10 +268,10 @@ def test_costs_are_estimated_without_bias_but_for_what_is_cut_at_zero(samples):
     runs = 4000
     from_samples, from_all = np.empty(runs), np.empty(runs)
     for seed in range(runs):
-        found = coreset(points, centers, samples, generator(seed))
-        distances = cdist(found.points, others, "sqeuclidean").min(axis=1)
-        from_samples[seed] = found.weights[:samples] @ distances[:samples]
-        from_all[seed] = found.weights @ distances
+        chosen = coreset(points, centers, samples, generator(seed))
+        distances = cdist(chosen.points, others, "sqeuclidean").min(axis=1)
+        from_samples[seed] = chosen.weights[:samples] @ distances[:samples]
+        from_all[seed] = chosen.weights @ distances
     exact = cost(points, others)
     m, d = cdist(points, centers, "sqeuclidean").min(axis=1), cdist(points, others, "sqeuclidean").min(axis=1)
     # One draw of probability m / sum(m) adds sum(m) d / (samples m).
@@ -291,20 +291,20 @@ def test_costs_are_estimated_without_bias_but_for_what_is_cut_at_zero(samples):
 def test_with_samples_for_all_points_the_points_come_back():
     points, centers, _ = rings()
     for samples in (90, 91, 10**6):
-        found = coreset(points, centers, samples, generator())
-        assert np.array_equal(found.points, points)
-        assert np.array_equal(found.weights, np.ones(90))
+        chosen = coreset(points, centers, samples, generator())
+        assert np.array_equal(chosen.points, points)
+        assert np.array_equal(chosen.weights, np.ones(90))
 
 
 def test_without_samples_or_cost_the_centres_stand_for_their_points():
     points, centers, _ = rings()
     integers = np.array([[0.0, 0.0], [5.0, 1.0], [2.0, 2.0]])
-    for found, expected in [
+    for chosen, expected in [
         (coreset(points, centers, 0, generator()), centers),
         (coreset(np.repeat(integers, [45, 30, 15], axis=0), integers, 5, generator()), integers),
     ]:
-        assert np.array_equal(found.points, expected)
-        assert found.weights.tolist() == [45, 30, 15]
+        assert np.array_equal(chosen.points, expected)
+        assert chosen.weights.tolist() == [45, 30, 15]
 
 
 def test_points_that_are_their_centres_up_to_rounding_keep_their_number():
@@ -312,11 +312,11 @@ def test_points_that_are_their_centres_up_to_rounding_keep_their_number():
     centers = rng.standard_normal((4, 6))
     points = np.repeat(centers, 25, axis=0)
     for seed in range(20):
-        found = coreset(points, centers + 1e-16, 10, generator(seed))
-        assert np.isfinite(found.weights).all()
-        assert (found.weights >= 0).all()
-        near = cdist(found.points, centers).argmin(axis=1)
-        assert (np.bincount(near, weights=found.weights) >= 25 * (1 - 1e-9)).all()
+        chosen = coreset(points, centers + 1e-16, 10, generator(seed))
+        assert np.isfinite(chosen.weights).all()
+        assert (chosen.weights >= 0).all()
+        near = cdist(chosen.points, centers).argmin(axis=1)
+        assert (np.bincount(near, weights=chosen.weights) >= 25 * (1 - 1e-9)).all()
 
 
 def test_the_generator_decides_what_is_drawn():

@@ -93,7 +93,7 @@ CSR_STARTS = "landmarks.starts"
         (sparse.csr_array, {CSR_STARTS: np.empty(0, np.int32)}),
         (sparse.csr_array, {CSR_STARTS: None}),
     ],
-    ids=lambda one: "-".join(map(str, one)) if isinstance(one, dict) else one.__name__,
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else value.__name__,
 )
 def test_components_that_do_not_fit(tmp_path, form, change):
     path = landmark_model(form=form).save(tmp_path / "model.npz")
@@ -105,7 +105,7 @@ def test_components_that_do_not_fit(tmp_path, form, change):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "sentence"),
     [
         ({"kernel": {"type": "wave"}}, "damaged"),
         ({"kernel": None}, "damaged"),
@@ -115,12 +115,12 @@ def test_components_that_do_not_fit(tmp_path, form, change):
         ({"model": "KernelPCA"}, "holds a KernelPCA model, not a LandmarkPCA model"),
     ],
 )
-def test_a_header_of_components_that_is_wrong(tmp_path, change, told):
+def test_a_header_of_components_that_is_wrong(tmp_path, change, sentence):
     path = landmark_model().save(tmp_path / "model.npz")
     arrays = contents(path)
     arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | change))
     np.savez(path, **arrays)
-    assert told in refused(path, LandmarkPCA.load)
+    assert sentence in refused(path, LandmarkPCA.load)
 
 
 @FORMS

@@ -21,12 +21,12 @@ from fedkernel.numerics.widths import dimension_sigma, median_sigma, with_width
 
 def test_a_file_is_read_with_defaults_where_it_is_silent(tmp_path: Path) -> None:
     path = write(tmp_path)
-    found = read_config(path)
-    assert (found.text, found.source) == (TINY, str(path))
-    assert (found.seeds, found.clients, found.engine, found.threads) == ([0, 1], 2, "local", 1)
-    assert [method.name for method in found.strategy] == ["a", "v1.5 of b, best"]
-    assert found.strategy[0].parameters == {"n_components": 2}
-    assert found.baseline[0].parameters == {}
+    read = read_config(path)
+    assert (read.text, read.source) == (TINY, str(path))
+    assert (read.seeds, read.clients, read.engine, read.threads) == ([0, 1], 2, "local", 1)
+    assert [method.name for method in read.strategy] == ["a", "v1.5 of b, best"]
+    assert read.strategy[0].parameters == {"n_components": 2}
+    assert read.baseline[0].parameters == {}
 
 
 def test_the_quickstart_and_every_paper_are_valid() -> None:
@@ -68,7 +68,7 @@ def test_an_override_is_toml_or_else_a_plain_string(tmp_path: Path, written: str
 
 
 def test_overrides_reach_tables_entries_by_name_and_all_entries(tmp_path: Path) -> None:
-    made = table(
+    changed = table(
         tmp_path,
         "partition.clients=3",
         "data.scale=standard",
@@ -78,13 +78,13 @@ def test_overrides_reach_tables_entries_by_name_and_all_entries(tmp_path: Path) 
         "baseline.c.n_components=3",
         "strategy.a.n_components=4",
     )
-    assert made["partition"]["clients"] == 3
-    assert made["data"] == {"name": "iris", "scale": "standard"}
-    assert made["strategy"] == [
+    assert changed["partition"]["clients"] == 3
+    assert changed["data"] == {"name": "iris", "scale": "standard"}
+    assert changed["strategy"] == [
         {"name": "a", "method": "DKPCA", "n_components": 4, "kernel": {"type": "linear"}},
         {"name": "v1.5 of b, best", "method": "VFedPCA", "rounds": 7, "n_components": 1},
     ]
-    assert made["baseline"][0]["n_components"] == 3
+    assert changed["baseline"][0]["n_components"] == 3
 
 
 def test_of_two_names_that_fit_the_longer_one_is_meant(tmp_path: Path) -> None:
@@ -127,11 +127,11 @@ def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(tmp_path: Path, 
 def test_a_factor_multiplies_the_width(kernel: dict[str, str], sigma: float) -> None:
     X = load_iris().data
     for rule in ("median", "mean", "dimension"):
-        one = kernel_from(with_width({**kernel, "width": rule}, X))
+        expected_kernel = kernel_from(with_width({**kernel, "width": rule}, X))
         other = kernel_from(with_width({**kernel, "width": rule, "factor": sigma}, X))
         # a Laplacian's gamma is 1 / sigma where the rule gives a sigma, as it gives that of the mean distance
         power = 1 if kernel["type"] == "laplacian" and rule != "mean" else 2
-        np.testing.assert_allclose(other.gamma, one.gamma / sigma**power, rtol=1e-12)  # type: ignore[union-attr]
+        np.testing.assert_allclose(other.gamma, expected_kernel.gamma / sigma**power, rtol=1e-12)  # type: ignore[union-attr]
 
 
 def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None:
@@ -139,8 +139,11 @@ def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None
         experiment(
             tmp_path,
             'strategy=[{name="s", method="SpectralKMeans", n_clusters=3}]',
-            *(f"strategy.s.components.{one}" for one in ("share_rows=true", "n_adaptive=7", "kernel.type=rbf")),
-            *(f"strategy.s.components.kernel.{one}" for one in ("width=median", "factor=0.5")),
+            *(
+                f"strategy.s.components.{parameter}"
+                for parameter in ("share_rows=true", "n_adaptive=7", "kernel.type=rbf")
+            ),
+            *(f"strategy.s.components.kernel.{parameter}" for parameter in ("width=median", "factor=0.5")),
             "baseline=[]",
             "partition.kind=horizontal",
         ),

@@ -17,9 +17,11 @@ def claim(check: str, fields: str) -> str:
 def test_report_options_are_read_with_defaults(tmp_path: Path) -> None:
     silent = experiment(tmp_path).report
     assert (silent.plots, silent.metric, silent.by_iteration, silent.reference) == (True, None, [], True)
-    told = experiment(tmp_path, 'report={metric = "distance", by_iteration = ["rank", "floats_up"], reference = false}')
-    assert (told.report.plots, told.report.metric, told.report.reference) == (True, "distance", False)
-    assert told.report.by_iteration == ["rank", "floats_up"]
+    options = experiment(
+        tmp_path, 'report={metric = "distance", by_iteration = ["rank", "floats_up"], reference = false}'
+    )
+    assert (options.report.plots, options.report.metric, options.report.reference) == (True, "distance", False)
+    assert options.report.by_iteration == ["rank", "floats_up"]
 
 
 def test_claims_are_read_in_order_each_with_the_fields_of_its_check(tmp_path: Path) -> None:
@@ -48,14 +50,14 @@ value = "error"
 of = ["a", "c"]
 within = 0.01
 """
-    found = experiment(tmp_path, text=text)
-    ratio, rate, overlap = found.claim
-    assert [one.text for one in found.claim] == ["A ratio", "A rate", "An overlap"]
-    assert [one.methods for one in found.claim] == [["a", "c"], ["a", "v1.5 of b, best"], ["a", "c"]]
+    read = experiment(tmp_path, text=text)
+    ratio, rate, overlap = read.claim
+    assert [claim.text for claim in read.claim] == ["A ratio", "A rate", "An overlap"]
+    assert [claim.methods for claim in read.claim] == [["a", "c"], ["a", "v1.5 of b, best"], ["a", "c"]]
     assert (ratio.at_most, ratio.at_least, ratio.conditions) == (0.5, None, [{}, {"partition.clients": 4}, {}])
     assert (rate.first, rate.at_most) == (3, -0.8)  # type: ignore[union-attr]
     assert overlap.at_most == 0.01
-    assert Experiment.from_table(json.loads(json.dumps(found.table)), "config.json").claim == found.claim
+    assert Experiment.from_table(json.loads(json.dumps(read.table)), "config.json").claim == read.claim
 
 
 def test_a_run_is_due_at_every_combination_of_swept_values_for_every_seed(tmp_path: Path) -> None:
@@ -131,9 +133,9 @@ def test_report_options_and_claims_that_cannot_be_are_refused(tmp_path: Path, ov
 @pytest.mark.parametrize("where", ["where", "where_of", "where_to"])
 def test_a_claim_about_a_setting_that_is_not_run_is_refused(tmp_path: Path, where: str) -> None:
     sweep = "sweep.partition.clients=[2, 4]"
-    for asked, says in (
+    for override, says in (
         ('"partition.clients" = 3', "claim.0: partition.clients = 3, but must be one of 2, 4"),
         ('"partition.client" = 2', "claim.0: 'partition.client' is not swept (swept: 'partition.clients')"),
         ("partition = {clients = 2}", "claim.0: 'partition' is not swept (swept: 'partition.clients')"),
     ):
-        assert refusal(tmp_path, sweep, claim("ratio", f"{RATIO}, {where} = {{{asked}}}")) == f"tiny.toml: {says}"
+        assert refusal(tmp_path, sweep, claim("ratio", f"{RATIO}, {where} = {{{override}}}")) == f"tiny.toml: {says}"

@@ -15,17 +15,17 @@ from fedkernel.numerics.widths import median_sigma
 
 
 def test_sweeps_are_combined_and_land_where_they_should(tmp_path: Path) -> None:
-    made = experiment(
+    swept = experiment(
         tmp_path, "sweep.partition.clients=[2, 4]", "sweep.strategy.*.n_components=[1, 2, 3]", "seeds=[5, 6]"
     )
-    found = list(points(made))
+    settings = list(points(swept))
     expected = [(clients, k) for clients in (2, 4) for k in (1, 2, 3)]
-    assert [tuple(point.values.values()) for point in found] == expected
-    for point, (clients, k) in zip(found, expected, strict=True):
+    assert [tuple(point.values.values()) for point in settings] == expected
+    for point, (clients, k) in zip(settings, expected, strict=True):
         assert point.experiment.clients == clients
         assert [method.parameters["n_components"] for method in point.experiment.strategy] == [k, k]
         assert point.experiment.baseline[0].parameters == {}
-    runs = plan(made)
+    runs = plan(swept)
     assert len(runs) == 6 * 2 * 3
     assert len({run.id for run in runs}) == len(runs)
     assert {len(run.shards) for run in runs} == {2, 4}
@@ -41,8 +41,8 @@ def test_a_width_by_rule_is_that_of_each_settings_own_data(tmp_path: Path) -> No
 
 
 def test_ids_are_readable_and_fit_for_folders(tmp_path: Path) -> None:
-    made = experiment(tmp_path, 'sweep={"partition.clients" = [2], "strategy.v1.5 of b, best.center" = ["rows"]}')
-    (point,) = points(made)
+    swept = experiment(tmp_path, 'sweep={"partition.clients" = [2], "strategy.v1.5 of b, best.center" = ["rows"]}')
+    (point,) = points(swept)
     ids = [run_id(method, point, 7) for method in point.experiment.strategy]
     tail = "__partition.clients=2__strategy.v1.5-of-b,-best.center=rows__seed=7"
     assert ids == [f"a{tail}", f"v1.5-of-b,-best{tail}"]
@@ -52,7 +52,7 @@ def test_long_ids_are_cut_and_stay_unique(tmp_path: Path) -> None:
     text = TINY.replace('"a"', f'"{"ä" * 200}1"').replace('"v1.5 of b, best"', f'"{"ä" * 200}2"')
     ids = [run.id for run in plan(experiment(tmp_path, text=text))]
     assert len(set(ids)) == 6
-    assert max(len(one.encode()) for one in ids) <= 150
+    assert max(len(id_.encode()) for id_ in ids) <= 150
 
 
 # cases
@@ -65,14 +65,14 @@ CASES = [
 
 
 def test_cases_of_several_kinds_are_combined_and_a_name_changes_nothing(tmp_path: Path) -> None:
-    found = experiment(tmp_path, *CASES, "seeds=[0]")
-    assert found.swept == {"case": ["three", "four"], "strategy.a.n_components": [1, 2]}
-    assert found.changes(found.settings[1]) == {
+    swept = experiment(tmp_path, *CASES, "seeds=[0]")
+    assert swept.swept == {"case": ["three", "four"], "strategy.a.n_components": [1, 2]}
+    assert swept.changes(swept.settings[1]) == {
         "data.name": "wine",
         "strategy.a.n_components": 2,
         "baseline.c.n_components": 1,
     }
-    runs = plan(found)
+    runs = plan(swept)
     assert [(run.point.values["case"], run.strategy.n_components) for run in runs if run.method.name == "a"] == [  # type: ignore[attr-defined]
         ("three", 1),
         ("three", 2),

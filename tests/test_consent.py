@@ -106,8 +106,8 @@ def test_a_site_s_own_rows_are_its_own_to_show(tmp_path):
         "--share-rows) (and 2 more)"
     )
     # a coordinator that does not say so in its job comes no further
-    told = refused(rows_of_their_own(tmp_path), strategy, ProtocolError)
-    assert "UniformKPCA, round 1 (DrawUniformly), client 0 (site 'north'): DrawUniformly would show" in told
+    message = refused(rows_of_their_own(tmp_path), strategy, ProtocolError)
+    assert "UniformKPCA, round 1 (DrawUniformly), client 0 (site 'north'): DrawUniformly would show" in message
     willing = rows_of_their_own(tmp_path, **{"share-rows": "true"})
     assert run_on(willing, strategy, **more)[0].ledger.rows_up == 5
 
@@ -117,10 +117,10 @@ def test_a_site_s_own_rows_are_its_own_to_show(tmp_path):
 
 def test_a_site_answers_as_the_clients_its_job_names_or_its_operator_allows(tmp_path):
     nodes = vertical(tmp_path)
-    told = refused(nodes, DKPCA(2), ProtocolError, pair="VFedPCAClient")
-    assert told == "client 0 (site 'north') runs VFedPCAClient, but was asked for 'DKPCAClient' (and 2 more)"
-    told = refused(nodes, DKPCA(2), ProtocolError, pair=None)
-    assert "runs nothing, since neither its job nor --allow names a pair, but was asked for 'DKPCAClient'" in told
+    message = refused(nodes, DKPCA(2), ProtocolError, pair="VFedPCAClient")
+    assert message == "client 0 (site 'north') runs VFedPCAClient, but was asked for 'DKPCAClient' (and 2 more)"
+    message = refused(nodes, DKPCA(2), ProtocolError, pair=None)
+    assert "runs nothing, since neither its job nor --allow names a pair, but was asked for 'DKPCAClient'" in message
     run_on(vertical(tmp_path, allow="VFedPCAClient, DKPCAClient"), DKPCA(2), pair=None)
     assert "runs VFedPCAClient, but" in refused(vertical(tmp_path, allow="VFedPCAClient"), DKPCA(2), ProtocolError)
 
@@ -190,14 +190,14 @@ def test_an_override_without_annotations_answers_what_its_base_does():
 def test_nothing_is_answered_from_few_rows(tmp_path):
     """Neither from a small table nor from a few rows that a coordinator says all have."""
     few = [np.arange(19)] * 3
-    told = refused(vertical(tmp_path, few), DKPCA(2), ProtocolError)
-    assert told.startswith(
+    message = refused(vertical(tmp_path, few), DKPCA(2), ProtocolError)
+    assert message.startswith(
         "client 0 (site 'north') is to answer from 19 rows, but answers from 20 or more (--min-rows)"
     )
     run_on(vertical(tmp_path, few, **{"min-rows": 19}), DKPCA(2))
     apart = [np.arange(25), np.arange(20, 40), np.arange(15, 40)]
-    told = refused(vertical(tmp_path, apart), DKPCA(2), ProtocolError)
-    assert "is to answer from 5 rows, but answers from 20 or more" in told
+    message = refused(vertical(tmp_path, apart), DKPCA(2), ProtocolError)
+    assert "is to answer from 5 rows, but answers from 20 or more" in message
 
 
 @pytest.mark.parametrize("columns", [21, 40, 10**6])
@@ -243,9 +243,9 @@ def test_paths_and_columns_that_are_kept_out_stay_at_the_site(tmp_path, caplog, 
         np.save(node["data"], TABLE[:, columns])
     monkeypatch.setenv("HOME", str(tmp_path))
     for path in (plain[0]["data"], "~/north.npy"):
-        told = refused([plain[0] | {"data": path}, *plain[1:]], DKPCA(2), ProtocolError)
-        assert "its table: the value in row 3, column 0" in told
-        assert str(tmp_path) not in told
+        message = refused([plain[0] | {"data": path}, *plain[1:]], DKPCA(2), ProtocolError)
+        assert "its table: the value in row 3, column 0" in message
+        assert str(tmp_path) not in message
 
 
 def test_where_nothing_can_be_kept_is_found_as_a_run_begins(tmp_path):
@@ -288,8 +288,8 @@ def trap(tmp_path, monkeypatch):
 @pytest.mark.parametrize("more", [{}, {"allow": "VFedPCAClient"}], ids=["by its job", "by its operator"])
 def test_a_site_imports_no_pair_that_only_a_coordinator_names(tmp_path, trap, pair, more):
     """Also where its class has the name of one of ours."""
-    told = refused(vertical(tmp_path, **more), DKPCA(2), ProtocolError, pair=pair)
-    assert told == (
+    message = refused(vertical(tmp_path, **more), DKPCA(2), ProtocolError, pair=pair)
+    assert message == (
         f"run 'trial' is answered by {pair}, which client 0 (site 'north') does not allow (join --allow {pair}) "
         "(and 2 more)"
     )

@@ -77,9 +77,9 @@ def check(words):
     sub = []
     if words[1] in SUBCOMMANDS and tool in ("fedkernel", "flwr"):
         sub = words[1:3] if words[2] in SUBCOMMANDS[words[1]] else words[1:2]
-    given = {word.partition("=")[0] for word in words[1 + len(sub) :] if word.startswith("-")}
-    assert given <= options(tool, *sub), words
-    return given
+    names = {word.partition("=")[0] for word in words[1 + len(sub) :] if word.startswith("-")}
+    assert names <= options(tool, *sub), words
+    return names
 
 
 def blocks(language):
@@ -117,9 +117,9 @@ def test_a_unit_file_starts_a_command_that_has_its_options(path):
 
 @pytest.mark.parametrize("name", ["flower-superlink", "flower-supernode"])
 def test_the_readme_s_commands_are_the_units(name):
-    (told,) = [words for words in command_lines() if words[0] == name]
+    (line,) = [words for words in command_lines() if words[0] == name]
     started = shlex.split(unit(DEPLOY / "systemd" / f"{name}.service")["Service"]["ExecStart"])
-    assert started[1:] == told[1:]
+    assert started[1:] == line[1:]
 
 
 @pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)

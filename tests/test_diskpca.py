@@ -25,11 +25,13 @@ from strategies.diskpca import _shared_out, score_by_leverage
 def rare(method, landmarks, projection_size=None):
     """The ratio of the error to the optimum's, mean of five seeds."""
     if method is DisKPCA:
-        one = DisKPCA(10, WIDE, landmarks, projection_size=projection_size, share_rows=True, embed=False)
+        strategy = DisKPCA(10, WIDE, landmarks, projection_size=projection_size, share_rows=True, embed=False)
     else:
-        one = UniformKPCA(10, WIDE, 24 + landmarks, projection_size=projection_size, share_rows=True, embed=False)
+        strategy = UniformKPCA(10, WIDE, 24 + landmarks, projection_size=projection_size, share_rows=True, embed=False)
     shards = np.array_split(RARE, 5)
-    return np.mean([one.fit(shards, seed=seed, reference=central_rare()).metrics["error_ratio"] for seed in range(5)])
+    return np.mean(
+        [strategy.fit(shards, seed=seed, reference=central_rare()).metrics["error_ratio"] for seed in range(5)]
+    )
 
 
 @cache
@@ -40,10 +42,10 @@ def central_rare():
 @pytest.mark.parametrize(("landmarks", "largest"), [(25, 1.15), (50, 1.11), (100, 1.08)])
 def test_rare_clusters_are_found(landmarks, largest):
     """Theorem 1's (1 + epsilon); the notes' own implementation had 1.10, 1.07 and 1.05 on a table drawn alike."""
-    found = rare(DisKPCA, landmarks)
-    assert 1 <= found <= largest
+    ratio = rare(DisKPCA, landmarks)
+    assert 1 <= ratio <= largest
     # as many rows drawn uniformly miss clusters: four times as much beyond the optimum, and more
-    assert found - 1 <= 0.25 * (rare(UniformKPCA, landmarks) - 1)
+    assert ratio - 1 <= 0.25 * (rare(UniformKPCA, landmarks) - 1)
 
 
 @pytest.mark.slow
@@ -51,7 +53,7 @@ def test_the_error_falls_with_the_landmarks_and_without_the_last_sketch():
     sketched, exact = ([rare(DisKPCA, count, size) for count in (25, 50, 100)] for size in (None, "exact"))
     for errors in (sketched, exact):
         assert errors == sorted(errors, reverse=True)
-    assert all(one > other >= 1 for one, other in zip(sketched, exact, strict=True))
+    assert all(sketch > other >= 1 for sketch, other in zip(sketched, exact, strict=True))
     assert exact[0] < 1.05
 
 
@@ -59,8 +61,8 @@ def test_the_error_falls_with_the_landmarks_and_without_the_last_sketch():
 @pytest.mark.parametrize("counts", [{"n_adaptive": 500}, {"n_adaptive": 0, "n_leverage": len(SMALL)}], ids=str)
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_with_every_row_a_landmark_it_is_batch_kernel_pca(kernel, counts, form):
-    one = strategy(kernel, projection_size="exact", **counts)
-    result = one.fit(form(shards_of(SMALL)), seed=1)
+    whole = strategy(kernel, projection_size="exact", **counts)
+    result = whole.fit(form(shards_of(SMALL)), seed=1)
     K_XX = kernel.gram(SMALL)
     values, vectors = np.linalg.eigh(K_XX)
     values, vectors = values[::-1][:K], vectors[:, ::-1][:, :K]
@@ -68,7 +70,7 @@ def test_with_every_row_a_landmark_it_is_batch_kernel_pca(kernel, counts, form):
     # coordinates and components, up to signs and rotations among equal eigenvalues
     H, expected = coordinates(result), vectors * np.sqrt(values)
     np.testing.assert_allclose(H @ H.T, expected @ expected.T, atol=1e-8 * values[0])
-    G = result.model.inner_products(one.central([SMALL]))
+    G = result.model.inner_products(whole.central([SMALL]))
     np.testing.assert_allclose(G @ G.T, np.eye(K), atol=1e-8)
     assert result.ledger.rows_up == len(SMALL)
     assert [row["phase"] for row in result.history] == ["join", "DrawUniformly", "MultiplyKernel", "TakeComponents"]
@@ -76,8 +78,8 @@ def test_with_every_row_a_landmark_it_is_batch_kernel_pca(kernel, counts, form):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_components_are_orthonormal_and_their_errors_are_those_of_the_definitions(kernel):
-    one = strategy(kernel)
-    result = one.fit(shards_of(SMALL), seed=2, reference=one.central([SMALL]))
+    method = strategy(kernel)
+    result = method.fit(shards_of(SMALL), seed=2, reference=method.central([SMALL]))
     G = result.model.inner_products(result.model)
     np.testing.assert_allclose(G, np.eye(K), atol=1e-8)
     # what the coordinates leave of the rows' lengths, against what the leading eigenpairs leave
@@ -100,18 +102,18 @@ def test_components_in_the_span_are_the_best_there():
     Y = result.model.landmarks_
     values, vectors = np.linalg.eigh(kernel.gram(Y))
     root = vectors[:, values > 1e-7 * values[-1]] / np.sqrt(values[values > 1e-7 * values[-1]])
-    kept = np.linalg.svd(kernel.gram(RARE, Y) @ root, compute_uv=False)[:K] ** 2
+    spectrum = np.linalg.svd(kernel.gram(RARE, Y) @ root, compute_uv=False)[:K] ** 2
     total, captured = result.model.captured(RARE)
     assert total == len(RARE)
-    assert captured == pytest.approx(kept.sum(), rel=1e-6)
-    np.testing.assert_allclose(result.model.eigenvalues_, kept, rtol=1e-5)
+    assert captured == pytest.approx(spectrum.sum(), rel=1e-6)
+    np.testing.assert_allclose(result.model.eigenvalues_, spectrum, rtol=1e-5)
 
 
 def test_a_rank_that_the_components_reach_leaves_no_error():
     """Rounding divided by rounding is no ratio."""
     for k in (8, 10):
-        one = DisKPCA(k, Linear(), n_adaptive=30, share_rows=True)
-        result = one.fit(shards_of(SMALL), reference=one.central([SMALL]))
+        strategy = DisKPCA(k, Linear(), n_adaptive=30, share_rows=True)
+        result = strategy.fit(shards_of(SMALL), reference=strategy.central([SMALL]))
         assert result.model.n_components == 8
         assert result.metrics["error_ratio"] == 1
         assert result.metrics["error"] == pytest.approx(0, abs=1e-10)
@@ -151,8 +153,8 @@ def test_sketched_scores_are_within_a_factor_of_two(table, clients):
     for seed in range(3):
         embedding, sites, _ = scored(X, kernel, 250 if clients == 1 else 140, clients, seed=seed)
         E = embedding.map(X.shape[1])(X)
-        found = np.square(E @ sites[0].memory["whitening"]).sum(axis=1)
-        ratios = found / leverage_oracle(E)
+        leverage = np.square(E @ sites[0].memory["whitening"]).sum(axis=1)
+        ratios = leverage / leverage_oracle(E)
         assert np.mean((ratios >= 0.5) & (ratios <= 2)) >= 0.99
         assert np.ptp(ratios) > 1e-3, "a sketch would be seen"
 
@@ -207,8 +209,8 @@ def test_draws_follow_the_scores_of_the_rows(monkeypatch):
         DrawByLeverage: leverage_oracle(embedding.map(8)(X)),
         DrawByDistance: np.maximum(1 - np.sum(K_XP * np.linalg.solve(K_PP, K_XP.T).T, axis=1), 0),
     }
-    asked = DrawByLeverage(samples=1, embedding=embedding, precision="float64"), DrawByDistance(samples=1, **step)
-    for request in asked:
+    requests = DrawByLeverage(samples=1, embedding=embedding, precision="float64"), DrawByDistance(samples=1, **step)
+    for request in requests:
         expected = weights[type(request)] / weights[type(request)].sum()
         counts = np.zeros(40)
         for seed in range(seeds):
@@ -216,7 +218,7 @@ def test_draws_follow_the_scores_of_the_rows(monkeypatch):
             ask(other, request)
             counts[other.memory["drawn"]] += 1
         possible = expected > 1e-9
-        assert possible.sum() == (37 if request is asked[1] else 40)
+        assert possible.sum() == (37 if request is requests[1] else 40)
         assert counts[~possible].sum() == 0
         wanted = expected[possible] * seeds / expected[possible].sum()
         assert scipy.stats.chisquare(counts[possible], wanted).pvalue > 1e-3
@@ -238,9 +240,9 @@ def test_every_site_holds_the_same_landmarks(form):
     """Between those of the others each puts its own, which are not sent back."""
     shards = form(shards_of(SMALL, 4))
     sites = [DisKPCAClient(shard, client=number, seed=4, share_rows=True) for number, shard in enumerate(shards)]
-    one = strategy(n_adaptive=30)
+    method = strategy(n_adaptive=30)
     run = Run(tuple(Member(site.client, site.client, *site.X.shape) for site in sites), seed=4)
-    model = drive(one.protocol(run), sites)
+    model = drive(method.protocol(run), sites)
     for site in sites:
         np.testing.assert_array_equal(dense(site._landmarks()), dense(model.landmarks_))
     rows = {row.tobytes() for row in SMALL}
@@ -248,7 +250,7 @@ def test_every_site_holds_the_same_landmarks(form):
     assert set(landmarks) <= rows
     assert len(set(landmarks)) == len(landmarks) > 20
     # the grid changes nothing
-    assert one.fit(shards, seed=4).model.coefficients_.tobytes() == model.coefficients_.tobytes()
+    assert method.fit(shards, seed=4).model.coefficients_.tobytes() == model.coefficients_.tobytes()
 
 
 def test_uniform_draws_take_every_row_alike_and_each_client_draws_its_own():
@@ -294,9 +296,9 @@ def test_the_model_gives_the_coordinates_that_the_sites_keep(form, tmp_path):
 @pytest.mark.parametrize("embed", [True, False])
 def test_measuring_on_the_sites_is_measuring_on_all_rows(form, embed):
     shards = form(shards_of(SMALL))
-    one = strategy(embed=embed)
-    result = one.fit(shards, evaluate=True, reference=one.central(shards))
-    measured = one.judge(result, shards)
+    method = strategy(embed=embed)
+    result = method.fit(shards, evaluate=True, reference=method.central(shards))
+    measured = method.judge(result, shards)
     error = measured.pop("reconstruction_error")
     assert measured == {}
     assert result.metrics["reconstruction_error"] == pytest.approx(error, abs=1e-12)

@@ -112,8 +112,8 @@ def test_isolated_clients_have_components_of_their_own_measured_on_all_rows(whol
         X, errors = np.vstack(shards), []
         for shard in shards:
             values, vectors = np.linalg.eigh(gram(shard))
-            kept = slice(-min(K, len(shard)), None)  # the last client has two rows, and so as many components
-            errors.append(error_of(X, shard, vectors[:, kept] / np.sqrt(values[kept])))
+            leading = slice(-min(K, len(shard)), None)  # the last client has two rows, and so as many components
+            errors.append(error_of(X, shard, vectors[:, leading] / np.sqrt(values[leading])))
         assert row.metrics["reconstruction_error"] == pytest.approx(np.mean(errors), rel=1e-9)
         assert row.metrics["error_ratio"] == pytest.approx(np.mean(errors) / least_error(X), rel=1e-6)
         assert row.metrics["worst_error"] >= row.metrics["error"] > 0  # type: ignore[operator]
@@ -136,7 +136,7 @@ def test_a_central_baseline_has_its_own_seconds_whoever_asked_for_the_answer_fir
         seconds = row.metrics["parallel_seconds"]
         assert seconds is not None
         if row.kind == "strategy":
-            assert seconds == pytest.approx(sum(one.slowest_seconds for one in row.history), rel=1e-12)
+            assert seconds == pytest.approx(sum(round_.slowest_seconds for round_ in row.history), rel=1e-12)
             assert seconds > 0
             assert row.history[0].slowest_seconds == 0  # joining
         else:

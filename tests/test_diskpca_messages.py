@@ -35,8 +35,8 @@ def test_the_ledger_is_the_paper_s_word_for_word(form):
     sizes = [20, 130, 350]  # the first has too few rows for sketches of p and w columns, the second for p
     shards = form(np.split(X, np.cumsum(sizes)[:-1]))
     t, p, k, s = 10, 150, 4, 3
-    one = DisKPCA(k, RBF(gamma=0.001), 40, embedding_size=t, point_sketch_size=p, share_rows=True)
-    result = one.fit(shards, seed=3, evaluate=True)
+    strategy = DisKPCA(k, RBF(gamma=0.001), 40, embedding_size=t, point_sketch_size=p, share_rows=True)
+    result = strategy.fit(shards, seed=3, evaluate=True)
     Y = dense(result.model.landmarks_)
     size = np.count_nonzero if form is as_csr else np.size
     entries = {(entry.phase, entry.client): entry for entry in result.ledger.entries}
@@ -64,10 +64,10 @@ def test_the_ledger_is_the_paper_s_word_for_word(form):
         floats["SketchKernel", client] = (len(Y) ** 2 if 2 * len(Y) <= n else len(Y) * (len(Y) + 1) // 2, others)
         floats["TakeComponents", client] = (0, len(Y) * k)
         floats["MeasureCaptured", client] = (2, 0)
-    told = {key: (entry.floats_up, entry.floats_down) for key, entry in entries.items() if key[0] != "join"}
-    assert told == {key: count for key, count in floats.items() if key in told}
-    assert {key[0] for key in floats if key not in told} <= {"DrawByLeverage", "DrawByDistance"}
-    assert all(floats[key] == (0, 0) for key in floats if key not in told)
+    traffic = {key: (entry.floats_up, entry.floats_down) for key, entry in entries.items() if key[0] != "join"}
+    assert traffic == {key: count for key, count in floats.items() if key in traffic}
+    assert {key[0] for key in floats if key not in traffic} <= {"DrawByLeverage", "DrawByDistance"}
+    assert all(floats[key] == (0, 0) for key in floats if key not in traffic)
     assert result.ledger.rounds == 8
     assert [row["rows_up"] for row in result.history] == [sum(drawn.get(row["phase"], [0])) for row in result.history]
 
@@ -90,8 +90,8 @@ def test_communication_does_not_grow_with_the_rows():
         strategy(RBF(gamma=0.001)).fit(np.array_split(np.tile(DIGITS[:900], (copies, 1)), 3)) for copies in (2, 8)
     )
     for phase in ("SketchPoints", "ScoreRows"):
-        one, two = (next(row for row in r.history if row["phase"] == phase) for r in (few, many))
-        assert (one["floats_up"], one["floats_down"]) == (two["floats_up"], two["floats_down"])
+        first, second = (next(row for row in r.history if row["phase"] == phase) for r in (few, many))
+        assert (first["floats_up"], first["floats_down"]) == (second["floats_up"], second["floats_down"])
     per_row = [result.ledger.floats_up / result.ledger.rows_up for result in (few, many)]
     assert per_row[1] == pytest.approx(per_row[0], rel=0.2)
 
@@ -114,7 +114,7 @@ def test_without_adaptive_draws_there_are_fewer_rounds():
 
 
 @pytest.mark.parametrize(
-    ("one", "told"),
+    ("strategy", "sentence"),
     [
         (DisKPCA(3, n_adaptive=30), "DisKPCA sends raw data: up to 34 of the 140 rows, all 8 columns of each"),
         (DisKPCA(3, n_adaptive=300), "DisKPCA sends raw data: up to 140 of the 140 rows, all 8 columns"),
@@ -122,14 +122,14 @@ def test_without_adaptive_draws_there_are_fewer_rounds():
     ],
     ids=repr,
 )
-def test_without_consent_nothing_is_asked(one, told, monkeypatch):
-    asked = []
-    monkeypatch.setattr(DisKPCAClient, "fit", lambda self, parameters, config: asked.append(config))
+def test_without_consent_nothing_is_asked(strategy, sentence, monkeypatch):
+    messages = []
+    monkeypatch.setattr(DisKPCAClient, "fit", lambda self, parameters, config: messages.append(config))
     with pytest.raises(InputError) as caught:
-        one.fit(shards_of(SMALL))
-    assert told in str(caught.value)
+        strategy.fit(shards_of(SMALL))
+    assert sentence in str(caught.value)
     assert "share_rows = true allows that" in str(caught.value)
-    assert asked == []
+    assert messages == []
 
 
 # Faults
@@ -176,10 +176,10 @@ def broken(monkeypatch, step, answer):
     fit = DisKPCAClient.fit
 
     def other(self, parameters, config):
-        replied, count, told = fit(self, parameters, config)
+        replied, count, answered = fit(self, parameters, config)
         if self.client != 1 or config["message"] != step:
-            return replied, count, told
-        reply = decode(self.handlers[step][0].reply_type, replied, told)
+            return replied, count, answered
+        reply = decode(self.handlers[step][0].reply_type, replied, answered)
         arrays, scalars = encode(answer(reply))
         return arrays, count, scalars
 
@@ -204,7 +204,7 @@ def rows_of_width(width, count=1, form=np.asarray):
 
 
 @pytest.mark.parametrize(
-    ("step", "answer", "told"),
+    ("step", "answer", "sentence"),
     [
         ("SketchPoints", lambda reply: Receipt(), "expected Sketch, but the message is 'Receipt'"),
         (
@@ -231,9 +231,9 @@ def rows_of_width(width, count=1, form=np.asarray):
         ),
     ],
 )
-def test_a_client_that_answers_something_else_is_named(monkeypatch, step, answer, told):
+def test_a_client_that_answers_something_else_is_named(monkeypatch, step, answer, sentence):
     broken(monkeypatch, step, answer)
     with pytest.raises(ProtocolError) as caught:
         strategy(n_adaptive=60).fit(np.array_split(SMALL, 3))
     assert f"({step}), client 1: " in str(caught.value)
-    assert told in str(caught.value)
+    assert sentence in str(caught.value)

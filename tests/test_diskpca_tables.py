@@ -29,13 +29,13 @@ def from_arrays(dtype="float64"):
     return DisKPCA(K, RBF(gamma=0.001), n_adaptive=30, share_rows=True, dtype=dtype).fit(shards, seed=6, evaluate=True)
 
 
-def check_same(one, two, tol=0.0):
-    assert [row["rows_up"] for row in one.history] == [row["rows_up"] for row in two.history]
-    np.testing.assert_array_equal(dense(two.model.landmarks_), dense(one.model.landmarks_))
+def check_same(first, second, tol=0.0):
+    assert [row["rows_up"] for row in first.history] == [row["rows_up"] for row in second.history]
+    np.testing.assert_array_equal(dense(second.model.landmarks_), dense(first.model.landmarks_))
     for name in ("coefficients_", "eigenvalues_"):
-        expected = getattr(one.model, name)
-        np.testing.assert_allclose(getattr(two.model, name), expected, rtol=0, atol=tol * np.abs(expected).max())
-    np.testing.assert_allclose(coordinates(two), coordinates(one), rtol=0, atol=tol)
+        expected = getattr(first.model, name)
+        np.testing.assert_allclose(getattr(second.model, name), expected, rtol=0, atol=tol * np.abs(expected).max())
+    np.testing.assert_allclose(coordinates(second), coordinates(first), rtol=0, atol=tol)
 
 
 @pytest.mark.parametrize("kind", ["memory-mapped", "uint8", "generated 700", "generated 4096", "csr", "path of csr"])
@@ -63,18 +63,18 @@ def test_the_kind_of_table_does_not_matter(kind, tmp_path):
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_sparse_rows_give_what_their_dense_form_gives(kernel):
     X = np.where(np.random.default_rng(1).random(SMALL.shape) < 0.4, SMALL, 0.0)
-    one, two = (strategy(kernel).fit(form(shards_of(X)), seed=7) for form in (list, as_csr))
-    np.testing.assert_array_equal(two.model.landmarks_.toarray(), one.model.landmarks_)
-    np.testing.assert_allclose(two.model.eigenvalues_, one.model.eigenvalues_, rtol=1e-8)
-    H = coordinates(one)
-    np.testing.assert_allclose(coordinates(two), H, rtol=0, atol=1e-7 * np.abs(H).max())
+    first, second = (strategy(kernel).fit(form(shards_of(X)), seed=7) for form in (list, as_csr))
+    np.testing.assert_array_equal(second.model.landmarks_.toarray(), first.model.landmarks_)
+    np.testing.assert_allclose(second.model.eigenvalues_, first.model.eigenvalues_, rtol=1e-8)
+    H = coordinates(first)
+    np.testing.assert_allclose(coordinates(second), H, rtol=0, atol=1e-7 * np.abs(H).max())
 
 
 def test_dense_and_sparse_sites_together():
     X = np.where(np.random.default_rng(1).random(SMALL.shape) < 0.4, SMALL, 0.0)
-    one, two, three = shards_of(X)
-    dense = strategy(n_adaptive=30).fit([one, two, three], seed=7, evaluate=True)
-    for mixed in ([sparse.csr_array(one), two, sparse.csr_array(three)], [one, two, sparse.csr_array(three)]):
+    first, second, third = shards_of(X)
+    dense = strategy(n_adaptive=30).fit([first, second, third], seed=7, evaluate=True)
+    for mixed in ([sparse.csr_array(first), second, sparse.csr_array(third)], [first, second, sparse.csr_array(third)]):
         result = strategy(n_adaptive=30).fit(mixed, seed=7, evaluate=True)
         check_same(dense, result, tol=1e-9)
         assert result.metrics == pytest.approx(dense.metrics, abs=1e-12)
@@ -88,9 +88,9 @@ def test_stored_zeros_are_not_entries():
         everything = shard.toarray().ravel(), np.tile(np.arange(d), n), np.arange(0, n * d + 1, d)
         padded.append(sparse.csr_array(everything, shape=(n, d)))
     assert padded[0].nnz > shards[0].nnz
-    one, two = (strategy().fit(tables, seed=7) for tables in (shards, padded))
-    check_same(one, two)
-    assert one.ledger == two.ledger
+    plain, with_zeros = (strategy().fit(tables, seed=7) for tables in (shards, padded))
+    check_same(plain, with_zeros)
+    assert plain.ledger == with_zeros.ledger
 
 
 @pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if kernel != Laplacian(gamma=0.05)], ids=repr)
@@ -98,22 +98,22 @@ def test_float32_is_near_float64(kernel):
     """Single precision may draw another row now and then: what counts is how much the components miss."""
     shards = shards_of(DIGITS[:900] / 16)
     kernel = RBF(gamma=0.2) if kernel.type == "rbf" else kernel
-    one = DisKPCA(K, kernel, n_adaptive=60, projection_size="exact", share_rows=True)
-    two = DisKPCA(K, kernel, n_adaptive=60, projection_size="exact", share_rows=True, dtype="float32")
-    reference = one.central(shards)
-    found = [s.fit(shards, seed=1, reference=reference) for s in (one, two)]
-    errors = [result.metrics["error_ratio"] for result in found]
+    double = DisKPCA(K, kernel, n_adaptive=60, projection_size="exact", share_rows=True)
+    single = DisKPCA(K, kernel, n_adaptive=60, projection_size="exact", share_rows=True, dtype="float32")
+    reference = double.central(shards)
+    results = [s.fit(shards, seed=1, reference=reference) for s in (double, single)]
+    errors = [result.metrics["error_ratio"] for result in results]
     assert errors[1] == pytest.approx(errors[0], rel=0.02)
-    G = found[1].model.inner_products(found[1].model)
+    G = results[1].model.inner_products(results[1].model)
     np.testing.assert_allclose(G, np.eye(K), atol=1e-8)
-    assert found[1].model.coefficients_.dtype == found[1].outputs[0]["embedding"].dtype == np.float64
-    assert found[1].ledger.floats_up == pytest.approx(found[0].ledger.floats_up, rel=0.1)
+    assert results[1].model.coefficients_.dtype == results[1].outputs[0]["embedding"].dtype == np.float64
+    assert results[1].ledger.floats_up == pytest.approx(results[0].ledger.floats_up, rel=0.1)
 
 
 def test_float32_on_several_blocks():
-    one, two = from_arrays(), from_arrays("float32")
-    assert two.metrics["reconstruction_error"] == pytest.approx(one.metrics["reconstruction_error"], rel=0.02)
-    same = np.mean([row in one.model.landmarks_.tolist() for row in two.model.landmarks_.tolist()])
+    double, single = from_arrays(), from_arrays("float32")
+    assert single.metrics["reconstruction_error"] == pytest.approx(double.metrics["reconstruction_error"], rel=0.02)
+    same = np.mean([row in double.model.landmarks_.tolist() for row in single.model.landmarks_.tolist()])
     assert same > 0.8
 
 
@@ -182,8 +182,8 @@ def test_rows_that_are_all_zero_have_no_components(kernel, n_adaptive, form):
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_rows_that_are_all_equal_have_one_component(kernel, n_adaptive, caplog):
     shards = [np.ones((20, 4)), np.ones((30, 4))]
-    one = strategy(kernel, n_adaptive=n_adaptive)
-    result = one.fit(shards, evaluate=True, reference=one.central(shards))
+    method = strategy(kernel, n_adaptive=n_adaptive)
+    result = method.fit(shards, evaluate=True, reference=method.central(shards))
     assert result.model.n_components == 1
     assert result.metrics["reconstruction_error"] == pytest.approx(0, abs=1e-12)
     assert result.metrics["error_ratio"] == 1
@@ -202,8 +202,8 @@ def test_rows_that_are_zero_are_never_drawn(kernel):
 
 def test_duplicated_rows():
     X = np.repeat(5 * np.random.default_rng(0).standard_normal((12, 8)), 10, axis=0)
-    one = strategy(n_adaptive=60, projection_size="exact")
-    result = one.fit(shards_of(X), reference=one.central([X]))
+    method = strategy(n_adaptive=60, projection_size="exact")
+    result = method.fit(shards_of(X), reference=method.central([X]))
     assert result.ledger.rows_up > 12
     # the landmarks hold all that differ
     assert result.metrics["error_ratio"] == pytest.approx(1, abs=1e-6)
@@ -212,5 +212,5 @@ def test_duplicated_rows():
 def test_data_far_from_the_origin():
     """Random features see the origin, so that other rows are drawn; where all are, nothing does."""
     for fields, rel in (({}, 0.02), ({"n_adaptive": 500, "projection_size": "exact"}, 1e-8)):
-        one, two = (strategy(WIDE, **fields).fit(shards_of(X), evaluate=True) for X in (SMALL, SMALL + 1e5))
-        assert two.metrics["reconstruction_error"] == pytest.approx(one.metrics["reconstruction_error"], rel=rel)
+        plain, moved = (strategy(WIDE, **fields).fit(shards_of(X), evaluate=True) for X in (SMALL, SMALL + 1e5))
+        assert moved.metrics["reconstruction_error"] == pytest.approx(plain.metrics["reconstruction_error"], rel=rel)

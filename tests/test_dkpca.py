@@ -224,14 +224,14 @@ def test_plateau_spectrum_with_maldistribution(local, measured):
 
 def test_adaptive_reaches_fixed_15_for_less_on_the_plateau_but_not_on_the_geometric_spectrum():
     def error(name, local):
-        found = []
+        errors = []
         for seed in range(3):
             X = load(DataSpec(name, options={"seed": seed})).X
             shards = split(PartitionSpec(method="random", clients=10), X, seed=seed).shards
             strategy = DKPCA(10, local_components=local)
             model = strategy.fit(shards).model
-            found.append(sin_theta_error(strategy.central(shards).eigenvectors_, model.eigenvectors_))
-        return np.mean(found)
+            errors.append(sin_theta_error(strategy.central(shards).eigenvectors_, model.eigenvectors_))
+        return np.mean(errors)
 
     assert error("plateau", "adaptive") < 1e-2 * error("plateau", 10)
     assert error("geometric", "adaptive") > 10 * error("geometric", 15)

@@ -31,11 +31,11 @@ def chain_of(ranks, dimensions, form="pairs", D=8, d=3):
 
 def estimates_by_definition(chain, X):
     """B_{t+1} = [A_t, B_t] M_t with whole matrices, H_t = B_{t+1} diag(f_t)."""
-    B, found = np.empty((len(X), 0)), []
+    B, steps = np.empty((len(X), 0)), []
     for t, (M, f) in enumerate(zip(chain.maps, chain.finish, strict=True), start=1):
         B = np.hstack([chain.features.map(X.shape[1], t)(X), B]) @ M
-        found.append(B[:, : len(f)] @ np.diag(f))
-    return found
+        steps.append(B[:, : len(f)] @ np.diag(f))
+    return steps
 
 
 CHAINS = {
@@ -63,11 +63,11 @@ def test_blocks_cover_every_row_once(n):
 def test_an_advance_is_the_product_with_both_parts_side_by_side(n, r):
     X, B, M = rows(n, 3), rows(n, r, seed=1), rows(10 + r, 5, seed=2)
     features = RandomFeatures(RBF(gamma=0.3), 10).map(3)
-    asked = []
-    found = advance(X, B, lambda part: (asked.append(len(part)), features(part))[1], M)
-    np.testing.assert_allclose(found, np.hstack([features(X), B]) @ M, atol=1e-12)
-    assert sum(asked) == n
-    assert max(asked) <= ROWS
+    sizes = []
+    advanced = advance(X, B, lambda part: (sizes.append(len(part)), features(part))[1], M)
+    np.testing.assert_allclose(advanced, np.hstack([features(X), B]) @ M, atol=1e-12)
+    assert sum(sizes) == n
+    assert max(sizes) <= ROWS
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -86,9 +86,9 @@ def test_combined_draws_are_the_sum_over_whole_matrices(n):
 def test_estimates_follow_the_recursion_and_the_last_is_the_embedding(chain):
     X = rows(40, chain.columns)
     expected = estimates_by_definition(chain, X)
-    found = list(chain.estimates(X))
-    assert len(found) == len(expected)
-    for H, definition in zip(found, expected, strict=True):
+    estimates = list(chain.estimates(X))
+    assert len(estimates) == len(expected)
+    for H, definition in zip(estimates, expected, strict=True):
         np.testing.assert_allclose(H, definition, rtol=1e-12, atol=1e-12 * np.abs(definition).max())
     # By the coefficients, which the recursion does not know.
     np.testing.assert_allclose(chain(X), expected[-1], rtol=1e-11, atol=1e-11 * np.abs(expected[-1]).max())
@@ -226,8 +226,8 @@ def test_rows_may_be_lists_or_whole_numbers(embedding):
 @every_embedding
 def test_parts_are_plain_and_rebuild_the_same(embedding):
     fields, arrays = embedding.parts()
-    told = json.loads(json.dumps(fields))
-    again = EMBEDDINGS[embedding.kind].from_parts(told, arrays)
+    table = json.loads(json.dumps(fields))
+    again = EMBEDDINGS[embedding.kind].from_parts(table, arrays)
     assert type(again) is type(embedding)
     assert (again.columns, again.width) == (embedding.columns, embedding.width)
     assert again.parts()[0] == fields

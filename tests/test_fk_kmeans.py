@@ -36,14 +36,14 @@ def rows_of(result, name="embedding"):
 
 def per_iteration(result, what):
     """Return what the history says of each t: the largest figure, or the sum of the floats."""
-    found = {}
+    entries = {}
     for row in result.history:
         t = row.get("values", {}).get("t")
         if t is not None and what == "floats_up":
-            found[t] = found.get(t, 0) + row["floats_up"]
+            entries[t] = entries.get(t, 0) + row["floats_up"]
         elif t is not None:
-            found[t] = max(found.get(t, 0), row["values"][what])
-    return [found[t] for t in sorted(found)]
+            entries[t] = max(entries.get(t, 0), row["values"][what])
+    return [entries[t] for t in sorted(entries)]
 
 
 @cache
@@ -67,8 +67,8 @@ def test_every_version_finds_what_the_naive_one_finds(version, penalty):
     H = rows_of(result)
     np.testing.assert_allclose(H @ H.T, estimates[-1], atol=1e-8)
     np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
-    for found, expected in zip(result.model.embedding.estimates(X), estimates, strict=True):
-        np.testing.assert_allclose(found @ found.T, expected, atol=1e-8)
+    for estimate, expected in zip(result.model.embedding.estimates(X), estimates, strict=True):
+        np.testing.assert_allclose(estimate @ estimate.T, expected, atol=1e-8)
 
 
 def test_the_width_is_the_paper_s_whatever_the_split():
@@ -96,7 +96,7 @@ def mean_errors(X, s, features, T, seeds):
     shards = np.array_split(X, CLIENTS)
     reference = strategy.central(shards)
     results = [strategy.fit(shards, seed=seed) for seed in range(seeds)]
-    errors = [strategy.judge_steps(one, shards, reference)["recover_error"] for one in results]
+    errors = [strategy.judge_steps(result, shards, reference)["recover_error"] for result in results]
     return np.mean(errors, axis=0), results, reference
 
 
@@ -121,10 +121,10 @@ def test_digits():
     check_flat(errors, first=4, largest=2.0)
     # the notes list .0146 at t = 1, where the paper's cosines (the mean varies from .007 to .03) are worse than pairs
     assert errors[0] < 1.3 * 0.0146
-    found = [normalized_mutual_info_score(DIGITS.target, rows_of(one, "labels")) for one in results]
+    agreements = [normalized_mutual_info_score(DIGITS.target, rows_of(result, "labels")) for result in results]
     central = normalized_mutual_info_score(DIGITS.target, reference.predict(DIGITS.data))
-    assert abs(np.mean(found) - central) < 0.02
-    assert all(abs(one - central) < 0.04 for one in found)
+    assert abs(np.mean(agreements) - central) < 0.02
+    assert all(abs(agreement - central) < 0.04 for agreement in agreements)
 
 
 def test_mnist():
@@ -155,24 +155,24 @@ def test_with_every_row_in_the_coreset_the_best_of_several_starts_is_that_of_all
 
 @pytest.mark.parametrize("version", ["Lanczos", "without CEM"])
 def test_all_versions_agree(version):
-    one, two = small("gram"), small(version)
-    np.testing.assert_allclose(two.model.eigenvalues_, one.model.eigenvalues_, rtol=1e-8)
+    gram, other = small("gram"), small(version)
+    np.testing.assert_allclose(other.model.eigenvalues_, gram.model.eigenvalues_, rtol=1e-8)
     # unit vectors: sqrt(l) is in the coordinates
-    U, V = (rows_of(result) / np.sqrt(result.model.eigenvalues_) for result in (one, two))
+    U, V = (rows_of(result) / np.sqrt(result.model.eigenvalues_) for result in (gram, other))
     np.testing.assert_allclose(np.abs(U.T @ V), np.eye(K), atol=1e-8)
-    np.testing.assert_array_equal(rows_of(one, "labels"), rows_of(two, "labels"))
-    assert per_iteration(one, "rank") == per_iteration(two, "rank")
+    np.testing.assert_array_equal(rows_of(gram, "labels"), rows_of(other, "labels"))
+    assert per_iteration(gram, "rank") == per_iteration(other, "rank")
 
 
 @pytest.mark.parametrize("rows", [[1], [2], [2, 3]], ids=str)
 def test_all_versions_agree_on_fewer_rows_than_the_penalty_s_number(rows):
     shards = np.split(DIGITS.data[: sum(rows)], np.cumsum(rows)[:-1])
-    found = [
+    objectives = [
         rows_of(FKKMeans(min(rows), n_features=20, iterations=3, kernel=RBF(gamma=0.001), **version).fit(shards))
         for version in VERSIONS.values()
     ]
-    for H in found:
-        np.testing.assert_allclose(H @ H.T, found[0] @ found[0].T, atol=1e-9)
+    for H in objectives:
+        np.testing.assert_allclose(H @ H.T, objectives[0] @ objectives[0].T, atol=1e-9)
 
 
 def test_theorem_2():
@@ -325,8 +325,8 @@ def test_a_penalty_of_zero_keeps_everything_and_a_large_one_too_little(caplog):
     assert [M.shape for M in few.maps] == [(20, 6), (26, 6)]
     with pytest.raises(InputError, match=r"penalty = 1e\+09 leaves no eigenvalue in iteration 1; it must be smaller"):
         FKKMeans(3, 5, 20, 2, penalty=1e9).fit(shards)
-    one = FKKMeans(1, 5, 20, 1, solver="gram").fit(shards)
-    assert one.model.eigenvalues_.shape == (2,)
+    result = FKKMeans(1, 5, 20, 1, solver="gram").fit(shards)
+    assert result.model.eigenvalues_.shape == (2,)
     assert "only 2 of n_components = 5 eigenvalues are above the penalty" in caplog.text
 
 

@@ -70,8 +70,8 @@ def tables(strategy):
 def compared(strategy, shards):
     """Return what was forecast, and what a run has taken."""
     forecast, ledger = strategy.forecast(cohort(shards)), strategy.fit(shards).ledger
-    told = (forecast.rounds, forecast.floats_up, forecast.floats_down)
-    return forecast, list(zip(told, (ledger.rounds, ledger.floats_up, ledger.floats_down), strict=True))
+    figures = (forecast.rounds, forecast.floats_up, forecast.floats_down)
+    return forecast, list(zip(figures, (ledger.rounds, ledger.floats_up, ledger.floats_down), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def compared(strategy, shards):
 )
 def test_a_run_takes_what_was_forecast(strategy, shards):
     forecast, figures = compared(strategy, shards)
-    for told, took in figures:
+    for predicted, took in figures:
         if forecast.meaning == "exact":
-            assert told == took
+            assert predicted == took
         elif forecast.meaning == "at most":
-            assert told >= took
+            assert predicted >= took
         else:
-            assert took / TIMES <= told <= took * TIMES
+            assert took / TIMES <= predicted <= took * TIMES
     assert 0 < forecast.memory < 1e8
 
 
@@ -103,16 +103,16 @@ def test_a_run_takes_what_was_forecast(strategy, shards):
         DisKPCA(3, KERNEL, n_adaptive=100, **SHOWN),
         FKKMeans(3, n_features=20, iterations=1, solver="gram", coreset_size=10),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda value: type(value).__name__,
 )
 def test_the_most_is_taken_where_nothing_ends_a_run_early(strategy):
     _, figures = compared(strategy, tables(strategy))
-    assert [told for told, _ in figures] == [took for _, took in figures]
+    assert [forecast for forecast, _ in figures] == [took for _, took in figures]
 
 
 def test_one_node_agrees_on_no_keys():
     _, figures = compared(ADMMKPCA(kernel=KERNEL, iterations=2, tol=0.0), [WINE])
-    assert all(told >= took for told, took in figures)
+    assert all(forecast >= took for forecast, took in figures)
     assert figures[0][0] == 8
 
 
@@ -130,7 +130,7 @@ LONG, WIDE = np.array_split(RNG.standard_normal((6000, 30)), 3), np.array_split(
         (DisKPCA(10, RBF(gamma=0.02), **SHOWN), LONG),
         (ADMMKPCA(2, RBF(gamma=0.02), iterations=2, **SHOWN), [shard[:300] for shard in LONG]),
     ],
-    ids=lambda one: type(one).__name__ if not isinstance(one, list) else "",
+    ids=lambda value: type(value).__name__ if not isinstance(value, list) else "",
 )
 def test_memory_is_that_of_a_client_within_a_factor_of_three(strategy, shards, monkeypatch):
     peaks, fit, one_at_a_time = [], KernelClient.fit, threading.Lock()
@@ -160,8 +160,10 @@ def test_spectral_k_means_needs_the_coordinates_whatever_its_components_say():
     members = [Member(client, client, 1000, 5, 0) for client in range(3)]
     without, with_them = (DisKPCA(4, share_rows=True, embed=embed) for embed in (False, True))
     assert without.forecast(members).memory < with_them.forecast(members).memory
-    one, two = (SpectralKMeans(3, components).forecast(members) for components in (without, with_them))
-    assert one == two
+    without_them, with_coordinates = (
+        SpectralKMeans(3, components).forecast(members) for components in (without, with_them)
+    )
+    assert without_them == with_coordinates
 
 
 def test_seconds_are_those_that_were_measured():
@@ -176,11 +178,11 @@ def test_seconds_are_those_that_were_measured():
 
 
 def test_forecasts_add_up_and_the_largest_is_at_most():
-    one, two = Forecast(1, 2, 3, 400), Forecast(10, 1, 1, 300, "about")
-    assert one + two == Forecast(11, 3, 4, 400, "about")
-    assert largest([one, one]) == one
-    assert largest([one, dataclasses.replace(one, floats_up=5)]) == Forecast(1, 5, 3, 400, "at most")
-    assert largest([one, two]) == Forecast(10, 2, 3, 400, "about")
+    first, second = Forecast(1, 2, 3, 400), Forecast(10, 1, 1, 300, "about")
+    assert first + second == Forecast(11, 3, 4, 400, "about")
+    assert largest([first, first]) == first
+    assert largest([first, dataclasses.replace(first, floats_up=5)]) == Forecast(1, 5, 3, 400, "at most")
+    assert largest([first, second]) == Forecast(10, 2, 3, 400, "about")
 
 
 # fedkernel run --dry-run

@@ -20,14 +20,14 @@ def edges(adjacent):
 
 def distances(adjacent, start):
     """Breadth-first search by hand."""
-    found, queue = {start: 0}, deque([start])
+    distances, queue = {start: 0}, deque([start])
     while queue:
         node = queue.popleft()
         for other in adjacent[node]:
-            if other not in found:
-                found[other] = found[node] + 1
+            if other not in distances:
+                distances[other] = distances[node] + 1
                 queue.append(other)
-    return found
+    return distances
 
 
 @st.composite
@@ -128,7 +128,7 @@ def test_one_node_has_no_neighbours(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "sentence"),
     [
         ("0 1\n2 3\n", "is not connected but falls into 2 parts"),
         ("0 1\n1 2\n2 3\n3 3\n", "has an edge from node 3 to itself"),
@@ -143,10 +143,10 @@ def test_one_node_has_no_neighbours(kind, tmp_path):
         ("", "has 0 nodes, but must have 4"),
     ],
 )
-def test_an_edge_list_that_is_no_graph_of_the_nodes_is_refused(tmp_path, text, told):
+def test_an_edge_list_that_is_no_graph_of_the_nodes_is_refused(tmp_path, text, sentence):
     with pytest.raises(InputError, match="graph") as caught:
         neighbours(written(tmp_path, text), 4)
-    assert told in str(caught.value)
+    assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -176,7 +176,7 @@ def test_graphml_that_is_no_graph_of_the_nodes_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "sentence"),
     [
         ({"kind": "ring", "neighbors": 3}, "neighbors = 3: input should be a multiple of 2"),
         ({"kind": "ring", "neighbors": 0}, "neighbors = 0"),
@@ -189,14 +189,14 @@ def test_graphml_that_is_no_graph_of_the_nodes_is_refused(tmp_path):
         ({"kind": "ring", "colour": 0}, "colour is not a known name here"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_refused(table, told):
+def test_a_table_that_makes_no_sense_is_refused(table, sentence):
     with pytest.raises(InputError) as caught:
         Topology(**table)
-    assert told in str(caught.value)
+    assert sentence in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("spec", "n", "told"),
+    ("spec", "n", "sentence"),
     [
         (Topology("ring"), 2, "neighbors = 2, but a ring of 2 nodes allows at most 0"),
         (Topology("ring", neighbors=6), 6, "neighbors = 6, but a ring of 6 nodes allows at most 4"),
@@ -207,10 +207,10 @@ def test_a_table_that_makes_no_sense_is_refused(table, told):
         (Topology("full"), 0, "must have at least 1"),
     ],
 )
-def test_a_graph_that_n_nodes_cannot_have_is_refused(spec, n, told):
+def test_a_graph_that_n_nodes_cannot_have_is_refused(spec, n, sentence):
     with pytest.raises(InputError) as caught:
         neighbours(spec, n)
-    assert told in str(caught.value)
+    assert sentence in str(caught.value)
 
 
 def test_a_strategy_takes_a_kind_a_table_or_a_topology():

@@ -28,88 +28,89 @@ from fedkernel.peers.sealing import HEADER, TAG, Header, KeyPair, seal
 # A coordinator that changes what it forwards. Client 1 has the neighbours 0 and 2; 3 is none.
 
 
-def at(one, sender, receiver=1, before=1):
-    return one.letters[AT - before, sender, receiver]
+def at(run, sender, receiver=1, before=1):
+    return run.letters[AT - before, sender, receiver]
 
 
 ATTACKS = {
-    "altered": (lambda one: [at(one, 0)[:-1] + bytes([at(one, 0)[-1] ^ 1]), at(one, 2)], 0, KEYS),
-    "dropped": (lambda one: [at(one, 2)], None, "no letter came from client 0, from which one is expected"),
-    "all dropped": (lambda one: [], None, "no letter came from client 0"),
+    "altered": (lambda run: [at(run, 0)[:-1] + bytes([at(run, 0)[-1] ^ 1]), at(run, 2)], 0, KEYS),
+    "dropped": (lambda run: [at(run, 2)], None, "no letter came from client 0, from which one is expected"),
+    "all dropped": (lambda run: [], None, "no letter came from client 0"),
     "replayed": (
-        lambda one: [at(one, 0, before=2), at(one, 2)],
+        lambda run: [at(run, 0, before=2), at(run, 2)],
         0,
         f"its letter 0, of round {AT - 2}, was read before",
     ),
-    "replayed as new": (lambda one: [relabelled(at(one, 0, before=2), round=AT - 1, sequence=1), at(one, 2)], 0, KEYS),
-    "replayed beside": (lambda one: [at(one, 0), at(one, 0, before=2), at(one, 2)], 0, "another came with it"),
-    "doubled": (lambda one: [at(one, 0), at(one, 0), at(one, 2)], 0, "another came with it"),
-    "another receiver's": (lambda one: [at(one, 0, 3), at(one, 2)], 0, "it is for client 3"),
-    "another receiver's, readdressed": (lambda one: [relabelled(at(one, 0, 3), receiver=1), at(one, 2)], 0, KEYS),
-    "another sender's": (lambda one: [relabelled(at(one, 2), sender=0), at(one, 2)], 0, KEYS),
+    "replayed as new": (lambda run: [relabelled(at(run, 0, before=2), round=AT - 1, sequence=1), at(run, 2)], 0, KEYS),
+    "replayed beside": (lambda run: [at(run, 0), at(run, 0, before=2), at(run, 2)], 0, "another came with it"),
+    "doubled": (lambda run: [at(run, 0), at(run, 0), at(run, 2)], 0, "another came with it"),
+    "another receiver's": (lambda run: [at(run, 0, 3), at(run, 2)], 0, "it is for client 3"),
+    "another receiver's, readdressed": (lambda run: [relabelled(at(run, 0, 3), receiver=1), at(run, 2)], 0, KEYS),
+    "another sender's": (lambda run: [relabelled(at(run, 2), sender=0), at(run, 2)], 0, KEYS),
     "senders swapped": (
-        lambda one: [relabelled(at(one, 2), sender=0), relabelled(at(one, 0), sender=2)],
+        lambda run: [relabelled(at(run, 2), sender=0), relabelled(at(run, 0), sender=2)],
         0,
         KEYS,
     ),
     "no neighbour's": (
-        lambda one: [at(one, 0), relabelled(at(one, 0, 3), sender=3, receiver=1), at(one, 2)],
+        lambda run: [at(run, 0), relabelled(at(run, 0, 3), sender=3, receiver=1), at(run, 2)],
         3,
         "none is expected from it",
     ),
-    "its own, reflected": (lambda one: [relabelled(at(one, 1, 0), sender=0, receiver=1), at(one, 2)], 0, KEYS),
+    "its own, reflected": (lambda run: [relabelled(at(run, 1, 0), sender=0, receiver=1), at(run, 2)], 0, KEYS),
     "another round": (
-        lambda one: [relabelled(at(one, 0), round=AT), at(one, 2)],
+        lambda run: [relabelled(at(run, 0), round=AT), at(run, 2)],
         0,
         f"it was written in round {AT}, but letters of round {AT - 1} are due",
     ),
     "made up": (
-        lambda one: [seal(bytes(32), "run", Header(0, 1, AT - 1, 1), ESTIMATE), at(one, 2)],
+        lambda run: [seal(bytes(32), "run", Header(0, 1, AT - 1, 1), ESTIMATE), at(run, 2)],
         0,
         KEYS,
     ),
 }
 
 
-@pytest.mark.parametrize(("forged", "sender", "told"), ATTACKS.values(), ids=ATTACKS)
-def test_whatever_a_coordinator_does_to_letters_is_refused_and_named(forged, sender, told):
-    one = Coordinator()
-    ask = one.go_on(gossiping(), until=AT).of_client(1)
+@pytest.mark.parametrize(("forged", "sender", "sentence"), ATTACKS.values(), ids=ATTACKS)
+def test_whatever_a_coordinator_does_to_letters_is_refused_and_named(forged, sender, sentence):
+    coordinator = Coordinator()
+    ask = coordinator.go_on(gossiping(), until=AT).of_client(1)
     assert {sealed.header.sender for sealed in ask.sealed} == {0, 2}
-    text = refused(one.ask, 1, ask.model_copy(update={"letters": pack(forged(one))}))
+    text = refused(coordinator.ask, 1, ask.model_copy(update={"letters": pack(forged(coordinator))}))
     assert text.startswith(f"GossipClient, round {AT}, client 1: ")
-    assert told in text
+    assert sentence in text
     if sender is not None:
         assert f"the letter of client {sender} is refused: " in text
-    one.ask(1, ask)  # what was refused has changed nothing
+    coordinator.ask(1, ask)  # what was refused has changed nothing
 
 
 def test_no_byte_of_a_letter_can_be_changed():
-    one = Coordinator()
-    ask = one.go_on(gossiping(), until=AT).of_client(1)
+    coordinator = Coordinator()
+    ask = coordinator.go_on(gossiping(), until=AT).of_client(1)
     for place in range(len(ask.letters)):
         letters = ask.letters.copy()
         letters[place] ^= 1
         with pytest.raises((ProtocolError, ValueError), match=r"refused|no letter came|one after the other"):
-            one.ask(1, ask.model_copy(update={"letters": letters}))
-    one.ask(1, ask)
+            coordinator.ask(1, ask.model_copy(update={"letters": letters}))
+    coordinator.ask(1, ask)
 
 
 def test_a_letter_that_was_held_back_is_refused():
     """Client 1 is not asked in one round; in the next it gets the letters that it should have got in that."""
-    one = Coordinator()
-    ask = one.go_on(gossiping(), until=FIRST_STEP).of_client(1)
-    text = refused(one.ask, 1, ask, FIRST_STEP + 1)
+    coordinator = Coordinator()
+    ask = coordinator.go_on(gossiping(), until=FIRST_STEP).of_client(1)
+    text = refused(coordinator.ask, 1, ask, FIRST_STEP + 1)
     assert f"it was written in round {FIRST_STEP - 1}, but letters of round {FIRST_STEP} are due" in text
 
 
 def test_letters_in_another_order_than_they_were_written_are_refused():
-    one = Coordinator()
-    held = one.go_on(gossiping(), until=FIRST_STEP)
-    replies = [one.ask(client, held.of_client(client)) for client in (0, 2)]  # 1 is not asked, so it has not read
-    one.number += 1
+    coordinator = Coordinator()
+    held = coordinator.go_on(gossiping(), until=FIRST_STEP)
+    # 1 is not asked, so it has not read
+    replies = [coordinator.ask(client, held.of_client(client)) for client in (0, 2)]
+    coordinator.number += 1
     later = sort_mail(replies)[1]
-    text = refused(one.ask, 1, Gossip(letters=later))
+    text = refused(coordinator.ask, 1, Gossip(letters=later))
     assert "the letter of client 0 is refused: it is letter 1, but letter 0 is due and was dropped or held back" in text
 
 
@@ -121,19 +122,19 @@ def test_a_letter_of_another_run_is_refused_whatever_that_was_called(name):
     def clients():
         return [GossipClient(TABLES[j], client=j, identity=identities[j]) for j in range(N)]
 
-    one, earlier = Coordinator(clients()), Coordinator(clients(), run=name)
-    ask, old = [each.go_on(gossiping(), until=AT).of_client(1) for each in (one, earlier)]
-    assert f"the letter of client 0 is refused: {KEYS}" in refused(one.ask, 1, ask.model_copy(update=dict(old)))
-    one.run = "renamed"
-    assert KEYS in refused(one.ask, 1, ask)
+    coordinator, earlier = Coordinator(clients()), Coordinator(clients(), run=name)
+    ask, old = [each.go_on(gossiping(), until=AT).of_client(1) for each in (coordinator, earlier)]
+    assert f"the letter of client 0 is refused: {KEYS}" in refused(coordinator.ask, 1, ask.model_copy(update=dict(old)))
+    coordinator.run = "renamed"
+    assert KEYS in refused(coordinator.ask, 1, ask)
 
 
 def test_letters_are_not_opened_after_keys_were_made_anew():
-    one = Coordinator()
-    ask = one.go_on(gossiping(), until=AT).of_client(1)
-    one.ask(1, PublishKeys())
+    coordinator = Coordinator()
+    ask = coordinator.go_on(gossiping(), until=AT).of_client(1)
+    coordinator.ask(1, PublishKeys())
     assert "no keys were agreed on with client 0" in refused(
-        one.ask, 1, ask.model_copy(update={"senders": {1: [0, 2]}})
+        coordinator.ask, 1, ask.model_copy(update={"senders": {1: [0, 2]}})
     )
 
 
@@ -145,19 +146,19 @@ def patterns(values):
 
 
 def test_nothing_readable_goes_through_the_coordinator():
-    one = Coordinator()
-    told = []
-    for client in one.clients:
+    coordinator = Coordinator()
+    written = []
+    for client in coordinator.clients:
         write = client._tell
-        client._tell = lambda values, write=write: told.extend(patterns(values)) or write(values)
-    one.go_on(gossiping())
-    assert len(told) == 4 * N * D, "of the beginning and three steps"
-    seen = b"".join(one.seen)
-    assert not [value for value in told if value in seen]
-    assert len(one.letters) == 4 * 2 * N
-    assert all(letter in seen for letter in one.letters.values())
+        client._tell = lambda values, write=write: written.extend(patterns(values)) or write(values)
+    coordinator.go_on(gossiping())
+    assert len(written) == 4 * N * D, "of the beginning and three steps"
+    seen = b"".join(coordinator.seen)
+    assert not [value for value in written if value in seen]
+    assert len(coordinator.letters) == 4 * 2 * N
+    assert all(letter in seen for letter in coordinator.letters.values())
     # private keys and what was made of them
-    for client in one.clients:
+    for client in coordinator.clients:
         shared = SharedKeys.load(client.memory).keys
         secret = [OwnIdentity.load(client.memory).private.tobytes(), *(key.tobytes() for key in shared[:, 0])]
         assert len(secret) == 3
@@ -169,28 +170,28 @@ def test_the_test_above_would_see_what_is_readable():
         answers = (PublishKeys, TakeKeys, Begin)
 
         def _tell(self, values):
-            told = super()._tell(values)
+            reply = super()._tell(values)
             letter = pack([bytes(HEADER) + letter_to_bytes(Estimate(values=values)) + bytes(TAG)])
             self.mail._written = {9: letter.tobytes()[4:]}
-            return told
+            return reply
 
-    one = Coordinator([Careless(table, client=number) for number, table in enumerate(TABLES)])
-    one.go_on(gossiping(), until=FIRST_STEP)
-    assert all(value in b"".join(one.seen) for value in patterns(TABLES[0].mean(axis=0)))
+    coordinator = Coordinator([Careless(table, client=number) for number, table in enumerate(TABLES)])
+    coordinator.go_on(gossiping(), until=FIRST_STEP)
+    assert all(value in b"".join(coordinator.seen) for value in patterns(TABLES[0].mean(axis=0)))
 
 
 def test_the_same_content_looks_different_each_time():
     """All tables alike: every client tells every neighbour the same in every round."""
     clients = [GossipClient(np.ones((4, 200)), client=number) for number in range(N)]
-    one = Coordinator(clients)
-    one.go_on(gossiping())
-    contents = [letter[HEADER:] for letter in one.letters.values()]
+    coordinator = Coordinator(clients)
+    coordinator.go_on(gossiping())
+    contents = [letter[HEADER:] for letter in coordinator.letters.values()]
     words = [content[place : place + 8] for content in contents for place in range(0, len(content), 8)]
     assert len(set(words)) == len(words), "not eight bytes are alike, within a letter or between letters"
 
 
 def test_the_key_of_a_run_is_forgotten_once_keys_are_agreed_on():
-    one = Coordinator()
-    one.go_on(gossiping(), until=3)
-    assert all(SharedKeys.known(client.memory) for client in one.clients)
-    assert not any(OwnEphemeral.known(client.memory) for client in one.clients)
+    coordinator = Coordinator()
+    coordinator.go_on(gossiping(), until=3)
+    assert all(SharedKeys.known(client.memory) for client in coordinator.clients)
+    assert not any(OwnEphemeral.known(client.memory) for client in coordinator.clients)

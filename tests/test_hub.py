@@ -40,17 +40,17 @@ def health(port):
 
 
 def test_a_failure_is_told_to_the_sites():
-    told = []
+    sentences = []
 
     def fail():
         with server("a") as (hub, port):
-            told.append(Process("a", port))
+            sentences.append(Process("a", port))
             hub.wait_for_all()
             raise ValueError("the disk is full")
 
     with pytest.raises(ValueError, match="the disk is full"):
         fail()
-    assert told[0].end() == "the server ended the work: the disk is full"
+    assert sentences[0].end() == "the server ended the work: the disk is full"
 
 
 @pytest.mark.parametrize("floats", [1 << 17, 1 << 19])
@@ -113,8 +113,8 @@ def test_certificates_say_who_is_who(certified):
 
 def test_tls_does_not_talk_to_plaintext(certified):
     with server("a") as (_, port):
-        told = Process("a", port, read_tls(certified / "ours" / "a", "site")).end()
-        assert "it does not speak TLS" in told
+        last_words = Process("a", port, read_tls(certified / "ours" / "a", "site")).end()
+        assert "it does not speak TLS" in last_words
 
 
 def test_nobody_there():
@@ -253,7 +253,7 @@ OTHER = "site 'a' sent something else than a reply to what it was asked: "
 
 
 @pytest.mark.parametrize(
-    ("alter", "told"),
+    ("alter", "sentence"),
     [
         (relabelled(src_node_id=2), OTHER + "its src_node_id is 2, but must be 1"),
         (relabelled(run_id=7), OTHER + "its run_id is 7, but must be 1"),
@@ -275,14 +275,14 @@ OTHER = "site 'a' sent something else than a reply to what it was asked: "
         (claiming(b"(1, -)"), "client 0: an array has no header of an .npy file (ValueError)"),
     ],
 )
-def test_a_reply_that_is_none_ends_its_run_and_names_the_site(alter, told):
+def test_a_reply_that_is_none_ends_its_run_and_names_the_site(alter, sentence):
     """The hub, the sites and the next run go on."""
     with server("a", "b") as (hub, port):
         sites = [Process("a", port, node=forged(alter)), Process("b", port)]
         hub.wait_for_all()
         with pytest.raises(ProtocolError) as caught:
             count(hub)
-        assert told in str(caught.value)
+        assert sentence in str(caught.value)
         sites[0].node._reply = Node._reply.__get__(sites[0].node)
         assert count(hub).model == [3.0, 3.0]
     assert [site.end() for site in sites] == [None, None]

@@ -93,10 +93,10 @@ def test_wherever_python_starts_beside_it_the_last_words_say_what_to_rename(way,
     done = start(way, tmp_path)
     assert done.returncode != 0
     said = f"InputError: {place} hides the package {name!r} of fedkernel"
-    told = [line for line in (done.stdout + done.stderr).splitlines() if said in line]
-    assert len(told) == 1, done.stdout + done.stderr
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if said in line]
+    assert len(lines) == 1, done.stdout + done.stderr
     assert "ImportError" not in done.stdout + done.stderr
-    assert way == "pytest" or done.stderr.splitlines()[-1] == told[0]
+    assert way == "pytest" or done.stderr.splitlines()[-1] == lines[0]
 
 
 def test_the_version_is_that_of_the_project():

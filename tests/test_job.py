@@ -85,8 +85,8 @@ def test_the_cause_of_a_failure_is_left_for_whoever_waits(
     job = Job(runs=[RunSpec(**DKPCA | changed, **IRIS), RunSpec(**DKPCA | {"id": "two"}, **IRIS)], out=str(tmp_path))
     with pytest.raises(FedkernelError) as caught:
         list(ENGINES["local"](job))
-    told = json.loads((tmp_path / "error.json").read_text(encoding="utf-8"))
-    assert told == {"kind": kind, "text": str(caught.value)}
+    cause = json.loads((tmp_path / "error.json").read_text(encoding="utf-8"))
+    assert cause == {"kind": kind, "text": str(caught.value)}
     assert type(caught.value).__name__ == kind
-    assert says in told["text"]
+    assert says in cause["text"]
     assert not (tmp_path / "two").exists()

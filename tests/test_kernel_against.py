@@ -19,8 +19,8 @@ KINDS = [as_given, scipy.sparse.csr_array, scipy.sparse.csr_matrix]
 both_types = pytest.mark.parametrize(("dtype", "error"), [(np.float64, 1e-12), (np.float32, 1e-5)])
 
 
-def assert_near(found, expected, error):
-    np.testing.assert_allclose(found, expected, rtol=0, atol=error * np.abs(expected).max())
+def assert_near(computed, expected, error):
+    np.testing.assert_allclose(computed, expected, rtol=0, atol=error * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("kernel", EVERY, ids=repr)
@@ -52,10 +52,10 @@ def test_the_rows_and_values_against_them_are_left_alone(kernel, of_block):
     before = X.copy(), Y.copy()
     block, values = of_block(X), kernel.against(Y)
     first = values(block)
-    kept = first.copy()
+    intact = first.copy()
     Y += 1
     second = values(block)
-    assert np.array_equal(first, kept)
+    assert np.array_equal(first, intact)
     assert np.array_equal(first, second)
     assert not np.shares_memory(first, second)
     assert np.array_equal(block if isinstance(block, np.ndarray) else block.toarray(), before[0])
@@ -72,8 +72,8 @@ def test_fixed_sparse_rows_too_many_to_be_dense_give_the_same(kernel, of_block, 
 
 @pytest.mark.parametrize("kernel", EVERY, ids=repr)
 def test_sparse_rows_of_many_columns_never_become_dense(kernel):
-    made = (scipy.sparse.random_array((n, 200_000), density=1e-4, rng=np.random.default_rng(n)) for n in (300, 50))
-    X, Y = (scipy.sparse.csr_array(one) for one in made)
+    tables = (scipy.sparse.random_array((n, 200_000), density=1e-4, rng=np.random.default_rng(n)) for n in (300, 50))
+    X, Y = (scipy.sparse.csr_array(table) for table in tables)
     tracemalloc.start()
     K = kernel.against(Y)(X)
     kernel.diag(X)

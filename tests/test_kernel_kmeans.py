@@ -210,11 +210,11 @@ def test_low_rank_leaves_numbers_and_labels(X, kernel, rank, m, s):
     ],
 )
 def test_numbers_out_of_range_are_refused(options, text):
-    given = {"n_clusters": 2, "n_components": 3} | options
+    fields = {"n_clusters": 2, "n_components": 3} | options
     with pytest.raises(InputError, match=text):
-        kernel_kmeans(rows(8), RBF(), **given)
+        kernel_kmeans(rows(8), RBF(), **fields)
     with pytest.raises(InputError, match=text):
-        nystroem_kernel_kmeans(rows(8), RBF(), n_landmarks=5, **given)
+        nystroem_kernel_kmeans(rows(8), RBF(), n_landmarks=5, **fields)
 
 
 @pytest.mark.parametrize("m", [0, 2, 9])
@@ -275,16 +275,16 @@ def test_classes_are_compared_by_counts_of_pairs_and_by_information():
     rng = np.random.default_rng(0)
     labels, classes = rng.integers(0, 3, 40), rng.integers(0, 4, 40)
     labels[:20] = classes[:20] % 3
-    found = compare_classes(labels, classes)
+    agreement = compare_classes(labels, classes)
     pairs = list(itertools.combinations(range(40), 2))
     together = np.array([labels[i] == labels[j] for i, j in pairs])
     same = np.array([classes[i] == classes[j] for i, j in pairs])
     chance = together.sum() * same.sum() / len(pairs)
     ari = ((together & same).sum() - chance) / ((together.sum() + same.sum()) / 2 - chance)
-    assert found["ari"] == pytest.approx(ari, rel=1e-12)
+    assert agreement["ari"] == pytest.approx(ari, rel=1e-12)
     joint = np.array([[((labels == a) & (classes == b)).sum() for b in range(4)] for a in range(3)])
     both = [entropy(joint.sum(axis=1)), entropy(joint.sum(axis=0))]
-    assert found["nmi"] == pytest.approx((sum(both) - entropy(joint.ravel())) / np.mean(both), rel=1e-12)
+    assert agreement["nmi"] == pytest.approx((sum(both) - entropy(joint.ravel())) / np.mean(both), rel=1e-12)
 
 
 def test_the_same_division_is_1_whatever_the_names_and_chance_is_near_0():
@@ -298,9 +298,9 @@ def test_the_same_division_is_1_whatever_the_names_and_chance_is_near_0():
     assert 0 <= by_chance["nmi"] < 0.01
     for seed in range(30):
         few = np.random.default_rng(seed).integers(0, 3, (2, 12))
-        found = compare_classes(*few)
-        assert 0 <= found["nmi"] <= 1
-        assert -0.5 <= found["ari"] <= 1
+        agreement = compare_classes(*few)
+        assert 0 <= agreement["nmi"] <= 1
+        assert -0.5 <= agreement["ari"] <= 1
     assert compare_classes(np.zeros(5), np.arange(5)) == {"nmi": 0.0, "ari": 0.0}
 
 
@@ -315,8 +315,8 @@ def test_a_model_is_compared_with_the_reference_on_its_training_rows():
     }
     shards = [X[:20], X[20:21], X[21:]]
     elsewhere = dataclasses.replace(model, training_=None)  # the rows' coordinates stayed with the sites
-    for one in (model, elsewhere):
-        assert compare_kernel_kmeans(one, reference, shards) == pytest.approx(expected, rel=1e-9)
+    for form in (model, elsewhere):
+        assert compare_kernel_kmeans(form, reference, shards) == pytest.approx(expected, rel=1e-9)
     assert expected["recover_error"] > 1e-6
     itself = compare_kernel_kmeans(reference, reference, shards)
     assert itself == {"recover_error": pytest.approx(0.0, abs=1e-28), "nmi_central": pytest.approx(1.0)}

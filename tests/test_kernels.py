@@ -113,11 +113,11 @@ def test_diag_of_float32_rows_makes_no_copy_of_them():
     X = rows(2000, 500).astype(np.float32)
     for kernel in EVERY:
         tracemalloc.start()
-        made = kernel.diag(X)
+        diagonal = kernel.diag(X)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < X.nbytes / 2
-        np.testing.assert_allclose(made, kernel.diag(X.astype(np.float64)), rtol=1e-13)
+        np.testing.assert_allclose(diagonal, kernel.diag(X.astype(np.float64)), rtol=1e-13)
 
 
 # Columns split over clients
@@ -147,9 +147,9 @@ def test_one_clients_part_alone_is_the_gram_matrix_to_the_bit(kernel):
 def test_combine_works_in_the_first_part_and_keeps_two_arrays(kernel):
     n, size = 400, 400 * 400 * 8
     first, second = kernel.part(rows(n, 2)), kernel.part(rows(n, 2, seed=1))
-    kept = second.copy()
+    before = second.copy()
     assert kernel.combine([first, second]) is first
-    assert np.array_equal(second, kept)
+    assert np.array_equal(second, before)
     tracemalloc.start()
     kernel.combine(np.full((n, n), 0.5) for _ in range(4))
     peak = tracemalloc.get_traced_memory()[1]

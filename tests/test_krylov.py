@@ -140,9 +140,9 @@ def test_the_search_is_deterministic():
     ],
 )
 def test_bad_searches_are_refused(options, text):
-    given = {"start": RANDOM.standard_normal((6, 2)), "k": 2, "tol": 1e-6, "max_steps": 9} | options
+    arguments = {"start": RANDOM.standard_normal((6, 2)), "k": 2, "tol": 1e-6, "max_steps": 9} | options
     with pytest.raises(InputError, match=text):
-        next(block_krylov(given.pop("start"), given.pop("k"), **given))
+        next(block_krylov(arguments.pop("start"), arguments.pop("k"), **arguments))
 
 
 @pytest.mark.parametrize("product", [np.ones((6, 1)), np.full((6, 2), np.inf)])
@@ -307,6 +307,6 @@ def test_a_search_above_a_threshold_is_deterministic():
     ],
 )
 def test_bad_searches_above_a_threshold_are_refused(options, text):
-    given = {"start": RANDOM.standard_normal((6, 2)), "tol": 1e-6, "max_steps": 9} | options
+    arguments = {"start": RANDOM.standard_normal((6, 2)), "tol": 1e-6, "max_steps": 9} | options
     with pytest.raises(InputError, match=text):
-        next(block_krylov_above(given.pop("start"), 0.5, **given))
+        next(block_krylov_above(arguments.pop("start"), 0.5, **arguments))

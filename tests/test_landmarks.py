@@ -57,10 +57,10 @@ def test_a_client_gets_the_rows_it_does_not_know(form):
     rows = np.arange(24.0).reshape(6, 4)
     drawn = Drawn(form(rows), (2, 0, 3, 1))
     expected = {0: ([2, 3, 4, 5], 0), 1: ([0, 1, 2, 3, 4, 5], 2), 2: ([0, 1, 5], 2), 3: ([0, 1, 2, 3, 4], 5)}
-    for client, (kept, before) in expected.items():
+    for client, (singular, before) in expected.items():
         others, first = drawn.unknown_to(client)
         assert first == before
-        np.testing.assert_array_equal(others.toarray() if sparse.issparse(others) else others, rows[kept])
+        np.testing.assert_array_equal(others.toarray() if sparse.issparse(others) else others, rows[singular])
 
 
 def drawn_uniformly(sizes, samples, seed):
@@ -69,7 +69,7 @@ def drawn_uniformly(sizes, samples, seed):
     cohort = [Member(i, i, size, 2, 0) for i, size in enumerate(sizes)]
     drawn = drive(draw_uniformly(cohort, samples, np.random.default_rng(seed)), sites)
     positions = [site.memory.get("drawn", np.empty(0, dtype=int)) for site in sites]
-    assert drawn.counts == tuple(len(one) for one in positions)
+    assert drawn.counts == tuple(len(own) for own in positions)
     assert drawn.rows.shape == (samples, 2)
     return positions
 
@@ -79,7 +79,7 @@ def test_uniform_draws_take_each_row_as_likely_and_none_twice():
     counts, together = np.zeros(20), 0
     for seed in range(seeds):
         positions = drawn_uniformly(sizes, samples, seed)
-        chosen = np.concatenate([one + first for one, first in zip(positions, [0, 3, 15], strict=True)])
+        chosen = np.concatenate([own + first for own, first in zip(positions, [0, 3, 15], strict=True)])
         assert len(np.unique(chosen)) == samples
         counts[chosen] += 1
         together += {0, 1} <= set(chosen)
@@ -89,7 +89,7 @@ def test_uniform_draws_take_each_row_as_likely_and_none_twice():
 
 
 def test_all_rows_are_drawn_where_all_are_asked_for():
-    assert [len(one) for one in drawn_uniformly([3, 1, 5], 9, 0)] == [3, 1, 5]
+    assert [len(own) for own in drawn_uniformly([3, 1, 5], 9, 0)] == [3, 1, 5]
     result = uniform(n_samples=10**6).fit(SHARDS)
     np.testing.assert_array_equal(result.model.landmarks_, X)
 
@@ -105,9 +105,9 @@ def test_the_low_rank_step_finds_the_best_within_the_span(kernel, form):
     Y = result.model.landmarks_.toarray() if form is as_csr else result.model.landmarks_
     U, values, _ = np.linalg.svd(kernel.gram(Y))
     basis = U[:, values > 1e-7 * values[0]] / np.sqrt(values[values > 1e-7 * values[0]])
-    kept = np.linalg.svd(kernel.gram(X, Y) @ basis, compute_uv=False)[:K] ** 2
-    np.testing.assert_allclose(result.model.eigenvalues_, kept, rtol=1e-7)
-    error = 1 - kept.sum() / np.trace(kernel.gram(X))
+    captured = np.linalg.svd(kernel.gram(X, Y) @ basis, compute_uv=False)[:K] ** 2
+    np.testing.assert_allclose(result.model.eigenvalues_, captured, rtol=1e-7)
+    error = 1 - captured.sum() / np.trace(kernel.gram(X))
     assert result.metrics["reconstruction_error"] == pytest.approx(error, rel=1e-6)
     np.testing.assert_allclose(coordinates(result), result.model.transform(form([X])[0]), atol=1e-9)
 
@@ -117,9 +117,9 @@ def test_the_sketch_costs_little_and_less_with_more_columns():
     reference = uniform().central([X])
     errors = {}
     for columns in (20, 40, 120, "exact"):
-        one = uniform(projection_size=columns)
+        strategy = uniform(projection_size=columns)
         errors[columns] = np.mean(
-            [one.fit(SHARDS, seed=seed, reference=reference).metrics["error_ratio"] for seed in range(10)]
+            [strategy.fit(SHARDS, seed=seed, reference=reference).metrics["error_ratio"] for seed in range(10)]
         )
     assert errors[20] > errors[40] > errors[120] > errors["exact"] > 1
     assert errors[40] < 1.1 * errors["exact"]
@@ -135,8 +135,8 @@ def test_a_client_with_few_rows_sends_products():
     sent = {entry.client: entry.floats_up for entry in result.ledger.entries if entry.phase == "SketchKernel"}
     assert sent == {0: 820, 1: 820, 2: 1600, 3: 1600}
     few = [X[:10], X[10:20], X[20:30], X[30:109]]
-    one, two = (uniform(projection_size=size).fit(few, seed=1) for size in (None, "exact"))
-    np.testing.assert_allclose(one.model.eigenvalues_, two.model.eigenvalues_, rtol=1e-10)
+    by_default, exact = (uniform(projection_size=size).fit(few, seed=1) for size in (None, "exact"))
+    np.testing.assert_allclose(by_default.model.eigenvalues_, exact.model.eigenvalues_, rtol=1e-10)
 
 
 def test_a_tolerance_leaves_directions_out():
@@ -205,8 +205,8 @@ def test_the_central_counterpart_is_kernel_pca_of_all_rows(kernel):
 
 
 def test_gamma_left_to_the_columns_is_one_over_their_number():
-    for one in (uniform(RBF()), uniform(RBF(), solver="batch"), DisKPCA(K, n_adaptive=20, share_rows=True)):
-        assert one.fit(SHARDS).model.kernel == RBF(gamma=1 / 64) == one.central(SHARDS).kernel
+    for strategy in (uniform(RBF()), uniform(RBF(), solver="batch"), DisKPCA(K, n_adaptive=20, share_rows=True)):
+        assert strategy.fit(SHARDS).model.kernel == RBF(gamma=1 / 64) == strategy.central(SHARDS).kernel
 
 
 def test_uniform_ledger_word_for_word():
@@ -221,11 +221,13 @@ def test_uniform_ledger_word_for_word():
             assert sum(counts) == 40
             handed = "SketchKernel" if solver == "disLR" else "TakeLandmarks"
             for client, n in enumerate((30, 120, 250)):
-                one, two, three = (entries[phase, client] for phase in ("DrawUniformly", handed, "TakeComponents"))
-                assert (one.floats_up, one.floats_down) == (owned[client], 0)
+                drawn, handed_out, projected = (
+                    entries[phase, client] for phase in ("DrawUniformly", handed, "TakeComponents")
+                )
+                assert (drawn.floats_up, drawn.floats_down) == (owned[client], 0)
                 sketched = (1600 if n >= 80 else 820) if solver == "disLR" else 0
-                assert (two.floats_up, two.floats_down) == (sketched, sum(owned) - owned[client])
-                assert (three.floats_up, three.floats_down) == (0, 40 * K)
+                assert (handed_out.floats_up, handed_out.floats_down) == (sketched, sum(owned) - owned[client])
+                assert (projected.floats_up, projected.floats_down) == (0, 40 * K)
             assert result.ledger.rounds == 3
 
 
@@ -236,14 +238,14 @@ def test_faults_of_uniform_draws_are_named():
 
     most = "at most the number of landmarks, n_samples = 20"
     refused(f"n_components = 30, but must be {most}", lambda: UniformKPCA(30, n_samples=20))
-    told = 'projection_size = 9 has a meaning only with solver = "disLR"'
-    refused(told, lambda: uniform(solver="batch", projection_size=9))
+    sentence = 'projection_size = 9 has a meaning only with solver = "disLR"'
+    refused(sentence, lambda: uniform(solver="batch", projection_size=9))
     refused("solver = 'best'", lambda: uniform(solver="best"))
     refused("kernel: the sigmoid kernel is not positive semidefinite", lambda: uniform(Sigmoid()))
     refused("the kernel is zero on all", lambda: uniform(Linear()), [np.zeros((50, 3))])
     refused("the kernel is zero on all", lambda: uniform(Linear(), solver="batch"), [np.zeros((50, 3))])
-    told = "share_rows = false, but UniformKPCA sends raw data: up to 40 of the 400 rows"
-    refused(told, lambda: uniform(share_rows=False))
+    sentence = "share_rows = false, but UniformKPCA sends raw data: up to 40 of the 400 rows"
+    refused(sentence, lambda: uniform(share_rows=False))
 
 
 # Spectral clustering
@@ -254,8 +256,8 @@ PARTS = np.array_split(ALL, 5)
 
 
 def spectral(components=None, **fields):
-    found = components or DisKPCA(10, RBF(sigma=WIDTH), n_adaptive=200, share_rows=True)
-    return SpectralKMeans(10, found, **fields)
+    components_ = components or DisKPCA(10, RBF(sigma=WIDTH), n_adaptive=200, share_rows=True)
+    return SpectralKMeans(10, components_, **fields)
 
 
 @cache
@@ -270,9 +272,9 @@ def clustered(seed=0):
 
 def test_clusters_are_nearly_those_of_all_rows_in_one_place():
     best = spectral().judge(Result(central()), PARTS)["kmeans_objective"]
-    found = [clustered(seed).metrics["kmeans_objective"] for seed in range(3)]
+    objectives = [clustered(seed).metrics["kmeans_objective"] for seed in range(3)]
     # Lloyd's iterations end in local minima, so that neither side is the optimum
-    assert all(0.98 * best <= one <= 1.05 * best for one in found)
+    assert all(0.98 * best <= objective <= 1.05 * best for objective in objectives)
     central_nmi = normalized_mutual_info_score(DIGITS.target, central().predict(ALL))
     nmi = [normalized_mutual_info_score(DIGITS.target, coordinates(clustered(seed), "labels")) for seed in range(3)]
     assert abs(np.mean(nmi) - central_nmi) < 0.06
@@ -300,8 +302,8 @@ def test_the_objective_takes_tables_of_all_kinds(tmp_path):
     expected = kmeans_objective(model, ALL)
     np.save(tmp_path / "X.npy", ALL)
     table = GeneratedTable(ALL.shape, lambda k: ALL[k * 500 : (k + 1) * 500], 500)
-    for given in (sparse.csr_array(ALL), str(tmp_path / "X.npy"), table):
-        assert kmeans_objective(model, given) == pytest.approx(expected, rel=1e-12)
+    for rows in (sparse.csr_array(ALL), str(tmp_path / "X.npy"), table):
+        assert kmeans_objective(model, rows) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_model_labels_rows_as_the_sites_did(tmp_path):
@@ -312,26 +314,26 @@ def test_the_model_labels_rows_as_the_sites_did(tmp_path):
     result.save(tmp_path)
     again = Result.load(tmp_path).model
     np.testing.assert_array_equal(again.predict(ALL), result.model.predict(ALL))
-    assert [sorted(kept) for kept in result.outputs.values()] == [["embedding", "labels"]] * 5
+    assert [sorted(outputs) for outputs in result.outputs.values()] == [["embedding", "labels"]] * 5
 
 
 def test_components_are_those_of_their_strategy():
     """The first rounds are the strategy's own, with its seed."""
     components = DisKPCA(5, KERNEL, n_adaptive=30, share_rows=True, embed=False)
-    one, two = SpectralKMeans(4, components).fit(SHARDS, seed=5), components.fit(SHARDS, seed=5)
-    assert one.model.embedding.coefficients.tobytes() == two.model.coefficients_.tobytes()
-    assert one.model.eigenvalues_.tobytes() == two.model.eigenvalues_.tobytes()
-    phases = [row["phase"] for row in two.history]
-    assert [row["phase"] for row in one.history] == [*phases, "SolveLocally", "SampleCoreset", "LabelRows"]
-    assert one.ledger.rows_up == two.ledger.rows_up
+    clusters, coordinates = SpectralKMeans(4, components).fit(SHARDS, seed=5), components.fit(SHARDS, seed=5)
+    assert clusters.model.embedding.coefficients.tobytes() == coordinates.model.coefficients_.tobytes()
+    assert clusters.model.eigenvalues_.tobytes() == coordinates.model.eigenvalues_.tobytes()
+    phases = [row["phase"] for row in coordinates.history]
+    assert [row["phase"] for row in clusters.history] == [*phases, "SolveLocally", "SampleCoreset", "LabelRows"]
+    assert clusters.ledger.rows_up == coordinates.ledger.rows_up
     assert components.embed is False, "the caller's object is not changed"
 
 
 @pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
 def test_sparse_rows_are_clustered_too(form):
-    one = SpectralKMeans(4, DisKPCA(5, KERNEL, n_adaptive=60, share_rows=True))
-    result = one.fit(form(SHARDS), reference=one.central(form(SHARDS)), seed=1)
-    dense = one.fit(SHARDS, reference=one.central(SHARDS), seed=1)
+    strategy = SpectralKMeans(4, DisKPCA(5, KERNEL, n_adaptive=60, share_rows=True))
+    result = strategy.fit(form(SHARDS), reference=strategy.central(form(SHARDS)), seed=1)
+    dense = strategy.fit(SHARDS, reference=strategy.central(SHARDS), seed=1)
     assert result.metrics == pytest.approx(dense.metrics, rel=1e-6)
     np.testing.assert_array_equal(coordinates(result, "labels"), coordinates(dense, "labels"))
 
@@ -349,13 +351,13 @@ def test_sparse_rows_are_clustered_too(form):
     ],
 )
 def test_a_table_becomes_the_components_it_means(table, kind):
-    found = SpectralKMeans(3, components=table).components
-    assert type(found) is kind
-    assert found == kind(**table)
+    built = SpectralKMeans(3, components=table).components
+    assert type(built) is kind
+    assert built == kind(**table)
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "sentence"),
     [
         ({"n_samples": 0}, "components.n_samples = 0: input should be greater than or equal to 1"),
         ({"n_samples": 5, "n_components": 10}, "components: n_components = 10, but must be at most the number of"),
@@ -366,10 +368,10 @@ def test_a_table_becomes_the_components_it_means(table, kind):
         (7, "components"),
     ],
 )
-def test_a_table_that_is_wrong_is_named(table, told):
+def test_a_table_that_is_wrong_is_named(table, sentence):
     with pytest.raises(InputError) as caught:
         SpectralKMeans(3, components=table)
-    assert told in str(caught.value)
+    assert sentence in str(caught.value)
     assert "DisKPCA" not in str(caught.value)
 
 
@@ -378,20 +380,20 @@ def test_a_table_that_is_wrong_is_named(table, told):
 )
 def test_a_run_through_files_is_the_run_on_arrays(components):
     """Where the strategy goes as a table, its components inside."""
-    one = SpectralKMeans(4, components)
-    result = through_files(SpectralKMeans, _parameters_of(one), SHARDS, "local", RunSettings(seed=2))
-    assert result.model.centers_.tobytes() == one.fit(SHARDS, seed=2).model.centers_.tobytes()
+    strategy = SpectralKMeans(4, components)
+    result = through_files(SpectralKMeans, _parameters_of(strategy), SHARDS, "local", RunSettings(seed=2))
+    assert result.model.centers_.tobytes() == strategy.fit(SHARDS, seed=2).model.centers_.tobytes()
     assert isinstance(result.model, KernelKMeans)
 
 
 def test_faults_of_spectral_clustering_are_named():
-    def refused(text, one, tables=SHARDS):
+    def refused(text, strategy, tables=SHARDS):
         with pytest.raises(InputError, match=text):
-            one.fit(tables)
+            strategy.fit(tables)
 
-    told = "share_rows = false, but {} sends raw data: up to {} of the 400 rows, all 64 columns of each"
-    refused(told.format("DisKPCA", 34), SpectralKMeans(3, DisKPCA(10, n_adaptive=10)))
-    refused(told.format("UniformKPCA", 20), SpectralKMeans(3, {"n_samples": 20}))
+    sentence = "share_rows = false, but {} sends raw data: up to {} of the 400 rows, all 64 columns of each"
+    refused(sentence.format("DisKPCA", 34), SpectralKMeans(3, DisKPCA(10, n_adaptive=10)))
+    refused(sentence.format("UniformKPCA", 20), SpectralKMeans(3, {"n_samples": 20}))
     refused("client 0 has 40 rows, but must have at least n_clusters = 41", SpectralKMeans(41, uniform()))
     refused("client 1 has 63 columns, but client 0 has 64", SpectralKMeans(3, uniform()), [X, X[:, 1:]])
     refused("n_components = 6, but must be at most the number of rows, 5", SpectralKMeans(2, uniform()), [X[:5]])

@@ -86,8 +86,8 @@ def test_sums_are_those_of_the_entries(strategy):
         assert [row[kind] for row in result.history] == [
             getattr(ledger.of_round(r["round"]), kind) for r in result.history
         ]
-    told = str(result)
-    assert all(f"{kind} {total[kind]}" in told for kind in KINDS)
+    text = str(result)
+    assert all(f"{kind} {total[kind]}" in text for kind in KINDS)
 
 
 def test_a_ledger_survives_its_table():

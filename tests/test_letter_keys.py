@@ -18,27 +18,27 @@ def taken(keys, peers):
     )
 
 
-def published(one):
-    one.number = 1
-    return {client: one.ask(client, PublishKeys()) for client in range(len(one.clients))}
+def published(coordinator):
+    coordinator.number = 1
+    return {client: coordinator.ask(client, PublishKeys()) for client in range(len(coordinator.clients))}
 
 
 def test_keys_are_taken_once_so_that_no_number_seals_two_letters():
-    one = Coordinator()
-    keys = published(one)
+    coordinator = Coordinator()
+    keys = published(coordinator)
     unasked = "keys of peers came, but its own were not asked for"
     assert unasked in refused(Coordinator().ask, 0, taken(keys, [1]))
-    one.ask(0, taken(keys, [1, 3]))
-    assert unasked in refused(one.ask, 0, taken(keys, [1, 3]))
-    again = one.ask(0, PublishKeys())
+    coordinator.ask(0, taken(keys, [1, 3]))
+    assert unasked in refused(coordinator.ask, 0, taken(keys, [1, 3]))
+    again = coordinator.ask(0, PublishKeys())
     assert again.ephemeral.tobytes() != keys[0].ephemeral.tobytes()
-    assert one.clients[0].mail.neighbours == ()
+    assert coordinator.clients[0].mail.neighbours == ()
 
 
 def test_every_run_has_its_own_keys_and_a_site_keeps_its_identity():
     identity = KeyPair.new()
-    one = Coordinator([GossipClient(TABLES[0], client=0, identity=identity), GossipClient(TABLES[1], client=1)])
-    first, second = published(one), published(one)
+    coordinator = Coordinator([GossipClient(TABLES[0], client=0, identity=identity), GossipClient(TABLES[1], client=1)])
+    first, second = published(coordinator), published(coordinator)
     assert first[0].identity.tobytes() == second[0].identity.tobytes() == identity.public
     assert first[1].identity.tobytes() != second[1].identity.tobytes()
     shown = [keys.ephemeral.tobytes() for run in (first, second) for keys in run.values()]
@@ -47,25 +47,25 @@ def test_every_run_has_its_own_keys_and_a_site_keeps_its_identity():
 
 def test_the_seed_does_not_decide_the_keys():
     same = [Coordinator([GossipClient(TABLES[0], client=0, seed=7)]) for _ in range(2)]
-    first, second = (published(one)[0] for one in same)
+    first, second = (published(coordinator)[0] for coordinator in same)
     assert first.identity.tobytes() != second.identity.tobytes()
     assert first.ephemeral.tobytes() != second.ephemeral.tobytes()
 
 
 @pytest.mark.parametrize("peers", [[0, 1], [1, 1], [-1], [2**32]])
 def test_peers_must_be_other_clients_each_of_them_once(peers):
-    one = Coordinator()
-    keys = published(one)
+    coordinator = Coordinator()
+    keys = published(coordinator)
     keys[-1] = keys[2**32] = keys[2]
-    assert f"the peers {peers} are not numbers of other clients" in refused(one.ask, 0, taken(keys, peers))
+    assert f"the peers {peers} are not numbers of other clients" in refused(coordinator.ask, 0, taken(keys, peers))
 
 
 @pytest.mark.parametrize("length", [32, 31])
 def test_keys_that_are_none_are_refused(length):
-    one = Coordinator()
-    published(one)
+    coordinator = Coordinator()
+    published(coordinator)
     nothing = np.zeros((1, length), np.uint8)
-    text = refused(one.ask, 0, TakeKeys(peers=np.array([1]), identities=nothing, ephemerals=nothing))
+    text = refused(coordinator.ask, 0, TakeKeys(peers=np.array([1]), identities=nothing, ephemerals=nothing))
     assert "what came as the keys of client 1 are no X25519 public keys" in text
 
 
@@ -92,7 +92,7 @@ class InTheMiddle:
                 self.true = {j: Published(j, k.identity.tobytes(), k.ephemeral.tobytes()) for j, k in self.told.items()}
             own = [self.own[peer] for peer in ask.peers.tolist()]
             forged = {"identities": [pair[0].public for pair in own], "ephemerals": [pair[1].public for pair in own]}
-            keys = {name: np.array([np.frombuffer(k, np.uint8) for k in found]) for name, found in forged.items()}
+            keys = {name: np.array([np.frombuffer(k, np.uint8) for k in own]) for name, own in forged.items()}
             return ask.model_copy(update=keys)
         if sealed_in(ask):
             return ask.model_copy(update={"letters": pack([self.again(sealed) for sealed in ask.sealed])})
@@ -107,8 +107,8 @@ class InTheMiddle:
 
 def in_the_middle(clients):
     middle = InTheMiddle()
-    one = Coordinator(clients, meddle=middle)
-    ask = one.ask
+    coordinator = Coordinator(clients, meddle=middle)
+    ask = coordinator.ask
     middle.told = {}
 
     def listening(client, request, number=None):
@@ -117,8 +117,8 @@ def in_the_middle(clients):
             middle.told[client] = reply
         return reply
 
-    one.ask = listening
-    return one, middle
+    coordinator.ask = listening
+    return coordinator, middle
 
 
 def sites(pins_of):
@@ -129,39 +129,39 @@ def sites(pins_of):
 
 def test_without_pins_a_coordinator_that_hands_out_its_own_keys_reads_everything():
     """What the documentation admits; and so the next tests are not about a coordinator that could not do it."""
-    one, middle = in_the_middle(sites(lambda j, pins: None))
-    one.go_on(gossiping())
+    coordinator, middle = in_the_middle(sites(lambda j, pins: None))
+    coordinator.go_on(gossiping())
     assert len(middle.read) == 4 * 2 * N
     np.testing.assert_array_equal(middle.read[:2], [TABLES[1].mean(axis=0), TABLES[3].mean(axis=0)])
 
 
 def test_with_pins_a_coordinator_that_hands_out_its_own_keys_is_noticed():
-    one, middle = in_the_middle(sites(lambda j, pins: pins))
-    text = refused(one.go_on, gossiping())
+    coordinator, middle = in_the_middle(sites(lambda j, pins: pins))
+    text = refused(coordinator.go_on, gossiping())
     assert text.startswith("GossipClient, round 2, client 0: the key of client 1 has fingerprint ")
-    assert f"{middle.own[1][0].fingerprint}, but {one.clients[1].identity.fingerprint} is pinned" in text
+    assert f"{middle.own[1][0].fingerprint}, but {coordinator.clients[1].identity.fingerprint} is pinned" in text
     assert middle.read == []
 
 
 def test_with_pins_true_identities_beside_ephemeral_keys_of_its_own_do_not_help_a_coordinator():
-    one, middle = in_the_middle(sites(lambda j, pins: pins))
+    coordinator, middle = in_the_middle(sites(lambda j, pins: pins))
 
     def meddle(number, client, ask):
         if not isinstance(ask, TakeKeys):
             return ask
         return middle(number, client, ask).model_copy(update={"identities": ask.identities})
 
-    one.meddle = meddle
-    text = refused(one.go_on, gossiping())
+    coordinator.meddle = meddle
+    text = refused(coordinator.go_on, gossiping())
     assert f"round {FIRST_STEP}, client 0: the letter of client 1 is refused: {KEYS}" in text
-    for (_, sender, receiver), letter in one.letters.items():
+    for (_, sender, receiver), letter in coordinator.letters.items():
         assert KEYS in refused(unseal, middle.keys(receiver, sender).reading, "run", letter)
 
 
 def test_pins_that_are_right_let_the_run_pass():
-    one = Coordinator(sites(lambda j, pins: pins))
-    one.go_on(gossiping())
-    np.testing.assert_allclose([c.outputs["mean"] for c in one.clients], by_hand(RING, 4), rtol=1e-12)
+    coordinator = Coordinator(sites(lambda j, pins: pins))
+    coordinator.go_on(gossiping())
+    np.testing.assert_allclose([c.outputs["mean"] for c in coordinator.clients], by_hand(RING, 4), rtol=1e-12)
 
 
 def test_a_site_that_pins_some_refuses_the_others():

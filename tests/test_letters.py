@@ -51,27 +51,27 @@ from fedkernel.protocol.messages import Shape, encode
     "adjacent", [RING, *(neighbours(Topology(kind), N) for kind in ("star", "full", "grid"))], ids=str
 )
 def test_letters_reach_the_neighbours_they_are_for(adjacent):
-    one = Coordinator()
-    one.go_on(gossiping(adjacent, 3))
-    got = np.array([client.outputs["mean"] for client in one.clients])
+    coordinator = Coordinator()
+    coordinator.go_on(gossiping(adjacent, 3))
+    got = np.array([client.outputs["mean"] for client in coordinator.clients])
     np.testing.assert_allclose(got, by_hand(adjacent, 4), rtol=1e-12)
 
 
 def test_one_node_needs_no_keys_and_no_rounds_for_them():
-    one = Coordinator([GossipClient(TABLES[0])])
-    one.go_on(gossiping([()], 2))
-    assert one.number == 4, "one to begin, two steps, one to finish"
-    np.testing.assert_array_equal(one.clients[0].outputs["mean"], TABLES[0].mean(axis=0))
+    coordinator = Coordinator([GossipClient(TABLES[0])])
+    coordinator.go_on(gossiping([()], 2))
+    assert coordinator.number == 4, "one to begin, two steps, one to finish"
+    np.testing.assert_array_equal(coordinator.clients[0].outputs["mean"], TABLES[0].mean(axis=0))
 
 
 def test_letters_come_in_the_order_of_the_senders_whatever_the_order_on_the_way():
-    one = Coordinator()
-    asked = one.go_on(gossiping(), until=FIRST_STEP)
-    ask = asked.of_client(1)
+    coordinator = Coordinator()
+    pending = coordinator.go_on(gossiping(), until=FIRST_STEP)
+    ask = pending.of_client(1)
     letters = [sealed.letter for sealed in ask.sealed]
     order = []
-    one.clients[1]._merged = lambda letters: order.extend(peer for peer, _ in letters) or np.ones(D)
-    one.ask(1, ask.model_copy(update={"letters": pack(letters[::-1])}))
+    coordinator.clients[1]._merged = lambda letters: order.extend(peer for peer, _ in letters) or np.ones(D)
+    coordinator.ask(1, ask.model_copy(update={"letters": pack(letters[::-1])}))
     assert order == [0, 2]
 
 
@@ -88,9 +88,9 @@ def test_mail_is_delivered_in_its_next_round_or_not_at_all():
     written = {sender: pack([Header(sender, to, 1, 0).pack() + empty]) for sender, to in ((0, 1), (2, 0))}
     rounds, replies, came = protocol(Mail(3)), None, []
     for _ in range(5):
-        asked = rounds.send(replies)
-        asks = {client: asked.of_client(client) for client in range(3)}
-        came.append({client: [one.header.sender for one in sealed_in(ask)] for client, ask in asks.items() if ask})
+        pending = rounds.send(replies)
+        asks = {client: pending.of_client(client) for client in range(3)}
+        came.append({client: [s.header.sender for s in sealed_in(ask)] for client, ask in asks.items() if ask})
         replies = [Told(letters=written.get(client)) for client in came[-1]]
     everything = {0: [2], 1: [0], 2: []}
     assert came == [{0: [], 1: [], 2: []}, everything, {0: [2], 2: []}, {0: [], 1: [], 2: []}, everything]
@@ -98,13 +98,13 @@ def test_mail_is_delivered_in_its_next_round_or_not_at_all():
 
 def test_only_those_that_a_letter_is_expected_from_need_to_write():
     """Along a tree, a node reads its parent's letter only; that of nobody is also an answer."""
-    one = Coordinator()
-    ask = one.go_on(gossiping(), until=FIRST_STEP).of_client(1)
+    coordinator = Coordinator()
+    ask = coordinator.go_on(gossiping(), until=FIRST_STEP).of_client(1)
     [letter] = [sealed.letter for sealed in ask.sealed if sealed.header.sender == 2]
     from_2 = {"senders": {1: [2]}}
-    assert "client 0 is refused: none is expected from it" in refused(one.ask, 1, ask.model_copy(update=from_2))
-    one.ask(1, ask.model_copy(update={**from_2, "letters": pack([letter])}))
-    one.ask(2, Gossip(senders={2: []}))
+    assert "client 0 is refused: none is expected from it" in refused(coordinator.ask, 1, ask.model_copy(update=from_2))
+    coordinator.ask(1, ask.model_copy(update={**from_2, "letters": pack([letter])}))
+    coordinator.ask(2, Gossip(senders={2: []}))
 
 
 # What a letter may be
@@ -137,11 +137,11 @@ def test_a_letter_survives_its_form_bit_by_bit(data):
 
 def test_the_overhead_is_below_100_bytes_and_nearly_all_there_is():
     assert OVERHEAD < 100
-    one = Coordinator()
-    one.go_on(gossiping())
-    assert {len(letter) for letter in one.letters.values()} == {OVERHEAD - 4 + 8 * D}
+    coordinator = Coordinator()
+    coordinator.go_on(gossiping())
+    assert {len(letter) for letter in coordinator.letters.values()} == {OVERHEAD - 4 + 8 * D}
     assert pack([]) is None
-    packed = pack([next(iter(one.letters.values()))] * 5)
+    packed = pack([next(iter(coordinator.letters.values()))] * 5)
     assert packed.nbytes == 5 * (OVERHEAD + 8 * D)
 
 
@@ -163,7 +163,7 @@ def sizes(*given_):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "sentence"),
     [
         (letter_to_bytes(Other(values=np.ones(2))), "it is no Estimate"),
         (b"", "it is no Estimate"),
@@ -176,8 +176,8 @@ def sizes(*given_):
         (ESTIMATE[:4] + sizes(2) + np.array([np.nan, 1]).tobytes(), "Estimate: values: must be a finite float64 array"),
     ],
 )
-def test_a_peer_that_writes_nonsense_is_refused(content, told):
-    assert told in refused(letter_from_bytes, Estimate, content)
+def test_a_peer_that_writes_nonsense_is_refused(content, sentence):
+    assert sentence in refused(letter_from_bytes, Estimate, content)
 
 
 def test_arrays_of_a_letter_must_agree_in_shape():
@@ -208,7 +208,7 @@ def test_what_is_not_letters_one_after_the_other_is_refused(packed):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "sentence"),
     [
         ({"trouble": "unread"}, "letters came with Gossip, but were not read"),
         ({"trouble": "twice"}, "a second letter to client 0 in one round"),
@@ -218,13 +218,13 @@ def test_what_is_not_letters_one_after_the_other_is_refused(packed):
         ({"told_size": 2}, "the letter of client 0 is refused: values has 3 entries along axis 0, but d = 2"),
     ],
 )
-def test_a_pair_that_uses_its_mailbox_wrongly_is_told(change, told):
-    one = Coordinator()
-    ask = one.go_on(gossiping(), until=FIRST_STEP).of_client(1)
-    text = refused(one.ask, 1, ask.model_copy(update=change))
+def test_a_pair_that_uses_its_mailbox_wrongly_is_told(change, sentence):
+    coordinator = Coordinator()
+    ask = coordinator.go_on(gossiping(), until=FIRST_STEP).of_client(1)
+    text = refused(coordinator.ask, 1, ask.model_copy(update=change))
     assert text.startswith(f"GossipClient, round {FIRST_STEP}, client 1: ")
-    assert told in text
-    one.ask(1, ask)  # a request that fails leaves the mailbox as it was
+    assert sentence in text
+    coordinator.ask(1, ask)  # a request that fails leaves the mailbox as it was
 
 
 def test_letters_need_a_reply_that_carries_them():
@@ -237,13 +237,13 @@ def test_letters_need_a_reply_that_carries_them():
 def test_letters_need_to_know_the_round():
     positional, scalars = encode(Begin())
     client = GossipClient(TABLES[0])
-    for told in ({}, {"round": "3"}):
-        assert "the round must be told" in refused(client.fit, positional, {**scalars, **told})
+    for header in ({}, {"round": "3"}):
+        assert "the round must be told" in refused(client.fit, positional, {**scalars, **header})
 
 
 def test_letters_of_two_sizes_are_refused():
     clients = [GossipClient(np.ones((4, D + (number == 2))), client=number) for number in range(N)]
-    one = Coordinator(clients)
-    ask = one.go_on(gossiping(), until=FIRST_STEP).of_client(1)
-    text = refused(one.ask, 1, ask)
+    coordinator = Coordinator(clients)
+    ask = coordinator.go_on(gossiping(), until=FIRST_STEP).of_client(1)
+    text = refused(coordinator.ask, 1, ask)
     assert "the letter of client 2 is refused: values has 4 entries along axis 0, but d = 3" in text

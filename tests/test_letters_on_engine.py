@@ -54,29 +54,29 @@ class Hostile(LocalGrid):
 
 
 def on_engine(*, site=lambda number: {}, runs=1, **hostile):
-    kept = {number: {} for number in range(N)}
+    outputs = {number: {} for number in range(N)}
 
     def find_site(context, config):
         number = int(context.node_config["partition-id"])
-        return Site(number, TABLES[number], None, kept[number].update, **site(number))
+        return Site(number, TABLES[number], None, outputs[number].update, **site(number))
 
     with Hostile(client_app({"GossipClient": GossipClient}, find_site), clients=N, **hostile) as grid:
         results = [GossipMean().run(grid) for _ in range(runs)]
-    return results[-1], kept, grid
+    return results[-1], outputs, grid
 
 
 def test_the_engine_gives_the_same_numbers_as_raw_clients_and_every_time():
-    result, kept, _ = on_engine()
-    one = Coordinator()
-    one.go_on(gossiping())
+    result, outputs, _ = on_engine()
+    coordinator = Coordinator()
+    coordinator.go_on(gossiping())
     for number in range(N):
-        assert kept[number]["mean"].tobytes() == one.clients[number].outputs["mean"].tobytes()
+        assert outputs[number]["mean"].tobytes() == coordinator.clients[number].outputs["mean"].tobytes()
     assert on_engine()[0].ledger == result.ledger
 
 
 def test_a_run_clears_the_keys_of_the_run_before_it():
-    _, kept, grid = on_engine(runs=2)
-    np.testing.assert_allclose([kept[j]["mean"] for j in range(N)], by_hand(RING, 4), rtol=1e-12)
+    _, outputs, grid = on_engine(runs=2)
+    np.testing.assert_allclose([outputs[j]["mean"] for j in range(N)], by_hand(RING, 4), rtol=1e-12)
     shown = [
         reply.content["arrays"].to_numpy_ndarrays()[0].tobytes()
         for messages, replies in grid.exchanges
@@ -102,8 +102,8 @@ def test_the_engine_says_which_letter_was_refused():
 def test_pins_and_identity_are_the_sites_own():
     identities = [KeyPair.new() for _ in range(N)]
     pins = {number: identities[number].fingerprint for number in range(N)}
-    _, kept, _ = on_engine(site=lambda number: {"identity": identities[number], "pins": pins})
-    np.testing.assert_allclose([kept[j]["mean"] for j in range(N)], by_hand(RING, 4), rtol=1e-12)
+    _, outputs, _ = on_engine(site=lambda number: {"identity": identities[number], "pins": pins})
+    np.testing.assert_allclose([outputs[j]["mean"] for j in range(N)], by_hand(RING, 4), rtol=1e-12)
     with pytest.raises(ProtocolError, match=r"GossipMean, round 2 \(TakeKeys\), client 0: .* is pinned"):
         on_engine(site=lambda number: {"pins": pins})
 
@@ -131,21 +131,21 @@ class Impostor(GossipClient):
     fields: ClassVar = {"sender": 0}
 
     def begin(self, ask: Begin) -> Told:
-        told = super().begin(ask)
+        reply = super().begin(ask)
         if self.client == 1:
             self.mail._written = {k: relabelled(v, **self.fields) for k, v in self.mail._written.items()}
-        return told
+        return reply
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"), [({"sender": 0}, "of client 0, round 3"), ({"round": 9}, "of client 1, round 9")]
+    ("fields", "sentence"), [({"sender": 0}, "of client 0, round 3"), ({"round": 9}, "of client 1, round 9")]
 )
-def test_a_client_that_posts_in_the_name_of_another_is_refused_by_the_coordinator(fields, told, monkeypatch):
+def test_a_client_that_posts_in_the_name_of_another_is_refused_by_the_coordinator(fields, sentence, monkeypatch):
     class Strategy(GossipMean):
         client = Impostor
 
     monkeypatch.setattr(Impostor, "fields", fields)
-    with pytest.raises(ProtocolError, match=rf"^Strategy, round 3 \(Begin\), client 1: it posts a letter {told}$"):
+    with pytest.raises(ProtocolError, match=rf"^Strategy, round 3 \(Begin\), client 1: it posts a letter {sentence}$"):
         Strategy().fit(TABLES)
 
 

@@ -351,16 +351,16 @@ def test_adaptive_number_is_the_smallest_allowed(solver, name, ratio):
 
 
 def test_adaptive_number_doubles_before_it_asks_for_all(monkeypatch):
-    asked = []
+    blocks = []
     solve = leading_eigenpairs
-    monkeypatch.setattr(linalg, "leading_eigenpairs", lambda A, k: (asked.append(k), solve(A, k))[1])
+    monkeypatch.setattr(linalg, "leading_eigenpairs", lambda A, k: (blocks.append(k), solve(A, k))[1])
     monkeypatch.setattr(linalg, "LANCZOS_SIZE", 10)
     monkeypatch.setattr(linalg, "LANCZOS_PART", 2)
     A = symmetric(SPECTRA["decaying"])
     for ratio, expected in [(0.5, [8]), (0.04, [8, 16]), (1e-6, [8, 16, N])]:
-        asked.clear()
+        blocks.clear()
         eigenpairs_above(A, ratio)
-        assert asked == expected
+        assert blocks == expected
 
 
 def test_ratio_out_of_range_is_refused():

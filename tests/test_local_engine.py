@@ -77,19 +77,19 @@ def test_what_is_changed_after_sending_does_not_reach_the_client():
 
 
 def test_what_a_client_changes_after_replying_does_not_reach_the_server():
-    kept = []
+    contents = []
 
     def act(content, context):
-        if kept:
-            kept[0]["config"]["word"] = "changed"
-        kept.append(content)
+        if contents:
+            contents[0]["config"]["word"] = "changed"
+        contents.append(content)
         return content
 
     with LocalGrid(app_of(act), clients=1) as grid:
         (first,) = grid.send_and_receive([ask(1, word="as sent")], timeout=30)
         list(grid.send_and_receive([ask(1)], timeout=30))
     assert number(first, "word") == "as sent"
-    assert kept[0]["config"]["word"] == "changed"
+    assert contents[0]["config"]["word"] == "changed"
 
 
 def test_clients_of_one_node_never_run_at_the_same_time(monkeypatch):
@@ -220,5 +220,5 @@ def test_a_hung_client_does_not_keep_the_process_from_ending():
         [sys.executable, "-c", HUNG], capture_output=True, text=True, timeout=60, check=False, cwd=root
     )
     assert done.returncode == 0, done.stderr
-    told = "refused: DKPCA, round 1 (FindLocalEigenpairs), client 0: no answer within 0.3 s (and 1 more)"
-    assert done.stdout.strip() == told
+    line = "refused: DKPCA, round 1 (FindLocalEigenpairs), client 0: no answer within 0.3 s (and 1 more)"
+    assert done.stdout.strip() == line

@@ -34,8 +34,8 @@ def sketch_points(columns):
 
 def spectrum(**scalars):
     """A LocalSpectrum as it travels, with some of its scalars replaced."""
-    positional, told = encode(LocalSpectrum(vectors=np.ones((3, 2)), values=np.array([2.0, 1.0])))
-    return positional, {**told, **scalars}
+    positional, sent = encode(LocalSpectrum(vectors=np.ones((3, 2)), values=np.array([2.0, 1.0])))
+    return positional, {**sent, **scalars}
 
 
 def refused(kind, positional, scalars):
@@ -51,7 +51,7 @@ def refused(kind, positional, scalars):
 
 
 @pytest.mark.parametrize(
-    ("vectors", "told"),
+    ("vectors", "sentence"),
     [
         (np.ones((3, 2), dtype=np.float32), "not float32 (3, 2)"),
         (np.ones((3, 2), dtype=int), "not int64 (3, 2)"),
@@ -63,17 +63,17 @@ def refused(kind, positional, scalars):
         (np.ones((3, 4)), "values has 2 entries along axis 0, but D_m = 4"),
     ],
 )
-def test_an_array_that_is_not_as_declared_is_refused(vectors, told):
+def test_an_array_that_is_not_as_declared_is_refused(vectors, sentence):
     (_, values), scalars = spectrum()
     text = refused(LocalSpectrum, [vectors, values], scalars)
-    assert told in text
+    assert sentence in text
     assert text.startswith("LocalSpectrum: ")
     with pytest.raises(ValueError, match=r"vectors|values"):
         LocalSpectrum(vectors=vectors, values=values)
 
 
 @pytest.mark.parametrize(
-    ("total", "told"),
+    ("total", "sentence"),
     [
         (np.ones(2), "with just one entry, not (2,)"),
         (np.empty(0), "with just one entry, not (0,)"),
@@ -83,16 +83,16 @@ def test_an_array_that_is_not_as_declared_is_refused(vectors, told):
         (np.array([np.inf]), ", but 1 of its entries are not finite"),
     ],
 )
-def test_a_number_that_is_none_is_refused(total, told):
+def test_a_number_that_is_none_is_refused(total, sentence):
     scalars = encode(Total(total=1.0))[1]
     assert "total: must be a finite float64 array of shape (1)" in refused(Total, [total], scalars)
-    assert told in refused(Total, [total], scalars)
+    assert sentence in refused(Total, [total], scalars)
     with pytest.raises(ValueError, match="total"):
         Total(total=total)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "sentence"),
     [
         ({"version": 1}, "wire version 1, but this end speaks 2"),
         ({"version": None}, "wire version None"),
@@ -109,8 +109,8 @@ def test_a_number_that_is_none_is_refused(total, told):
         ({"fields": ""}, "invalid JSON"),
     ],
 )
-def test_a_header_that_does_not_fit_is_refused(change, told):
-    assert told in refused(LocalSpectrum, *spectrum(**change))
+def test_a_header_that_does_not_fit_is_refused(change, sentence):
+    assert sentence in refused(LocalSpectrum, *spectrum(**change))
 
 
 @pytest.mark.parametrize("named", ["vectors,vectors,values", "vectors,values,values", "vectors,values,extra"])
@@ -135,7 +135,7 @@ def test_a_required_array_cannot_be_missing_or_null(kind):
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "sentence"),
     [
         ({"n_components": 0}, "n_components = 0: input should be greater than or equal to 1"),
         ({"n_components": "many"}, "n_components = 'many'"),
@@ -146,10 +146,10 @@ def test_a_required_array_cannot_be_missing_or_null(kind):
         ({"n_components": 2, "kernel": {"type": "linear", "gamma": 1.0}}, "gamma is not a known name here"),
     ],
 )
-def test_scalars_are_validated(fields, told):
+def test_scalars_are_validated(fields, sentence):
     fields = {"kernel": {"type": "linear"}, **fields}
     scalars = {"message": "FindLocalEigenpairs", "version": VERSION, "arrays": "", "fields": json.dumps(fields)}
-    assert told in refused(FindLocalEigenpairs, [], scalars)
+    assert sentence in refused(FindLocalEigenpairs, [], scalars)
 
 
 def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
@@ -163,7 +163,7 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
 
 
 @pytest.mark.parametrize(
-    ("request_", "reply", "told"),
+    ("request_", "reply", "sentence"),
     [
         (
             IterateLocally(n_components=2, iterations=1),
@@ -217,10 +217,10 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
         (DrawUniformly(samples=2), DrawnRows(**CarriesRows.of(np.ones((0, 4)))), "the reply holds 0 rows"),
     ],
 )
-def test_a_reply_that_is_not_what_was_asked_is_refused(request_, reply, told):
+def test_a_reply_that_is_not_what_was_asked_is_refused(request_, reply, sentence):
     with pytest.raises(ValueError, match=r"entries|order|the reply|factor") as caught:
         request_.check_reply(reply)
-    assert told in str(caught.value)
+    assert sentence in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ CSR = {
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "sentence"),
     [
         (DENSE | {"width": 4}, "dense has 3 entries along axis 1, but width = 4"),
         (DENSE | {"width": 0}, "width = 0: input should be greater than or equal to 1"),
@@ -265,13 +265,13 @@ CSR = {
         (CSR | {"starts": np.empty(0, dtype=np.int32)}, "starts must have an entry more than there are rows"),
     ],
 )
-def test_rows_that_are_not_whole_are_refused(change, told):
+def test_rows_that_are_not_whole_are_refused(change, sentence):
     fields = {"width": 3} | change
     width = fields.pop("width")
     _, scalars = encode(DrawnRows(width=3, **DENSE))
     told_fields = json.dumps({"width": width})
     text = refused(DrawnRows, list(fields.values()), {**scalars, "arrays": ",".join(fields), "fields": told_fields})
-    assert told in text
+    assert sentence in text
     assert "numpy" not in text
 
 

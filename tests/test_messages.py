@@ -26,13 +26,13 @@ from fedkernel.protocol.messages import CarriesRows, Reply, Request, decode, enc
 
 def message_classes():
     """All concrete requests in clients/, and the replies that answer them."""
-    found = set()
+    classes = set()
     for module in pkgutil.iter_modules(clients.__path__, "clients."):
         for name, value in vars(importlib.import_module(module.name)).items():
             concrete = inspect.isclass(value) and issubclass(value, Request) and value.reply_type is not Reply
             if concrete and "[" not in name and value.__module__ == module.name:
-                found |= {value, value.reply_type}
-    return found
+                classes |= {value, value.reply_type}
+    return classes
 
 
 def through_flower(arrays_):
@@ -62,8 +62,8 @@ def test_round_trip_is_bit_exact(kind, data):
             assert got == sent
             assert type(got) is type(sent)
     floats = sum(array.size for array in positional if array.dtype.kind == "f")
-    if found := sealed_in(message):
-        floats += (message.letters.size - len(found) * OVERHEAD) // 8
+    if letters := sealed_in(message):
+        floats += (message.letters.size - len(letters) * OVERHEAD) // 8
     assert again.floats == message.floats == floats
     shown = {DrawnRows: lambda: again.rows.shape[0], RowLetters: lambda: message.shown}.get(kind, lambda: 0)
     assert again.disclosed == message.disclosed == shown()

@@ -134,7 +134,7 @@ def test_a_pickle_inside_is_not_executed(saved, tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "sentence"),
     [
         ({"version": 2}, "has model format version 2, but this version reads 1"),
         ({"version": None}, "has model format version None"),
@@ -146,11 +146,11 @@ def test_a_pickle_inside_is_not_executed(saved, tmp_path, name):
         ({"mean": float("nan")}, "damaged"),
     ],
 )
-def test_a_header_that_is_wrong(saved, change, told):
+def test_a_header_that_is_wrong(saved, change, sentence):
     arrays = contents(saved)
     arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | change))
     np.savez(saved, **arrays)
-    assert told in refused(saved)
+    assert sentence in refused(saved)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def bits(model):
     """All arrays of a model, those of its parts too."""
     parts = vars(model).values()
     arrays = [part.tobytes() for part in parts if isinstance(part, np.ndarray)]
-    return arrays + [one for part in parts if dataclasses.is_dataclass(part) for one in bits(part)]
+    return arrays + [array for part in parts if dataclasses.is_dataclass(part) for array in bits(part)]
 
 
 # what they are in another order
@@ -173,7 +173,7 @@ ROWS = "frame.reset_index(drop=True) where rows belong together by their positio
 
 
 @pytest.mark.parametrize(
-    ("strategy", "shards", "told"),
+    ("strategy", "shards", "sentence"),
     [
         (
             FKKMeans(2),
@@ -222,13 +222,13 @@ ROWS = "frame.reset_index(drop=True) where rows belong together by their positio
         (DKPCA(1), [LEFT, RIGHT.assign(c="red")], "shards[1] holds values of type object; allowed: real numbers only"),
     ],
 )
-def test_what_does_not_belong_together_is_refused_in_one_sentence(strategy, shards, told):
+def test_what_does_not_belong_together_is_refused_in_one_sentence(strategy, shards, sentence):
     for use in (strategy.fit, strategy.central):
-        if "object" in told and use == strategy.central:
+        if "object" in sentence and use == strategy.central:
             continue  # which checks no number
         with pytest.raises(InputError) as caught:
             use(shards)
-        assert told in str(caught.value)
+        assert sentence in str(caught.value)
         assert "\n" not in str(caught.value)
 
 

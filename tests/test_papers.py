@@ -33,8 +33,8 @@ def reduced(method: dict[str, Any]) -> dict[str, Any]:
     if kind == "SpectralKMeans":
         inner = reduced({"method": "UniformKPCA" if "n_samples" in method["components"] else "DisKPCA"})
         del inner["method"]
-        kept = {name: value for name, value in method["components"].items() if name in ("kernel", "solver")}
-        return method | {"n_clusters": 3, "coreset_size": 2, "components": {**inner, **kept, "share_rows": True}}
+        components = {name: value for name, value in method["components"].items() if name in ("kernel", "solver")}
+        return method | {"n_clusters": 3, "coreset_size": 2, "components": {**inner, **components, "share_rows": True}}
     small = {
         "FKKMeans": {"iterations": 2, "n_clusters": 3},
         "RFKKMeans": {"coreset_size": 2, "n_clusters": 3},

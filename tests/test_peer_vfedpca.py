@@ -39,13 +39,13 @@ def test_with_a_kernel_it_is_vfedakpca(center):
     strategy = PeerVFedPCA(2, kernel=RBF(gamma=0.1), center=center, rounds=4)
     peers = strategy.fit(SHARDS)
     for client in range(5):
-        found = peers.outputs[client]["eigenvectors"]
-        np.testing.assert_allclose(found, server.model.eigenvectors_, rtol=0, atol=1e-12)
+        eigenvectors = peers.outputs[client]["eigenvectors"]
+        np.testing.assert_allclose(eigenvectors, server.model.eigenvectors_, rtol=0, atol=1e-12)
         features = peers.outputs[client]["features"]
         np.testing.assert_allclose(features, server.outputs[client]["features"], rtol=0, atol=1e-12)
         # of the table as it is, but where its rows are centred
         table = SHARDS[client] - (SHARDS[client].mean(axis=1, keepdims=True) if center == "rows" else 0)
-        np.testing.assert_allclose(features, found.T @ table, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(features, eigenvectors.T @ table, rtol=0, atol=1e-12)
     reference = strategy.central(SHARDS)
     expected = VFedAKPCA(2, kernel=RBF(gamma=0.1), center=center).central(SHARDS)
     np.testing.assert_array_equal(reference.eigenvectors_, expected.eigenvectors_)
@@ -61,8 +61,8 @@ def test_with_a_kernel_columns_are_centred_in_feature_space_and_rows_in_the_tabl
     K = (0.1 * table @ table.T + 1) ** 2
     J = np.eye(30) - 1 / 30
     ask = Multiply(kernel=Polynomial(2, 0.1), center=center, block=np.eye(30))
-    found = PeerVFedPCAClient(X).multiply(ask).product
-    np.testing.assert_allclose(found, J @ K @ J if center == "columns" else K, rtol=0, atol=1e-12)
+    product = PeerVFedPCAClient(X).multiply(ask).product
+    np.testing.assert_allclose(product, J @ K @ J if center == "columns" else K, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -84,9 +84,9 @@ def test_what_is_more_than_t_edges_away_is_not_in_the_result():
     for rounds in (1, 2, 3):
         strategy = PeerVFedPCA(graph=Topology("grid", rows=1), rounds=rounds, update="original")
         assert [list(others) for others in neighbours(strategy.graph, 5)] == line
-        one, two = (strategy.fit(shards) for shards in (SHARDS, changed))
+        plain, other = (strategy.fit(shards) for shards in (SHARDS, changed))
         for client, away in enumerate([3, 2, 1]):
-            difference = np.abs(one.outputs[client]["eigenvectors"] - two.outputs[client]["eigenvectors"]).max()
+            difference = np.abs(plain.outputs[client]["eigenvectors"] - other.outputs[client]["eigenvectors"]).max()
             assert (difference > 1e-9) == (away <= rounds)
 
 
@@ -120,8 +120,8 @@ def test_more_edges_do_not_come_out_worse_and_all_are_better_than_none():
         steps = strategy.judge_steps(result, SHARDS, reference)["distance"]
         assert len(steps) == 5
         assert steps[-1] == pytest.approx(metrics[graph]["distance"], abs=1e-12)
-        found = [result.outputs[client]["eigenvectors"] for client in range(5)]
-        errors = [sin_theta_error(reference.eigenvectors_, V) for V in found]
+        eigenvectors = [result.outputs[client]["eigenvectors"] for client in range(5)]
+        errors = [sin_theta_error(reference.eigenvectors_, V) for V in eigenvectors]
         assert metrics[graph]["error"] == pytest.approx(np.mean(errors), rel=1e-9)
         assert metrics[graph]["worst_error"] == pytest.approx(max(errors), rel=1e-9)
     assert max(metrics[graph]["error"] for graph in metrics) < alone

@@ -160,9 +160,9 @@ def test_figures_by_iteration_come_last_in_the_order_asked_for_without_those_tha
     rounds: list[dict[str, float | None]] = [{"t": t, "rank": t, "recover_error": 1 / t, "floats": 10} for t in (1, 2)]
     runs = [a_run("A", seed, rounds) for seed in (0, 1)]
     rest = [figure.name for figure in draw(runs, tmp_path)]
-    asked = ["floats_up", "colour", "recover_error", "rank"]
-    once, again = (draw(runs, tmp_path / folder, by_iteration=asked) for folder in ("once", "again"))
-    by_t = [f"{value}_by_iteration" for value in asked if value != "colour"]
+    values = ["floats_up", "colour", "recover_error", "rank"]
+    once, again = (draw(runs, tmp_path / folder, by_iteration=values) for folder in ("once", "again"))
+    by_t = [f"{value}_by_iteration" for value in values if value != "colour"]
     assert [figure.name for figure in once] == [*rest, *by_t]
     assert once[-3].title == "Floats uploaded by iteration"
     for a, b in zip(once, again, strict=True):

@@ -254,7 +254,7 @@ def test_a_reply_that_contradicts_the_others_is_named_with_both_values():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "sentence"),
     [
         (lambda content: content["config"].update(version=1), "wire version 1, but this end speaks 2"),
         (lambda content: content["config"].update(message="Receipt"), "expected Numbers, but the message is 'Receipt'"),
@@ -266,21 +266,21 @@ def test_a_reply_that_contradicts_the_others_is_named_with_both_values():
         (lambda content: content.pop("config"), "Numbers: there is no record 'config'"),
     ],
 )
-def test_a_reply_that_was_changed_on_the_way_is_refused(change, told):
+def test_a_reply_that_was_changed_on_the_way_is_refused(change, sentence):
     def change_client_1(reply):
         if reply.metadata.src_node_id == 2 and reply.metadata.message_type == MessageType.TRAIN:
             change(reply.content)
 
     text = error_of(Toy(ask_once()), change=change_client_1)
     assert text.startswith("Toy, round 1 (Ask), client 1: ")
-    assert told in text
+    assert sentence in text
 
 
 # Seconds
 
 
 def test_the_slowest_clients_seconds_are_in_the_history_and_nowhere_else():
-    told, seen = {1: 0.25, 2: 2.0, 3: 0.5}, []
+    seconds, seen = {1: 0.25, 2: 2.0, 3: 0.5}, []
 
     def protocol():
         seen.extend((yield from to_all(Ask())) + (yield from to_all(AskMore())))
@@ -289,7 +289,7 @@ def test_the_slowest_clients_seconds_are_in_the_history_and_nowhere_else():
     def change(reply):
         if reply.metadata.message_type == MessageType.TRAIN:
             assert reply.content["config"]["seconds"] >= 0
-            reply.content["config"]["seconds"] = told[reply.metadata.src_node_id]
+            reply.content["config"]["seconds"] = seconds[reply.metadata.src_node_id]
 
     result, _ = run(Toy(protocol), change=change)
     assert [row["slowest_seconds"] for row in result.history] == [0.0, 2.0, 2.0]  # joining computes nothing
@@ -382,12 +382,12 @@ def test_a_sum_without_a_part_is_no_sum_whoever_goes_on():
 def test_only_what_adds_up_is_summed():
     with pytest.raises(TypeError, match="Ask is answered by Numbers; allowed with to_sum: a Summed"):
         next(to_sum(Ask()))
-    for name, annotation, told in (
+    for name, annotation, sentence in (
         ("values", Annotated[np.ndarray, Shape("n_m")], "n_m may differ between clients"),
         ("count", int, "does not add up"),
         ("values", Annotated[np.ndarray, Shape("n", dtype="int32")], "does not add up"),
     ):
-        with pytest.raises(TypeError, match=told):
+        with pytest.raises(TypeError, match=sentence):
             type("Own", (Summed,), {"__annotations__": {name: annotation}, "__module__": __name__})
 
 
@@ -396,13 +396,13 @@ def test_only_what_adds_up_is_summed():
 
 @pytest.mark.parametrize("numbers", [(0, 0), (1, 0, 1), (0, 2), (1, 2), (3,)])
 def test_client_numbers_must_be_without_gaps_and_doubles(numbers):
-    told = ", ".join(str(number) for number in sorted(numbers))
+    listed = ", ".join(str(number) for number in sorted(numbers))
     text = error_of(Toy(ask_once()), numbers=numbers)
-    assert f"numbered 0 to {len(numbers) - 1} without gaps, but their numbers are {told}" in text
+    assert f"numbered 0 to {len(numbers) - 1} without gaps, but their numbers are {listed}" in text
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "sentence"),
     [
         ({"rows": -1}, "Introduction: rows = -1: input should be greater than or equal to 0"),
         ({"rows": "many"}, "Introduction: rows = 'many': input should be a valid integer"),
@@ -416,7 +416,7 @@ def test_client_numbers_must_be_without_gaps_and_doubles(numbers):
         ({"message": "Receipt"}, "expected Introduction, but the message is 'Receipt'"),
     ],
 )
-def test_a_broken_introduction_is_refused_by_name(changed, told):
+def test_a_broken_introduction_is_refused_by_name(changed, sentence):
     def change(reply):
         if reply.metadata.message_type == MessageType.QUERY and reply.metadata.src_node_id == 2:
             config = reply.content["config"]
@@ -430,7 +430,7 @@ def test_a_broken_introduction_is_refused_by_name(changed, told):
 
     with pytest.raises(ProtocolError) as caught:
         run(Toy(ask_once()), change=change)
-    assert f"Talker, joining: node 2: {told}" in str(caught.value)
+    assert f"Talker, joining: node 2: {sentence}" in str(caught.value)
     assert len(str(caught.value)) < 500
 
 
@@ -465,14 +465,14 @@ class Sizer(KernelClient):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "sentence"),
     [
         ({"rows": 1}, "own has 6 entries along axis 0, but n_m = 5"),
         ({"columns": -1}, "own has 1 entries along axis 1, but d_m = 2"),
         ({"shared": -2}, "shared has 3 entries along axis 0, but N = 5"),
     ],
 )
-def test_sizes_of_a_client_s_table_are_held_against_its_replies(wrong, told):
+def test_sizes_of_a_client_s_table_are_held_against_its_replies(wrong, sentence):
     """All clients agree, so that only the coordinator can know better."""
 
     def protocol(**fields):
@@ -481,7 +481,7 @@ def test_sizes_of_a_client_s_table_are_held_against_its_replies(wrong, told):
 
     run(Toy(protocol, client=Sizer))
     text = error_of(Toy(lambda: protocol(**wrong), client=Sizer))
-    assert text.endswith(f"round 1 (AskSized), client 0: {told}")
+    assert text.endswith(f"round 1 (AskSized), client 0: {sentence}")
 
 
 def test_nodes_beyond_those_wanted_take_no_part():

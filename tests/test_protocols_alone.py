@@ -137,7 +137,7 @@ def test_dkpca_adds_parts_up_or_multiplies_them():
 
 
 def test_vfedpca_merges_by_weight_and_sends_the_merged_vector_on():
-    asked = {"n_components": 1, "iterations": 10}
+    fields = {"n_components": 1, "iterations": 10}
     first = [
         LeadingVectors(vectors=column(1, 0), values=numbers(3)),
         LeadingVectors(vectors=column(-0.6, 0.8), values=numbers(1)),
@@ -146,8 +146,8 @@ def test_vfedpca_merges_by_weight_and_sends_the_merged_vector_on():
     second = [LeadingVectors(vectors=column(1, 0), values=numbers(value)) for value in (2, 7)]
     model = driven(
         begun(VFedPCA(rounds=2), (2, 1), (2, 1)),
-        (IterateLocally(**asked), first),
-        (IterateLocally(**asked, directions=merged), second),
+        (IterateLocally(**fields), first),
+        (IterateLocally(**fields, directions=merged), second),
         (Finish(directions=column(1, 0)), DONE),
     )
     np.testing.assert_allclose(model.eigenvectors_, column(1, 0), atol=1e-12)

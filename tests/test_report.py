@@ -34,8 +34,8 @@ def experiment(title: str = "", text: str = "", options: ReportOptions | None = 
 
 def a_round(number: int, error: float | None, **values: float) -> dict[str, Any]:
     traffic = {"floats_up": 10, "floats_down": 2, "bytes_up": 80, "bytes_down": 16}
-    told = {"error": error, **values}
-    return {"round": number, "phase": "Power", "seconds": 0.01, "clients": 5, **traffic, "values": told}
+    metrics = {"error": error, **values}
+    return {"round": number, "phase": "Power", "seconds": 0.01, "clients": 5, **traffic, "values": metrics}
 
 
 def a_run(name: str = "DKPCA-5", seed: int = 0, error: float | None = 1e-3, **changed: Any) -> Run:
@@ -371,8 +371,8 @@ def test_metrics_whose_least_is_not_0_have_axes_that_show_differences(tmp_path: 
     assert (near.log, near.low, near.high) == (False, pytest.approx(1.02 - Spread.of([1.01, 1.03]).std), 1.2)  # type: ignore[operator]
     far = value_scale([Spread.of([1.01]), Spread.of([20.0])], "error_ratio")
     assert (far.log, far.low, far.high) == (True, 1.01, 20.0)
-    one = value_scale([Spread.of([0.5])], "reconstruction_error")
-    assert one.low == 0.5 < one.high
+    scale = value_scale([Spread.of([0.5])], "reconstruction_error")
+    assert scale.low == 0.5 < scale.high
     runs = [a_run(name, metrics={"error_ratio": ratio}) for name, ratio in (("a", 1.1), ("b", 1.0))]
     by_method, by_floats = draw(runs, tmp_path)[:2]
     assert "lowest first" in by_method.caption

@@ -148,8 +148,8 @@ def test_the_central_baseline_is_the_reference_and_others_are_measured_against_i
             assert row.metrics["worst_error"] >= error  # type: ignore[operator]
         if row.name == "DKPCA":
             model, central = (
-                KernelPCA.load(folder / "results" / one / "model.npz")
-                for one in (row.id, row.id.replace("DKPCA", "central"))
+                KernelPCA.load(folder / "results" / id_ / "model.npz")
+                for id_ in (row.id, row.id.replace("DKPCA", "central"))
             )
             expected = sin_theta_error(central.eigenvectors_, model.eigenvectors_)
             np.testing.assert_allclose(row.metrics["error"], expected)  # type: ignore[arg-type]
@@ -177,11 +177,11 @@ def test_the_folder_holds_the_configuration_a_model_per_run_and_the_report(whole
 
 def test_a_method_with_iterates_tells_its_error_by_round(whole: tuple[Path, list[Run]]) -> None:
     for row in whole[1]:
-        errors = [one.values["error"] for one in row.history if "error" in one.values]
+        errors = [round_.values["error"] for round_ in row.history if "error" in round_.values]
         assert len(errors) == (ROUNDS if row.name == "VFedPCA" else 0)
         if errors:
             assert errors[-1] == row.metrics["error"]
-            np.testing.assert_allclose(sum(row.phases.values()), sum(one.seconds for one in row.history))
+            np.testing.assert_allclose(sum(row.phases.values()), sum(round_.seconds for round_ in row.history))
 
 
 def test_the_same_seeds_give_the_same_numbers(whole: tuple[Path, list[Run]], tmp_path: Path) -> None:
@@ -194,10 +194,10 @@ def test_the_same_seeds_give_the_same_numbers(whole: tuple[Path, list[Run]], tmp
 def test_a_run_is_what_the_strategy_does_with_its_seed_alone(tmp_path: Path) -> None:
     rows = carry_out(tmp_path / "out", "partition.shuffle=false", "baseline=[]")
     strategy, X = VFedPCA(rounds=ROUNDS, local_iterations=1), load_iris().data
-    found = [KernelPCA.load(tmp_path / "out" / str(row.model)).eigenvectors_ for row in rows if row.name == "VFedPCA"]
-    for seed, V in enumerate(found):
+    vectors = [KernelPCA.load(tmp_path / "out" / str(row.model)).eigenvectors_ for row in rows if row.name == "VFedPCA"]
+    for seed, V in enumerate(vectors):
         np.testing.assert_array_equal(V, strategy.fit([X[:, :2], X[:, 2:]], seed=seed).model.eigenvectors_)
-    assert not np.array_equal(*found)
+    assert not np.array_equal(*vectors)
 
 
 SPECTRAL = """
@@ -237,7 +237,7 @@ def test_every_run_is_compared_with_the_central_answer_of_its_own_method(
     rows = carry_out(tmp_path / "out", text=text)
     assert len(answers) == 3
     for row, answer in zip(rows, [*answers, answers[-1]], strict=True):
-        (run,) = [one for one in plan(read_config(tmp_path / "tiny.toml")) if one.id == row.id]
+        (run,) = [planned for planned in plan(read_config(tmp_path / "tiny.toml")) if planned.id == row.id]
         model = KernelKMeans.load(tmp_path / "out" / str(row.model))
         expected = run.strategy.judge(Result(model), run.shards, answer)
         assert {name: row.metrics[name] for name in expected} == expected
@@ -259,11 +259,11 @@ def test_an_interrupted_experiment_goes_on_where_it_stopped(
     assert not (folder / "report.html").exists()
     models = {row.id: (folder / str(row.model)).stat().st_mtime_ns for row in done}
 
-    told: list[tuple[str, int, int]] = []
-    rows = carry_out(folder, progress=lambda *seen: told.append(seen))
-    assert sorted(started) == sorted(one for one in IDS if one.startswith(("DKPCA", "VFedPCA")))
-    assert [at for _, at, _ in told] == list(range(count + 1, len(IDS) + 1))
-    assert models == {one: (folder / "results" / one / "model.npz").stat().st_mtime_ns for one in models}
+    progress: list[tuple[str, int, int]] = []
+    rows = carry_out(folder, progress=lambda *seen: progress.append(seen))
+    assert sorted(started) == sorted(id_ for id_ in IDS if id_.startswith(("DKPCA", "VFedPCA")))
+    assert [at for _, at, _ in progress] == list(range(count + 1, len(IDS) + 1))
+    assert models == {id_: (folder / "results" / id_ / "model.npz").stat().st_mtime_ns for id_ in models}
     assert numbers(rows) == numbers(whole[1])
     assert (folder / "report.html").exists()
 
@@ -383,8 +383,8 @@ def test_what_changes_no_run_keeps_the_runs(tmp_path: Path, started: list[str], 
     assert started == IDS[:2]
     after = snapshot(folder)
     assert {name for name in before if after[name] != before[name]} == {"config.json", "config.toml", "report.html"}
-    kept = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    assert kept == read_config(tmp_path / "tiny.toml", ["seeds=[0]", *changes]).table
+    recorded = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert recorded == read_config(tmp_path / "tiny.toml", ["seeds=[0]", *changes]).table
     assert all(change in (folder / "config.toml").read_text(encoding="utf-8") for change in changes)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert ("<h1>Another title</h1>" in page) == ("title=Another title" in changes)
@@ -422,20 +422,20 @@ def test_an_unfinished_experiment_goes_on_under_its_new_claims(tmp_path: Path, s
         carry_out(folder, progress=interrupt_after(3))
     rows = carry_out(folder, CLAIM)
     assert [row.id for row in rows] == IDS
-    assert sorted(started) == sorted(one for one in IDS if one.startswith(("DKPCA", "VFedPCA")))
+    assert sorted(started) == sorted(id_ for id_ in IDS if id_.startswith(("DKPCA", "VFedPCA")))
     assert "It is exact." in (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_figures_of_the_report_before_go_and_other_files_stay(tmp_path: Path) -> None:
-    folder, one = tmp_path / "out", ("seeds=[0]", "strategy=[]")
-    carry_out(folder, *one, "report={metric = 'distance'}")
+    folder, only_baselines = tmp_path / "out", ("seeds=[0]", "strategy=[]")
+    carry_out(folder, *only_baselines, "report={metric = 'distance'}")
     assert (folder / "plots" / "distance_by_method.png").exists()
     (folder / "plots" / "notes.txt").write_text("mine", encoding="utf-8")
-    carry_out(folder, *one, "report={metric = 'error'}")
+    carry_out(folder, *only_baselines, "report={metric = 'error'}")
     names = {path.stem for path in (folder / "plots").iterdir()}
     assert {"notes", "error_by_method"} <= names
     assert not any(name.startswith("distance") for name in names)
-    carry_out(folder, *one, "report={plots = false}")
+    carry_out(folder, *only_baselines, "report={plots = false}")
     assert [path.name for path in (folder / "plots").iterdir()] == ["notes.txt"]
 
 

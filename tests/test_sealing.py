@@ -97,8 +97,8 @@ def test_a_coordinator_that_hands_out_its_own_ephemeral_keys_does_not_find_the_k
     """It shares the ephemeral half with each end, but not the half of the identities."""
     a, b, evil = Party(3), Party(5), Party(5)
     between = Published(5, b.identity.public, evil.ephemeral.public)
-    found = evil.keys(a.shown)  # with its own identity, since it has none of b's
-    assert not set(a.keys(between)) & set(found)
+    keys = evil.keys(a.shown)  # with its own identity, since it has none of b's
+    assert not set(a.keys(between)) & set(keys)
     assert not set(a.keys(between)) & set(b.keys(a.shown))
 
 
@@ -215,7 +215,7 @@ def test_pins_are_read_from_toml(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "sentence"),
     [
         ('0 = "ab"', "the pin of client 0 is 'ab', but a fingerprint is 32 digits from 0-9a-f"),
         ('0 = "E3B0C44298FC1C149AFBF4C8996FB924"', "the pin of client 0 is"),
@@ -226,11 +226,11 @@ def test_pins_are_read_from_toml(tmp_path):
         ("0 =", 'must have lines number = "fingerprint"'),
     ],
 )
-def test_pins_that_are_none_are_refused(tmp_path, text, told):
+def test_pins_that_are_none_are_refused(tmp_path, text, sentence):
     (tmp_path / "peers.toml").write_text(text)
     with pytest.raises(InputError) as caught:
         read_pins(tmp_path / "peers.toml")
-    assert told in str(caught.value)
+    assert sentence in str(caught.value)
     with pytest.raises(InputError, match="there is no file of pins"):
         read_pins(tmp_path / "none.toml")
     with pytest.raises(InputError, match="the pin of client 1 is 'x'"):

@@ -10,7 +10,7 @@ from fedkernel.engines.grpc.certificates import make_certificates
 
 def told(*arguments, code=2):
     """Run a command that has nothing to wait for, in this process, and return what it says."""
-    done = CliRunner().invoke(app, [str(one) for one in arguments])
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert done.exit_code == code, done.output
     return done.output
 
@@ -42,7 +42,7 @@ def test_what_a_site_is_told_before_anything_is_sent(place, tls, monkeypatch, mo
     monkeypatch.chdir(place)
     make_certificates(place / "old", [], ["a"], days=1e-9)
     own = [] if "--data" in more else ["--data", "a.csv", "--id", "patient"]
-    more = [one.replace("TLS", str(tls)) for one in more]
+    more = [option.replace("TLS", str(tls)) for option in more]
     (place / "empty").write_text("")
     out = [] if "--out" in more else ["--out", "kept"]
     assert text in told("join", "127.0.0.1:1", "--name", "a", *out, *own, *more)

@@ -74,9 +74,9 @@ NAMED = {
 
 @pytest.mark.parametrize("kind", NAMED)
 def test_a_table_is_the_same_in_every_kind_of_file(kind, tmp_path):
-    found = NAMED[kind](tmp_path).read()
-    assert np.asarray(found.X).tobytes() == X.tobytes()
-    assert (found.columns, found.ids) == (NAMES, IDS)
+    data = NAMED[kind](tmp_path).read()
+    assert np.asarray(data.X).tobytes() == X.tobytes()
+    assert (data.columns, data.ids) == (NAMES, IDS)
     chosen = NAMED[kind](tmp_path, columns=["score", "pressure"]).read()
     np.testing.assert_array_equal(chosen.X, X[:, [2, 0]])
     assert (chosen.columns, chosen.ids) == (("score", "pressure"), IDS)
@@ -84,16 +84,16 @@ def test_a_table_is_the_same_in_every_kind_of_file(kind, tmp_path):
 
 @pytest.mark.parametrize("write", [write_npy, write_csv_of_numbers])
 def test_a_table_without_ids(write, tmp_path):
-    found = SiteFile(str(write(tmp_path))).read()
-    assert np.asarray(found.X).tobytes() == X.tobytes()
-    assert found.ids is None
+    data = SiteFile(str(write(tmp_path))).read()
+    assert np.asarray(data.X).tobytes() == X.tobytes()
+    assert data.ids is None
 
 
 def test_columns_without_names_are_chosen_by_number(tmp_path):
     path = write_npy(tmp_path)
-    found = SiteFile(path, columns=["2", "0"]).read()
-    np.testing.assert_array_equal(found.X, X[:, [2, 0]])
-    assert found.columns == ()
+    data = SiteFile(path, columns=["2", "0"]).read()
+    np.testing.assert_array_equal(data.X, X[:, [2, 0]])
+    assert data.columns == ()
     np.testing.assert_array_equal(SiteFile(path, label="1").read().X, X[:, [0, 2]])
     nameless = tmp_path / "b.npz"
     np.savez(nameless, X=X)
@@ -124,9 +124,9 @@ def test_ids_are_texts_as_they_stand(tmp_path):
 def test_a_csv_file_with_a_mark_and_other_line_ends(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b'\xef\xbb\xbfa,"b, c"\r\n1,True\r\n2e3,false\r\n\r\n')
-    found = SiteFile(path).read()
-    np.testing.assert_array_equal(found.X, [[1, 1], [2000, 0]])
-    assert found.columns == ("a", "b, c")
+    data = SiteFile(path).read()
+    np.testing.assert_array_equal(data.X, [[1, 1], [2000, 0]])
+    assert data.columns == ("a", "b, c")
 
 
 # What is refused
@@ -246,21 +246,21 @@ def test_what_is_wrong_is_said_in_one_sentence_without_a_value(kind, tmp_path):
     path = write(tmp_path)
     with pytest.raises(InputError) as caught:
         SiteFile(path, **options).read()
-    told = str(caught.value)
-    assert told.startswith(text.format(path=path))
-    assert NUMBER not in told
-    assert "\n" not in told
+    message = str(caught.value)
+    assert message.startswith(text.format(path=path))
+    assert NUMBER not in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "sentence"),
     [
         ({"columns": ["a", "b", "a"]}, "columns names 'a' twice; allowed: each column once"),
         ({"columns": ["a", "b"], "label": "b"}, "columns names 'b', which is the label and is kept out of the table"),
         ({"columns": ["a", "b"], "id": "a"}, "columns names 'a', which is the id and is kept out of the table"),
     ],
 )
-def test_choices_that_contradict_each_other_are_refused(options, told):
+def test_choices_that_contradict_each_other_are_refused(options, sentence):
     with pytest.raises(InputError) as caught:
         SiteFile("a.csv", **options)
-    assert str(caught.value) == told
+    assert str(caught.value) == sentence

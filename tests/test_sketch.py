@@ -26,8 +26,8 @@ def rows(n, d, seed=0):
 
 def draws(features, X, count):
     """A A^T / D of so many draws: (count, n, n)."""
-    made = (features.map(X.shape[1], draw)(X) for draw in range(1, count + 1))
-    return np.array([A @ A.T / features.n_features for A in made])
+    estimates = (features.map(X.shape[1], draw)(X) for draw in range(1, count + 1))
+    return np.array([A @ A.T / features.n_features for A in estimates])
 
 
 def variance(kernel, X, features):
@@ -50,20 +50,20 @@ def variance(kernel, X, features):
 def test_the_mean_over_draws_is_the_kernel_and_the_spread_as_derived(kernel, form):
     X, count = rows(6, 3), 3000
     features = RandomFeatures(kernel, 20, form)
-    made, spread = draws(features, X, count), variance(kernel, X, features)
-    error = np.abs(made.mean(axis=0) - kernel.gram(X))
+    grams, spread = draws(features, X, count), variance(kernel, X, features)
+    error = np.abs(grams.mean(axis=0) - kernel.gram(X))
     # Means of 3000 draws are normal: one of 36 entries beyond five standard errors has a probability of 2e-5.
     assert (error <= 5 * np.sqrt(np.maximum(spread, 0) / count) + 1e-14).all()
     # A draw repeated would leave the mean, but not this.
-    np.testing.assert_allclose(made.var(axis=0), spread, rtol=0.2, atol=1e-14)
+    np.testing.assert_allclose(grams.var(axis=0), spread, rtol=0.2, atol=1e-14)
 
 
 @every_kernel
 def test_pairs_have_a_smaller_error_than_cosines_at_the_same_number(kernel):
     X, errors = rows(8, 4), {}
     for form in FORMS:
-        made = draws(RandomFeatures(kernel, 30, form), X, 400)
-        errors[form] = np.square(made - kernel.gram(X)).mean()
+        grams = draws(RandomFeatures(kernel, 30, form), X, 400)
+        errors[form] = np.square(grams - kernel.gram(X)).mean()
     expected = {form: variance(kernel, X, RandomFeatures(kernel, 30, form)).mean() for form in FORMS}
     assert expected["pairs"] < expected["cosine"]
     assert errors["pairs"] < errors["cosine"]
@@ -122,8 +122,8 @@ def test_the_numbers_are_numpy_s_of_these_words(kernel, form):
         expected = np.cos(angles + rng.uniform(0, 2 * np.pi, count))
     else:
         expected = np.hstack([np.cos(angles), np.sin(angles)])
-    made = RandomFeatures(kernel, 12, form, seed).map(d, draw)(X)
-    assert np.array_equal(made, expected * np.sqrt(2))
+    features = RandomFeatures(kernel, 12, form, seed).map(d, draw)(X)
+    assert np.array_equal(features, expected * np.sqrt(2))
 
 
 @every_kernel
@@ -153,12 +153,12 @@ def test_float32_features_are_near_those_of_float64(kernel, form, kind):
 def test_another_seed_or_draw_gives_other_features(form):
     X = rows(30, 4)
     places = [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2**40, 1)]
-    made = [RandomFeatures(RBF(gamma=0.1), 12, form, seed=seed).map(4, draw)(X) for seed, draw in places]
-    for i, A in enumerate(made):
-        for B in made[:i]:
+    features = [RandomFeatures(RBF(gamma=0.1), 12, form, seed=seed).map(4, draw)(X) for seed, draw in places]
+    for i, A in enumerate(features):
+        for B in features[:i]:
             assert not np.isclose(A, B).all(axis=0).any(), "no feature is the same"
     default = RandomFeatures(RBF(gamma=0.1), 12, form)
-    assert np.array_equal(default.map(4)(X), made[0])
+    assert np.array_equal(default.map(4)(X), features[0])
 
 
 @every_form

@@ -41,11 +41,11 @@ def assert_sparse(X, dense):
 
 @pytest.mark.parametrize("spec", [{}, {"rows": 20, "seed": 3}, {"classes": (0, 2)}, {"classes": (0,), "rows": 5}])
 def test_a_sparse_set_is_kept_sparse_or_made_dense_with_the_same_numbers(spec):
-    kept, dense = (load(DataSpec("documents", options=DOCUMENTS, sparse=s, **spec)) for s in (True, False))
+    csr, dense = (load(DataSpec("documents", options=DOCUMENTS, sparse=s, **spec)) for s in (True, False))
     assert isinstance(dense.X, np.ndarray)
-    assert_sparse(kept.X, dense.X)
-    np.testing.assert_array_equal(kept.y, dense.y)
-    assert kept.columns == dense.columns
+    assert_sparse(csr.X, dense.X)
+    np.testing.assert_array_equal(csr.y, dense.y)
+    assert csr.columns == dense.columns
 
 
 def test_a_sparse_set_is_kept_that_would_be_too_large_when_dense(monkeypatch):
@@ -139,12 +139,12 @@ def test_documents_are_weighted_counts():
     idf = np.log(41 / (1 + np.bincount(X.indices, minlength=6))) + 1
     counts = X.toarray() / idf  # proportional to log(1 + count), in each row
     for row in counts:
-        found = [
+        models = [
             scale
             for scale in np.log1p(np.arange(1, 60)) / row[row > 0].min()
             if np.allclose(np.expm1(row * scale), np.round(np.expm1(row * scale)), atol=1e-9)
         ]
-        assert found
+        assert models
 
 
 # --- partitions ------------------------------------------------------------------------------------------------------
@@ -185,9 +185,9 @@ def test_widths_of_sparse_rows_are_those_of_dense_ones(rows):
     assert median_sigma(X) == pytest.approx(median_sigma(dense), rel=1e-12)
     assert fk_gamma(*moments(X)) == pytest.approx(fk_gamma(*moments(dense)), rel=1e-12)
     for rule in ("median", "mean", "dimension"):
-        found, expected = (with_width({"type": "rbf", "width": rule}, rows) for rows in (X, dense))
-        assert (found.pop("type"), expected.pop("type")) == ("rbf", "rbf")
-        assert found == pytest.approx(expected, rel=1e-12)
+        settled, expected = (with_width({"type": "rbf", "width": rule}, rows) for rows in (X, dense))
+        assert (settled.pop("type"), expected.pop("type")) == ("rbf", "rbf")
+        assert settled == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_median_of_zero_is_no_width_of_sparse_rows_either():

@@ -15,10 +15,10 @@ from fedkernel.errors import InputError
 def scrambled(dtype=np.float64, index=np.int64):
     """Return a CSR matrix with columns out of order, a duplicate, a stored zero, and its dense counterpart."""
     data, columns, starts = [3, 1, 2, 0, 5], [2, 0, 2, 1, 1], [0, 3, 4, 5]
-    made = sparse.csr_array(
+    csr = sparse.csr_array(
         (np.array(data, dtype), np.array(columns, index), np.array(starts, index)), shape=(3, 4), copy=True
     )
-    return made, np.array([[1, 0, 5, 0], [0, 0, 0, 0], [0, 5, 0, 0.0]])
+    return csr, np.array([[1, 0, 5, 0], [0, 0, 0, 0], [0, 5, 0, 0.0]])
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8])
@@ -27,13 +27,13 @@ def test_sparse_rows_in_order(dtype, kind):
     given_rows, dense = scrambled(dtype)
     given_rows = kind(given_rows)
     before = [part.copy() for part in (given_rows.data, given_rows.indices, given_rows.indptr)]
-    made = check_rows(given_rows, "X")
-    assert isinstance(made, sparse.csr_array)
-    assert made.dtype == np.float64
-    assert made.indices.dtype == made.indptr.dtype == np.int32
-    np.testing.assert_array_equal(made.data, [1, 5, 5])
-    np.testing.assert_array_equal(made.indices, [0, 2, 1])
-    np.testing.assert_array_equal(made.toarray(), dense)
+    checked = check_rows(given_rows, "X")
+    assert isinstance(checked, sparse.csr_array)
+    assert checked.dtype == np.float64
+    assert checked.indices.dtype == checked.indptr.dtype == np.int32
+    np.testing.assert_array_equal(checked.data, [1, 5, 5])
+    np.testing.assert_array_equal(checked.indices, [0, 2, 1])
+    np.testing.assert_array_equal(checked.toarray(), dense)
     for part, old in zip((given_rows.data, given_rows.indices, given_rows.indptr), before, strict=True):
         np.testing.assert_array_equal(part, old)
 
@@ -41,8 +41,8 @@ def test_sparse_rows_in_order(dtype, kind):
 def test_explicit_zeros_alone_are_dropped_from_a_copy():
     given_rows = sparse.csr_array(np.array([[1.0, 2.0], [3.0, 4.0]]))
     given_rows.data[1] = 0
-    made = check_rows(given_rows, "X")
-    np.testing.assert_array_equal(made.data, [1, 3, 4])
+    checked = check_rows(given_rows, "X")
+    np.testing.assert_array_equal(checked.data, [1, 3, 4])
     np.testing.assert_array_equal(given_rows.data, [1, 0, 3, 4])
     cancelled = sparse.csr_array((np.array([1.0, -1.0, 2.0]), np.array([0, 0, 1]), np.array([0, 3])), shape=(1, 2))
     np.testing.assert_array_equal(check_rows(cancelled, "X").data, [2])
@@ -69,11 +69,11 @@ def test_order_is_not_taken_from_what_a_matrix_says_of_itself():
     matrix=st.booleans(),
 )
 def test_every_sparse_format_gives_the_same_rows(dense, form, matrix):
-    made = check_rows((sparse.csr_matrix if matrix else sparse.csr_array)(dense).asformat(form), "X")
-    assert isinstance(made, sparse.csr_array)
-    assert made.has_canonical_format
-    assert made.nnz == np.count_nonzero(dense)
-    np.testing.assert_array_equal(made.toarray(), dense)
+    checked = check_rows((sparse.csr_matrix if matrix else sparse.csr_array)(dense).asformat(form), "X")
+    assert isinstance(checked, sparse.csr_array)
+    assert checked.has_canonical_format
+    assert checked.nnz == np.count_nonzero(dense)
+    np.testing.assert_array_equal(checked.toarray(), dense)
 
 
 def test_dense_rows_are_checked_as_a_matrix():
@@ -83,10 +83,10 @@ def test_dense_rows_are_checked_as_a_matrix():
 
 
 def broken():
-    made = sparse.csr_array(X)
-    made.indices = made.indices.copy()
-    made.indices[3] = D + 1
-    return made
+    csr = sparse.csr_array(X)
+    csr.indices = csr.indices.copy()
+    csr.indices[3] = D + 1
+    return csr
 
 
 @pytest.mark.parametrize(

@@ -162,8 +162,8 @@ def test_a_seed_decides_every_bit(strategy):
     first, again = strategy.fit(SHARDS, seed=3), strategy.fit([X.copy() for X in SHARDS], seed=3)
     assert bits(first.model) == bits(again.model)
     assert first.ledger == again.ledger
-    assert {n: {k: v.tobytes() for k, v in kept.items()} for n, kept in first.outputs.items()} == {
-        n: {k: v.tobytes() for k, v in kept.items()} for n, kept in again.outputs.items()
+    assert {n: {k: v.tobytes() for k, v in outputs.items()} for n, outputs in first.outputs.items()} == {
+        n: {k: v.tobytes() for k, v in outputs.items()} for n, outputs in again.outputs.items()
     }
 
 
@@ -205,7 +205,7 @@ WITH_NAN[3, 1] = np.nan
 
 
 @pytest.mark.parametrize(
-    ("shards", "options", "told"),
+    ("shards", "options", "sentence"),
     [
         ([], {}, "shards is empty, but at least one client is needed"),
         ([SHARDS[0], np.empty((0, 3))], {}, "shards[1] has shape (0, 3); allowed: (rows, columns)"),
@@ -224,14 +224,14 @@ WITH_NAN[3, 1] = np.nan
     ],
 )
 @pytest.mark.parametrize("strategy", [DKPCA(3), VFedPCA(n_components=3)], ids=repr)
-def test_what_does_not_fit_is_one_sentence_before_anything_ran(monkeypatch, strategy, shards, options, told):
-    asked = []
-    monkeypatch.setattr(KernelClient, "fit", lambda self, parameters, config: asked.append(config))
+def test_what_does_not_fit_is_one_sentence_before_anything_ran(monkeypatch, strategy, shards, options, sentence):
+    messages = []
+    monkeypatch.setattr(KernelClient, "fit", lambda self, parameters, config: messages.append(config))
     with pytest.raises(InputError) as caught:
         strategy.fit(shards, **options)
-    assert told in str(caught.value)
+    assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert asked == []
+    assert messages == []
 
 
 @pytest.mark.parametrize("engine", sorted(set(ENGINES) - {"local"}))
@@ -243,7 +243,7 @@ def test_a_class_that_other_processes_cannot_import_is_refused_before_an_engine_
     client = type("OwnClient", (DKPCAClient,), {"__module__": "__main__", "answers": DKPCAClient.answers})
     its_client = type("Outside", (DKPCA,), {"__module__": __name__, "client": client})
     monkeypatch.setattr(f"{__name__}.Outside", its_client, raising=False)
-    for strategy, told in (
+    for strategy, sentence in (
         (
             in_a_script,
             "Own is defined in a script or notebook, which other processes cannot import; put it in a module",
@@ -255,7 +255,7 @@ def test_a_class_that_other_processes_cannot_import_is_refused_before_an_engine_
         assert strategy(2).fit(SHARDS).model.n_components == 2
         with pytest.raises(InputError) as caught:
             strategy(2).fit(SHARDS, engine=engine)
-        assert str(caught.value).startswith(told)
+        assert str(caught.value).startswith(sentence)
         assert str(caught.value).endswith("or use engine = 'local'")
 
 
@@ -335,4 +335,4 @@ def test_threads_may_fit_one_strategy_at_once():
     alone = [strategy.fit(np.split(X, 2, axis=1)).model.eigenvectors_ for X in tables]
     with ThreadPoolExecutor(2) as pool:
         together = list(pool.map(lambda X: strategy.fit(np.split(X, 2, axis=1)).model.eigenvectors_, tables))
-    assert [one.tobytes() for one in alone] == [one.tobytes() for one in together]
+    assert [eigenvectors.tobytes() for eigenvectors in alone] == [eigenvectors.tobytes() for eigenvectors in together]

@@ -38,14 +38,14 @@ def rows(n, d, seed=0):
 
 def products(maps, X, factor=1.0):
     """E E^T of many maps: (count, n, n)."""
-    made = (map_(X) for map_ in maps)
-    return np.array([E @ E.T * factor for E in made])
+    embedded = (map_(X) for map_ in maps)
+    return np.array([E @ E.T * factor for E in embedded])
 
 
-def unbiased(made, K):
+def unbiased(grams, K):
     """Whether the mean of many is K, to six standard errors as found: heavy tails of high degrees need the sixth."""
-    spread = made.std(axis=0, ddof=1) / np.sqrt(len(made))
-    return (np.abs(made.mean(axis=0) - K) <= 6 * spread + 1e-12).all()
+    spread = grams.std(axis=0, ddof=1) / np.sqrt(len(grams))
+    return (np.abs(grams.mean(axis=0) - K) <= 6 * spread + 1e-12).all()
 
 
 def of_one_feature(kernel, X):
@@ -78,22 +78,22 @@ def of_count_sketch(X, t):
 @every_size
 def test_the_mean_over_seeds_is_the_kernel(kernel, size):
     X = rows(5, 6)
-    made = products((SubspaceEmbedding(kernel, size, 16, seed).map(6) for seed in range(600)), X)
-    assert unbiased(made, kernel.gram(X))
+    grams = products((SubspaceEmbedding(kernel, size, 16, seed).map(6) for seed in range(600)), X)
+    assert unbiased(grams, kernel.gram(X))
 
 
 @pytest.mark.parametrize("kernel", [RBF(gamma=0.4), Laplacian(gamma=0.2), *ARC_COSINES[:2]], ids=repr)
 @pytest.mark.parametrize(("m", "t"), [(12, 12), (12, 4), (24, 2)])
 def test_the_spread_over_seeds_is_as_derived(kernel, m, t):
     X = rows(5, 4)
-    made = products((SubspaceEmbedding(kernel, t, m, seed).map(4) for seed in range(2000)), X)
-    np.testing.assert_allclose(made.var(axis=0), variance(kernel, X, m, t), rtol=0.25)
+    grams = products((SubspaceEmbedding(kernel, t, m, seed).map(4) for seed in range(2000)), X)
+    np.testing.assert_allclose(grams.var(axis=0), variance(kernel, X, m, t), rtol=0.25)
 
 
 def test_linear_rows_are_sketched_with_the_spread_of_a_count_sketch():
     X = rows(5, 12)
-    made = products((SubspaceEmbedding(Linear(), 5, seed=seed).map(12) for seed in range(4000)), X)
-    np.testing.assert_allclose(made.var(axis=0), of_count_sketch(X, 5), rtol=0.2)
+    grams = products((SubspaceEmbedding(Linear(), 5, seed=seed).map(12) for seed in range(4000)), X)
+    np.testing.assert_allclose(grams.var(axis=0), of_count_sketch(X, 5), rtol=0.2)
 
 
 @every_kernel
@@ -102,8 +102,8 @@ def test_the_error_falls_with_both_numbers(kernel):
     K = kernel.gram(X)
 
     def error(size, m):
-        made = products((SubspaceEmbedding(kernel, size, m, seed).map(d) for seed in range(60)), X)
-        return np.square(made - K).mean()
+        grams = products((SubspaceEmbedding(kernel, size, m, seed).map(d) for seed in range(60)), X)
+        return np.square(grams - K).mean()
 
     # Summing up dominates at many features a sum, the features where there are few.
     few, more, many = error(2, 1280), error(8, 1280), error(32, 1280)
@@ -116,8 +116,8 @@ def test_the_error_falls_with_both_numbers(kernel):
 @every_arc_cosine
 def test_arc_cosine_features_are_unbiased(kernel):
     X = rows(5, 3)
-    made = products((ArcCosineFeatures(kernel, 20, seed).map(3) for seed in range(3000)), X, 1 / 20)
-    assert unbiased(made, kernel.gram(X))
+    grams = products((ArcCosineFeatures(kernel, 20, seed).map(3) for seed in range(3000)), X, 1 / 20)
+    assert unbiased(grams, kernel.gram(X))
 
 
 @every_arc_cosine
@@ -158,8 +158,8 @@ def test_tensor_sketch_is_scikit_learns_with_the_same_hashes(kernel, m):
 @every_polynomial
 def test_tensor_sketch_has_the_spread_of_scikit_learns(kernel):
     X, count = rows(4, 5), 700
-    made = products((TensorSketch(kernel, 16, seed).map(5) for seed in range(count)), X)
-    assert unbiased(made, kernel.gram(X))
+    grams = products((TensorSketch(kernel, 16, seed).map(5) for seed in range(count)), X)
+    assert unbiased(grams, kernel.gram(X))
     models = (
         PolynomialCountSketch(
             gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0, n_components=16, random_state=seed
@@ -167,7 +167,7 @@ def test_tensor_sketch_has_the_spread_of_scikit_learns(kernel):
         for seed in range(count)
     )
     others = products((model.fit_transform for model in models), X)
-    np.testing.assert_allclose(made.var(axis=0), others.var(axis=0), rtol=0.4)
+    np.testing.assert_allclose(grams.var(axis=0), others.var(axis=0), rtol=0.4)
 
 
 # Count sketches
@@ -186,9 +186,9 @@ def test_a_count_sketch_adds_each_row_to_one_sum():
 def test_a_count_sketch_keeps_products_on_average():
     B = rows(30, 3)
     sketches = (count_sketch(30, 6, np.random.default_rng(seed)) @ B for seed in range(3000))
-    made = np.array([SB.T @ SB for SB in sketches])
-    assert unbiased(made, B.T @ B)
-    np.testing.assert_allclose(made.var(axis=0), of_count_sketch(B.T, 6), rtol=0.2)
+    grams = np.array([SB.T @ SB for SB in sketches])
+    assert unbiased(grams, B.T @ B)
+    np.testing.assert_allclose(grams.var(axis=0), of_count_sketch(B.T, 6), rtol=0.2)
 
 
 # What is summed, and its shape
@@ -217,7 +217,7 @@ def test_sums_are_of_consecutive_features_with_signs(kernel):
     for group in range(t):
         own = A[:, group * 5 : group * 5 + 5]
         sums = (own @ signs for signs in itertools.product([-1, 1], repeat=5))
-        assert min(np.abs(one - E[:, group]).max() for one in sums) < 1e-12 * (1 + np.abs(own).max())
+        assert min(np.abs(total - E[:, group]).max() for total in sums) < 1e-12 * (1 + np.abs(own).max())
 
 
 @pytest.mark.parametrize(
@@ -332,10 +332,10 @@ for text in sys.argv[1:]:
 def test_another_process_has_the_same_numbers():
     X = np.arange(60.0).reshape(12, 5) % 7 - 3
     embeddings = [SubspaceEmbedding(kernel, 3, 40, seed=8) for kernel in KERNELS]
-    command = [sys.executable, "-c", TOLD, *(ADAPTER.dump_json(one).decode() for one in embeddings)]
+    command = [sys.executable, "-c", TOLD, *(ADAPTER.dump_json(embedding).decode() for embedding in embeddings)]
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
-    told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
-    assert told == [hashlib.sha256(one.map(5)(X).round(9).tobytes()).hexdigest() for one in embeddings]
+    hashes = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
+    assert hashes == [hashlib.sha256(embedding.map(5)(X).round(9).tobytes()).hexdigest() for embedding in embeddings]
 
 
 @every_kernel

@@ -105,9 +105,9 @@ def test_a_client_of_dense_rows_reads_a_dense_table_whole(folder):
         client = DKPCAClient(table, new=table)
         assert type(client.X) is type(client.new) is np.ndarray
         np.testing.assert_array_equal(client.X, X)
-    found = DKPCA(2, Linear()).fit(tables)
+    result = DKPCA(2, Linear()).fit(tables)
     expected = DKPCA(2, Linear()).fit([X] * 3)
-    np.testing.assert_array_equal(found.model.eigenvectors_, expected.model.eigenvectors_)
+    np.testing.assert_array_equal(result.model.eigenvectors_, expected.model.eigenvectors_)
 
 
 @pytest.mark.parametrize("shard", [sparse.csr_array(np.eye(4)), as_table(sparse.csr_array(np.eye(4)), "mine")])
@@ -132,11 +132,11 @@ def test_tables_as_files(folder):
     for kind, (table, name) in files.items():
         path = as_file(table, stem)
         assert path == str(folder / name)
-        found, new = open_tables(path)
+        rows, new = open_tables(path)
         assert new is None
-        assert found.sparse == (kind == "sparse")
-        whole = found.block(0, 4)
-        np.testing.assert_array_equal(whole.toarray() if found.sparse else whole, X)
+        assert rows.sparse == (kind == "sparse")
+        whole = rows.block(0, 4)
+        np.testing.assert_array_equal(whole.toarray() if rows.sparse else whole, X)
     with pytest.raises(InputError, match=r"^rows of mine: only this process can read it"):
         as_file(GeneratedTable((4, 4), lambda number: X, 4, "rows of mine"), stem)
 

@@ -123,10 +123,10 @@ def test_a_parquet_file_with_a_damaged_row_group(tmp_path):
         table.block(0, 10)
 
 
-@pytest.mark.parametrize("made", [np.ones((5, 3)), np.ones((4, 4)), np.ones(5)])
-def test_a_function_that_makes_something_else(made):
+@pytest.mark.parametrize("value", [np.ones((5, 3)), np.ones((4, 4)), np.ones(5)])
+def test_a_function_that_makes_something_else(value):
     with pytest.raises(InputError, match=r"^block 1 of generated rows has shape .*; allowed: \("):
-        GeneratedTable((N, D), lambda number: made, CHUNK).block(5, 6)
+        GeneratedTable((N, D), lambda number: value, CHUNK).block(5, 6)
 
 
 @pytest.mark.parametrize(("shape", "rows"), [((0, 3), 2), ((3, 0), 2), ((3, 3), 0)])

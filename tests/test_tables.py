@@ -45,19 +45,19 @@ def every(tmp_path_factory):
     return {kind: make(tmp_path_factory.mktemp("tables")) for kind, make in MAKE.items()}
 
 
-def assert_rows(found, expected, table, dtype):
-    assert found.dtype == dtype
-    assert found.shape == expected.shape
+def assert_rows(rows, expected, table, dtype):
+    assert rows.dtype == dtype
+    assert rows.shape == expected.shape
     if table.sparse:
-        assert isinstance(found, sparse.csr_array)
-        assert found.has_canonical_format
-        assert found.indices.dtype == found.indptr.dtype == np.int32
-        found.check_format(full_check=True)
-        found = found.toarray()
+        assert isinstance(rows, sparse.csr_array)
+        assert rows.has_canonical_format
+        assert rows.indices.dtype == rows.indptr.dtype == np.int32
+        rows.check_format(full_check=True)
+        rows = rows.toarray()
     else:
-        assert type(found) is np.ndarray
-        assert found.flags.c_contiguous
-    np.testing.assert_array_equal(found, expected)
+        assert type(rows) is np.ndarray
+        assert rows.flags.c_contiguous
+    np.testing.assert_array_equal(rows, expected)
 
 
 # --- every kind gives the rows of the plain array --------------------------------------------------------------------
@@ -142,12 +142,12 @@ def test_a_memory_mapped_file_is_not_read_whole(tmp_path):
     try:
         table = open_table(path)
         block = table.block(rows - 1000, rows, np.float32)
-        taken = table.take(np.array([rows - 1, 0, rows - 1]))
+        chosen = table.take(np.array([rows - 1, 0, rows - 1]))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     np.testing.assert_array_equal(block[-1], np.arange(128))
-    np.testing.assert_array_equal(taken, [np.arange(128), np.zeros(128), np.arange(128)])
+    np.testing.assert_array_equal(chosen, [np.arange(128), np.zeros(128), np.arange(128)])
     assert peak < 4 * block.nbytes  # 0.5 MB
 
 
@@ -176,21 +176,21 @@ def test_generated_rows_are_made_once_per_pass_and_only_where_needed():
 
 
 def test_row_groups_are_read_once_per_pass_and_only_where_needed(tmp_path, monkeypatch):
-    asked = []
+    places = []
     read = parquet.ParquetFile.read_row_group
     monkeypatch.setattr(
         parquet.ParquetFile,
         "read_row_group",
-        lambda self, number, columns: asked.append(number) or read(self, number, columns),
+        lambda self, number, columns: places.append(number) or read(self, number, columns),
     )
     table = ParquetTable(write_parquet(tmp_path / "X.parquet", X))
-    assert asked == []
+    assert places == []
     for first in range(0, N, 2):
         table.block(first, min(first + 2, N))
-    assert asked == [0, 1, 2, 3, 4]
-    asked.clear()
+    assert places == [0, 1, 2, 3, 4]
+    places.clear()
     table.take(np.array([22, 0, 22]))
-    assert asked == [0, 4]
+    assert places == [0, 4]
 
 
 def test_row_groups_of_other_sizes_and_empty_ones(tmp_path):

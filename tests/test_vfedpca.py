@@ -49,28 +49,28 @@ def test_every_round_equals_the_naive_implementation(update, merge, scaling, war
 @pytest.mark.parametrize("components", [1, 2])
 def test_in_place_updates_freeze_after_round_2(components):
     model = VFedPCA(components, rounds=6, local_iterations=30).fit(SHARDS).model
-    steps = [sin_theta_error(one, two) for one, two in zip(model.iterates_, model.iterates_[1:], strict=False)]
+    steps = [sin_theta_error(V, W) for V, W in zip(model.iterates_, model.iterates_[1:], strict=False)]
     assert steps[0] > 1e-8
     assert max(steps[1:]) < 1e-20
 
 
 def test_original_updates_are_a_distributed_power_step_that_goes_on():
     model = VFedPCA(rounds=6, update="original").fit(SHARDS).model
-    steps = [sin_theta_error(one, two) for one, two in zip(model.iterates_, model.iterates_[1:], strict=False)]
+    steps = [sin_theta_error(V, W) for V, W in zip(model.iterates_, model.iterates_[1:], strict=False)]
     assert min(steps) > 1e-12
 
 
 def test_with_a_linear_kernel_vfedakpca_is_vfedpca():
     even = [StandardScaler().fit_transform(WINE)[:, 3 * m : 3 * m + 3] for m in range(4)]  # equal d_m: equal weights
-    one = VFedPCA(rounds=4).fit(even).model
-    two = VFedAKPCA(kernel=Linear(), rounds=4).fit(even).model
-    np.testing.assert_allclose(one.iterates_, two.iterates_, atol=1e-9)
+    on_columns = VFedPCA(rounds=4).fit(even).model
+    on_kernels = VFedAKPCA(kernel=Linear(), rounds=4).fit(even).model
+    np.testing.assert_allclose(on_columns.iterates_, on_kernels.iterates_, atol=1e-9)
 
 
 def test_with_centred_rows_all_signs_together_change_nothing():
     strategy = VFedPCA(center="rows", rounds=3, local_iterations=400)
-    one, two = (strategy.fit(shards).model.eigenvectors_ for shards in (SHARDS, [-shard for shard in SHARDS]))
-    assert sin_theta_error(one, two) < 1e-16
+    plain, negated = (strategy.fit(shards).model.eigenvectors_ for shards in (SHARDS, [-shard for shard in SHARDS]))
+    assert sin_theta_error(plain, negated) < 1e-16
 
 
 # --- reference numbers: breast cancer, columns in the order of the file (NOTES, section 4)
@@ -85,15 +85,15 @@ def test_distance_to_the_global_eigenvector_on_breast_cancer(clients, before, in
     reference = VFedPCA().central(shards).eigenvectors_
     own = [align_signs(VFedPCA().central([shard]).eigenvectors_, reference) for shard in shards]
     mean = sum(own) / np.linalg.norm(sum(own))
-    found = {}
+    results = {}
     for update in ("inplace", "original"):
         models = [VFedPCA(rounds=5, update=update).fit(shards, seed=seed).model for seed in range(4)]
-        found[update] = np.mean([eigenvector_distance(model.eigenvectors_, reference) for model in models])
+        results[update] = np.mean([eigenvector_distance(model.eigenvectors_, reference) for model in models])
         merged, _ = naive.vfedpca(shards, 0, 5, 10, update)
         assert naive.up_to_sign(models[0].eigenvectors_[:, 0], merged[-1]) < 1e-8
     assert np.linalg.norm(mean - reference) == pytest.approx(before, rel=0.15)
-    assert found["inplace"] == pytest.approx(inplace, abs=0.003)
-    assert found["original"] == pytest.approx(original, abs=0.003)
+    assert results["inplace"] == pytest.approx(inplace, abs=0.003)
+    assert results["original"] == pytest.approx(original, abs=0.003)
 
 
 def test_without_aligned_signs_the_merge_fails():
