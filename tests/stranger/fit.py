@@ -1,14 +1,21 @@
-"""Fit the pair of `my_lab`, in this folder, and hold it against NumPy. Run with ``python fit.py``."""
+"""Check the pair of `my_lab`, in this folder, and fit it on some engines: ``python fit.py local grpc``."""
+
+import sys
 
 import numpy as np
-from my_lab import ColumnMeans
+from my_lab.kernels import Rational
+from my_lab.models import Centre
+from my_lab.pairs import WeightedCentre
 
-ENGINES = ["local", "grpc"]
+from fedkernel.testing import check_pair
 
-if __name__ == "__main__":  # engine grpc starts processes of its own
-    rows = np.random.default_rng(0).standard_normal((60, 4))
-    for engine in ENGINES:
-        result = ColumnMeans().fit(np.split(rows, [10, 30]), engine=engine, seed=0)
-        np.testing.assert_allclose(result.model, rows.mean(axis=0), rtol=1e-12)
-        assert result.ledger.totals()["rounds"] == 1
-        print(f"my_lab.ColumnMeans on {engine}: {result.model.round(3)}")
+shards = np.split(np.random.default_rng(0).exponential(size=(30, 4)), [8, 17])
+strategy = WeightedCentre(kernel=Rational(width=2.0))
+weights = [[np.mean([1 / (1 + sum((x - y) ** 2) / 2) for y in X]) for x in X] for X in shards]
+expected = np.average(np.vstack(shards), axis=0, weights=np.concatenate(weights))
+for engine in sys.argv[1:]:
+    result = strategy.fit(shards, engine=engine)
+    assert isinstance(result.model, Centre)
+    np.testing.assert_allclose(result.model.point, expected, rtol=1e-12)
+    print(f"my_lab.pairs:WeightedCentre on {engine}: {result.model.point.round(3)}")
+print("check_pair left out:", ", ".join(check_pair(strategy, shards)))
