@@ -120,7 +120,8 @@ def _imported(name: str, group: Group, what: str) -> object:
         imported = [importlib.import_module(package) for package in accumulate(module.split("."), "{}.{}".format)][-1]
     except Exception as error:  # whatever somebody else's module does
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            raise InputError(f"{where}: there is no module {error.name} here") from None
+            missing = f"there is no module {error.name} here; install it, or start in its folder"
+            raise InputError(f"{where}: {missing}") from None
         raise InputError(f"{where}: {module} cannot be imported ({type(error).__name__}: {error})") from error
     inside = _within(imported, inner)
     if inside is None:

@@ -68,6 +68,11 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
     on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
     tags: ClassVar[Tags] = Tags()
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if (partition := vars(cls).get("partition", "vertical")) not in ("vertical", "horizontal"):
+            raise TypeError(f"{cls.__name__}: partition = {partition!r}, but must be vertical or horizontal")
+
     @abstractmethod
     def protocol(self, run: Run) -> Protocol[M]:
         """Return the method as a generator of rounds whose result is the model."""

@@ -101,6 +101,8 @@ class Pair:
         self.tables = [np.asarray(shard, dtype=np.float64) for shard in shards]
         self.tags = strategy.tags if tags is None else tags
         self.name = name or type(strategy).__name__
+        if len(self.tables) < 2:
+            raise InputError(f"shards: {len(self.tables)} tables, but a pair is tried on two or more")
         self.axis = 1 if strategy.partition == "vertical" else 0
 
     def __str__(self) -> str:
@@ -179,17 +181,17 @@ class Pair:
         """Raise unless an error is as small as a tag promises, or as large as it admits."""
         promised = getattr(self.tags, tag)
         if promised and error > SAME:
-            self.fail(check, f"{what} changes the result by {error:.1e}, but tags.{tag} = True")
+            self.fail(check, f"{what} {_changes(error)}, but tags.{tag} = True")
         if not promised and error < OTHER:
-            self.fail(check, f"{what} changes the result by {error:.1e} only, but tags.{tag} = False")
+            self.fail(check, f"{what} {_changes(error)} only, but tags.{tag} = False")
 
-    def require_same_or_drawn(self, check: str, what: str, error: float) -> None:
+    def require_same_or_drawn(self, check: str, what: str, error: float, tag: str | None = None) -> None:
         """Raise unless two results are the same or, where rows are drawn, different and as near as the tags say."""
-        draws = self.tags.draws
+        draws, promised = self.tags.draws, f"tags.{tag} = True and " if tag else ""
         if draws and not OTHER < error <= draws:
-            self.fail(check, f"{what} changes the result by {error:.1e}, but tags.draws = {draws:g} says up to that")
+            self.fail(check, f"{what} {_changes(error)}, but {promised}tags.draws = {draws:g} says up to that")
         if not draws and error > SAME:
-            self.fail(check, f"{what} changes the result by {error:.1e}, but tags.draws = 0")
+            self.fail(check, f"{what} {_changes(error)}, but {promised}tags.draws = 0")
 
 
 def same_seed_same_bits(pair: Pair) -> None:
@@ -232,7 +234,7 @@ def another_order_of_the_clients(pair: Pair) -> None:
         pair.require_promised("another_order_of_the_clients", what, "order", max(errors))
         return
     for error in errors:
-        pair.require_same_or_drawn("another_order_of_the_clients", what, error)
+        pair.require_same_or_drawn("another_order_of_the_clients", what, error, "order")
 
 
 def rows_in_another_order(pair: Pair) -> None:
@@ -246,7 +248,8 @@ def rows_in_another_order(pair: Pair) -> None:
     anyhow = rng.permutation(len(whole))
     if pair.axis == 1 or pair.tags.pooled:
         error = pair.error(pair.strategy.fit(pair.divided(whole[anyhow])), rows=anyhow)
-        pair.require_same_or_drawn(check, "another order of the rows", error)
+        what, tag = ("another order of the rows", None) if pair.axis == 1 else ("moving rows between clients", "pooled")
+        pair.require_same_or_drawn(check, what, error, tag)
         return
     ends = np.cumsum([0, *(len(table) for table in pair.tables)])
     within = np.concatenate([start + rng.permutation(end - start) for start, end in itertools.pairwise(ends)])
@@ -285,6 +288,8 @@ def everything_is_finite(pair: Pair) -> None:
     }
     pair.require(bool(named), "everything_is_finite", "neither the model nor a site's outputs hold an array")
     for name, array in named.items():
+        a_model = "what a protocol returns is an array, or an object with arrays as attributes, such as a dataclass"
+        pair.require(not array.dtype.hasobject, "everything_is_finite", f"{name} holds no numbers: {a_model}")
         holds = array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
         pair.require(holds, "everything_is_finite", f"{name} has entries that are not finite")
 
@@ -566,6 +571,8 @@ def _recorded(strategy: KernelStrategy[Any], tables: Sequence[FloatArray]) -> Re
 
 def _arrays(model: Any) -> dict[str, npt.NDArray[Any]]:
     """Return a model's arrays by name; of what is no object with fields, that itself."""
+    if model is None:
+        return {}
     if isinstance(model, np.ndarray) or not hasattr(model, "__dict__"):
         return {"value": np.asarray(model)}
     return {name: value for name, value in vars(model).items() if isinstance(value, np.ndarray)}
@@ -580,6 +587,11 @@ def _judged_alone(pair: Pair, model: Any, reference: Any) -> float:
 
 def _bits(arrays: dict[str, npt.NDArray[Any]]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
+
+
+def _changes(error: float) -> str:
+    between = f" (neither the same, {SAME:g}, nor another, {OTHER:g}: try tables or settings that tell)"
+    return f"changes the result by {error:.1e}" + (between if SAME < error < OTHER else "")
 
 
 def _squared_difference(first: FloatArray, second: FloatArray) -> float:

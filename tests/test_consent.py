@@ -160,6 +160,7 @@ SILENT = "Own does not say what it answers: write answers = (Finish, IterateLoca
         ),
         ({}, f"{SILENT})"),
         ({"tell": listed}, f"{SILENT}, Unknown)"),
+        ({"answers": Unknown, "tell": listed}, "Own: answers must be a tuple: write answers = (Unknown,)"),
         ({"answers": (Multiply,), "product": multiplied}, "Own: multiply and product both answer Multiply"),
         ({"answers": (Multiply,), "tell": listed}, "Own.tell answers Unknown, which `answers` does not list: write "),
     ],

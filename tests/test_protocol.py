@@ -12,6 +12,7 @@ import pytest
 from flwr.app import ArrayRecord, MessageType
 from pydantic import Field
 
+from fedkernel.arrays import FloatArray
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
@@ -389,6 +390,38 @@ def test_only_what_adds_up_is_summed():
     ):
         with pytest.raises(TypeError, match=sentence):
             type("Own", (Summed,), {"__annotations__": {name: annotation}, "__module__": __name__})
+
+
+def test_a_protocol_that_yields_no_round_is_told_what_to_write():
+    def generator():
+        yield to_all(Ask())
+
+    def request():
+        yield Ask()
+
+    for protocol, name in ((generator, "generator"), (request, "Ask")):
+        with pytest.raises(TypeError, match=f"Toy: the protocol yields a {name}; write: yield from to_all"):
+            run(Toy(protocol))
+    with pytest.raises(TypeError, match=r"a round asks <class '.*Ask'>; allowed: a request, such as to_all"):
+        run(Toy(lambda: to_all(Ask)))
+
+
+def test_a_reply_of_another_class_is_not_sent():
+    class Bare(Talker):
+        answers = (Ask,)
+
+        def tell(self, ask: Ask) -> Numbers:
+            return np.ones(5)
+
+    assert "the reply to Ask must be Numbers, not ndarray" in error_of(Toy(lambda: to_all(Ask()), client=Bare))
+
+
+def test_a_class_says_how_data_are_divided_and_the_shapes_of_arrays():
+    with pytest.raises(TypeError, match="Own: partition = 'rows', but must be vertical or horizontal"):
+        type("Own", (Toy,), {"partition": "rows"})
+    for annotation in (FloatArray, FloatArray | None, np.ndarray):
+        with pytest.raises(TypeError, match=r"Own.values has no shape; write Annotated\[FloatArray, Shape"):
+            type("Own", (Reply,), {"__annotations__": {"values": annotation}, "__module__": __name__})
 
 
 # Joining

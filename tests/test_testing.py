@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 import pytest
 
-from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
+from fedkernel import FloatArray, InputError, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.tags import Tags
 from fedkernel.testing import CHECKS, Pair, check_pair
@@ -137,6 +137,41 @@ FAULTS = {
     "one_client_alone_is_central": {"tags": Tags(alone=False)},
     "together_closer_than_alone": {"rows": 1},
 }
+
+
+def nearly_the_first_reply(self, run):
+    replies = yield from to_all(ColumnSums())
+    return sum(reply.values for reply in replies) + 1e-6 * replies[0].values
+
+
+def named_arrays(self, run):
+    replies = yield from to_all(ColumnSums())
+    return {"sums": replies[0].values}
+
+
+def own_rows(self, run):
+    replies = yield from to_all(ColumnSums())
+    return replies[0].values * sum(reply.values for reply in replies[1:])
+
+
+TOLD = {
+    "everything_is_finite": (named_arrays, "model.value holds no numbers: what a protocol returns is an array, or"),
+    "another_order_of_the_clients": (nearly_the_first_reply, r" \(neither the same, 1e-16, nor another, 1e-08: "),
+    "rows_in_another_order": (own_rows, r"moving rows between clients .*, but tags.pooled = True and tags.draws = 0$"),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_fault_says_what_to_look_at(name):
+    (check,) = [check for check in CHECKS if check.__name__ == name]
+    protocol, says = TOLD[name]
+    with pytest.raises(AssertionError, match=says):
+        check(Pair(type("Faulty", (Mean,), {"protocol": protocol})(), TABLES))
+
+
+def test_one_table_is_too_few():
+    with pytest.raises(InputError, match=r"^shards: 1 tables, but a pair is tried on two or more"):
+        check_pair(Mean(), TABLES[:1])
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -52,7 +52,7 @@ def run_job(job: Job) -> Iterator[str]:
         What the run itself failed with.
     """
     if importlib.util.find_spec("ray") is None:
-        raise EngineError("the ray engine needs Ray: pip install 'fedkernel[simulation]'")
+        raise EngineError("the ray engine needs Ray: pip install 'flwr[simulation]'")
     if job.out is None:
         raise InputError("the job needs a folder for its results (out) to run in the simulation")
     clients = max(run.clients or 1 for run in job.runs)

@@ -83,6 +83,8 @@ class KernelClient(NumPyClient):
             if methods:
                 raise TypeError(f"{cls.__name__} does not say what it answers: {_advice(methods.values())}")
             listed = ()
+        if not isinstance(listed, tuple):
+            raise TypeError(f"{cls.__name__}: answers must be a tuple: {_advice([listed])}")
         if missing := [name for name in methods if name in vars(cls) and methods[name] not in listed]:
             raise TypeError(
                 f"{cls.__name__}.{missing[0]} answers {methods[missing[0]].__name__}, which `answers` does not list: "
@@ -180,6 +182,9 @@ class KernelClient(NumPyClient):
             raise ProtocolError(
                 f"{where}: the reply to {name} would be malformed: {explain(error, quote=False)}"
             ) from None
+        if not isinstance(reply, request.reply_type):
+            must = f"must be {request.reply_type.__name__}, not {type(reply).__name__}"
+            raise ProtocolError(f"{where}: the reply to {name} {must}")
         try:
             request.check_reply(reply)
         except ValueError as error:

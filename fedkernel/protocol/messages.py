@@ -17,7 +17,7 @@ n_new, its new rows; N, the rows that all have with a vertical partition; d, the
 
 from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +94,15 @@ class Message(pydantic.BaseModel):
     """Base of requests and replies: immutable, no unknown fields, arrays that agree with each other in shape."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse arrays that do not say their shape: nothing could be checked of them."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for name in cls.model_fields.keys() - cls.shapes().keys():
+            kind = cls.model_fields[name].annotation
+            if np.ndarray in (kind, get_origin(kind), *map(get_origin, get_args(kind))):
+                raise TypeError(f"{cls.__name__}.{name} has no shape; write Annotated[FloatArray, Shape(...)]")
 
     @classmethod
     def shapes(cls) -> dict[str, Shape]:
@@ -199,6 +208,7 @@ class Summed(Reply):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse fields that do not add up."""
+        super().__pydantic_init_subclass__(**kwargs)
         shapes = cls.shapes()
         for name in cls.model_fields:
             if name not in shapes or shapes[name].dtype != np.float64:
@@ -226,6 +236,7 @@ class Request(Message, Generic[ReplyT]):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Remember which reply the subclass was declared with."""
+        super().__pydantic_init_subclass__(**kwargs)
         arguments = [base.__pydantic_generic_metadata__["args"] for base in cls.__mro__ if issubclass(base, Message)]
         replies = [args[0] for args in arguments if args and isinstance(args[0], type)]
         if replies:

@@ -95,6 +95,11 @@ class Round:
     values: Mapping[str, float] = field(default_factory=dict)
     summed: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse what is no request, such as a request's class."""
+        if not isinstance(self.requests, Request | Mapping):
+            raise TypeError(f"a round asks {self.requests!r}; allowed: a request, such as to_all(SumColumns())")
+
     @property
     def phase(self) -> str:
         """Name of the step: that of its (first) request."""

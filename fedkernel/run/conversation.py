@@ -99,6 +99,9 @@ class Conversation(Generic[T]):
         except StopIteration as stop:
             self.done, self.value = True, stop.value
         else:
+            if not isinstance(self._pending, Round):
+                kind = type(self._pending).__name__
+                raise TypeError(f"{self._name}: the protocol yields a {kind}; write: yield from to_all(SomeRequest())")
             self._round_number += 1
 
     def messages(self) -> list[Message]:
