@@ -37,7 +37,10 @@ def test_the_pair_that_it_writes_passes_its_own_test(tmp_path):
 def test_with_app_it_is_a_flower_app_whose_job_is_the_pair(tmp_path):
     done = CliRunner().invoke(cli.app, ["new", "MyPCA", "--app", "--out", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (0, "")
-    app = tomllib.loads((tmp_path / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text())
+    app, names = project["tool"]["flwr"]["app"], project["project"]["entry-points"]
+    assert names["fedkernel.pairs"] == {"MyPCA": "my_pca.strategy:MyPCA"}
+    assert names["fedkernel.clients"] == {"MyPCAClient": "my_pca.client:MyPCAClient"}
     (run,) = Job.from_json(app["config"]["job"]).runs
     assert (run.strategy, run.parameters) == ("my_pca.strategy:MyPCA", {"n_components": 2})
     assert app["components"] == {"serverapp": "my_pca.apps:server", "clientapp": "my_pca.apps:client"}

@@ -16,7 +16,7 @@ def test_every_property_holds(pair, check):
 @each
 def test_as_many_components_are_found_as_were_asked_for(case):
     for basis in case.pair.outcome(case.pair.recording.result):
-        assert basis.shape == (len(case.table), case.components)
+        assert basis.shape[-1] == case.components  # a row for each of the tables, where tags.components says so
     values = getattr(case.pair.recording.result.model, "eigenvalues_", None)
     assert values is None or values.shape == (case.components,)
 

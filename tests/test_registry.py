@@ -50,7 +50,7 @@ def sent_by(client):
 @each
 def test_it_has_a_case_which_is_forecast(name):
     of_pair = [case for case in CASES if type(case.strategy) is PAIRS[name]]
-    assert of_pair
+    assert of_pair, "it has no case in tests/cases.py"
     for case in of_pair:
         assert case.strategy.forecast(cohort(case.shards())) is not None  # test_pairs.py holds it against the run
 
@@ -59,13 +59,14 @@ def test_it_has_a_case_which_is_forecast(name):
 def test_it_has_a_client_that_sites_know_and_a_row_in_the_readme(name):
     client = PAIRS[name].client
     assert CLIENTS_OF_OURS[client.__name__] is client
-    assert re.search(rf"^\| `{name}` \|", TABLE, flags=re.MULTILINE)
+    assert re.search(rf"^\| `{name}` \|", TABLE, flags=re.MULTILINE), f"no row of README.md's pairs is {name}"
 
 
 @each
 def test_its_protocol_is_driven_alone(name):
     tests = [test.replace("_", "") for test in vars(test_protocols_alone)]
-    assert any(test.startswith(f"test{name.lower()}") for test in tests)
+    driven = any(test.startswith(f"test{name.lower()}") for test in tests)
+    assert driven, f"tests/test_protocols_alone.py has no test whose name begins with {name}"
 
 
 @each
@@ -225,4 +226,5 @@ ORACLES = {
 
 @each
 def test_it_finds_what_its_oracle_finds(name):
+    assert name in ORACLES, "no function of ORACLES, in this file, holds it against a slow version in naive.py"
     ORACLES[name]()

@@ -54,7 +54,8 @@ class Shape:
     Parameters
     ----------
     *dimensions : str
-        One name per axis; names ending in ``_m`` may differ between clients.
+        One name per axis; names ending in ``_m`` may differ between clients. Of the clients' tables are N or n_m, d or
+        d_m, and n_new: rows, columns and new rows.
     dtype : str
         The one dtype allowed on the wire.
     empty : bool
