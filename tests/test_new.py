@@ -39,6 +39,7 @@ def test_with_app_it_is_a_flower_app_whose_job_is_the_pair(tmp_path):
     assert (done.exit_code, done.stderr) == (0, "")
     project = tomllib.loads((tmp_path / "pyproject.toml").read_text())
     app, names = project["tool"]["flwr"]["app"], project["project"]["entry-points"]
+    assert project["project"]["dependencies"] == []  # flwr run would install them, and no registry has fedkernel
     assert names["fedkernel.pairs"] == {"MyPCA": "my_pca.strategy:MyPCA"}
     assert names["fedkernel.clients"] == {"MyPCAClient": "my_pca.client:MyPCAClient"}
     (run,) = Job.from_json(app["config"]["job"]).runs
