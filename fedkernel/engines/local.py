@@ -19,7 +19,8 @@ from fedkernel.run import flower
 from fedkernel.run.cohort import REASON
 from fedkernel.run.grid import MessageGrid
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.site import FindSite, Site, client_app, site_of_job
+from fedkernel.run.placement import site_of_job
+from fedkernel.run.site import FindSite, Site, client_app
 from fedkernel.threads import blas_threads
 
 
