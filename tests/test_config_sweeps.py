@@ -8,6 +8,7 @@ from configs import TINY, experiment, refusal
 
 from experiments.running import plan
 from experiments.running.planning import points, run_id
+from fedkernel import RBF, Linear
 from fedkernel.data import DataSpec, load
 from fedkernel.numerics.widths import median_sigma
 
@@ -29,6 +30,15 @@ def test_sweeps_are_combined_and_land_where_they_should(tmp_path: Path) -> None:
     assert len(runs) == 6 * 2 * 3
     assert len({run.id for run in runs}) == len(runs)
     assert {len(run.shards) for run in runs} == {2, 4}
+
+
+def test_tables_are_swept_as_other_values_are(tmp_path: Path) -> None:
+    kernels = '[{type = "linear"}, {type = "rbf", gamma = 0.5}]'
+    runs = plan(experiment(tmp_path, f"sweep={{'strategy.a.kernel' = {kernels}}}", "seeds=[0]"))
+    assert [repr(run.strategy.kernel) for run in runs if run.method.name == "a"] == [  # type: ignore[attr-defined]
+        repr(Linear()),
+        repr(RBF(gamma=0.5)),
+    ]
 
 
 def test_a_width_by_rule_is_that_of_each_settings_own_data(tmp_path: Path) -> None:

@@ -108,18 +108,19 @@ class Experiment(pydantic.BaseModel):
     @pydantic.field_validator("strategy", "baseline", "case", "claim", mode="before")
     @classmethod
     def _is_list(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        kinds = info.field_name == "case" and isinstance(value, Mapping) and all(map(_is_tables, value.values()))
-        if isinstance(value, Mapping) and not kinds:
+        if isinstance(value, Mapping) and not (info.field_name == "case" and _is_kinds(value)):
             raise ValueError(f"its table must be written with double brackets, [[{info.field_name}]]")
         return value
 
     @pydantic.field_validator("sweep", "case", mode="before")
     @classmethod
     def _is_flat(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
-        kinds = isinstance(value, Mapping) and all(map(_is_tables, value.values()))
-        if info.field_name == "case" and isinstance(value, Mapping) and not kinds:
+        if info.field_name == "sweep" or not isinstance(value, Mapping):
+            tables = value if isinstance(value, list) else [value]
+        elif _is_kinds(value):
+            tables = [table for cases in value.values() for table in cases]
+        else:
             return value  # `_is_list` says what is wrong
-        tables = [table for cases in value.values() for table in cases] if kinds else _as_list(value)
         for key, values in (item for table in tables if isinstance(table, Mapping) for item in table.items()):
             if key.partition(".")[0] not in SWEPT and (info.field_name, key) != ("case", NAME):
                 raise ValueError(f"{key!r} cannot be swept, only what is inside {', '.join(SWEPT)}")
@@ -276,12 +277,12 @@ def _kinds(cases: list[Case] | dict[str, list[Case]]) -> dict[str, list[Case]]:
     return cases if isinstance(cases, dict) else {"": cases}
 
 
-def _is_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def _is_kinds(value: Mapping[str, Any]) -> bool:
+    """Tell the cases of several kinds: each is a list of tables."""
+    return all(
+        isinstance(cases, list) and bool(cases) and all(isinstance(case, Mapping) for case in cases)
+        for cases in value.values()
+    )
 
 
 def _listed(values: Iterable[Any]) -> str:
