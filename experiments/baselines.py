@@ -50,7 +50,7 @@ def counterpart(method: str) -> type[KernelStrategy[Any]]:
     return METHODS[method.split(" ", 1)[1]]
 
 
-class Done(NamedTuple):
+class Answer(NamedTuple):
     """What a baseline came to.
 
     Attributes
@@ -58,16 +58,16 @@ class Done(NamedTuple):
     model : Model
         Of an isolated baseline client 0's.
     metrics : dict of str to float
-    took : list of Took
-        What finding the model took, or each client's.
+    durations : list of Duration
+        Of finding the model, or each client's.
     """
 
     model: Model
     metrics: dict[str, float]
-    took: list["Took"]
+    durations: list["Duration"]
 
 
-class Took(NamedTuple):
+class Duration(NamedTuple):
     """Seconds of a computation: on the clock, and of its thread's processor, as sites tell them.
 
     The second do not count what else the machine does.
@@ -111,7 +111,7 @@ class Baseline:
                     f"n_landmarks = {self.n_landmarks}, but must be from n_components = {s} to the rows' number, {rows}"
                 )
 
-    def run(self, shards: Sequence[Any], reference: Model | None, classes: Classes = None, seed: int = 0) -> Done:
+    def run(self, shards: Sequence[Any], reference: Model | None, classes: Classes = None, seed: int = 0) -> Answer:
         """Return a model, its errors against the reference, where there is one, and the seconds that it took.
 
         ``central`` is the reference itself. Where each client has a model, figures are means over the clients,
@@ -121,16 +121,18 @@ class Baseline:
         if self.place in {"isolated", "pooled"}:
             tables = self._pooled(shards) if self.place == "pooled" else shards
             timings = [timed(strategy.alone, table) for table in tables]
-            models, took = [model for model, _ in timings], [its for _, its in timings]
-            return Done(models[0], strategy.judge_alone(models, shards, reference) | _agreement(models, classes), took)
+            models, durations = [model for model, _ in timings], [duration for _, duration in timings]
+            metrics = strategy.judge_alone(models, shards, reference) | _agreement(models, classes)
+            return Answer(models[0], metrics, durations)
         model: Any
         if self.place == "Nystroem":
-            model, its = timed(self._nystroem, shards, seed)
+            model, duration = timed(self._nystroem, shards, seed)
         else:
-            model, its = timed(strategy.central, shards) if reference is None else (reference, Took())
+            model, duration = timed(strategy.central, shards) if reference is None else (reference, Duration())
             reference = model
         together = None if classes is None else [np.concatenate(classes)]
-        return Done(model, strategy.judge(Result(model), shards, reference) | _agreement([model], together), [its])
+        metrics = strategy.judge(Result(model), shards, reference) | _agreement([model], together)
+        return Answer(model, metrics, [duration])
 
     def _pooled(self, shards: Sequence[Any]) -> list[Any]:
         """Return each client's rows, and then its neighbours'."""
@@ -156,11 +158,11 @@ class Baseline:
         return sum(int(shard.size) for shard in shards)
 
 
-def timed(find: Callable[..., T], *arguments: Any) -> tuple[T, Took]:
+def timed(find: Callable[..., T], *arguments: Any) -> tuple[T, Duration]:
     """Return what a function finds, and what that took."""
     clock, processor = time.perf_counter(), time.thread_time()
     result = find(*arguments)
-    return result, Took(time.perf_counter() - clock, time.thread_time() - processor)
+    return result, Duration(time.perf_counter() - clock, time.thread_time() - processor)
 
 
 def _agreement(models: Sequence[Any], classes: Classes) -> dict[str, float]:

@@ -21,7 +21,7 @@ from experiments import cli
 from experiments.baselines import BASELINES
 from experiments.commands import console
 from experiments.results import read_runs
-from experiments.running import runner
+from experiments.running import carrying_out
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
 from fedkernel.models.metrics import METRICS
@@ -184,7 +184,7 @@ def test_what_the_system_refuses_is_no_defect(monkeypatch: pytest.MonkeyPatch) -
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", "runs.jsonl")
 
-    monkeypatch.setattr(runner, "append_run", full)
+    monkeypatch.setattr(carrying_out, "append_run", full)
     assert failure("run", "tiny.toml", code=1) == "error: runs.jsonl: No space left on device"
 
 
@@ -193,11 +193,11 @@ def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> N
         yield from ENGINES["local"](job)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner, "ENGINES", {"local": interrupted})
+    monkeypatch.setattr(carrying_out, "ENGINES", {"local": interrupted})
     message = failure("run", "tiny.toml", code=130)
     assert message == "interrupted; the same command (without --restart) goes on where it stopped"
     assert len(read_runs("runs/tiny/runs.jsonl")) == 1
-    monkeypatch.setattr(runner, "ENGINES", ENGINES)
+    monkeypatch.setattr(carrying_out, "ENGINES", ENGINES)
     assert call("run", "tiny.toml").exit_code == 0
     assert [row.kind for row in read_runs("runs/tiny/runs.jsonl")] == ["strategy", "baseline"]
 
@@ -218,7 +218,7 @@ def test_a_run_prints_its_table_and_where_the_report_is() -> None:
 
 def test_the_default_folder_is_named_by_the_experiment_and_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert call("run", "tiny.toml").stdout.endswith("Report: runs/tiny/report.html\n")
-    monkeypatch.setattr(runner, "ENGINES", {"ray": ENGINES["local"]})
+    monkeypatch.setattr(carrying_out, "ENGINES", {"ray": ENGINES["local"]})
     assert call("run", "tiny.toml", "--engine", "ray").stdout.endswith("Report: runs/tiny-ray/report.html\n")
     assert {row.engine for row in read_runs("runs/tiny-ray/runs.jsonl")} == {"ray", "none"}
 
@@ -241,7 +241,7 @@ def test_report_prints_the_same_table_and_writes_the_same_page() -> None:
 def test_claims_that_come_later_are_held_against_the_runs_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert call("run", "tiny.toml").exit_code == 0
     runs = Path("runs/tiny/runs.jsonl").read_bytes()
-    monkeypatch.setattr(runner, "ENGINES", {})  # whatever wanted to run would fail
+    monkeypatch.setattr(carrying_out, "ENGINES", {})  # whatever wanted to run would fail
     claim = 'claim=[{text="One round.", check="value", metric="rounds", of="DKPCA of [red] iris", at_most=%d}]'
     for most, verdict in ((1, "holds          "), (0, "does not hold  ")):
         line = f"{verdict}One round: 1 against at most {most} (1 seed)\n"

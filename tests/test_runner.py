@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments.config import Experiment, read_config
 from experiments.results import Run, read_runs
-from experiments.running import plan, run_experiment, runner
+from experiments.running import carrying_out, plan, run_experiment
 from experiments.running.folder import OURS, open_folder
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
@@ -100,7 +100,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             ids.append(run.id)
             yield from ENGINES["local"](job.model_copy(update={"runs": [run]}))
 
-    monkeypatch.setattr(runner, "ENGINES", {"local": counting})
+    monkeypatch.setattr(carrying_out, "ENGINES", {"local": counting})
     return ids
 
 
@@ -292,7 +292,7 @@ def test_what_was_done_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pyt
         yield from ENGINES["local"](job.model_copy(update={"runs": job.runs[:1]}))
         raise ProtocolError("client 1 is gone")
 
-    monkeypatch.setattr(runner, "ENGINES", {"local": failing})
+    monkeypatch.setattr(carrying_out, "ENGINES", {"local": failing})
     with pytest.raises(ProtocolError, match=r"^run VFedPCA__seed=0: client 1 is gone$"):
         carry_out(tmp_path / "out")
     assert [row.id for row in read_runs(tmp_path / "out" / "runs.jsonl")] == IDS[:1]
@@ -320,7 +320,7 @@ def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monk
             (tmp_path / "lost" / "results" / run / "model.npz").unlink()
             yield run
 
-    monkeypatch.setattr(runner, "ENGINES", {"local": losing})
+    monkeypatch.setattr(carrying_out, "ENGINES", {"local": losing})
     with pytest.raises(InputError, match=r"^run DKPCA__seed=0: there is no model file .*DKPCA__seed=0/model.npz$"):
         carry_out(tmp_path / "lost")
 
@@ -492,7 +492,7 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(
         with contextlib.chdir(elsewhere):
             yield from ENGINES["local"](job)
 
-    monkeypatch.setattr(runner, "ENGINES", {"local": engine})
+    monkeypatch.setattr(carrying_out, "ENGINES", {"local": engine})
     monkeypatch.chdir(tmp_path)
     rows = run_experiment(read_config(Path("home/tiny.toml")), tmp_path / "out").rows
     expected = carry_out(tmp_path / "bundled", "seeds=[0]", "partition.shuffle=false")
@@ -503,7 +503,7 @@ def test_relative_paths_count_from_the_file_wherever_it_runs_and_for_good(
     assert Experiment.from_table(json.loads(Path("out/config.json").read_text(encoding="utf-8")), "").folder == str(
         home
     )
-    monkeypatch.setattr(runner, "ENGINES", {})  # whatever wanted to run would fail
+    monkeypatch.setattr(carrying_out, "ENGINES", {})  # whatever wanted to run would fail
     for path in (home / "tiny.toml", Path("out/config.toml")):
         assert run_experiment(read_config(path), tmp_path / "out").rows == rows
     # and the same text beside other files is another experiment

@@ -12,7 +12,7 @@ import numpy as np
 import pydantic
 
 from experiments.claims.evidence import COUNTED, Evidence, Setting, Uncheckable, Where, best_of, measure, place
-from experiments.claims.verdicts import Check, Findings, Found
+from experiments.claims.verdicts import Check, Finding, Findings
 from experiments.results import Spread, point_key
 from fedkernel.models import METRICS, is_own
 
@@ -101,7 +101,7 @@ class Comparison(Check):
             pairs = [(a, b) for a in sides[0] for b in sides[1] if _rest(a, fixed) == _rest(b, fixed)]
         return Findings([self._compared(a, b) for a, b in pairs], note=note)
 
-    def _compared(self, a: Setting, b: Setting) -> Found:
+    def _compared(self, a: Setting, b: Setting) -> Finding:
         compared = []
         for seed in (seed for seed in a.runs if seed in b.runs):
             x, y = measure(a.runs[seed], self.metric), measure(b.runs[seed], self.metric)
@@ -141,7 +141,7 @@ class Rate(Check):
             if len(points) < 2:
                 raise Uncheckable(f"{name!r} has fewer than two iterations with a {self.value} above 0")
             highest = max(highest, *(t * mean for t, mean in points))
-            numbers.append(Found(_slope(points), place(setting.point, name), len(setting.runs)))
+            numbers.append(Finding(_slope(points), place(setting.point, name), len(setting.runs)))
         return Findings(numbers, "slope ", f"; t · {self.value} is at most {highest:.3g}")
 
 
@@ -171,7 +171,7 @@ class Overlap(Check):
         """Return the distance at every setting, seed and iteration."""
         ours, theirs = (list(evidence.curves([name], self.where, self.value)) for name in self.of)
         numbers = [
-            Found(_apart(x, other[seed][t]), place(setting.point, t=t, seed=seed), len(setting.runs))
+            Finding(_apart(x, other[seed][t]), place(setting.point, t=t, seed=seed), len(setting.runs))
             for (_, setting, curves), (_, _, other) in zip(ours, theirs, strict=True)
             for seed, curve in curves.items()
             for t, x in curve.items()
@@ -205,7 +205,7 @@ class Bounded(Check):
         """Return the value of every method at every setting, seed and iteration."""
         return Findings(
             [
-                Found(x, place(setting.point, name, t=t, seed=seed), len(setting.runs))
+                Finding(x, place(setting.point, name, t=t, seed=seed), len(setting.runs))
                 for name, setting, curves in evidence.curves(self.of, self.where, self.value)
                 for seed, curve in curves.items()
                 for t, x in curve.items()
@@ -216,9 +216,9 @@ class Bounded(Check):
 AnyCheck = Annotated[Value | Comparison | Rate | Overlap | Bounded, pydantic.Field(discriminator="check")]
 
 
-def _mean(values: Sequence[float], where: str) -> Found:
+def _mean(values: Sequence[float], where: str) -> Finding:
     spread = Spread.of(values)
-    return Found(spread.mean, where, spread.n, spread.std)
+    return Finding(spread.mean, where, spread.n, spread.std)
 
 
 def _rest(setting: Setting, fixed: Iterable[str]) -> str:

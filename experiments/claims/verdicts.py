@@ -31,7 +31,7 @@ class Claim:
         return {True: "holds", False: "does not hold", None: "not checked"}[self.passed]
 
 
-class Found(NamedTuple):
+class Finding(NamedTuple):
     """A number that a check found, where, and over how many seeds; with its standard deviation if it is their mean."""
 
     value: float
@@ -43,7 +43,7 @@ class Found(NamedTuple):
 class Findings(NamedTuple):
     """All numbers that must be within a claim's limits, what they are, and what else to tell."""
 
-    numbers: list[Found]
+    numbers: list[Finding]
     what: str = ""
     note: str = ""
 

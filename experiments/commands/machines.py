@@ -1,6 +1,6 @@
 """The commands for separate machines: certificates, the server, and the site that joins it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -67,7 +67,7 @@ def serve(  # noqa: PLR0917 - one option each
         sites = experiment.data
         if not isinstance(sites, Sites):
             raise InputError(f'{config}: serve needs a table [data] with sites = ["name", ...], who may join')
-        check_address(listen, any_port=True)
+        host = check_address(listen, any_port=True).rpartition(":")[0]
 
         def engine(job: Job) -> Iterator[str]:
             return grpc.serve(
@@ -79,7 +79,7 @@ def serve(  # noqa: PLR0917 - one option each
                 limit=max_message,
                 share_model=sites.share_model,
                 tell=say,
-                ready=_waiting(listen, sites.sites),
+                ready=lambda port: say(f"listening at {host}:{port}, waiting for {', '.join(sites.sites)}"),
             )
 
         folder = out or Path("runs") / experiment.name
@@ -160,11 +160,3 @@ def _tls(folder: Path | None, insecure: bool, address: str, role: str) -> TLS | 
     if not is_loopback(address):
         raise InputError(f"--insecure with {address}, but plaintext is allowed on loopback only, such as 127.0.0.1")
     return None
-
-
-def _waiting(address: str, names: list[str]) -> Callable[[int], None]:
-    def tell(port: int) -> None:
-        host = address.rpartition(":")[0]
-        say(f"listening at {host}:{port}, waiting for {', '.join(names)}")
-
-    return tell

@@ -1,8 +1,8 @@
 """From an experiment to its runs: the plan, the runs, the folder they are kept in."""
 
+from experiments.running.carrying_out import Outcome, conclude, run_experiment
 from experiments.running.folder import read_folder
 from experiments.running.planning import Planned, plan
-from experiments.running.runner import Outcome, conclude, run_experiment
 
 __all__ = [
     "Outcome",

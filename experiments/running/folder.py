@@ -41,7 +41,6 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
     check_folder(out / "results")
     write_whole(recorded, lambda file: file.write(config.encode()))
     write_whole(out / "config.toml", lambda file: file.write(experiment.text.encode()))
-    (out / "error.json").unlink(missing_ok=True)
     (out / "results" / "error.json").unlink(missing_ok=True)
     return read_runs(out / "runs.jsonl")
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.baselines import Baseline, Took, timed
+from experiments.baselines import Baseline, Duration, timed
 from experiments.claims import Claim, check_claims
 from experiments.config import Experiment, Sites
 from experiments.report import write_report
@@ -115,7 +115,7 @@ class Reference(NamedTuple):
     """An exact answer, and what finding it took, with as many threads as a client has."""
 
     model: Model
-    took: Took
+    duration: Duration
 
 
 class References:
@@ -194,14 +194,15 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
     with blas_threads(experiment.threads):
         done = baseline.run(shards, None if reference is None else reference.model, classes, run.seed)
     # the central answer was found before, for all runs that are compared with it
-    took = done.took if reference is None or baseline.place != "central" else [reference.took]
+    durations = done.durations if reference is None or baseline.place != "central" else [reference.duration]
     metrics = done.metrics | own_metrics(experiment.metrics, done.model, shards)
-    metrics |= {"parallel_seconds": max(its.processor for its in took)}
+    metrics |= {"parallel_seconds": max(duration.processor for duration in durations)}
     path = f"results/{run.id}/model.npz"
     done.model.save(out / path)
     floats = baseline.floats_up(shards)
     traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
-    return Run(**_common(run), metrics=dict(metrics), **traffic, seconds=sum(its.clock for its in took), model=path)
+    seconds = sum(duration.clock for duration in durations)
+    return Run(**_common(run), metrics=dict(metrics), **traffic, seconds=seconds, model=path)
 
 
 def _common(run: Planned) -> dict[str, Any]:
