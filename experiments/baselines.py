@@ -45,8 +45,10 @@ BASELINES = {
 """Every baseline, and what it is; ``central kernel k-means`` and the Nystroem one are the FK paper's CK and SK."""
 
 
-def counterpart(method: str) -> type[KernelStrategy[Any]]:
-    """Return the strategy behind one of `BASELINES`."""
+def counterpart(method: str, what: str = "method") -> type[KernelStrategy[Any]]:
+    """Return the strategy behind one of `BASELINES`; InputError, which calls it `what`, for anything else."""
+    if method not in BASELINES:
+        raise InputError(f"{what} = {method!r}, but must be one of {', '.join(BASELINES)}")
     return METHODS[method.split(" ", 1)[1]]
 
 
@@ -90,14 +92,13 @@ class Baseline:
     """
 
     def __init__(self, method: str, parameters: Mapping[str, Any]) -> None:
-        if method not in BASELINES:
-            raise InputError(f"method = {method!r}, but must be one of {', '.join(BASELINES)}")
+        behind = counterpart(method)
         self.place, name = method.split(" ", 1)
         own = dict(parameters)
         self.n_landmarks = own.pop("n_landmarks", 500) if self.place == "Nystroem" else 0
         if type(self.n_landmarks) is not int:
             raise InputError(f"n_landmarks = {self.n_landmarks!r}, but must be a whole number")
-        self.strategy = counterpart(method)(**{**counterpart(method).counterparts[name], **own})
+        self.strategy = behind(**{**behind.counterparts[name], **own})
 
     def check(self, shards: Sequence[Any]) -> None:
         """Refuse more dimensions or landmarks than there are rows; `run` would do so only when its turn comes."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pydantic
 
-from experiments.baselines import BASELINES
+from experiments.baselines import counterpart
 from experiments.claims import AnyCheck
 from experiments.config.sections import STRICT, Data, Method, ReportOptions, Shards, Sites, data_fields
 from fedkernel.addresses import address
@@ -160,9 +160,7 @@ class Experiment(pydantic.BaseModel):
         for table in self.strategy:
             address(table.method, "pairs", f"strategy {table.name!r}: method")
         for table in self.baseline:
-            if table.method not in BASELINES:
-                known = ", ".join(BASELINES)
-                raise ValueError(f"baseline {table.name!r}: method = {table.method!r}, but must be one of {known}")
+            counterpart(table.method, f"baseline {table.name!r}: method")
         if not isinstance(self.data, DataSpec):
             if self.partition != PartitionSpec():
                 key = "shards" if isinstance(self.data, Shards) else "sites"
