@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from rich.text import Text
 
 from experiments.claims import Claim
 from experiments.config import Experiment
-from experiments.report.plots import draw
 from experiments.report.wide import NARROWEST, WideTable
 from experiments.results import Run, Spread, Summary, by_iteration, leading_metric, summarise
 from fedkernel.errors import InputError
@@ -91,12 +89,14 @@ def write_report(
         raise InputError(f"{out}: no finished runs to report")
     summaries = summarise(runs)
     swept, options = _swept(summaries), experiment.report
-    figures = (
-        draw(runs, out / "plots", metric=options.metric, by_iteration=options.by_iteration) if options.plots else []
-    )
+    figures = []
+    if options.plots:
+        from experiments.report.plots import draw  # noqa: PLC0415 - no other command waits for matplotlib
+
+        figures = draw(runs, out / "plots", metric=options.metric, by_iteration=options.by_iteration)
     untold = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = _metrics(summaries, options.metric)
-    page = _template().render(
+    page = _render(
         title=experiment.title or experiment.name,
         config=experiment.text,
         count=len(runs),
@@ -146,12 +146,14 @@ def _phases(s: Summary) -> list[tuple[str, str, str]]:
     ]
 
 
-def _template() -> jinja2.Template:
+def _render(**values: Any) -> str:
+    import jinja2  # noqa: PLC0415 - nor for this
+
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.get_template("report.html.jinja")
+    return environment.get_template("report.html.jinja").render(values)
 
 
 def _embedded(svg: Path) -> str:

@@ -101,7 +101,9 @@ class Conversation(Generic[T]):
         else:
             if not isinstance(self._pending, Round):
                 kind = type(self._pending).__name__
-                raise TypeError(f"{self._name}: the protocol yields a {kind}; write: yield from to_all(SomeRequest())")
+                raise TypeError(
+                    f"{self._execution.name}: the protocol yields a {kind}; write: yield from to_all(SomeRequest())"
+                )
             self._round_number += 1
 
     def messages(self) -> list[Message]:

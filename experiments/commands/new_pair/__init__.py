@@ -4,8 +4,6 @@ import keyword
 import re
 from pathlib import Path
 
-import jinja2
-
 from fedkernel.errors import InputError
 
 FILES = {
@@ -43,6 +41,8 @@ def write_pair(pair: str, folder: Path, *, app: bool = False) -> list[Path]:
     paths = {folder / name.format(module=module): template for name, template in (FILES | (APP if app else {})).items()}
     if existing := [path for path in paths if path.exists()]:
         raise InputError(f"{existing[0]} is there already; give another name, or --out another folder")
+    import jinja2  # noqa: PLC0415 - no other command waits for it
+
     environment = jinja2.Environment(  # noqa: S701 - Python and TOML, which have no HTML to escape
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
