@@ -108,7 +108,7 @@ class Planned:
 
     @property
     def spec(self) -> RunSpec:
-        """What the coordinator is told."""
+        """The run as a job has it."""
         experiment, kind = self.point.experiment, type(self.strategy)
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
         common |= {"strategy": address_of(kind), "pair": address_of(kind.client), "clients": experiment.clients}
