@@ -12,6 +12,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
+from experiments.claims.verdicts import Check
 from experiments.config import Experiment, read_config
 from experiments.results import Run, read_runs
 from experiments.running import carrying_out, plan, run_experiment
@@ -424,6 +425,17 @@ def test_an_unfinished_experiment_goes_on_under_its_new_claims(tmp_path: Path, s
     assert [row.id for row in rows] == IDS
     assert sorted(started) == sorted(id_ for id_ in IDS if id_.startswith(("DKPCA", "VFedPCA")))
     assert "It is exact." in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_experiment_is_validated_once_and_its_claims_are_judged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for owner, name in ((Experiment, "model_validate"), (Check, "judge")):
+        method = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *of, method=method, name=name: calls.append(name) or method(*of))
+    carry_out(tmp_path / "out", CLAIM, "seeds=[0]")
+    assert calls == ["model_validate", "judge"]
 
 
 def test_figures_of_the_report_before_go_and_other_files_stay(tmp_path: Path) -> None:
