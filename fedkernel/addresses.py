@@ -120,7 +120,7 @@ def _imported(name: str, group: Group, what: str) -> object:
         imported = [importlib.import_module(package) for package in accumulate(module.split("."), "{}.{}".format)][-1]
     except Exception as error:  # whatever somebody else's module does
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            missing = f"there is no module {error.name} here; install it, or start in its folder"
+            missing = f"there is no module {error.name} here; install it, or start in the folder that holds it"
             raise InputError(f"{where}: {missing}") from None
         raise InputError(f"{where}: {module} cannot be imported ({type(error).__name__}: {error})") from error
     inside = _within(imported, inner)
