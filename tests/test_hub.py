@@ -18,6 +18,7 @@ from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, Envelo
 from fedkernel.engines.grpc.hub import HANDSHAKE, Hub, listening
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import EngineError, ProtocolError
+from fedkernel.protocol.messages import VERSION
 
 
 def test_memory_lasts_and_the_end_is_told():
@@ -265,7 +266,7 @@ OTHER = "site 'a' sent something else than a reply to what it was asked: "
         (lambda data: bytes(range(256)), OTHER + "it is no message of Flower's ("),
         (
             lambda data: data.replace(b"version", b"variant"),
-            "site 'a': the message has wire version None, but this end speaks 2",
+            f"site 'a': the message has wire version None, but this end speaks {VERSION}",
         ),
         (
             claiming(b"(1000000000000,)"),

@@ -94,7 +94,7 @@ def test_a_number_that_is_none_is_refused(total, sentence):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"version": 1}, "wire version 1, but this end speaks 2"),
+        ({"version": 1}, f"wire version 1, but this end speaks {VERSION}"),
         ({"version": None}, "wire version None"),
         ({"message": "Projections"}, "expected LocalSpectrum, but the message is 'Projections'"),
         ({"message": None}, "the message is None"),

@@ -16,7 +16,7 @@ from fedkernel.arrays import FloatArray
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import Reply, Request, Shape, Summed
+from fedkernel.protocol.messages import VERSION, Reply, Request, Shape, Summed
 from fedkernel.protocol.rounds import to_all, to_each, to_sum
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.site import Site, client_app
@@ -257,7 +257,7 @@ def test_a_reply_that_contradicts_the_others_is_named_with_both_values():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda content: content["config"].update(version=1), "wire version 1, but this end speaks 2"),
+        (lambda content: content["config"].update(version=1), f"wire version 1, but this end speaks {VERSION}"),
         (lambda content: content["config"].update(message="Receipt"), "expected Numbers, but the message is 'Receipt'"),
         (lambda content: content.update(arrays=ArrayRecord([])), "Numbers announces 1 arrays, but 0 came"),
         (lambda content: content.update(arrays=ArrayRecord([np.full(5, np.nan)])), "5 of its entries are not finite"),
@@ -422,6 +422,9 @@ def test_a_class_says_how_data_are_divided_and_the_shapes_of_arrays():
     for annotation in (FloatArray, FloatArray | None, np.ndarray):
         with pytest.raises(TypeError, match=r"Own.values has no shape; write Annotated\[FloatArray, Shape"):
             type("Own", (Reply,), {"__annotations__": {"values": annotation}, "__module__": __name__})
+    for annotation in (float, float | None, tuple[float, ...]):
+        with pytest.raises(TypeError, match=r"Own.weight would not be counted; write Annotated\[float, Shape\(\)\]"):
+            type("Own", (Reply,), {"__annotations__": {"weight": annotation}, "__module__": __name__})
 
 
 # Joining
@@ -444,8 +447,8 @@ def test_client_numbers_must_be_without_gaps_and_doubles(numbers):
         ({"names": ["a", "a", "b"]}, "Introduction: it has 2 different names for its 3 columns"),
         ({"names": "abc"}, "Introduction: names = 'abc': input should be a valid tuple"),
         ({"site": "x" * 300}, "Introduction: site = 'xxx"),
-        ({"version": None}, "the message has wire version None, but this end speaks 2"),
-        ({"version": 1}, "the message has wire version 1, but this end speaks 2"),
+        ({"version": None}, f"the message has wire version None, but this end speaks {VERSION}"),
+        ({"version": 1}, f"the message has wire version 1, but this end speaks {VERSION}"),
         ({"message": "Receipt"}, "expected Introduction, but the message is 'Receipt'"),
     ],
 )

@@ -3,10 +3,11 @@
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
-from textwrap import dedent
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,139 +25,7 @@ from fedkernel.models.files import load_model, save_model
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
 
-FILES = {
-    "kernels": '''
-        """A kernel."""
-
-        from typing import Annotated, ClassVar
-
-        import numpy as np
-        from pydantic import Field
-        from sklearn.metrics import pairwise
-
-        from fedkernel import Kernel, value_object
-
-
-        @value_object()
-        class Rational(Kernel):
-            """k(x, y) = 1 / (1 + ||x - y||^2 / width)."""
-
-            vertical: ClassVar = "none"
-            width: Annotated[float, Field(gt=0)] = 1.0
-
-            def _part(self, X, Y, gamma):
-                return 1 / (1 + pairwise.euclidean_distances(X, Y, squared=True) / self.width)
-
-            def _diag(self, X, gamma):
-                return np.ones(X.shape[0])
-    ''',
-    "models": '''
-        """What the pair finds."""
-
-        from dataclasses import dataclass
-
-        import numpy as np
-
-        from fedkernel import Kernel
-
-
-        @dataclass(frozen=True)
-        class Centre:
-            """The rows' mean, each weighted by how like the others it is."""
-
-            kernel: Kernel
-            point: np.ndarray
-            weight: float
-            rows: tuple[int, ...]
-    ''',
-    "pairs": '''
-        """A pair: the mean of all rows, weighted by their likeness to the rows of their own site."""
-
-        from typing import Annotated
-
-        import numpy as np
-
-        from fedkernel import FloatArray, Kernel, KernelClient, KernelStrategy, Reply, Request, Shape
-        from fedkernel import to_all, value_object
-        from my_lab.models import Centre
-
-
-        class Sums(Reply):
-            """Reveals the weighted sums of the site's columns, and the weights' sum."""
-
-            values: Annotated[FloatArray, Shape("d")]
-            weight: float
-
-
-        class WeightedSums(Request[Sums]):
-            """Asks for the columns' sums, each row weighted by its mean kernel value."""
-
-            kernel: Kernel
-            fail: bool = False
-
-
-        class CentreClient(KernelClient):
-            """Weighs its rows and adds them up."""
-
-            answers = (WeightedSums,)
-
-            def weighted_sums(self, ask: WeightedSums) -> Sums:
-                if ask.fail:
-                    raise ZeroDivisionError("the third column's scale is 0")
-                weights = ask.kernel.gram(self.X).mean(axis=1)
-                return Sums(values=weights @ self.X, weight=float(weights.sum()))
-
-
-        @value_object()
-        class WeightedCentre(KernelStrategy[Centre]):
-            """The mean of all rows, weighted."""
-
-            client, partition = CentreClient, "horizontal"
-
-            kernel: Kernel
-            fail: bool = False
-
-            def protocol(self, run):
-                replies = yield from to_all(WeightedSums(kernel=self.kernel, fail=self.fail))
-                weight = sum(reply.weight for reply in replies)
-                point = np.sum([reply.values for reply in replies], axis=0) / weight
-                return Centre(self.kernel, point, weight, tuple(range(len(replies))))
-    ''',
-    "metrics": '''
-        """A metric."""
-
-        import numpy as np
-
-
-        def eccentricity(model, shards):
-            """Distance of the centre from the rows' plain mean."""
-            return float(np.linalg.norm(model.point - np.vstack(shards).mean(axis=0)))
-    ''',
-    "data": '''
-        """A loader."""
-
-        import numpy as np
-
-
-        def skewed(rows, columns=3):
-            """Rows of exponential numbers, and whether the first is above 1."""
-            X = np.random.default_rng(7).exponential(size=(rows, columns))
-            return X, X[:, 0] > 1
-    ''',
-    "broken": "nothing",
-}
-ENTRY_POINTS = """\
-[fedkernel.pairs]
-Centre = my_lab.pairs:WeightedCentre
-[fedkernel.clients]
-CentreClient = my_lab.pairs:CentreClient
-[fedkernel.kernels]
-rational = my_lab.kernels:Rational
-[fedkernel.metrics]
-eccentricity = my_lab.metrics:eccentricity
-[fedkernel.datasets]
-skewed = my_lab.data:skewed
-"""
+STRANGER = Path(__file__).parent / "stranger"
 ADDRESSES = {
     "PAIR": "my_lab.pairs:WeightedCentre",
     "KERNEL": "my_lab.kernels:Rational",
@@ -164,25 +33,6 @@ ADDRESSES = {
     "DATA": "my_lab.data:skewed",
 }
 SHORT = {"PAIR": "Centre", "KERNEL": "rational", "METRIC": "eccentricity", "DATA": "skewed"}
-TOML = """\
-name = "strange"
-seeds = [0, 1]
-data = { name = "DATA", options = { rows = 40 } }
-partition = { kind = "horizontal", clients = 3, shuffle = true }
-report = { metric = "METRIC", plots = false }
-
-[[strategy]]
-name = "centre"
-method = "PAIR"
-kernel = { type = "KERNEL", width = 2.0 }
-
-[[claim]]
-text = "The centre is not the mean."
-check = "value"
-metric = "METRIC"
-of = "centre"
-at_least = 1e-3
-"""
 WIDTH = 2.0
 RAY = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
 ENGINES = ["local", pytest.param("grpc", marks=pytest.mark.slow), pytest.param("ray", marks=RAY)]
@@ -191,23 +41,24 @@ ENGINES = ["local", pytest.param("grpc", marks=pytest.mark.slow), pytest.param("
 @pytest.fixture
 def lab(tmp_path, monkeypatch):
     """The folder of the stranger's package, which is not installed but importable."""
-    package = tmp_path / "lab" / "my_lab"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    for name, text in FILES.items():
-        (package / f"{name}.py").write_text(dedent(text).lstrip())
-    monkeypatch.syspath_prepend(str(package.parent))
-    yield package.parent
+    folder = tmp_path / "lab"
+    shutil.copytree(STRANGER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "my_lab" / "broken.py").write_text("nothing")
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_lab"]:
         del sys.modules[name]
 
 
 def installed(lab):
     """Give the package what installing it would: its entry points."""
+    project = tomllib.loads((lab / "pyproject.toml").read_text())["project"]
     folder = lab / "my_lab-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: my-lab\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text(ENTRY_POINTS)
+    with (folder / "entry_points.txt").open("w") as file:
+        for group, own in project["entry-points"].items():
+            file.write("\n".join([f"[{group}]", *(f"{name} = {address}" for name, address in own.items()), ""]))
 
 
 def expected(shards):
@@ -245,16 +96,12 @@ def test_from_python_on_every_engine(lab, engine):
     np.testing.assert_allclose(result.model.point, expected(SHARDS), rtol=1e-12)
     assert result.model.kernel == strategy.kernel
     assert result.model.rows == (0, 1, 2)
-    assert result.ledger.floats_up == 3 * 4
+    assert result.ledger.floats_up == 3 * (4 + 1)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_from_a_configuration_file_on_every_engine(lab, engine):
     """Nothing is installed: the command finds what lies in the folder where it is called."""
-    text = TOML
-    for word, name in ADDRESSES.items():
-        text = text.replace(word, name)
-    (lab / "strange.toml").write_text(text)
     code, printed = fedkernel("run", "strange.toml", "--engine", engine, "--out", "out", cwd=lab)
     assert code == 0, printed
     rows = read_runs(lab / "out" / "runs.jsonl")
@@ -272,9 +119,9 @@ def test_from_a_configuration_file_on_every_engine(lab, engine):
 @pytest.mark.slow
 def test_entry_points_give_short_names(lab):
     installed(lab)
-    text = TOML
+    text = (lab / "strange.toml").read_text()
     for word, name in SHORT.items():
-        text = text.replace(word, name)
+        text = text.replace(ADDRESSES[word], name)
     (lab / "strange.toml").write_text(text)
     said = {
         "strategies": "Centre The mean of all rows, weighted (horizontal data)",
@@ -383,7 +230,8 @@ def test_a_bundle_holds_the_code_that_its_job_names(lab, tmp_path):
     )
     app = write_app(tmp_path / "app", Job(runs=[run]), [])
     assert {path.name for path in app.iterdir()} == {"clients", "fedkernel", "my_lab", "pyproject.toml", "strategies"}
-    assert {path.stem for path in (app / "my_lab").iterdir()} == {*FILES, "__init__"}
+    own = [path.name for path in sorted((lab / "my_lab").glob("*.py"))]
+    assert sorted(path.name for path in (app / "my_lab").iterdir()) == own
     project = tomllib.loads((app / "pyproject.toml").read_text())
     ours = {f"fedkernel.{group}": own_names(group) for group in ("pairs", "clients")}
     assert project["project"]["entry-points"] == ours

@@ -199,6 +199,15 @@ class CarriesRows(Message):
 class Reply(Message):
     """What leaves a site. The docstring of every subclass says what it reveals."""
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse numbers that no ledger would count."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for name in cls.model_fields.keys() - cls.shapes().keys():
+            kind = cls.model_fields[name].annotation
+            if float in (kind, *get_args(kind)):
+                raise TypeError(f"{cls.__name__}.{name} would not be counted; write Annotated[float, Shape()]")
+
 
 class Summed(Reply):
     """Base of replies that are only ever added up over the clients: `to_sum` hands a protocol nothing but their sum.

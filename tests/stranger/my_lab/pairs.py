@@ -23,7 +23,7 @@ class Sums(Reply):
     """Reveals the weighted sums of the site's columns, and the weights' sum."""
 
     values: Annotated[FloatArray, Shape("d")]
-    weight: float
+    weight: Annotated[float, Shape()]
 
 
 class WeightedSums(Request[Sums]):
