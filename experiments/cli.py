@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.baselines import BASELINES
-from experiments.commands import machines
+from experiments.commands import machines, outbox
 from experiments.commands.console import errors, output, progress, show, show_results
 from experiments.commands.forecast import read_shape, show_forecast
 from experiments.commands.new_pair import write_pair
@@ -122,6 +122,7 @@ def new(
 app.command()(machines.certs)
 app.command()(machines.serve)
 app.command()(machines.join)
+app.add_typer(outbox.app, name="outbox")
 
 
 @app.command(name="list")

@@ -51,7 +51,8 @@ def server_app() -> ServerApp:
         try:
             for run in job.runs:
                 strategy = strategy_of(run.strategy, run.parameters)
-                settings = RunSettings(run.id, run.seed, run.clients, job.deadline, run.missing, job.threads)
+                own = run.sites is not None  # whose sites write down what leaves them
+                settings = RunSettings(run.id, run.seed, run.clients, job.deadline, run.missing, job.threads, own)
                 result = strategy.run(grid, settings, evaluate=run.evaluate)
                 _hand_over(run.id, result, job)
         except FedkernelError as error:

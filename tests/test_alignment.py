@@ -75,7 +75,7 @@ def spec(strategy="DKPCA", sites=NAMES, **more):
 
 
 def settings_of(run):
-    return RunSettings(run.id, run.seed, run.clients, 60, run.missing)
+    return RunSettings(run.id, run.seed, run.clients, 60, run.missing, hashes=True)
 
 
 def run_on(nodes, strategy, **more):

@@ -15,7 +15,8 @@ from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, Running, federa
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models.files import load_model
-from fedkernel.run.result import Result
+from fedkernel.run.outbox import missing_from, read_outbox
+from fedkernel.run.result import Result, read_ledger
 from strategies import DKPCA, VFedPCA
 
 pytestmark = pytest.mark.xdist_group("sites")
@@ -45,6 +46,13 @@ def test_three_sites_with_their_own_rows(place, tls):
         with np.load(place / "kept-b" / "slow__seed=0.npz") as kept:
             assert sorted(kept["ids"]) == [f"p{row:03}" for row in COMMON]
             assert set(kept) > {"ids"}
+        for number, name in enumerate(NAMES):
+            left = read_outbox(place / f"kept-{name}").departures
+            for run in ("DKPCA__seed=0", "slow__seed=0"):
+                counted = read_ledger(place / "out" / "results" / run).of_client(number)
+                assert all(entry.sha256 for entry in counted.entries)
+                assert missing_from(left, run, counted) == []
+                assert len(counted.entries) == sum(line.run == run for line in left)
 
 
 def test_a_site_that_is_killed_fails_the_run_with_one_cause(place, tls):

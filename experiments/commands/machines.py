@@ -116,6 +116,7 @@ def join(  # noqa: PLR0917 - one option each
             "those of fedkernel's clients that the job names.",
         ),
     ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Store what leaves, beside the record of it in --out.")] = False,
     min_rows: Annotated[int, typer.Option(min=1, help="Answer nothing from fewer rows than these.")] = MIN_ROWS,
     log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds for which a server is looked for.")] = NODE_PATIENCE,
@@ -134,7 +135,7 @@ def join(  # noqa: PLR0917 - one option each
             "allow": ",".join(allow) if allow else None,
         }  # fmt: skip
         config: dict[str, str | int] = {key: str(value) for key, value in options.items() if value is not None}
-        config |= {"share-rows": share_rows, "min-rows": min_rows}
+        config |= {"share-rows": share_rows, "min-rows": min_rows, "keep-payloads": keep}
         allowed(allow or [])
         read_own_keys(config)
         rows, width = read_own_data(config).X.shape
@@ -142,13 +143,13 @@ def join(  # noqa: PLR0917 - one option each
             raise InputError(f"{data} has {rows} rows, but --min-rows = {min_rows}; allowed: as many rows or more")
         check_folder(out)
 
-        def keep(file: str, content: bytes) -> None:
+        def receive(file: str, content: bytes) -> None:
             tell(f"received {write_new(out / 'received' / file, content)}")
 
         with site_log(log) as tell, handshakes_told(lambda text: None):  # the node tells what they mean here
             tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
-            Node(client_app, name, {**config, "name": name}, tell, keep).attend(server, secured, patience)
-            tell(f"the work is done; what this site keeps is in {out}")
+            Node(client_app, name, {**config, "name": name}, tell, receive).attend(server, secured, patience)
+            tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
 
 
 def _tls(folder: Path | None, insecure: bool, address: str, role: str) -> TLS | None:

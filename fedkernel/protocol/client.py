@@ -66,6 +66,7 @@ class KernelClient(NumPyClient):
         self.memory: MutableMapping[str, Array] = {} if memory is None else memory
         self.may_share_rows = share_rows
         self.outputs: dict[str, Array] = {}
+        self.disclosed = 0
 
     answers: ClassVar[Answers] = ()
     """The requests that it answers: all of them, and no others. Every class says so itself."""
@@ -190,6 +191,7 @@ class KernelClient(NumPyClient):
         except ValueError as error:
             raise ProtocolError(f"{where}: the reply to {name} would not be what was asked: {error}") from None
         self._check_consent(name, reply.disclosed)
+        self.disclosed = reply.disclosed
         arrays, scalars = encode(reply)
         return arrays, self.X.shape[0], scalars
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-from flwr.app import Message, MessageType
+from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedkernel.errors import InputError, ProtocolError, and_more, one_line
@@ -17,7 +17,7 @@ from fedkernel.run.alignment import Missing, agree, check_same_columns
 from fedkernel.run.exchange import POLL, node_called, send_and_receive
 from fedkernel.run.joining import HashIds, Introduce, TakeRows
 from fedkernel.run.ledger import Account, Entry
-from fedkernel.run.wire import from_content, to_content
+from fedkernel.run.wire import digest, from_content, to_content
 
 CONNECT_SECONDS = 60.0
 """How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
@@ -31,7 +31,7 @@ class RunSettings:
     """What every message of a run carries: which run it belongs to, its seed, and how long a round may take.
 
     With a vertical partition and ids, rows that are `missing` somewhere are dropped, or the run is refused. The
-    protocol's own steps have as many BLAS `threads`.
+    protocol's own steps have as many BLAS `threads`. With `hashes`, the ledger has that of every reply.
     """
 
     run: str = "run"
@@ -40,6 +40,7 @@ class RunSettings:
     deadline: float = 3600.0
     missing: Missing = "drop"
     threads: int = 1
+    hashes: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""
@@ -55,6 +56,10 @@ class RunSettings:
     def header(self, pair: str) -> dict[str, ConfigValue]:
         """Return what stands beside every request to clients of a class."""
         return {"pair": pair, "run": self.run, "seed": self.seed}
+
+    def hash_of(self, content: RecordDict) -> str:
+        """Return a reply's hash, where the ledger is to have it."""
+        return digest(content) if self.hashes else ""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":
@@ -91,7 +96,7 @@ def join(
     wire = _Wire(grid, settings, pair)
     down, introductions = wire.ask(Introduce(), MessageType.QUERY, "joining", nodes)
     members = [Member(node_id=node, **vars(reply)) for node, (reply, _) in introductions.items()]
-    bytes_up = {reply.client: size for reply, size in introductions.values()}
+    contents = {reply.client: content for reply, content in introductions.values()}
     members.sort(key=lambda member: member.client)
     if settings.clients is not None:
         members = [member for member in members if member.client < settings.clients]
@@ -102,7 +107,7 @@ def join(
             f"without gaps, but their numbers are {numbers}"
         )
     for member in members:
-        account.ledger.add(Entry(0, "join", member.client, 0, down, 0, bytes_up[member.client]))
+        account.ledger.add(wire.entry("join", member.client, down, contents[member.client]))
     account.close_round(0, "join", time.perf_counter() - started, {})
     if partition == "vertical":
         return _align(wire, members, account)
@@ -131,8 +136,8 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
     def ask(request: Request[ReplyT], action: str) -> dict[str, ReplyT]:
         who = {node: member.called for node, member in nodes.items()}
         down, replies = wire.ask(request, f"{MessageType.QUERY}.{action}", "aligning", who)
-        for node, (_, up) in replies.items():
-            account.ledger.add(Entry(0, "align", nodes[node].client, 0, down, 0, up))
+        for node, (_, content) in replies.items():
+            account.ledger.add(wire.entry("align", nodes[node].client, down, content))
         return {who[node]: reply for node, (reply, _) in replies.items()}
 
     hashed = ask(HashIds(), "ids")
@@ -161,15 +166,15 @@ class _Wire:
 
     def ask(
         self, request: Request[ReplyT], kind: str, doing: str, nodes: Mapping[int, str]
-    ) -> tuple[int, dict[int, tuple[ReplyT, int]]]:
+    ) -> tuple[int, dict[int, tuple[ReplyT, RecordDict]]]:
         """Ask nodes, which texts call by these names; one cause where one fails.
 
         Returns
         -------
         bytes_down : int
             Of what was sent to each of them.
-        replies : dict of int to (Reply, int)
-            By node, in the order of `nodes`, with their bytes.
+        replies : dict of int to (Reply, flwr.app.RecordDict)
+            By node, in the order of `nodes`, as they came and decoded.
         """
         content = to_content(request, self.settings.header(self.pair))
         messages = [Message(content, node, kind, group_id="0") for node in nodes]
@@ -181,15 +186,20 @@ class _Wire:
         failures = sorted(reason_of(reply) for reply in replies if reply.has_error())
         if failures:
             raise ProtocolError(failures[0] + and_more(len(failures) - 1))
-        decoded: dict[int, tuple[ReplyT, int]] = {}
+        decoded: dict[int, tuple[ReplyT, RecordDict]] = {}
         for node, who in nodes.items():
             try:
                 reply: ReplyT = from_content(request.reply_type, came[node].content)  # type: ignore[assignment]
                 request.check_reply(reply)
             except (ProtocolError, ValueError) as error:
                 raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}") from None
-            decoded[node] = reply, flower.content_bytes(came[node].content)
+            decoded[node] = reply, came[node].content
         return flower.content_bytes(content), decoded
+
+    def entry(self, phase: str, client: int, bytes_down: int, content: RecordDict) -> Entry:
+        """Return the account of one reply."""
+        size = flower.content_bytes(content)
+        return Entry(0, phase, client, 0, bytes_down, 0, size, sha256=self.settings.hash_of(content))
 
 
 def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:

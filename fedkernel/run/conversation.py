@@ -192,7 +192,8 @@ class Conversation(Generic[T]):
         bytes_up = flower.content_bytes(content)
         floats = {"floats_down": request.floats, "floats_up": reply.floats}
         traffic = {**floats, "bytes_down": bytes_down, "bytes_up": bytes_up, "rows_up": reply.disclosed}
-        self._account.ledger.add(Entry(self._round_number, self._pending.phase, client, **traffic))
+        sha256 = self._execution.settings.hash_of(content)
+        self._account.ledger.add(Entry(self._round_number, self._pending.phase, client, **traffic, sha256=sha256))
         self._account.ledger.letters += posted
         return reply
 

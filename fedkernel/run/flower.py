@@ -8,7 +8,7 @@ import itertools
 import math
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,11 @@ def ensure_task_identity() -> None:
 def empty_run() -> Run:
     """Return a run without an app bundle, as an in-process grid has it."""
     return Run.create_empty(run_id=1)
+
+
+def flag(node: Mapping[str, Any], name: str) -> bool:
+    """Return whether a node's configuration says yes to something."""
+    return str(node.get(name, False)).lower() in ("true", "1", "yes")
 
 
 def new_context(node_id: int, node_config: dict[str, int | str], run_config: dict[str, str]) -> Context:

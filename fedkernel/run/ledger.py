@@ -12,7 +12,8 @@ class Entry:
 
     ``floats`` are the entries of the message's arrays, which is what the papers count; ``bytes`` are the serialised
     content of Flower's message (arrays, names, parameters), without the envelope that each transport adds. ``rows_up``
-    are the rows of the client's own table that its reply holds as they are.
+    are the rows of the client's own table that its reply holds as they are. ``sha256`` is that of the reply, which a
+    site's record of what left it has too (`fedkernel.run.outbox`); empty where sites are simulated.
     """
 
     round: int
@@ -23,6 +24,7 @@ class Entry:
     floats_up: int
     bytes_up: int
     rows_up: int = 0
+    sha256: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,8 @@ class Ledger:
 
     def to_table(self) -> list[dict[str, Any]]:
         """Return one plain dictionary per entry and per letter, for JSON."""
-        return [vars(row) for row in (*self.entries, *self.letters)]
+        entries = [{name: value for name, value in vars(entry).items() if value != ""} for entry in self.entries]
+        return [*entries, *map(vars, self.letters)]
 
     @classmethod
     def from_table(cls, table: Iterable[dict[str, Any]]) -> "Ledger":

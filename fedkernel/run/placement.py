@@ -18,6 +18,7 @@ from fedkernel.errors import InputError, OwnFileError, called
 from fedkernel.numerics.kernels import Kernel, import_kernels
 from fedkernel.peers.sealing import KeyPair, read_pins
 from fedkernel.protocol.client import KernelClient
+from fedkernel.run import flower
 from fedkernel.run.alignment import read_key
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.site import NDArray, Site
@@ -119,11 +120,6 @@ def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
     return {kind.__name__: kind}
 
 
-def flag(node: Mapping[str, Any], name: str) -> bool:
-    """Return whether a node's configuration says yes to something."""
-    return str(node.get(name, False)).lower() in ("true", "1", "yes")
-
-
 def _number(node: Mapping[str, Any], run: RunSpec) -> int:
     """Return the client's number: the node's partition, or its place among the run's sites."""
     sites, name = run.sites or [], node.get("name")
@@ -159,6 +155,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         without it the one that the run names, if it is ours. Nothing that only a job or a message names is imported.
     ``min-rows``
         Nothing is answered from fewer rows of its file than these; 20 without it.
+    ``keep-payloads``
+        Whether all that leaves it is stored in ``out``, beside the record of it (`fedkernel.run.outbox`).
     ``identity``, ``pins``
         Files, see `KeyPair.read` and `read_pins`.
 
@@ -192,7 +190,7 @@ def _own_site(site: Site, node: Mapping[str, Any], run: RunSpec) -> Site:
     out = Path(str(node["out"])).expanduser() if "out" in node else None
     with _for_its_log(site.called, "read its data"):
         own = read_own_data(node)
-    share_rows = flag(node, "share-rows")
+    share_rows = flower.flag(node, "share-rows")
     if run.shares_rows and not share_rows:
         raise InputError(
             f"run {run.id!r} has rows of each site sent as they are, which {site.called} does not allow "

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedkernel.errors import InputError
 from fedkernel.models.files import load_model, save_model
 from fedkernel.run.ledger import Ledger
 from fedkernel.storage import write_whole
@@ -85,3 +86,15 @@ class Result(Generic[M]):
             metrics=account["metrics"],
             seconds=account["seconds"],
         )
+
+
+def read_ledger(folder: str | os.PathLike[str]) -> Ledger:
+    """Read what a run cost, and nothing else, from the run's folder; InputError if it is not there.
+
+    Whoever reads it need not know the model's class.
+    """
+    path = Path(folder) / "result.json"
+    try:
+        return Ledger.from_table(json.loads(path.read_text())["ledger"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no run's result ({type(error).__name__})") from None

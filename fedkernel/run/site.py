@@ -22,6 +22,7 @@ from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check
 from fedkernel.run.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
 from fedkernel.run.memory import Memory
+from fedkernel.run.outbox import record
 from fedkernel.run.wire import from_content, to_content
 from fedkernel.threads import blas_threads
 
@@ -176,28 +177,40 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
         Finds the site's data from Flower's context and a message's configuration.
     """
 
-    def handler(act: Callable[[_Call], RecordDict]) -> Callable[[Message, Context], Message]:
+    def handler(act: Callable[[_Call], tuple[RecordDict, int]]) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
             site: Site | None = None
             try:
                 site = find_site(context, message.content.config_records["config"])
-                return Message(act(_Call(message, context, site, clients)), reply_to=message)
+                content, rows = act(_Call(message, context, site, clients))
+                record(context.node_config, message, content, rows)  # or nothing leaves
+                return Message(content, reply_to=message)
             except OwnFileError as error:
                 log.error("%s", error)
-                return Message(Error(REFUSED, error.outline), reply_to=message)
+                code, outline = REFUSED, error.outline
             except FedkernelError as error:
                 log.info("refused: %s", error)
-                outline = str(error).replace(site.path, "its table") if site and site.path else str(error)
-                return Message(Error(REFUSED, outline), reply_to=message)
+                code, outline = (
+                    REFUSED,
+                    str(error).replace(site.path, "its table") if site and site.path else str(error),
+                )
             except Exception as error:
-                return Message(Error(FAILED, (site.outline if site else _logged)(error)), reply_to=message)
+                code, outline = FAILED, (site.outline if site else _logged)(error)
+            try:
+                record(context.node_config, message, refused=outline)
+            except Exception:
+                log.exception("the refusal is not in the record")
+            return Message(Error(code, outline), reply_to=message)
 
         return handle
 
+    def joining(act: Callable[[_Call], Reply]) -> Callable[[Message, Context], Message]:
+        return handler(lambda call: (to_content(act(call)), 0))
+
     app = ClientApp()
-    app.query()(handler(lambda call: to_content(_introduce(call))))
-    app.query("ids")(handler(lambda call: to_content(_hash_ids(call))))
-    app.query("align")(handler(lambda call: to_content(_take_rows(call))))
+    app.query()(joining(_introduce))
+    app.query("ids")(joining(_hash_ids))
+    app.query("align")(joining(_take_rows))
     app.train()(handler(_train))
     return app
 
@@ -230,8 +243,8 @@ def _take_rows(call: _Call) -> Reply:
     return CommonRows(rows=len(positions))
 
 
-def _train(call: _Call) -> RecordDict:
-    """Answer a request of the protocol."""
+def _train(call: _Call) -> tuple[RecordDict, int]:
+    """Answer a request of the protocol; with the reply, how many rows of the table it holds as they are."""
     arrays = flower.read_arrays(call.message.content.array_records["arrays"])
     memory = call.memory()
     client = call.client(memory)
@@ -242,7 +255,8 @@ def _train(call: _Call) -> RecordDict:
         seconds = time.thread_time() - began
     if client.outputs:
         call.site.keep(client.outputs | _ids_in_order(call.site, memory))
-    return RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord({**scalars, "seconds": seconds})})
+    content = RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord({**scalars, "seconds": seconds})})
+    return content, client.disclosed
 
 
 def _ids_in_order(site: Site, memory: Memory) -> dict[str, NDArray]:

@@ -1,7 +1,10 @@
 """A request or a reply as the content of one of Flower's messages."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from fedkernel.errors import ProtocolError
@@ -13,6 +16,17 @@ def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None
     """Return what carries a message, and beside it a header of scalars."""
     arrays, scalars = encode(message)
     return RecordDict({"arrays": ArrayRecord(arrays), "config": ConfigRecord({**(header or {}), **scalars})})
+
+
+def digest(content: RecordDict) -> str:
+    """Return the SHA-256 of the message that a content carries, the same at both ends: its type, scalars and arrays."""
+    arrays, scalars = content.array_records["arrays"], content.config_records["config"]
+    identity = [scalars.get(name) for name in ("message", "version", "arrays", "fields")]
+    sha256 = hashlib.sha256(json.dumps(identity).encode())
+    for array in flower.read_arrays(arrays):
+        sha256.update(f"{array.dtype.str}{array.shape}".encode())
+        sha256.update(np.ascontiguousarray(array).data)
+    return sha256.hexdigest()
 
 
 def from_content(kind: type[MessageT], content: RecordDict) -> MessageT:

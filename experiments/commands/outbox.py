@@ -1,0 +1,89 @@
+"""The commands for a site's operator who wants to see what has left: `fedkernel outbox show` and `verify`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from experiments.commands.console import errors, output, show
+from fedkernel.errors import InputError
+from fedkernel.run import Departure, missing_from, read_ledger, read_outbox
+
+app = typer.Typer(no_args_is_help=True, help="Show and check the record of what has left a site.")
+
+Record = Annotated[
+    Path, typer.Argument(metavar="OUT", help="The folder that the site joined with, or its outbox.jsonl.")
+]
+Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
+
+
+@app.command(name="show")
+def show_(
+    out: Record,
+    run: Annotated[str | None, typer.Option(help="Of this run only.")] = None,
+    debug: Debug = False,
+) -> None:
+    """List what was asked of the site, and what left it or why nothing did."""
+    with errors(debug):
+        departures = [line for line in read_outbox(out).departures if run in (None, line.run)]
+        table = Table(box=None, pad_edge=False)
+        for heading in ("line", "time", "run", "round", "asked", "left"):
+            table.add_column(heading, overflow="fold")
+        for heading in ("floats", "bytes", "rows"):
+            table.add_column(heading, justify="right")
+        for line in departures:
+            numbers = (f"{line.floats:,}", f"{line.bytes:,}", f"{line.rows:,}") if line.reply else ("", "", "")
+            cells = str(line.number), line.time, line.run, str(line.round), _asked(line), _left(line), *numbers
+            table.add_row(*map(Text, cells))
+        show(table)
+        sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
+        output.print("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums), highlight=False)
+
+
+def _asked(line: Departure) -> str:
+    fields = ", ".join(f"{name} = {value}" for name, value in line.parameters.items() if value is not None)
+    arrays = ", ".join(f"{name} {_shape(shape)}" for name, shape in line.arrays.items())
+    return f"{line.request}({', '.join(filter(None, (fields, arrays)))})"
+
+
+def _left(line: Departure) -> str:
+    if line.refused:
+        return f"nothing: {line.refused}"
+    return " ".join([line.reply, *(f"{name} {_shape(shape)}" for name, shape in line.shapes.items())])
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "1"
+
+
+@app.command()
+def verify(
+    out: Record,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RESULT", help="A run's result at the server, its folder; again for more."),
+    ] = None,
+    client: Annotated[int | None, typer.Option(min=0, help="With --against: the site's place among the sites.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Check that no line was changed or taken out, and that the server counts what left, no more."""
+    with errors(debug):
+        if (against is None) != (client is None):
+            raise InputError("--against RESULT and --client NUMBER go together, but one is missing")
+        departures, end = read_outbox(out)
+        output.print(
+            f"{len(departures)} lines are as they were written; the last one's SHA-256 is {end}", highlight=False
+        )
+        for folder in against or []:
+            ledger = read_ledger(folder).of_client(client or 0)
+            if missing := missing_from(departures, folder.name, ledger):
+                first = missing[0]
+                raise InputError(
+                    f"{folder}: round {first.round} ({first.phase}) has {first.bytes_up} bytes, SHA-256 "
+                    f"{first.sha256 or 'unknown'}, which the record has not (and {len(missing) - 1} more)"
+                )
+            output.print(
+                f"{folder}: all {len(ledger.entries)} replies that the server counts are there", highlight=False
+            )

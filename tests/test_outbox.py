@@ -1,0 +1,186 @@
+"""The record of what left a site: complete, as the coordinator's ledger has it, and not changed unnoticed."""
+
+import dataclasses
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from test_alignment import COMMON, NAMES, refused, run_on, vertical
+from typer.testing import CliRunner
+
+from clients.dkpca import FindLocalEigenpairs
+from experiments import cli
+from fedkernel import Linear
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.run import flower, site
+from fedkernel.run.outbox import FIRST, OUTBOX, missing_from, read_outbox, record
+from fedkernel.run.wire import to_content
+from strategies import DKPCA, UniformKPCA, VFedPCA
+
+
+@pytest.fixture(autouse=True)
+def _identity():
+    flower.ensure_task_identity()
+
+
+def asked(**more):
+    content = to_content(FindLocalEigenpairs(kernel=Linear(), n_components=2), {"run": "run", "round": 1, **more})
+    return Message(content, 1, "train")
+
+
+def call(*arguments):
+    return CliRunner().invoke(cli.app, ["outbox", *map(str, arguments)], env={"COLUMNS": "400"})
+
+
+@pytest.fixture
+def node(tmp_path):
+    return {"data": "a.csv", "out": str(tmp_path / "out")}
+
+
+@pytest.fixture
+def five(node, tmp_path):
+    for number in range(5):
+        record(node, asked(round=number), refused=f"reason {number}")
+    return tmp_path / "out" / OUTBOX
+
+
+def test_each_reply_stands_there_before_it_leaves_as_the_ledger_has_it(tmp_path):
+    nodes = vertical(tmp_path, **{"keep-payloads": "true"})
+    result, grid = run_on(nodes, VFedPCA(rounds=2))
+    requests = ["Introduce", "HashIds", "TakeRows", "IterateLocally", "IterateLocally", "FinishIterations"]
+    for client, name in enumerate(NAMES):
+        lines = read_outbox(tmp_path / name).departures
+        assert [line.request for line in lines][:5] == requests[:5]
+        ledger = result.ledger.of_client(client)
+        assert len(lines) == len(ledger.entries)
+        assert missing_from(lines, "trial", ledger) == []
+        assert missing_from(lines[:-1], "trial", ledger) == ledger.entries[-1:]
+        changed = dataclasses.replace(ledger.entries[3], sha256="0" * 64)
+        assert missing_from(lines, "trial", type(ledger)([changed])) == [changed]
+        assert sum(line.floats for line in lines) == ledger.floats_up
+        assert sum(line.bytes for line in lines) == ledger.bytes_up
+        assert lines[3].parameters["iterations"] == 10
+        # what crossed the wire is what is stored
+        replies = [message for message in grid.seen if message.metadata.reply_to_message_id][client::3]
+        for line, message in zip(lines, replies, strict=True):
+            with np.load(tmp_path / name / "payloads" / f"{line.number:06}.npz") as kept:
+                sent = dict(zip(kept.files, message.content["arrays"].to_numpy_ndarrays(), strict=True))
+                assert {field: kept[field].tolist() for field in kept.files} == {
+                    field: array.tolist() for field, array in sent.items()
+                }
+                assert {field: array.shape for field, array in sent.items()} == line.shapes
+
+
+def test_rows_are_counted_and_a_refusal_says_what_the_coordinator_read(tmp_path):
+    strategy = UniformKPCA(2, Linear(), n_samples=6, share_rows=True)
+    more = {"parameters": {"share_rows": True}}
+    nodes = [{**node, "min-rows": 1} for node in vertical(tmp_path, [np.arange(25)] * 3)]
+    for node, other in zip(nodes, NAMES, strict=True):
+        np.save(tmp_path / f"{other}.npy", np.random.default_rng(0).random((30, 4)))
+        node["data"] = str(tmp_path / f"{other}.npy")
+        del node["id"]
+    message = refused(nodes, strategy, ProtocolError)
+    (line,) = [line for line in read_outbox(tmp_path / "north").departures if line.refused]
+    assert line.request == "DrawUniformly"
+    assert line.refused in message
+    assert line.reply == line.sha256 == ""
+    result, _ = run_on([{**node, "share-rows": "true"} for node in nodes], strategy, **more)
+    rows = [sum(line.rows for line in read_outbox(tmp_path / name).departures) for name in NAMES]
+    assert rows == [result.ledger.of_client(client).rows_up for client in range(3)]
+    assert sum(rows) == 6
+
+
+def test_what_cannot_be_written_down_does_not_leave(tmp_path, monkeypatch):
+    def full(node, request, reply=None, rows=0, refused=""):
+        if reply is not None and request.metadata.message_type == "train":
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(site, "record", full)
+    message = refused(vertical(tmp_path), DKPCA(2), ProtocolError)
+    assert "client 0 (site 'north'): OSError on the site" in message
+
+
+def test_simulated_sites_and_those_without_a_folder_have_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for config in ({}, {"out": "out"}, {"data": "a.csv"}):
+        record(config, asked(), refused="reason")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict(),
+        RecordDict({"config": ConfigRecord({"message": "Multiply", "fields": "[", "arrays": "a,b"})}),
+        RecordDict({"config": ConfigRecord({"fields": '"x"', "message": "\n" * 5})}),
+    ],
+)
+def test_a_request_that_is_none_is_written_down(node, tmp_path, content):
+    record(node, Message(content, 1, "train"), refused="a\nb")
+    (line,) = read_outbox(tmp_path / "out").departures
+    assert line.refused == "a b"
+    assert line.arrays == {}
+
+
+def test_the_lines_hold_each_other(five):
+    lines = five.read_bytes().splitlines(keepends=True)
+    whole = read_outbox(five)
+    assert [line.refused for line in whole.departures] == [f"reason {number}" for number in range(5)]
+    assert whole.departures[0].previous == FIRST
+    assert read_outbox(five.parent) == whole
+    for place in range(4):
+        changed = lines[place].replace(b"reason", b"treason")
+        for others, bad in (
+            ([*lines[:place], changed, *lines[place + 1 :]], place + 2),
+            ([*lines[:place], *lines[place + 1 :]], place + 1),
+            ([*lines[:place], lines[place + 1], lines[place], *lines[place + 2 :]], place + 1),
+            ([*lines[:place], lines[place], *lines[place:]], place + 2),
+        ):
+            five.write_bytes(b"".join(others))
+            with pytest.raises(InputError, match=f"outbox.jsonl, line {bad}: "):
+                read_outbox(five)
+    five.write_bytes(b"".join(lines)[:-1])
+    with pytest.raises(InputError, match=r"outbox.jsonl, line 5: it has no end"):
+        read_outbox(five)
+    five.write_bytes(b"".join(lines[:-1]))
+    assert read_outbox(five).end != whole.end, "what the last line's hash is for"
+
+
+def test_processes_that_answer_at_once_take_turns(node, tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: record(node, asked(round=number), refused="x" * number), range(200)))
+    lines = read_outbox(tmp_path / "out").departures
+    assert sorted(line.round for line in lines) == list(range(200))
+
+
+def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path):
+    result, _ = run_on(vertical(tmp_path), DKPCA(2))
+    result.save(tmp_path / "results" / "trial")
+    shown = call("show", tmp_path / "east")
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.splitlines()
+    assert "FindLocalEigenpairs(kernel = " in lines[4]
+    assert f"LocalSpectrum vectors {len(COMMON)} x 2 values 2" in lines[4]
+    assert lines[-1].startswith(f"in all {result.ledger.of_client(1).floats_up:,} floats, ")
+    assert call("show", tmp_path / "east", "--run", "none").output.splitlines()[-1].startswith("in all 0 floats")
+    good = call("verify", tmp_path / "east", "--against", tmp_path / "results" / "trial", "--client", 1)
+    assert good.exit_code == 0, good.output
+    assert "all 4 replies that the server counts are there" in good.output
+    assert read_outbox(tmp_path / "east").end in good.output
+    account = tmp_path / "results" / "trial" / "result.json"
+    table = json.loads(account.read_text())
+    table["ledger"][-2]["sha256"] = "1" * 64
+    account.write_text(json.dumps(table))
+    bad = call("verify", tmp_path / "east", "--against", account.parent, "--client", 1)
+    assert bad.exit_code == 2
+    assert f"round 1 (FindLocalEigenpairs) has {result.ledger.entries[-2].bytes_up} bytes, SHA-256 1111" in bad.output
+    for arguments, says in (
+        (["--client", 1], "--against RESULT and --client NUMBER go together"),
+        (["--against", tmp_path, "--client", 1], "result.json is no run's result"),
+    ):
+        wrong = call("verify", tmp_path / "east", *arguments)
+        assert (wrong.exit_code, says in wrong.output) == (2, True), wrong.output
+    none = call("show", tmp_path)
+    assert "outbox.jsonl cannot be read: No such file or directory" in none.output
