@@ -40,8 +40,8 @@ def and_more(count: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text without line breaks, as what somebody else wrote must be before it is passed on."""
-    return " ".join(text.split())
+    """Return a text without line breaks and signs that steer a terminal, as what somebody else wrote is passed on."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in " ".join(text.split()))
 
 
 def called(client: int, site: str | None) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from typer.testing import CliRunner
 from clients.dkpca import FindLocalEigenpairs
 from experiments import cli
 from fedkernel import Linear
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.run import flower, site
+from fedkernel.errors import InputError, OwnFileError, ProtocolError
+from fedkernel.run import flower, outbox
 from fedkernel.run.outbox import FIRST, OUTBOX, missing_from, read_outbox, record
 from fedkernel.run.wire import to_content
 from strategies import DKPCA, UniformKPCA, VFedPCA
@@ -93,13 +94,12 @@ def test_rows_are_counted_and_a_refusal_says_what_the_coordinator_read(tmp_path)
 
 
 def test_what_cannot_be_written_down_does_not_leave(tmp_path, monkeypatch):
-    def full(node, request, reply=None, rows=0, refused=""):
-        if reply is not None and request.metadata.message_type == "train":
-            raise OSError(28, "No space left on device")
+    def full(file):
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(site, "record", full)
+    monkeypatch.setattr(outbox, "_end_of", full)
     message = refused(vertical(tmp_path), DKPCA(2), ProtocolError)
-    assert "client 0 (site 'north'): OSError on the site" in message
+    assert message == "the site cannot write down what would leave it; its log says why (and 2 more)"
 
 
 def test_simulated_sites_and_those_without_a_folder_have_none(tmp_path, monkeypatch):
@@ -110,18 +110,38 @@ def test_simulated_sites_and_those_without_a_folder_have_none(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    "content",
+    "config",
     [
-        RecordDict(),
-        RecordDict({"config": ConfigRecord({"message": "Multiply", "fields": "[", "arrays": "a,b"})}),
-        RecordDict({"config": ConfigRecord({"fields": '"x"', "message": "\n" * 5})}),
+        None,
+        {"message": "Multiply", "fields": "[", "arrays": "a,b", "round": -3},
+        {"message": "\x1b[2J\n" * 5, "fields": '"x"', "round": "none", "run": "\x1b[2J"},
+        {"message": "\ud800", "fields": '{"a": "\\ud800", "b": NaN, "c": 1e999}', "round": 2**70},
+        {"message": "deep", "fields": '{"a":' + "[" * 9000 + "]" * 9000 + "}"},
+        {"message": "nested", "fields": '{"a":' + "[" * 400 + "]" * 400 + "}"},
+        {"message": "long" * 1000, "fields": '{"a": "' + "x" * 100_000 + '"}'},
     ],
 )
-def test_a_request_that_is_none_is_written_down(node, tmp_path, content):
-    record(node, Message(content, 1, "train"), refused="a\nb")
-    (line,) = read_outbox(tmp_path / "out").departures
-    assert line.refused == "a b"
-    assert line.arrays == {}
+def test_a_request_made_to_spoil_the_record_is_a_line_of_it(node, tmp_path, config):
+    content = RecordDict({} if config is None else {"config": ConfigRecord()})
+    if config is not None:
+        content["config"]._data.update(config)  # as it may come, past what Flower checks
+    record(node, SimpleNamespace(content=content), refused="a\n\x1b[2Jb")
+    record(node, asked(), refused="after")
+    first, second = read_outbox(tmp_path / "out").departures
+    assert (first.number, first.arrays, second.number) == (1, {}, 2)
+    assert first.refused == "a \N{REPLACEMENT CHARACTER}[2Jb"
+    assert (tmp_path / "out" / OUTBOX).stat().st_size < 30_000
+    assert "\x1b[2J" not in call("show", tmp_path / "out").output
+
+
+def test_what_cannot_be_written_is_said_without_a_path(node, five, tmp_path):
+    five.write_bytes(five.read_bytes()[:-1])
+    with pytest.raises(OwnFileError, match=f"{OUTBOX}: its last line has no end; put the file aside") as caught:
+        record(node, asked(), refused="reason")
+    assert str(tmp_path) not in caught.value.outline
+    (tmp_path / "file").touch()
+    with pytest.raises(OwnFileError, match="Not a directory"):
+        record({**node, "out": str(tmp_path / "file" / "out")}, asked(), refused="reason")
 
 
 def test_the_lines_hold_each_other(five):

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.console import errors, output, show
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, one_line
 from fedkernel.run import Departure, missing_from, read_ledger, read_outbox
 
 app = typer.Typer(no_args_is_help=True, help="Show and check the record of what has left a site.")
@@ -36,7 +36,7 @@ def show_(
         for line in departures:
             numbers = (f"{line.floats:,}", f"{line.bytes:,}", f"{line.rows:,}") if line.reply else ("", "", "")
             cells = str(line.number), line.time, line.run, str(line.round), _asked(line), _left(line), *numbers
-            table.add_row(*map(Text, cells))
+            table.add_row(*(Text(one_line(cell)) for cell in cells))
         show(table)
         sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
         output.print("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums), highlight=False)

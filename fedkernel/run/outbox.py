@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pydantic
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedkernel.errors import InputError, ProtocolError, one_line
+from fedkernel.errors import InputError, OwnFileError, ProtocolError, one_line
 from fedkernel.run import flower
 from fedkernel.run.ledger import Entry, Ledger
 from fedkernel.run.wire import digest
@@ -29,8 +29,11 @@ from fedkernel.validation import explain
 
 OUTBOX = "outbox.jsonl"
 PAYLOADS = "payloads"
+LONGEST = 20_000
+"""Characters of parameters that are written down whole; none of ours have a tenth as many."""
+
 TEXT = 1000
-"""Characters of parameters that are none, which are kept."""
+"""Characters of other texts that somebody else wrote."""
 FIRST = "0" * 64
 """What the first line has for the hash of the one before."""
 
@@ -117,25 +120,26 @@ def record(
 
     Raises
     ------
-    OSError
+    OwnFileError
         If it cannot be written: then nothing may leave.
     """
     if "data" not in node or "out" not in node:
         return
     folder = Path(str(node["out"])).expanduser()
     config = request.content.config_records.get("config", ConfigRecord())
+    number = config.get("round", 0)
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "run": str(config.get("run", "")),
-        "round": int(str(config.get("round", 0))),
-        "request": str(config.get("message", "")),
+        "run": str(config.get("run", ""))[:TEXT],
+        "round": max(0, number) if isinstance(number, int) else 0,
+        "request": str(config.get("message", ""))[:TEXT],
         "parameters": _parameters(config),
         "arrays": {},
     }
     with suppress(KeyError, ProtocolError):  # a request that is none is refused, and written down all the same
         line["arrays"] = _shapes(_arrays(request.content))
     if reply is None:
-        line["refused"] = one_line(refused)
+        line["refused"] = one_line(refused)[:TEXT]
     else:
         arrays = _arrays(reply)
         line |= {
@@ -146,24 +150,28 @@ def record(
             "rows": rows,
             "sha256": digest(reply),
         }
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / OUTBOX).open("a+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # a SuperNode answers each message in a process of its own
-        number, previous = _end_of(file)
-        if reply is not None and flower.flag(node, "keep-payloads"):
-            payload = folder / PAYLOADS / f"{number:06}.npz"
-            write_whole(payload, lambda kept: np.savez_compressed(kept, allow_pickle=False, **arrays), 0o600)
-        text = json.dumps({"number": number, **line, "previous": previous}, ensure_ascii=False)
-        file.write(text.encode() + b"\n")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / OUTBOX).open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # a SuperNode answers each message in a process of its own
+            number, previous = _end_of(file)
+            if reply is not None and flower.flag(node, "keep-payloads"):
+                payload = folder / PAYLOADS / f"{number:06}.npz"
+                write_whole(payload, lambda kept: np.savez_compressed(kept, allow_pickle=False, **arrays), 0o600)
+            text = json.dumps({"number": number, **line, "previous": previous}, ensure_ascii=False)
+            file.write(text.encode(errors="replace") + b"\n")
+    except (OSError, ValueError) as error:
+        outline = "the site cannot write down what would leave it; its log says why"
+        raise OwnFileError(outline, f"{folder / OUTBOX}: {error}") from None
 
 
 def _parameters(config: ConfigRecord) -> dict[str, Any]:
-    """Return a message's own scalars; whoever asks decides what stands there."""
-    try:
-        fields = json.loads(str(config.get("fields", "{}")))
-    except ValueError:
-        fields = None
-    return fields if isinstance(fields, dict) else {"fields": str(config.get("fields"))[:TEXT]}
+    """Return a message's own scalars, or the text that stands there: whoever asks decides what that is."""
+    text = str(config.get("fields", "{}"))
+    fields = None
+    with suppress(ValueError, RecursionError):
+        fields = json.loads(text) if len(text) <= LONGEST else None
+    return fields if isinstance(fields, dict) else {"fields": text[:TEXT]}
 
 
 def _arrays(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
@@ -182,6 +190,9 @@ def _end_of(file: BinaryIO) -> tuple[int, str]:
     size = file.seek(0, os.SEEK_END)
     if size == 0:
         return 1, FIRST
+    file.seek(size - 1)
+    if file.read() != b"\n":
+        raise ValueError("its last line has no end; put the file aside and keep it, and a new one is begun")
     step = 4096
     while True:
         file.seek(max(0, size - step))
@@ -215,9 +226,11 @@ def read_outbox(path: Path) -> Record:
     previous = FIRST
     for number, line in enumerate(lines, start=1):
         try:
-            departure = Departure.model_validate_json(line)
+            departure = Departure.model_validate(json.loads(line))
         except pydantic.ValidationError as error:
             raise InputError(f"{path}, line {number}: {explain(error)}") from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}, line {number}: it is no entry ({type(error).__name__})") from None
         if (departure.number, departure.previous) != (number, previous):
             raise InputError(
                 f"{path}, line {number}: it does not follow the line before, which was changed or taken out"
