@@ -73,6 +73,12 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         if (partition := vars(cls).get("partition", "vertical")) not in ("vertical", "horizontal"):
             raise TypeError(f"{cls.__name__}: partition = {partition!r}, but must be vertical or horizontal")
 
+    def __init__(self, *values: Any, **fields: Any) -> None:
+        """Take no hyper-parameters, as a class without `value_object` has none."""
+        if values or fields:
+            name = type(self).__name__
+            raise TypeError(f"{name} takes no hyper-parameters; write @value_object() above its class if it has fields")
+
     @abstractmethod
     def protocol(self, run: Run) -> Protocol[M]:
         """Return the method as a generator of rounds whose result is the model."""

@@ -422,6 +422,8 @@ def test_a_class_says_how_data_are_divided_and_the_shapes_of_arrays():
     for annotation in (FloatArray, FloatArray | None, np.ndarray):
         with pytest.raises(TypeError, match=r"Own.values has no shape; write Annotated\[FloatArray, Shape"):
             type("Own", (Reply,), {"__annotations__": {"values": annotation}, "__module__": __name__})
+    with pytest.raises(TypeError, match=r"Bare takes no hyper-parameters; write @value_object\(\) above its class"):
+        type("Bare", (KernelStrategy,), {"__annotations__": {"tol": float}, "protocol": Toy.protocol})(tol=1.0)
     for annotation in (float, float | None, tuple[float, ...]):
         with pytest.raises(TypeError, match=r"Own.weight would not be counted; write Annotated\[float, Shape\(\)\]"):
             type("Own", (Reply,), {"__annotations__": {"weight": annotation}, "__module__": __name__})
