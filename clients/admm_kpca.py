@@ -347,8 +347,8 @@ class ADMMKPCAClient(PeerClient):
     def start_locally(self, ask: StartLocally) -> PenaltyBound:
         """Compute the kernel blocks of the cell, and the local solution."""
         kind: type[OwnRows] | type[Features] = OwnRows if ask.features is None else Features
-        tables = {peer: letter.rows for peer, letter in self.mail.read(ask, kind)}
-        tables[self.client] = self._exchanged(ask)  # with its noise: what the node computes is to fit what others do
+        own = self._exchanged(ask)  # with its noise: what the node computes is to fit what others do
+        tables = {peer: letter.rows for peer, letter in self.mail.read(ask, kind, d=own.shape[1])} | {self.client: own}
         members = sorted(tables)
         cell = Cell(np.array(members), np.array([len(tables[member]) for member in members])).save(self.memory)
         kernel = Linear() if ask.features else ask.kernel

@@ -47,7 +47,6 @@ class Judged(Generic[M]):
     ``alone``        what a site finds by itself                            ``central`` of its table
     ``judge_alone``  what that is worth                                     the mean of ``judge`` over the sites
     ``check_alone``  which sites find nothing, before they try              all find something
-    ``peers``        with whom each client exchanges letters                nobody
     ===============  =====================================================  ==================================
 
     Attributes
@@ -96,10 +95,6 @@ class Judged(Generic[M]):
 
     def check_alone(self, member: Member) -> None:
         """Raise InputError if a site cannot find anything by itself: before `alone` would."""
-
-    def peers(self, clients: int) -> Sequence[tuple[int, ...]]:
-        """Return with whom each client exchanges letters; by default with nobody, but only with the coordinator."""
-        return [()] * clients
 
     def judge(self, result: Result[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
         """Return all that can be said of a result where all shards are in one place.

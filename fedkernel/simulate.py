@@ -16,6 +16,7 @@ from fedkernel.data import ArrayTable, SparseTable, Table, TableLike, check_matr
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import sites_here
 from fedkernel.errors import InputError
+from fedkernel.numerics.kernels import import_kernels
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
@@ -63,6 +64,7 @@ def through_files(
     evaluate: bool = False,
 ) -> Result[Any]:
     """Run a strategy on an engine by its address, tables and result going through a temporary folder."""
+    import_kernels(parameters)  # as other processes will: one of a script or notebook is refused here
     with TemporaryDirectory(prefix="fedkernel-") as folder:
         files = [as_file(table, Path(folder) / f"client-{number}") for number, table in enumerate(tables)]
         run = RunSpec(

@@ -91,6 +91,10 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         """Return what a run with such clients will take, without a measurement of the model; None: it is not known."""
         return None
 
+    def peers(self, clients: int) -> Sequence[tuple[int, ...]]:
+        """Return with whom each client exchanges letters; by default with nobody, but only with the coordinator."""
+        return [()] * clients
+
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Raise InputError if the clients' tables cannot be used together; a subclass adds what its fields demand."""
         axis: Literal["rows", "columns"] = "rows" if self.partition == "vertical" else "columns"

@@ -40,7 +40,7 @@ class Nothing(Request[Receipt]):
 
 
 class Numbers(Reply):
-    count: float
+    count: int
     values: Annotated[np.ndarray, Shape("n")]
 
 
@@ -238,8 +238,8 @@ class Conversation:
         ("key", FAILED, "KeyError on the site, whose log has the details"),
         ("value", FAILED, "ValueError on the site, whose log has the details"),
         ("input", REFUSED, "n_components = 12, but there are only 9 rows"),
-        ("table for a scalar", REFUSED, "count: input should be a valid number, not ndarray"),
-        ("list for a scalar", REFUSED, "count: input should be a valid number, not list"),
+        ("table for a scalar", REFUSED, "count: input should be a valid integer, not ndarray"),
+        ("list for a scalar", REFUSED, "count: input should be a valid integer, not list"),
         ("infinite", REFUSED, "3 of its entries are not finite"),
     ],
 )

@@ -15,6 +15,7 @@ from clients.dkpca import FindLocalEigenpairs
 from experiments import cli
 from fedkernel import Linear
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
+from fedkernel.protocol.messages import Receipt
 from fedkernel.run import flower, outbox
 from fedkernel.run.outbox import FIRST, OUTBOX, missing_from, read_outbox, record
 from fedkernel.run.wire import to_content
@@ -91,6 +92,14 @@ def test_rows_are_counted_and_a_refusal_says_what_the_coordinator_read(tmp_path)
     rows = [sum(line.rows for line in read_outbox(tmp_path / name).departures) for name in NAMES]
     assert rows == [result.ledger.of_client(client).rows_up for client in range(3)]
     assert sum(rows) == 6
+
+
+def test_a_small_reply_cannot_be_guessed_from_its_hash(node, tmp_path):
+    for _ in range(2):
+        record(node, asked(), to_content(Receipt()))
+    first, second = read_outbox(tmp_path / "out").departures
+    assert first.sha256 != second.sha256
+    assert first.bytes == second.bytes
 
 
 def test_what_cannot_be_written_down_does_not_leave(tmp_path, monkeypatch):

@@ -149,8 +149,7 @@ def test_an_error_in_a_stranger_s_client_is_shown_once(lab, caplog):
     with pytest.raises(ProtocolError) as caught:
         pairs.WeightedCentre(kernel=kernels.Rational(), fail=True).fit(SHARDS)
     assert str(caught.value) == (
-        "WeightedCentre, round 1 (WeightedSums), client 0: ZeroDivisionError: the third column's scale is 0 "
-        "(and 2 more)"
+        "WeightedCentre, round 1 (SumWeighted), client 0: ZeroDivisionError: the third column's scale is 0 (and 2 more)"
     )
     cause = caught.value.__cause__
     assert isinstance(cause, ZeroDivisionError)
@@ -264,7 +263,7 @@ def test_sites_answer_as_a_stranger_s_client_where_their_operators_allow_it(lab,
             sites.append(join("c", "--data", "c.npy", *allowed))
             assert server.end(60) == code, server.text
             assert [site.end() for site in sites] == [code] * 3
-            refused = "request WeightedSums: kernel.type = 'my_lab.kernels:Rational' is not known" in server.text
+            refused = "request SumWeighted: kernel.type = 'my_lab.kernels:Rational' is not known" in server.text
             assert refused is bool(code), server.text
     importlib.import_module("my_lab.pairs"), importlib.import_module("my_lab.kernels")
     for name in NAMES:

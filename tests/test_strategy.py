@@ -259,6 +259,16 @@ def test_a_class_that_other_processes_cannot_import_is_refused_before_an_engine_
         assert str(caught.value).endswith("or use engine = 'local'")
 
 
+@pytest.mark.parametrize("engine", sorted(set(ENGINES) - {"local"}))
+def test_so_is_a_kernel_of_a_script(engine, monkeypatch):
+    monkeypatch.setitem(ENGINES, engine, None)
+    kernel = value_object()(type("Own", (Linear,), {"__module__": "__main__"}))()
+    monkeypatch.setattr("__main__.Own", type(kernel), raising=False)
+    assert DKPCA(2, kernel=kernel).fit(SHARDS).model.n_components == 2
+    with pytest.raises(InputError, match=r"Own.* is in a script or notebook, which cannot be"):
+        DKPCA(2, kernel=kernel).fit(SHARDS, engine=engine)
+
+
 def test_more_local_components_than_rows_are_refused():
     with pytest.raises(InputError, match="local_components = 13, but must be at most the number of rows, 12"):
         DKPCA(2, local_components=13).fit(SHARDS)

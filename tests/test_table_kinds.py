@@ -1,6 +1,7 @@
 """Clients and engines take tables of all kinds, and a pair of dense rows says that it takes no sparse ones."""
 
 import dataclasses
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from fedkernel.data import ArrayTable, GeneratedTable, Table, as_table, open_tab
 from fedkernel.data.tables import open_tables
 from fedkernel.errors import InputError
 from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import Reply, Request, encode
+from fedkernel.protocol.messages import Reply, Request, Shape, encode
 from fedkernel.protocol.rounds import to_all
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 
 class Sums(Reply):
-    values: float
+    values: Annotated[float, Shape()]
 
 
 class Sum(Request[Sums]):

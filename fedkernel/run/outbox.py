@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -104,7 +105,7 @@ class Record(NamedTuple):
 def record(
     node: Mapping[str, Any], request: Message, reply: RecordDict | None = None, rows: int = 0, refused: str = ""
 ) -> None:
-    """Write down what is about to leave a site that has data of its own and a folder.
+    """Write down what is about to leave a site that has data of its own and a folder, and put a salt into it.
 
     Parameters
     ----------
@@ -141,6 +142,8 @@ def record(
     if reply is None:
         line["refused"] = one_line(refused)[:TEXT]
     else:
+        # or a small reply could be guessed from its hash, also where a coordinator is to keep a sum only
+        reply.config_records["config"]["salt"] = secrets.token_hex(16)
         arrays = _arrays(reply)
         line |= {
             "reply": str(reply.config_records["config"]["message"]),

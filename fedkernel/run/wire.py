@@ -19,9 +19,9 @@ def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None
 
 
 def digest(content: RecordDict) -> str:
-    """Return the SHA-256 of the message that a content carries, the same at both ends: its type, scalars and arrays."""
+    """Return the SHA-256 of the message that a content carries, the same at both ends: type, scalars, arrays, salt."""
     arrays, scalars = content.array_records["arrays"], content.config_records["config"]
-    identity = [scalars.get(name) for name in ("message", "version", "arrays", "fields")]
+    identity = [scalars.get(name) for name in ("message", "version", "arrays", "fields", "salt")]
     sha256 = hashlib.sha256(json.dumps(identity).encode())
     for array in flower.read_arrays(arrays):
         sha256.update(f"{array.dtype.str}{array.shape}".encode())

@@ -2,31 +2,29 @@
 
 from typing import Annotated
 
-import numpy as np
-
 from fedkernel import (
     FloatArray,
     Kernel,
     KernelClient,
     KernelStrategy,
-    Reply,
     Request,
     Shape,
+    Summed,
     Tags,
-    to_all,
+    to_sum,
     value_object,
 )
 from my_lab.models import Centre
 
 
-class Sums(Reply):
+class Sums(Summed):
     """Reveals the weighted sums of the site's columns, and the weights' sum."""
 
     values: Annotated[FloatArray, Shape("d")]
     weight: Annotated[float, Shape()]
 
 
-class WeightedSums(Request[Sums]):
+class SumWeighted(Request[Sums]):
     """Asks for the columns' sums, each row weighted by its mean kernel value."""
 
     kernel: Kernel
@@ -36,9 +34,9 @@ class WeightedSums(Request[Sums]):
 class CentreClient(KernelClient):
     """Weighs its rows and adds them up."""
 
-    answers = (WeightedSums,)
+    answers = (SumWeighted,)
 
-    def weighted_sums(self, ask: WeightedSums) -> Sums:
+    def sum_weighted(self, ask: SumWeighted) -> Sums:
         if ask.fail:
             raise ZeroDivisionError("the third column's scale is 0")
         weights = ask.kernel.gram(self.X).mean(axis=1)
@@ -56,7 +54,5 @@ class WeightedCentre(KernelStrategy[Centre]):
     fail: bool = False
 
     def protocol(self, run):
-        replies = yield from to_all(WeightedSums(kernel=self.kernel, fail=self.fail))
-        weight = sum(reply.weight for reply in replies)
-        point = np.sum([reply.values for reply in replies], axis=0) / weight
-        return Centre(self.kernel, point, weight, tuple(range(len(replies))))
+        total = yield from to_sum(SumWeighted(kernel=self.kernel, fail=self.fail))
+        return Centre(self.kernel, total.values / total.weight, total.weight, tuple(run.clients))
