@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from experiments.cli import app
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```\s+```text\n(.*?)```", README, flags=re.DOTALL)
@@ -27,7 +30,7 @@ def test_example_prints_what_the_readme_says(code, printed, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_walk_through_of_separate_machines(tmp_path):
+def test_the_walk_through_of_separate_machines(tmp_path, monkeypatch):
     """Its blocks in their order, as a reader would type them, but for a port that is free."""
     section = README.split("## Separate machines\n")[1].split("\n## ")[0]
     blocks = re.findall(r"```(sh|toml|text)\n(.*?)```", section, flags=re.DOTALL)
@@ -48,3 +51,10 @@ def test_the_walk_through_of_separate_machines(tmp_path):
             assert done.returncode == 0, done.stderr
     assert done.stdout == blocks[-1][1]
     assert (tmp_path / "results" / "report.html").exists()
+    verify, against = re.search(
+        r"`fedkernel (outbox verify north)`.*?`(--against \S+ --client 0)`", section, re.S
+    ).groups()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, f"{verify} {against}")
+    assert done.exit_code == 0, done.output
+    assert "replies that the server counts are there" in " ".join(done.output.split())
