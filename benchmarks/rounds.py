@@ -14,6 +14,7 @@ from rich.table import Table
 
 from fedkernel.arrays import FloatArray
 from fedkernel.engines.ray import run_job
+from fedkernel.flower_apps import APPS
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import Reply, Request, Shape
 from fedkernel.protocol.rounds import Protocol, Run, to_all
@@ -79,7 +80,7 @@ def ray(clients: int, rounds: int) -> float:
             np.save(file, np.random.default_rng(number).standard_normal((FLOATS - 1, 2)))
         parameters = {"rounds": rounds, "local_iterations": 1}
         run = RunSpec(id="bench", strategy=VFedPCA.__name__, parameters=parameters, shards=files, clients=clients)
-        list(run_job(Job(runs=[run], out=f"{folder}/out")))
+        list(run_job(Job(runs=[run], apps=APPS, out=f"{folder}/out")))
         result = Result.load(f"{folder}/out/bench")
     return statistics.median(row["seconds"] for row in result.history[2:])
 

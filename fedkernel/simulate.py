@@ -64,6 +64,9 @@ def through_files(
     evaluate: bool = False,
 ) -> Result[Any]:
     """Run a strategy on an engine by its address, tables and result going through a temporary folder."""
+    # the one arrow up, which pyproject.toml names: the apps carry out strategies, and this is a strategy's `fit`
+    from fedkernel.flower_apps import APPS  # noqa: PLC0415 - they import what this is a part of
+
     import_kernels(parameters)  # as other processes will: one of a script or notebook is refused here
     with TemporaryDirectory(prefix="fedkernel-") as folder:
         files = [as_file(table, Path(folder) / f"client-{number}") for number, table in enumerate(tables)]
@@ -77,7 +80,7 @@ def through_files(
             clients=len(tables),
             evaluate=evaluate,
         )
-        job = Job(runs=[run], out=str(Path(folder) / "out"), deadline=settings.deadline)
+        job = Job(runs=[run], apps=APPS, out=str(Path(folder) / "out"), deadline=settings.deadline)
         for _ in ENGINES[engine](job):
             pass
         return Result.load(Path(folder) / "out" / "run")

@@ -11,6 +11,7 @@ from networks import digits
 from fedkernel.engines import grpc
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
+from fedkernel.flower_apps import APPS
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
 from fedkernel.simulate import as_file
@@ -58,8 +59,8 @@ def test_all_pairs_give_the_local_engine_s_numbers(tmp_path):
     runs = [spec(f"run-{number}", *pair, tmp_path / f"data-{number}") for number, pair in enumerate(pairs.values())]
     assert {run.strategy for run in runs} == set(PAIRS)
     ids = [run.id for run in runs]
-    assert list(run_local(Job(runs=runs, out=str(tmp_path / "local")))) == ids
-    assert list(grpc.run_job(Job(runs=runs, out=str(tmp_path / "grpc")))) == ids
+    assert list(run_local(Job(runs=runs, apps=APPS, out=str(tmp_path / "local")))) == ids
+    assert list(grpc.run_job(Job(runs=runs, apps=APPS, out=str(tmp_path / "grpc")))) == ids
     for name, run in zip(pairs, ids, strict=True):
         one, two = (Result.load(tmp_path / engine / run) for engine in ("local", "grpc"))
         assert one.ledger.totals() == two.ledger.totals(), name

@@ -9,7 +9,8 @@ from cases import PAIRS
 
 from fedkernel.engines import ENGINES
 from fedkernel.errors import FedkernelError, InputError
-from fedkernel.run.job import Job, RunSpec
+from fedkernel.flower_apps import APPS
+from fedkernel.run.job import Apps, Job, RunSpec
 from fedkernel.run.result import Result
 
 IRIS: dict[str, Any] = {"data": {"name": "iris"}, "partition": {"clients": 2}}
@@ -58,13 +59,33 @@ def test_what_is_no_job_is_refused(text: str) -> None:
         Job.from_json(text)
 
 
+@pytest.mark.parametrize(
+    ("apps", "says"),
+    [
+        (None, "apps = None, but whoever makes a job for an engine says where its server and client apps are"),
+        (Apps(server="nowhere:app", client=APPS.client), "apps.server = 'nowhere:app': there is no module nowhere"),
+        (Apps(server=APPS.client, client=APPS.client), f"apps.server = '{APPS.client}' is no ServerApp"),
+    ],
+)
+def test_an_engine_starts_the_apps_that_the_job_names(apps: Apps | None, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        list(ENGINES["local"](Job(runs=[RunSpec(**DKPCA, **IRIS)], apps=apps)))
+    assert str(caught.value).startswith(says)
+
+
+def test_the_apps_of_a_job_are_addresses() -> None:
+    with pytest.raises(InputError, match=r"^the job is not valid: apps.server = 'nowhere': string should match"):
+        Job.from_json(json.dumps({"runs": [{**DKPCA, **IRIS}], "apps": {"server": "nowhere", "client": APPS.client}}))
+
+
 def test_a_job_knows_only_its_runs() -> None:
     with pytest.raises(InputError, match="the job has no run 'three'"):
         Job(runs=[RunSpec(**DKPCA, **IRIS)]).run("three")
 
 
 def test_the_coordinator_saves_each_result_and_leaves_no_error(tmp_path: Path) -> None:
-    job = Job(runs=[RunSpec(**DKPCA, **IRIS), RunSpec(**DKPCA | {"id": "two", "seed": 1}, **IRIS)], out=str(tmp_path))
+    runs = [RunSpec(**DKPCA, **IRIS), RunSpec(**DKPCA | {"id": "two", "seed": 1}, **IRIS)]
+    job = Job(runs=runs, apps=APPS, out=str(tmp_path))
     assert list(ENGINES["local"](job)) == ["one", "two"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
     assert Result.load(tmp_path / "two").ledger.rounds == 1
@@ -82,7 +103,8 @@ def test_the_coordinator_saves_each_result_and_leaves_no_error(tmp_path: Path) -
 def test_the_cause_of_a_failure_is_left_for_whoever_waits(
     tmp_path: Path, changed: dict[str, Any], kind: str, says: str
 ) -> None:
-    job = Job(runs=[RunSpec(**DKPCA | changed, **IRIS), RunSpec(**DKPCA | {"id": "two"}, **IRIS)], out=str(tmp_path))
+    runs = [RunSpec(**DKPCA | changed, **IRIS), RunSpec(**DKPCA | {"id": "two"}, **IRIS)]
+    job = Job(runs=runs, apps=APPS, out=str(tmp_path))
     with pytest.raises(FedkernelError) as caught:
         list(ENGINES["local"](job))
     cause = json.loads((tmp_path / "error.json").read_text(encoding="utf-8"))

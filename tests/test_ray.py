@@ -21,6 +21,7 @@ from fedkernel.data.tables import as_table
 from fedkernel.engines import ray
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
+from fedkernel.flower_apps import APPS
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
 from fedkernel.simulate import as_file
@@ -80,11 +81,11 @@ def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, mon
         RunSpec(id="after", strategy="DKPCA", parameters={"n_components": 3}, **WINE),
     ]
     names = [run.id for run in runs[:-2]]
-    finished = ray.run_job(Job(runs=runs, out=str(tmp_path / "ray")))
+    finished = ray.run_job(Job(runs=runs, apps=APPS, out=str(tmp_path / "ray")))
     assert [next(finished) for _ in names] == names
     with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
         next(finished)
-    assert list(run_local(Job(runs=runs[:-2], out=str(tmp_path / "local")))) == names
+    assert list(run_local(Job(runs=runs[:-2], apps=APPS, out=str(tmp_path / "local")))) == names
     for name in names:
         one, two = (Result.load(tmp_path / engine / name) for engine in ("local", "ray"))
         assert one.ledger == two.ledger, name
@@ -126,7 +127,7 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
     with pytest.raises(EngineError, match=r"pip install 'flwr\[simulation\]'"):
-        next(ray.run_job(Job(runs=[RunSpec(id="run", strategy="DKPCA", **WINE)], out="unused")))
+        next(ray.run_job(Job(apps=APPS, runs=[RunSpec(id="run", strategy="DKPCA", **WINE)], out="unused")))
 
 
 def test_a_terminated_command_keeps_what_is_finished_and_ends_what_it_started(tmp_path):

@@ -18,9 +18,9 @@ from experiments.results import read_runs
 from experiments.running import plan
 from fedkernel.addresses import own_names
 from fedkernel.data import DataSpec, PartitionSpec
-from fedkernel.engines.apps import CLIENT_APP, SERVER_APP
 from fedkernel.engines.bundle import write_app
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.flower_apps import APPS
 from fedkernel.models.files import load_model, save_model
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
@@ -227,14 +227,14 @@ def test_a_bundle_holds_the_code_that_its_job_names(lab, tmp_path):
         data=DataSpec(ADDRESSES["DATA"], options={"rows": 9}),
         partition=PartitionSpec(kind="horizontal"),
     )
-    app = write_app(tmp_path / "app", Job(runs=[run]), [])
+    app = write_app(tmp_path / "app", Job(runs=[run], apps=APPS), [])
     assert {path.name for path in app.iterdir()} == {"clients", "fedkernel", "my_lab", "pyproject.toml", "strategies"}
     own = [path.name for path in sorted((lab / "my_lab").glob("*.py"))]
     assert sorted(path.name for path in (app / "my_lab").iterdir()) == own
     project = tomllib.loads((app / "pyproject.toml").read_text())
     ours = {f"fedkernel.{group}": own_names(group) for group in ("pairs", "clients")}
     assert project["project"]["entry-points"] == ours
-    assert project["tool"]["flwr"]["app"]["components"] == {"serverapp": SERVER_APP, "clientapp": CLIENT_APP}
+    assert project["tool"]["flwr"]["app"]["components"] == {"serverapp": APPS.server, "clientapp": APPS.client}
 
 
 SITES = """\

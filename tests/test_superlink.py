@@ -20,6 +20,7 @@ from fedkernel.engines.command import status_of, submit
 from fedkernel.engines.local import LocalGrid
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
+from fedkernel.flower_apps import APPS
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import exchange, flower
 from fedkernel.run.alignment import hash_ids
@@ -113,18 +114,18 @@ def test_simulated_sites_share_the_folder_and_a_run_can_be_given_up_or_fail_with
         monkeypatch.setenv("FLWR_HOME", flower.user["FLWR_HOME"])
         # what `flwr run . NAME` runs, side by side with the engine's
         default = submit(flower.flwr, bundle(tmp_path / "app"), NAME)
-        finished = superlink.run_job(Job(runs=runs, out=str(tmp_path / "out")))
+        finished = superlink.run_job(Job(runs=runs, apps=APPS, out=str(tmp_path / "out")))
         assert next(finished) == "first", flower.logs()
         finished.close()
         listed = flower.flwr("list", NAME, "--format", "json")["runs"]
         assert [one["status"] for one in listed if one["run-id"] != default] == ["finished:stopped"]
         with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
-            next(superlink.run_job(Job(runs=[impossible], out=str(tmp_path / "out")), NAME))
+            next(superlink.run_job(Job(runs=[impossible], apps=APPS, out=str(tmp_path / "out")), NAME))
         give_up = time.monotonic() + 60
         while not (status := status_of(flower.flwr, NAME, default)[0]).startswith("finished"):
             assert time.monotonic() < give_up, flower.logs()
         assert status == "finished:completed"
-    list(run_local(Job(runs=runs[:1], out=str(tmp_path / "local"))))
+    list(run_local(Job(runs=runs[:1], apps=APPS, out=str(tmp_path / "local"))))
     one, two = (Result.load(tmp_path / engine / "first") for engine in ("local", "out"))
     np.testing.assert_allclose(one.model.eigenvectors_, two.model.eigenvectors_, rtol=0, atol=1e-12)
     assert one.ledger == two.ledger
@@ -151,7 +152,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def job(tmp_path):
-    return Job(runs=[RunSpec(id="run", strategy="DKPCA", sites=["a", "b"])], out=str(tmp_path / "out"))
+    return Job(runs=[RunSpec(id="run", strategy="DKPCA", sites=["a", "b"])], apps=APPS, out=str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
@@ -201,13 +202,13 @@ def test_the_command_refuses_a_connection_on_another_engine(tmp_path):
 def test_a_result_survives_the_way_through_a_log(tmp_path, capsys):
     """Written where the job's folder is not there, and nothing but a result's files is taken out again."""
     run = RunSpec(id="run", strategy="DKPCA", parameters={"n_components": 2}, **WINE)
-    job = Job(runs=[run], out=str(tmp_path / "elsewhere"), mark="mark")
+    job = Job(runs=[run], apps=APPS, out=str(tmp_path / "elsewhere"), mark="mark")
     assert list(run_local(job)) == ["run"]
     assert not (tmp_path / "elsewhere").exists()
     found = [parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := parcels.read(line))]
     assert [parcel.run for parcel in found] == ["run"]
     parcels.unpack(parcels.Parcel("run", found[0].files | {"../other": "YQ=="}), tmp_path / "here")
-    list(run_local(Job(runs=[run], out=str(tmp_path / "local"))))
+    list(run_local(Job(runs=[run], apps=APPS, out=str(tmp_path / "local"))))
     one, two = Result.load(tmp_path / "here"), Result.load(tmp_path / "local" / "run")
     np.testing.assert_array_equal(one.model.eigenvectors_, two.model.eigenvectors_)
     assert one.ledger == two.ledger
@@ -243,7 +244,7 @@ def scripted(home, monkeypatch, capsys):
 
 def two_runs(tmp_path):
     runs = [RunSpec(id=name, strategy="DKPCA", sites=["a", "b"]) for name in ("one", "two")]
-    return Job(runs=runs, out=str(tmp_path / "out"))
+    return Job(runs=runs, apps=APPS, out=str(tmp_path / "out"))
 
 
 def test_a_log_that_breaks_off_is_read_again(scripted, tmp_path):

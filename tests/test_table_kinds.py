@@ -12,6 +12,7 @@ from fedkernel import Linear
 from fedkernel.data import ArrayTable, GeneratedTable, Table, as_table, open_table
 from fedkernel.data.tables import open_tables
 from fedkernel.errors import InputError
+from fedkernel.flower_apps import APPS
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import Reply, Request, Shape, encode
 from fedkernel.protocol.rounds import to_all
@@ -158,7 +159,7 @@ def test_a_job_takes_files_of_all_kinds(folder):
 
     def run(name, files):
         shards = [str(folder / file) for file in files]
-        job = Job(runs=[RunSpec(id=name, strategy="DKPCA", parameters=parameters, shards=shards, clients=3)])
+        job = Job(apps=APPS, runs=[RunSpec(id=name, strategy="DKPCA", parameters=parameters, shards=shards, clients=3)])
         list(ENGINES["local"](job.model_copy(update={"out": str(folder / "out")})))
         return Result.load(folder / "out" / name).model.eigenvectors_
 

@@ -19,6 +19,7 @@ from experiments.running.folder import open_folder
 from experiments.running.planning import Planned, plan
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.flower_apps import APPS
 from fedkernel.models import Model, compare_classes, own_metrics
 from fedkernel.run import Job, Result
 from fedkernel.strategy import KernelStrategy
@@ -89,6 +90,7 @@ def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path, engin
     if by_id:
         job = Job(
             runs=[run.spec for run in by_id.values()],
+            apps=APPS,
             out=str((out / "results").resolve()),
             deadline=experiment.deadline,
             threads=experiment.threads,

@@ -1,6 +1,5 @@
-"""Flower's two apps: where a bundle has them, how one answers a message, how the other carries out a job."""
+"""Flower's two apps: which ones a job needs, how one answers a message, how the other carries out a job."""
 
-import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -10,11 +9,17 @@ from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from fedkernel.addresses import find
+from fedkernel.errors import InputError
 from fedkernel.run import flower
-from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.job import Apps, Job, RunSpec
 
-SERVER_APP, CLIENT_APP = "fedkernel.flower_apps:server", "fedkernel.flower_apps:client"
-"""Where a Flower app bundle has its components, as pyproject.toml names them: the same for every pair."""
+
+def apps_of(job: Job) -> Apps:
+    """Return where the apps are that a job needs, or an InputError if it does not say so."""
+    if job.apps is None:
+        raise InputError("apps = None, but whoever makes a job for an engine says where its server and client apps are")
+    return job.apps
 
 
 def import_paths() -> dict[str, str]:
@@ -41,10 +46,16 @@ def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Gr
     job : Job
     grid : callable
         Opens the grid for a run, given also the run as the JSON of a job of its own.
+
+    Raises
+    ------
+    InputError
+        If the job does not say where a ServerApp is that carries it out.
     """
-    # imported as it is needed: it carries out what engines are used by
-    module, name = SERVER_APP.split(":")
-    server: ServerApp = getattr(importlib.import_module(module), name)
+    where = apps_of(job).server
+    server = find(where, object, "pairs", "apps.server")
+    if not isinstance(server, ServerApp):
+        raise InputError(f"apps.server = {where!r} is no ServerApp")
     for run in job.runs:
         text = job.model_copy(update={"runs": [run]}).model_dump_json()
         with grid(run, text) as opened:

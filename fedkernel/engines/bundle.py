@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedkernel.addresses import Group, own_names
-from fedkernel.engines.apps import CLIENT_APP, SERVER_APP
+from fedkernel.engines.apps import apps_of
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError
 from fedkernel.run.job import Job
 
@@ -18,6 +18,7 @@ def write_app(folder: Path, job: Job, dependencies: Sequence[str]) -> Path:
 
     What a pair of somebody else's imports from further packages must be installed where the bundle runs.
     """
+    apps = apps_of(job)
     packages = ["fedkernel", *sorted(job.packages - {"fedkernel"})]
     for package in packages:
         spec = importlib.util.find_spec(package)
@@ -49,8 +50,8 @@ publisher = "fedkernel"
 fab-include = {quoted(["**/*.py"])}
 
 [tool.flwr.app.components]
-serverapp = {quoted(SERVER_APP)}
-clientapp = {quoted(CLIENT_APP)}
+serverapp = {quoted(apps.server)}
+clientapp = {quoted(apps.client)}
 
 [tool.flwr.app.config]
 job = {quoted(job.model_dump_json())}

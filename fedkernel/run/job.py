@@ -93,12 +93,28 @@ class RunSpec(pydantic.BaseModel):
         return shares_rows(self.parameters)
 
 
+class Apps(pydantic.BaseModel):
+    """Where the two Flower apps are that carry out a job: addresses, ``package.module:name``.
+
+    Attributes
+    ----------
+    server, client : str
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    server: str = pydantic.Field(pattern=r"^\w+(\.\w+)*:\w+$")
+    client: str = pydantic.Field(pattern=r"^\w+(\.\w+)*:\w+$")
+
+
 class Job(pydantic.BaseModel):
     """The runs that one start of the coordinator carries out, one after the other.
 
     Attributes
     ----------
     runs : list of RunSpec
+    apps : Apps, optional
+        What an engine starts; None: nothing is to be started, since the job comes to apps that are there.
     out : str or None
         Folder for the results; None: they are only logged.
     mark : str, optional
@@ -113,6 +129,7 @@ class Job(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     runs: list[RunSpec] = pydantic.Field(min_length=1)
+    apps: Apps | None = None
     out: str | None = None
     mark: str | None = None
     deadline: float = pydantic.Field(default=3600.0, gt=0)
