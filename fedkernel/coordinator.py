@@ -51,8 +51,15 @@ def server_app() -> ServerApp:
         try:
             for run in job.runs:
                 strategy = strategy_of(run.strategy, run.parameters)
-                own = run.sites is not None  # whose sites write down what leaves them
-                settings = RunSettings(run.id, run.seed, run.clients, job.deadline, run.missing, job.threads, own)
+                settings = RunSettings(
+                    run=run.id,
+                    seed=run.seed,
+                    clients=run.clients,
+                    deadline=job.deadline,
+                    missing=run.missing,
+                    threads=job.threads,
+                    hashes=run.sites is not None,  # whose sites write down what leaves them
+                )
                 result = strategy.run(grid, settings, evaluate=run.evaluate)
                 _hand_over(run.id, result, job)
         except FedkernelError as error:
