@@ -6,7 +6,7 @@ from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
 from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
 from fedkernel.models.embeddings import FeatureChain, advance, combine_draws
-from fedkernel.models.files import load_model
+from fedkernel.models.files import load_model, save_model
 from fedkernel.models.metrics import (
     METRICS,
     ROUNDING,
@@ -56,5 +56,6 @@ __all__ = [
     "over_clients",
     "own_metrics",
     "recover_error",
+    "save_model",
     "training_of",
 ]
