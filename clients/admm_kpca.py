@@ -120,7 +120,7 @@ class Progress(CarriesLetters, Reply):
     turned: Annotated[float, Shape()]
 
 
-class Exchange(Request[ReplyT], Generic[ReplyT]):
+class Sharing(Request[ReplyT], Generic[ReplyT]):
     """What neighbours hold of each other: rows, or random features of them; with normal noise of some size.
 
     The noise is drawn from the node's operating system, once in a run, and nobody else can draw it again.
@@ -130,11 +130,11 @@ class Exchange(Request[ReplyT], Generic[ReplyT]):
     noise: Annotated[float, Field(ge=0)]
 
 
-class ShareRows(Exchange[RowLetters]):
+class ShareRows(Sharing[RowLetters]):
     """Asks the node to write its rows to its neighbours, or their random features."""
 
 
-class StartLocally(CarriesLetters, Exchange[PenaltyBound]):
+class StartLocally(CarriesLetters, Sharing[PenaltyBound]):
     """Delivers rows; asks for the kernel blocks of the cell, and the local solution as a start."""
 
     kernel: Kernel
@@ -447,7 +447,7 @@ class ADMMKPCAClient(PeerClient):
             self.outputs["iterates"] = components.iterates
         return Receipt()
 
-    def _exchanged(self, ask: Exchange[ReplyT]) -> FloatArray:
+    def _exchanged(self, ask: Sharing[ReplyT]) -> FloatArray:
         """Return the node's rows as its neighbours get them: the same whenever asked for."""
         noisy = NoisyRows if ask.features is None else NoisyFeatures
         if ask.noise and noisy.known(self.memory):

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.arrays import FloatArray, Rows, row_blocks, stack_rows
+from fedkernel.arrays import FloatArray, Positions, Rows, row_blocks, stack_rows
 from fedkernel.data import PARTS, Table, as_table, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics import (
@@ -33,8 +33,6 @@ from fedkernel.protocol import Answers, CarriesRows, Count, KernelClient, Receip
 
 Precision = Literal["float64", "float32"]
 """What a site computes its embedding and its kernel values in; sums and what it sends are float64."""
-
-Positions = npt.NDArray[np.int64]
 
 
 class Products(Summed):

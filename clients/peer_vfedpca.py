@@ -15,7 +15,7 @@ from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, Publish
 from fedkernel.protocol import Receipt, ReplyT, Shape
 
 
-class LeadingVectors(Letter):
+class PeerVectors(Letter):
     """Approximate leading eigenpairs of the sender's matrix: k (N + 1) floats.
 
     Reveals the directions over the rows along which the sender's columns vary most, and how much they do.
@@ -54,7 +54,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         """Merge, update the local matrix by equation 14, iterate, and write the result to the neighbours."""
         pairs = self._iterated(ask, None if ask.first else self._merged(ask))
         self.memory["vectors"], self.memory["values"] = pairs.vectors, pairs.values
-        self.mail.write_to_all(LeadingVectors(vectors=pairs.vectors, values=pairs.values))
+        self.mail.write_to_all(PeerVectors(vectors=pairs.vectors, values=pairs.values))
         return Letters()
 
     def finish_among_peers(self, ask: FinishAmongPeers) -> Receipt:
@@ -68,7 +68,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         N, k = own.vectors.shape
         eigenpairs = {
             peer: Eigenpairs(letter.values, letter.vectors)
-            for peer, letter in self.mail.read(ask, LeadingVectors, N=N, k=k)
+            for peer, letter in self.mail.read(ask, PeerVectors, N=N, k=k)
         }
         eigenpairs[self.client] = own
         pairs = [eigenpairs[peer] for peer in sorted(eigenpairs)]

@@ -10,9 +10,13 @@ from scipy import sparse
 
 from fedkernel.errors import InputError
 
+AnyArray = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 Rows: TypeAlias = FloatArray | sparse.csr_array
 """Rows of a table, dense or sparse: shape (n, d)."""
+
+Positions: TypeAlias = npt.NDArray[np.integer[Any]]
+"""Of rows in a table, from 0."""
 
 READING = threading.RLock()
 """Held while numpy reads the headers of arrays.

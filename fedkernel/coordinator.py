@@ -11,7 +11,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedkernel.addresses import find
-from fedkernel.engines.parcels import Parcel, pack, tell
+from fedkernel.engines.parcels import Parcel, from_folder, tell
 from fedkernel.errors import FedkernelError
 from fedkernel.numerics.kernels import import_kernels
 from fedkernel.run.cohort import RunSettings
@@ -83,6 +83,6 @@ def _hand_over(run: str, result: Result[Any], job: Job) -> None:
     else:
         with TemporaryDirectory(prefix="fedkernel-") as temporary:
             result.save(temporary)
-            parcel = pack(run, Path(temporary))
+            parcel = from_folder(run, Path(temporary))
     if job.mark is not None:
         tell(parcel)

@@ -15,7 +15,7 @@ from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import client
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run import alignment, flower, placement, site
-from fedkernel.run.alignment import SIZE, agree, check_same_columns, find_rows, hash_ids, read_key
+from fedkernel.run.alignment import SIZE, check_same_columns, common_rows, find_rows, hash_ids, read_key
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.memory import Memory
@@ -285,13 +285,13 @@ def test_a_site_works_on_no_other_rows_than_its_own(common, sentence):
 )
 def test_a_coordinator_takes_only_hashes(sent, sentence):
     with pytest.raises(ProtocolError, match=sentence):
-        agree({"a": OWN, "b": sent}, "drop", "run")
+        common_rows({"a": OWN, "b": sent}, "drop", "run")
 
 
 def test_hashes_that_end_in_zeros_are_still_told_apart():
     ends = np.zeros((3, SIZE), np.uint8)
     ends[1, 15], ends[2, 14] = 1, 1
-    np.testing.assert_array_equal(agree({"a": ends[[2, 0, 1]], "b": ends[1:]}, "drop", "run"), ends[1:])
+    np.testing.assert_array_equal(common_rows({"a": ends[[2, 0, 1]], "b": ends[1:]}, "drop", "run"), ends[1:])
 
 
 def test_rows_that_are_in_order_already_are_not_copied():

@@ -207,7 +207,7 @@ def test_a_result_survives_the_way_through_a_log(tmp_path, capsys):
     assert not (tmp_path / "elsewhere").exists()
     found = [parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := parcels.read(line))]
     assert [parcel.run for parcel in found] == ["run"]
-    parcels.unpack(parcels.Parcel("run", found[0].files | {"../other": "YQ=="}), tmp_path / "here")
+    parcels.into_folder(parcels.Parcel("run", found[0].files | {"../other": "YQ=="}), tmp_path / "here")
     list(run_local(Job(runs=[run], apps=APPS, out=str(tmp_path / "local"))))
     one, two = Result.load(tmp_path / "here"), Result.load(tmp_path / "local" / "run")
     np.testing.assert_array_equal(one.model.eigenvectors_, two.model.eigenvectors_)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.data.matrix import AnyArray
+from fedkernel.arrays import AnyArray
 from fedkernel.errors import InputError
 
 

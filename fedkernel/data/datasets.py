@@ -31,9 +31,9 @@ from scipy import sparse
 from sklearn import preprocessing
 
 from fedkernel.addresses import find_function, names
-from fedkernel.arrays import FloatArray, Rows
+from fedkernel.arrays import AnyArray, FloatArray, Rows
 from fedkernel.data.generated import GENERATED
-from fedkernel.data.matrix import AnyArray, check_rows
+from fedkernel.data.matrix import check_rows
 from fedkernel.data.sources import (
     BUNDLED,
     FETCHED,

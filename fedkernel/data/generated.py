@@ -8,8 +8,8 @@ import numpy as np
 import sklearn.datasets
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from fedkernel.arrays import FloatArray, Rows
-from fedkernel.data.matrix import AnyArray, csr
+from fedkernel.arrays import AnyArray, FloatArray, Rows
+from fedkernel.data.matrix import csr
 from fedkernel.validation import value_object
 
 Drawn = tuple[Rows, AnyArray | None]

@@ -3,14 +3,10 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
-from fedkernel.arrays import FloatArray, Rows
+from fedkernel.arrays import AnyArray, FloatArray, Rows
 from fedkernel.errors import InputError
-
-AnyArray = npt.NDArray[Any]
-
 
 INT32 = int(np.iinfo(np.int32).max)
 

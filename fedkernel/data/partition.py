@@ -26,9 +26,9 @@ import numpy.typing as npt
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from scipy import sparse
 
-from fedkernel.arrays import FloatArray, Rows, stack_rows
+from fedkernel.arrays import AnyArray, FloatArray, Rows, stack_rows
 from fedkernel.data.datasets import Dataset
-from fedkernel.data.matrix import AnyArray, check_rows
+from fedkernel.data.matrix import check_rows
 from fedkernel.errors import InputError
 from fedkernel.seeds import generator
 from fedkernel.validation import value_object

@@ -18,9 +18,9 @@ import numpy as np
 import sklearn.datasets
 from scipy import sparse
 
-from fedkernel.arrays import READING
+from fedkernel.arrays import READING, AnyArray
 from fedkernel.data.generated import GENERATED
-from fedkernel.data.matrix import AnyArray, check_rows
+from fedkernel.data.matrix import check_rows
 from fedkernel.data.tables import is_sparse_file
 from fedkernel.errors import InputError
 

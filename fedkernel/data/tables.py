@@ -27,12 +27,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedkernel.arrays import READING, Rows
+from fedkernel.arrays import READING, AnyArray, Positions, Rows
 from fedkernel.data.columns import is_numeric, stack_columns
-from fedkernel.data.matrix import AnyArray, as_array, check_rows, first_not_finite, not_finite
+from fedkernel.data.matrix import as_array, check_rows, first_not_finite, not_finite
 from fedkernel.errors import InputError
 
-Positions: TypeAlias = npt.NDArray[np.integer[Any]]
 Raw: TypeAlias = AnyArray | sparse.csr_array
 
 ALLOWED = ".npy, .npz with an array X or from scipy.sparse.save_npz, .parquet"

@@ -35,13 +35,13 @@ class Parcel:
     error: dict[str, str] = field(default_factory=dict)
 
 
-def pack(run: str, folder: Path) -> Parcel:
+def from_folder(run: str, folder: Path) -> Parcel:
     """Take a run's result from its folder."""
     paths = {name: folder / name for name in FILES if (folder / name).exists()}
     return Parcel(run, {name: base64.b64encode(path.read_bytes()).decode() for name, path in paths.items()})
 
 
-def unpack(parcel: Parcel, folder: Path) -> None:
+def into_folder(parcel: Parcel, folder: Path) -> None:
     """Write a parcel's files into a run's folder."""
     for name in FILES:
         if name in parcel.files:

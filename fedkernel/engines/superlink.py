@@ -72,7 +72,7 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str]:
                             raise cause(parcel.error)
                         # a log that broke off is read from its beginning
                         if parcel.run in waiting:
-                            parcels.unpack(parcel, out / parcel.run)
+                            parcels.into_folder(parcel, out / parcel.run)
                             waiting.remove(parcel.run)
                             yield parcel.run
                 current, details = _patient_status(run, name, where)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from fedkernel.data import TableLike
 from fedkernel.errors import ProtocolError
-from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys, agree, publish
+from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys, make_shared_keys, publish
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.peers.sealing import KeyPair, check_pins
 from fedkernel.protocol.client import Answers, KernelClient
@@ -59,7 +59,9 @@ class PeerClient(KernelClient):
     def take_keys(self, ask: TakeKeys) -> Receipt:
         """Agree on keys with the neighbours, if they are those that the site has pinned."""
         try:
-            agree(ask, self.memory, run=self.mail.run, client=self.client, identity=self.identity, pins=self.pins)
+            make_shared_keys(
+                ask, self.memory, run=self.mail.run, client=self.client, identity=self.identity, pins=self.pins
+            )
         except ProtocolError as error:
             raise self.mail.error(str(error)) from None
         return Receipt()

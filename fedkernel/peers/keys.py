@@ -129,7 +129,7 @@ def publish(memory: ClientMemory, identity: KeyPair | None) -> PublicKeys:
     return PublicKeys(identity=_numbers(identity.public), ephemeral=_numbers(ephemeral.public))
 
 
-def agree(
+def make_shared_keys(
     ask: TakeKeys, memory: ClientMemory, *, run: str, client: int, identity: KeyPair | None, pins: Mapping[int, str]
 ) -> None:
     """Make the keys shared with each peer, unless one is not who the site knows it to be.

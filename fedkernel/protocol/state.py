@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Self
 
-import numpy.typing as npt
-
+from fedkernel.arrays import AnyArray
 from fedkernel.errors import ProtocolError
-
-NDArray = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -19,12 +16,12 @@ class State:
     """
 
     @classmethod
-    def known(cls, memory: Mapping[str, NDArray]) -> bool:
+    def known(cls, memory: Mapping[str, AnyArray]) -> bool:
         """Return whether there is one in the memory."""
         return f"{cls.__name__}.{fields(cls)[0].name}" in memory
 
     @classmethod
-    def load(cls, memory: Mapping[str, NDArray]) -> Self:
+    def load(cls, memory: Mapping[str, AnyArray]) -> Self:
         """Return what was saved last, or raise a ProtocolError that the request for it did not come before."""
         if not cls.known(memory):
             raise ProtocolError(f"its {cls.__name__} was not asked for before")
@@ -32,12 +29,12 @@ class State:
         return cls(**{field: memory[name] for field, name in names.items() if name in memory})
 
     @classmethod
-    def forget(cls, memory: MutableMapping[str, NDArray]) -> None:
+    def forget(cls, memory: MutableMapping[str, AnyArray]) -> None:
         """Take what was saved out of the memory, if anything."""
         for field in fields(cls):
             memory.pop(f"{cls.__name__}.{field.name}", None)
 
-    def save(self, memory: MutableMapping[str, NDArray]) -> Self:
+    def save(self, memory: MutableMapping[str, AnyArray]) -> Self:
         """Put the arrays into the memory, in place of those of an earlier one."""
         self.forget(memory)
         for field in fields(self):

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedkernel.arrays import Positions
 from fedkernel.data.tables import readable
 from fedkernel.errors import InputError, ProtocolError
 
@@ -29,7 +30,6 @@ Missing = Literal["drop", "refuse"]
 """What becomes of rows that are missing at a site: they are left out everywhere, or the run is refused."""
 
 Hashes = npt.NDArray[np.uint8]
-Positions = npt.NDArray[np.int64]
 
 
 # --- what a site does ------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
 # --- what the coordinator does ---------------------------------------------------------------------------------------
 
 
-def agree(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: str) -> Hashes:
+def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: str) -> Hashes:
     """Return the hashes that all sites have, of shape (n, 16), in their own order, which is the rows' from now on.
 
     Parameters

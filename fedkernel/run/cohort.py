@@ -13,7 +13,7 @@ from fedkernel.errors import InputError, ProtocolError, and_more, one_line
 from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
-from fedkernel.run.alignment import Missing, agree, check_same_columns
+from fedkernel.run.alignment import Missing, check_same_columns, common_rows
 from fedkernel.run.exchange import POLL, node_called, send_and_receive
 from fedkernel.run.joining import HashIds, Introduce, TakeRows
 from fedkernel.run.ledger import Account, Entry
@@ -149,7 +149,7 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
             raise InputError(
                 f"{member.called} has another id-key than {members[0].called}; allowed: the same at all sites, or none"
             )
-    common = agree({who: reply.hashes for who, reply in hashed.items()}, wire.settings.missing, wire.settings.run)
+    common = common_rows({who: reply.hashes for who, reply in hashed.items()}, wire.settings.missing, wire.settings.run)
     ask(TakeRows(hashes=common), "align")
     figures = {f"rows_{member.client}": float(member.rows) for member in members} | {"rows": float(len(common))}
     account.close_round(0, "align", time.perf_counter() - started, figures)

@@ -2,17 +2,14 @@
 
 from typing import Annotated
 
-import numpy as np
-import numpy.typing as npt
 import pydantic
 from pydantic import AfterValidator, Field
 
 from fedkernel.errors import one_line
 from fedkernel.protocol.messages import Reply, Request, Shape
-from fedkernel.run.alignment import SIZE
+from fedkernel.run.alignment import SIZE, Hashes
 
 Size = Annotated[int, Field(ge=0, lt=2**63)]
-Hashes = npt.NDArray[np.uint8]
 
 
 class Introduction(Reply):

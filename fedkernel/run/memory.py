@@ -1,19 +1,16 @@
 """What a client remembers from one message of a run to the next, in Flower's context."""
 
 from collections.abc import Iterator, MutableMapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 
+from fedkernel.arrays import AnyArray
 from fedkernel.errors import ProtocolError
 from fedkernel.run import flower
 
-NDArray = npt.NDArray[Any]
 
-
-class Memory(MutableMapping[str, NDArray]):
+class Memory(MutableMapping[str, AnyArray]):
     """A client's named arrays in Flower's context, where they survive rounds on every engine; one run's at a time.
 
     Parameters
@@ -45,21 +42,21 @@ class Memory(MutableMapping[str, NDArray]):
         return cls(context, run)
 
     @property
-    def rows(self) -> NDArray | None:
+    def rows(self) -> AnyArray | None:
         """Positions of the site's rows that the run works on, in its order; None: all, as they are."""
         return flower.read_array(self._rows["rows"]) if "rows" in self._rows else None
 
     @rows.setter
-    def rows(self, positions: NDArray) -> None:
+    def rows(self, positions: AnyArray) -> None:
         self._rows["rows"] = Array(positions)
 
-    def __getitem__(self, name: str) -> NDArray:
+    def __getitem__(self, name: str) -> AnyArray:
         return flower.read_array(self._record[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._record  # the inherited one would read the array
 
-    def __setitem__(self, name: str, value: NDArray) -> None:
+    def __setitem__(self, name: str, value: AnyArray) -> None:
         self._record[name] = Array(np.asarray(value, order="C"))
 
     def __delitem__(self, name: str) -> None:

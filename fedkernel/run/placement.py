@@ -11,6 +11,7 @@ import numpy as np
 from flwr.app import Context
 
 from fedkernel.addresses import find, names, own_names
+from fedkernel.arrays import AnyArray
 from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, load, split
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables, readable
@@ -21,7 +22,7 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.run import flower
 from fedkernel.run.alignment import read_key
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.site import NDArray, Site
+from fedkernel.run.site import Site
 from fedkernel.storage import check_folder, write_whole
 
 MIN_ROWS = 20
@@ -245,10 +246,10 @@ def _for_its_log(who: str, what: str) -> Iterator[None]:
         raise OwnFileError(f"{who} cannot {what}; its log says why", f"{who}: {error}") from None
 
 
-def _keeper(path: Path | None) -> Callable[[dict[str, NDArray]], object]:
+def _keeper(path: Path | None) -> Callable[[dict[str, AnyArray]], object]:
     """Return what stores a site's named arrays in a file; with None, nowhere."""
 
-    def keep(outputs: dict[str, NDArray]) -> None:
+    def keep(outputs: dict[str, AnyArray]) -> None:
         if path is not None:
             write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs))
 

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedkernel.arrays import AnyArray
 from fedkernel.data import TableLike, as_table
 from fedkernel.errors import FedkernelError, InputError, OwnFileError, called
 from fedkernel.peers.client import PeerClient
@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 
 REFUSED, FAILED = 101, 102
 """Error codes of a client's reply: the request does not fit the site; the site's code broke."""
-
-NDArray = npt.NDArray[Any]
 
 
 def _logged(error: Exception) -> str:
@@ -82,7 +80,7 @@ class Site:
     number: int
     X: TableLike | None
     new: TableLike | None
-    keep: Callable[[dict[str, NDArray]], object]
+    keep: Callable[[dict[str, AnyArray]], object]
     threads: int = 1
     identity: KeyPair | None = None
     pins: Mapping[int, str] | None = None
@@ -158,7 +156,7 @@ class _Call:
         site.check_rows(client.X.shape[0])
         return client
 
-    def hashes(self) -> NDArray:
+    def hashes(self) -> AnyArray:
         """Return the hashes of the site's ids, of shape (n_m, 16)."""
         if self.site.ids is None:
             raise InputError(f"{self.site.called} has no ids, but was asked for them")
@@ -259,7 +257,7 @@ def _train(call: _Call) -> tuple[RecordDict, int]:
     return content, client.disclosed
 
 
-def _ids_in_order(site: Site, memory: Memory) -> dict[str, NDArray]:
+def _ids_in_order(site: Site, memory: Memory) -> dict[str, AnyArray]:
     """Return the ids of the rows that a run works on, in its order, where the site knows them."""
     if site.ids is None:
         return {}
