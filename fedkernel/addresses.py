@@ -116,7 +116,7 @@ def _imported(name: str, group: Group, what: str) -> object:
     if module == "__main__":
         raise InputError(f"{where} is in a script or notebook, which cannot be imported; {IN_A_MODULE}")
     try:
-        # a package before its modules: see clients/__init__.py
+        # a package before its modules: of two threads that import them the other way round, one gets a half-made module
         imported = [importlib.import_module(package) for package in accumulate(module.split("."), "{}.{}".format)][-1]
     except Exception as error:  # whatever somebody else's module does
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):

@@ -58,7 +58,8 @@ class Judged(Generic[M]):
         What the method is called where nothing is federated, as in the baseline ``central KPCA``; and with each name
         the parameters that a baseline has by default otherwise than a run. Not inherited.
     places : tuple of str
-        The baselines that there are of these: ``central``, ``isolated``, and what `experiments.baselines` has besides.
+        The baselines that there are of these: ``central``, ``isolated``, and by name what somebody else computes where
+        all data are in one place.
     """
 
     partition: ClassVar[Literal["vertical", "horizontal"]]  # as `KernelStrategy` says
