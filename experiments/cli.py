@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from importlib.metadata import version
@@ -23,7 +24,7 @@ from fedkernel.addresses import find, find_function, names
 from fedkernel.data import available
 from fedkernel.engines import ENGINES, superlink
 from fedkernel.errors import InputError
-from fedkernel.models import METRICS, Metric
+from fedkernel.models import METRICS, is_own, metric_of
 from fedkernel.numerics import WIDTHS, Kernel
 from fedkernel.strategy import KernelStrategy
 
@@ -103,6 +104,9 @@ def report(
     """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl."""
     with errors(debug):
         experiment, runs = read_folder(folder)
+        for name in filter(is_own, experiment.metrics):
+            with suppress(InputError):  # one that is not here any more is shown by its name
+                find_function(name, "metrics", "metric")
         show_results(experiment, conclude(experiment, runs, folder), folder)
 
 
@@ -145,8 +149,12 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
         shapes = [(data, "" if data.shape is None else " x ".join(map(str, data.shape))) for data in available()]
         return [(data.name, data.kind, shape, data.note) for data, shape in shapes]
     if kind is Kind.metrics:
-        own = [Metric(name, _first_line(find_function(name, "metrics", "metric"))) for name in names("metrics")]
-        return [(metric.name, metric.better or "", metric.unit, metric.meaning) for metric in (*METRICS.values(), *own)]
+        functions = {name: find_function(name, "metrics", "metric") for name in names("metrics")}
+        known = [*METRICS.values(), *map(metric_of, functions)]
+        return [
+            (metric.name, metric.better or "", metric.unit, metric.meaning or _first_line(functions[metric.name]))
+            for metric in known
+        ]
     if kind is Kind.baselines:
         return list(BASELINES.items())
     if kind is Kind.engines:

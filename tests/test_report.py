@@ -17,7 +17,7 @@ from experiments.report.axes import value_scale
 from experiments.report.plots import draw
 from experiments.results import Run, Spread, append_run, read_runs, summarise
 from fedkernel.errors import InputError
-from fedkernel.models.metrics import METRICS, Metric, metric_of, register
+from fedkernel.models.metrics import METRICS, check_metric, metric_of, own_metrics
 
 
 def experiment(title: str = "", text: str = "", options: ReportOptions | None = None) -> Experiment:
@@ -288,12 +288,11 @@ def test_errors_are_the_metrics_whose_axis_has_orders_of_magnitude() -> None:
     assert (metric_of("mine").axis, metric_of("mine").better) == ("from 0", None)
 
 
-def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_registered(
+def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METRICS, "purity", Metric("purity"))  # so that it is gone after the test
-    del METRICS["purity"]
-    runs = [a_run(seed=seed, metrics={"purity": purity}) for seed, purity in enumerate((0.25, 0.75))]
+    name = "my_purity:purity"
+    runs = [a_run(seed=seed, metrics={name: purity}) for seed, purity in enumerate((0.25, 0.75))]
 
     def shown(folder: str) -> tuple[str, str]:
         (line,) = [line for line in printed(runs) if "0." in line or "e-01" in line]
@@ -302,16 +301,30 @@ def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_registere
     line, caption = shown("before")
     assert "5.00e-01 ± 3.5e-01" in line
     assert "in increasing order" in caption
-    with pytest.raises(ValueError, match="'purity' is not known"):
-        ReportOptions(metric="purity")
-    purity = Metric("purity", "share of rows that are of their cluster's class", "higher", digits=(".2f", ".2f"))
-    assert register(purity) == register(purity) == metric_of("purity")
+    assert ReportOptions(metric=name).metric == name
+    (tmp_path / "my_purity.py").write_text(
+        "from fedkernel.models import Metric\n"
+        "purity = Metric('purity', 'share of rows of their class', 'higher', digits=('.2f', '.2f'), "
+        "function=lambda model, shards: model / len(shards))\n"
+        "nothing = Metric('nothing')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert own_metrics(["error", name], 3, [np.eye(2), np.eye(2)]) == {name: 1.5}
+    with pytest.raises(InputError, match=r"metric = 'nothing' has no function; allowed: Metric\(\.\.\., function="):
+        own_metrics(["my_purity:nothing"], 3, [np.eye(2)])
     line, caption = shown("after")
     assert "0.50 ± 0.35" in line
     assert "highest first" in caption
-    assert ReportOptions(metric="purity").metric == "purity"
-    with pytest.raises(InputError, match="metric = 'purity' is there already: share of rows that are of"):
-        register(Metric("purity", "something else"))
+    assert metric_of(name).heading == "purity"
+
+
+def test_figures_counted_of_a_whole_run_stand_in_the_table_but_lead_no_report() -> None:
+    counted = [name for name, metric in METRICS.items() if metric.counted]
+    assert [name for name in counted if name not in Run.model_fields] == []
+    assert {(METRICS[name].better, METRICS[name].leads) for name in counted} == {("lower", False)}
+    assert check_metric("rounds", counted=True) == "rounds"
+    with pytest.raises(ValueError, match="'rounds' is not known"):
+        ReportOptions(metric="rounds")
 
 
 # figures

@@ -126,7 +126,7 @@ def test_entry_points_give_short_names(lab):
     said = {
         "strategies": "Centre The mean of all rows, weighted (horizontal data)",
         "kernels": "rational k(x, y) = 1 / (1 + ||x - y||^2 / width)",
-        "metrics": "eccentricity Distance of the centre from the rows' plain mean",
+        "metrics": "eccentricity higher metres distance of the centre from the rows' plain mean",
         "datasets": "skewed loader my_lab.data:skewed",
     }
     commands = [["run", "strange.toml", "--out", "out"], *(["list", kind] for kind in said)]

@@ -11,20 +11,18 @@ from typing import Annotated, Literal
 import numpy as np
 import pydantic
 
-from experiments.claims.evidence import COUNTED, Evidence, Setting, Uncheckable, Where, best_of, measure, place
+from experiments.claims.evidence import Evidence, Setting, Uncheckable, Where, best_of, measure, place
 from experiments.claims.verdicts import Check, Finding, Findings
 from experiments.results import Spread, point_key
-from fedkernel.models import METRICS, is_own
+from fedkernel.models import check_metric
 
 
 def _metric(name: str) -> str:
-    if name not in (allowed := (*METRICS, *COUNTED)) and not is_own(name):
-        raise ValueError(f"{name!r} is not known (allowed: {', '.join(allowed)})")
-    return name
+    return check_metric(name, counted=True)
 
 
 Measured = Annotated[str, pydantic.AfterValidator(_metric)]
-"""A metric or one of `COUNTED`."""
+"""A metric, also one that is counted of a whole run."""
 
 
 class Value(Check):

@@ -7,9 +7,6 @@ from typing import Any, NamedTuple
 from experiments.results import Run, Spread, by_iteration, point_key, setting
 from fedkernel.models import metric_of
 
-COUNTED = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up", "rounds", "seconds")
-"""What a claim may be about beside the metrics: the figures of a whole run."""
-
 Where = dict[str, Any]
 """Values of swept parameters by dotted path."""
 
@@ -66,8 +63,8 @@ class Evidence:
 
 
 def measure(run: Run, metric: str) -> float:
-    """Return a metric of a run, or one of `COUNTED`."""
-    value: float | None = getattr(run, metric) if metric in COUNTED else run.metrics.get(metric)
+    """Return a metric of a run, also one that is counted of it."""
+    value: float | None = getattr(run, metric) if metric_of(metric).counted else run.metrics.get(metric)
     if value is None:
         raise Uncheckable(f"{run.name!r} has no {metric} with seed {run.seed}")
     return value

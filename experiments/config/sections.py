@@ -10,7 +10,7 @@ import pydantic
 
 from fedkernel.data import DataSpec
 from fedkernel.engines.grpc.certificates import check_name
-from fedkernel.models import METRICS, is_own
+from fedkernel.models import check_metric
 
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -111,9 +111,7 @@ class ReportOptions(pydantic.BaseModel):
     @pydantic.field_validator("metric")
     @classmethod
     def _is_metric(cls, metric: str | None) -> str | None:
-        if metric is not None and metric not in METRICS and not is_own(metric):
-            raise ValueError(f"{metric!r} is not known (allowed: {', '.join(METRICS)})")
-        return metric
+        return None if metric is None else check_metric(metric)
 
     @pydantic.field_validator("by_iteration")
     @classmethod

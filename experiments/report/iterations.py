@@ -9,13 +9,10 @@ from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, Nul
 
 from experiments.report.axes import Drawn, Look, Scale, legend, panels, value_scale
 from experiments.results import Run, Spread, by_iteration, by_setting, setting
-from fedkernel.models import metric_of
+from fedkernel.models import MAIN, metric_of
 
 Curves = dict[str, dict[str, dict[int, Spread]]]
 """By setting of the sweep, by name of the method, by round or iteration."""
-
-GUIDED = "recover_error"
-"""The value that theory says falls as O(1/t): it is held against a line c / t."""
 
 
 def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
@@ -23,8 +20,8 @@ def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
     curves = _curves(runs, _error_of_rounds)
     if not curves:
         return None
-    scale = value_scale(_points(curves), "error")
-    figure, _, note = _drawn(curves, scale, look, ("communication round", metric_of("error").heading))
+    scale = value_scale(_points(curves), MAIN)
+    figure, _, note = _drawn(curves, scale, look, ("communication round", metric_of(MAIN).heading))
     legend(figure, look, _names(curves))
     caption = f"The error after each round, mean over the seeds that reached it.{_band(curves)}{note}{scale.note()}"
     return "Error by round", caption, figure
@@ -33,22 +30,23 @@ def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
 def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -> Drawn | None:
     """Draw a value of the rounds against the outer iteration t, if any run tells it.
 
-    Baselines that have a metric of this name are level lines; of the recover error there are none, but two logarithmic
+    Baselines that have a metric of this name are level lines; of one that `falls` there are none, but two logarithmic
     axes and the line c / t with the least c such that no mean lies above it.
     """
     curves = _curves(runs, lambda run: by_iteration(run, value))
     if not curves:
         return None
-    if value != GUIDED:
+    metric = metric_of(value)
+    if not metric.falls:
         steps = {t for panel in curves.values() for curve in panel.values() for t in curve}
         curves = _curves(runs, lambda run: _level(run, value, steps) or by_iteration(run, value))
     along = [at for panel in curves.values() for curve in panel.values() for at in curve.items()]
     all_t, c = sorted({t for t, _ in along}), max(t * m.mean for t, m in along)
-    guide = [c / t for t in all_t] if value == GUIDED and all_t[0] > 0 and c > 0 else []
+    guide = [c / t for t in all_t] if metric.falls and all_t[0] > 0 and c > 0 else []
     scale = value_scale(_points(curves), value, also=guide)
-    what, label, title = f"the last {value} of", metric_of(value).heading, value
-    if value == "floats_up":
-        what, label, title = "what all clients upload in", "floats uploaded by all clients", "floats uploaded"
+    what, label, title = f"the last {value} of", metric.heading, value
+    if metric.counted:
+        what, title = f"the sum of {label} in", label
     figure, grid, note = _drawn(curves, scale, look, ("outer iteration t", label))
     read, others = "", {}
     if guide:
@@ -61,7 +59,7 @@ def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -
             "a curve that stays along the line or falls away from it decreases at least as fast as 1 / t."
         )
     legend(figure, look, _names(curves), others=others)
-    better = f" {best.capitalize()} is better." if (best := metric_of(value).better) else ""
+    better = f" {best.capitalize()} is better." if (best := metric.better) else ""
     caption = f"Each point is {what} an outer iteration, mean over the seeds that reached it.{better}"
     caption = f"{caption}{_band(curves)}{read}{note}{scale.note()}"
     return f"{title[:1].upper()}{title[1:]} by iteration", caption, figure
@@ -74,7 +72,7 @@ def _level(run: Run, value: str, steps: Iterable[int]) -> dict[int, float]:
 
 
 def _error_of_rounds(run: Run) -> dict[int, float]:
-    return {row.round: error for row in run.history if (error := row.values.get("error")) is not None}
+    return {row.round: error for row in run.history if (error := row.values.get(MAIN)) is not None}
 
 
 def _curves(runs: Sequence[Run], read: Callable[[Run], dict[int, float]]) -> Curves:

@@ -33,7 +33,7 @@ from experiments.report.axes import (
 )
 from experiments.report.iterations import error_by_round, value_by_iteration
 from experiments.results import Run, Spread, Summary, leading_metric, setting, summarise
-from fedkernel.models import metric_of
+from fedkernel.models import MAIN, metric_of
 
 OUTSIDE = "outside any phase"
 
@@ -71,7 +71,7 @@ def draw(
     """
     folder.mkdir(parents=True, exist_ok=True)
     summaries = summarise(runs)
-    metric = leading_metric(summaries, metric) or "error"
+    metric = leading_metric(summaries, metric) or MAIN
     shown = [(s, m) for s in summaries if (m := s.metrics.get(metric)) and math.isfinite(m.mean)]
     missing = [s.name for s in summaries if (m := s.metrics.get(metric)) and not math.isfinite(m.mean)]
     lost = f" Not drawn because a seed gave no finite number: {', '.join(dict.fromkeys(missing))}." if missing else ""
@@ -156,7 +156,7 @@ def _by_floats(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
         up.apply(axes, axes.yaxis)
         covered = (" and ".join(dict.fromkeys(names)) for names in there.values() if len(set(names)) > 1)
         notes |= dict.fromkeys([up.note(), across.note(), *(f" One dot covers another: {names}." for names in covered)])
-    figure.supxlabel("floats uploaded by all clients", fontsize=9.5)
+    figure.supxlabel(metric_of("floats_up").heading, fontsize=9.5)
     figure.supylabel(label, fontsize=9.5)
     legend(figure, look, [s.name for s, _ in shown], line=False)
     small = "smaller error" if its_metric.axis == "orders" else f"lower {metric}"

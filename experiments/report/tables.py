@@ -15,7 +15,7 @@ from experiments.config import Experiment
 from experiments.report.wide import NARROWEST, WideTable
 from experiments.results import Run, Spread, Summary, by_iteration, leading_metric, summarise
 from fedkernel.errors import InputError
-from fedkernel.models import metric_of
+from fedkernel.models import MAIN, metric_of
 
 NOTHING = "–"  # the figure does not apply
 TRAFFIC, SIZES = ("floats up", "floats down", "rounds", "seconds"), ("bytes up", "bytes down", "seeds")
@@ -192,7 +192,7 @@ def _metric(s: Summary, name: str) -> str:
     if spread is None:
         return NOTHING
     if spread.low == spread.high == 0:
-        reference = name == "error" and s.kind == "baseline" and s.method.lower().startswith("central")
+        reference = name == MAIN and s.kind == "baseline" and s.method.lower().startswith("central")
         return "0 (reference)" if reference else "0"
     if not math.isfinite(spread.mean):
         return "not finite"

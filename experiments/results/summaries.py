@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from experiments.results.rows import Run
-from fedkernel.models import metric_of
+from experiments.results.rows import Round, Run
+from fedkernel.models import MAIN, metric_of
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
@@ -86,26 +86,28 @@ def setting(point: Mapping[str, Any]) -> str:
 
 
 def leading_metric(summaries: Iterable[Summary], wanted: str | None = None) -> str | None:
-    """Name the metric that tables and figures show: the one wanted, else `error`, else the first that any run has.
+    """Name the metric that tables and figures show: the one wanted, else `MAIN`, else the first that any run has.
 
     None that does not lead, unless it is wanted: across sites there may be no other, and traffic has its own columns.
     """
     names = [name for summary in summaries for name, spread in summary.metrics.items() if spread]
     others = (name for name in names if metric_of(name).leads)
-    return next((name for name in (wanted, "error") if name in names), next(others, None))
+    return next((name for name in (wanted, MAIN) if name in names), next(others, None))
 
 
 def by_iteration(run: Run, value: str) -> dict[int, float]:
     """Give a value of a run's rounds by the outer iteration t that they belong to.
 
-    Of the rounds of an iteration the last that has the value gives it; `floats_up` is the sum over the rounds.
+    Of the rounds of an iteration the last that has the value gives it; what is counted of
+    whole runs, such as `floats_up`, is the sum over the rounds.
     """
     values: dict[int, float] = {}
+    adds_up = metric_of(value).counted and value in Round.model_fields
     for row in run.history:
         if (t := row.values.get("t")) is None:
             continue
-        if value == "floats_up":
-            values[int(t)] = values.get(int(t), 0.0) + row.floats_up
+        if adds_up:
+            values[int(t)] = values.get(int(t), 0.0) + getattr(row, value)
         elif (it := row.values.get(value)) is not None:
             values[int(t)] = it
     return dict(sorted(values.items()))

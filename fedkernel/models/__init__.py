@@ -8,9 +8,11 @@ from fedkernel.models.directions import Directions, center_blocks, normalised_ke
 from fedkernel.models.embeddings import FeatureChain, advance, combine_draws
 from fedkernel.models.files import load_model, save_model
 from fedkernel.models.metrics import (
+    MAIN,
     METRICS,
     ROUNDING,
     Metric,
+    check_metric,
     compare_classes,
     compare_components,
     compare_kernel_kmeans,
@@ -26,6 +28,7 @@ from fedkernel.models.metrics import (
 )
 
 __all__ = [
+    "MAIN",
     "METRICS",
     "RESTARTS",
     "ROUNDING",
@@ -40,6 +43,7 @@ __all__ = [
     "PeerComponents",
     "advance",
     "center_blocks",
+    "check_metric",
     "combine_draws",
     "compare_classes",
     "compare_components",

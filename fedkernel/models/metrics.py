@@ -1,7 +1,7 @@
 """What a result is judged by: the table of metrics, and how far it is from the exact answer."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from fedkernel.addresses import find_function, names
+from fedkernel.addresses import find_function, loaded, names
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.tables import Table
 from fedkernel.errors import InputError
@@ -18,6 +18,9 @@ from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.clustering import assign
 from fedkernel.numerics.subspaces import align_signs, sin_theta_error
+
+MAIN = "error"
+"""The metric that stands first where nothing else is asked for, and that rounds may tell of their estimates."""
 
 ROUNDING = 1e-16
 """Errors below this are rounding errors of double precision, whatever their digits."""
@@ -47,6 +50,12 @@ class Metric:
         promised of it.
     title : str
         A heading; by default the name.
+    counted : bool
+        Whether it is a figure of the whole run, in a row of results beside its metrics; of rounds it adds up.
+    falls : bool
+        Whether theory says that it falls as O(1/t) along the iterations t, so that figures hold it against c / t.
+    function : callable, optional
+        Of a metric of one's own: takes the model and the clients' tables, and returns a number.
     """
 
     name: str
@@ -57,6 +66,15 @@ class Metric:
     digits: tuple[str, str] = (".2e", ".1e")
     leads: bool = True
     title: str = ""
+    counted: bool = False
+    falls: bool = False
+    function: Callable[[Any, Sequence[Rows]], float] | None = None
+
+    def __call__(self, model: Any, shards: Sequence[Rows]) -> float:
+        """Compute a metric of one's own, by its function."""
+        if self.function is None:
+            raise InputError(f"metric = {self.name!r} has no function; allowed: Metric(..., function=...)")
+        return self.function(model, shards)
 
     @property
     def heading(self) -> str:
@@ -76,6 +94,7 @@ _SHARE = partial(Metric, better="higher", digits=(".4f", ".4f"))
 _COSINE = partial(_SHARE, axis="close")
 _LEVEL = partial(Metric, better="lower", axis="close", digits=(".4g", ".2g"))
 _COUNT = partial(Metric, better="lower", leads=False)
+_TOTAL = partial(_COUNT, counted=True)
 
 _KNOWN = (
     _ERROR(
@@ -93,6 +112,7 @@ _KNOWN = (
     _ERROR(
         "recover_error",
         "||H H^T - K_s||_F^2 / N^2 of an embedding H and the best rank-s kernel matrix (FK k-means paper)",
+        falls=True,
     ),
     _SHARE("nmi", "normalised mutual information of the clusters and the data set's classes: 1 is the same division"),
     _SHARE("ari", "adjusted Rand index of the clusters and the data set's classes: 1 is the same, 0 is chance"),
@@ -122,40 +142,54 @@ _KNOWN = (
         leads=False,
     ),
     _SHARE("explained_variance_ratio", "share of the clients' total variance that the components keep"),
+    _TOTAL("floats_up", "floats that all clients upload", unit="floats", title="floats uploaded by all clients"),
+    _TOTAL("floats_down", "floats that all clients download", unit="floats"),
+    _TOTAL("bytes_up", "bytes that all clients upload", unit="bytes"),
+    _TOTAL("bytes_down", "bytes that all clients download", unit="bytes"),
+    _TOTAL("rows_up", "rows of tables that all clients upload", unit="rows"),
+    _TOTAL("rounds", "rounds of communication"),
+    _TOTAL("seconds", "time of the whole run", unit="seconds"),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _KNOWN}
-"""What a result's metrics mean: the one table that `register` adds to."""
+"""What a result's metrics mean: the one table."""
 
 
-def register(metric: Metric) -> Metric:
-    """Add a metric to the table, so that it is listed and a configuration can name it; return it.
+def metric_of(name: str) -> Metric:
+    """Return what is known of a metric: of the table, or as its own module says, which must have been imported.
+
+    Any other is shown by its name, with defaults: results may name whatever they want, and nothing is imported for it.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    own = loaded(names("metrics").get(name, name))
+    if isinstance(own, Metric):
+        return replace(own, name=name, title=own.heading)
+    return _ERROR(name) if name.endswith("_error") else Metric(name)
+
+
+def check_metric(name: str, *, counted: bool = False) -> str:
+    """Return the name of a metric that a configuration may give: of the table, `counted` or not, or somebody's own.
 
     Raises
     ------
     InputError
-        If there is another of that name.
+        If there is none of that name.
     """
-    if (there := METRICS.setdefault(metric.name, metric)) != metric:
-        raise InputError(f"metric = {metric.name!r} is there already: {there.meaning}; allowed: another name")
-    return metric
-
-
-def metric_of(name: str) -> Metric:
-    """Return what is known of a metric; one that is not in the table is shown by its name, with defaults."""
-    if name in METRICS:
-        return METRICS[name]
-    return _ERROR(name) if name.endswith("_error") else Metric(name)
+    allowed = [metric.name for metric in METRICS.values() if counted or not metric.counted]
+    if name not in allowed and not is_own(name):
+        raise InputError(f"{name!r} is not known (allowed: {', '.join(allowed)})")
+    return name
 
 
 def is_own(name: str) -> bool:
-    """Tell whether a metric is somebody's own: a function of a model and the clients' tables, named as others are."""
+    """Tell whether a metric is somebody's own, named as other things of theirs are."""
     return ":" in name or name in names("metrics")
 
 
-def own_metrics(wanted: Iterable[str], model: Any, shards: Sequence[Rows]) -> dict[str, float]:
-    """Compute those of the metrics that are somebody's own, each a number ``metric(model, shards)``."""
-    functions = {name: find_function(name, "metrics", "metric") for name in wanted if is_own(name)}
+def own_metrics(named: Iterable[str], model: Any, shards: Sequence[Rows]) -> dict[str, float]:
+    """Compute those of the metrics that are somebody's own: a function, or a `Metric` that has one."""
+    functions = {name: find_function(name, "metrics", "metric") for name in named if is_own(name)}
     return {name: float(metric(model, shards)) for name, metric in functions.items()}
 
 
