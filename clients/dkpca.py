@@ -20,6 +20,7 @@ from fedkernel.numerics import (
     leading_eigenpairs_of_factor,
 )
 from fedkernel.protocol import Count, KernelClient, Reply, Request, Shape, Summed
+from fedkernel.validation import check_at_most
 
 
 class LocalSpectrum(Reply):
@@ -41,7 +42,7 @@ class FindLocalEigenpairs(Request[LocalSpectrum]):
     epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     @model_validator(mode="after")
-    def _one_rule(self) -> "FindLocalEigenpairs":
+    def _has_one_rule(self) -> "FindLocalEigenpairs":
         if (self.n_components is None) == (self.epsilon is None):
             raise ValueError("give n_components or epsilon")
         return self
@@ -99,9 +100,8 @@ class DKPCAClient(KernelClient):
         Memory: (N, d_m) for kernels of inner products, whose part has rank d_m at most and is never formed; one
         (N, N) array and its solver's copy for the others.
         """
-        rows = self.X.shape[0]
-        if ask.n_components is not None and ask.n_components > rows:
-            raise InputError(f"local_components = {ask.n_components}, but there are only {rows} rows")
+        if ask.n_components is not None:
+            check_at_most("local_components", ask.n_components, self.X.shape[0])
         pairs = self._solve(ask)
         return LocalSpectrum(vectors=pairs.vectors, values=pairs.values)
 

@@ -11,7 +11,6 @@ import numpy as np
 from scipy.linalg import pinvh
 
 from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.errors import InputError
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
@@ -22,6 +21,7 @@ from fedkernel.numerics import (
     power_iteration,
 )
 from fedkernel.protocol import Answers, Count, Iterations, KernelClient, Receipt, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.validation import check_at_most
 
 Centering = Literal["columns", "rows", "none"]
 
@@ -190,8 +190,7 @@ class VFedPCAClient(KernelClient):
         return CapturedVariance(captured=captured, total=total)
 
     def _iterated(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
-        if ask.n_components > self.X.shape[0]:
-            raise InputError(f"n_components = {ask.n_components}, but there are only {self.X.shape[0]} rows")
+        check_at_most("n_components", ask.n_components, self.X.shape[0])
         if directions is not None:
             self._update(ask, directions)
         start = directions if ask.warm_start else None

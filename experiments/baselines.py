@@ -10,7 +10,15 @@ import numpy.typing as npt
 from fedkernel.addresses import find, own_names
 from fedkernel.arrays import Rows
 from fedkernel.errors import InputError
-from fedkernel.models import KernelKMeans, Model, compare_classes, nystroem_kernel_kmeans, over_clients, training_of
+from fedkernel.models import (
+    KernelKMeans,
+    Model,
+    check_landmarks,
+    compare_classes,
+    nystroem_kernel_kmeans,
+    over_clients,
+    training_of,
+)
 from fedkernel.numerics import assign
 from fedkernel.protocol import Member
 from fedkernel.run import Result
@@ -106,11 +114,8 @@ class Baseline:
             for member in cohort(shards):
                 self.strategy.check_alone(member)
         if self.place == "Nystroem":
-            rows, s = sum(shard.shape[0] for shard in shards), self._kmeans.dimensions
-            if not s <= self.n_landmarks <= rows:
-                raise InputError(
-                    f"n_landmarks = {self.n_landmarks}, but must be from n_components = {s} to the rows' number, {rows}"
-                )
+            rows = sum(shard.shape[0] for shard in shards)
+            check_landmarks(self.n_landmarks, self._kmeans.dimensions, rows)
 
     def run(self, shards: Sequence[Any], reference: Model | None, classes: Classes = None, seed: int = 0) -> Answer:
         """Return a model, its errors against the reference, where there is one, and the seconds that it took.

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedkernel.arrays import all_finite
 from fedkernel.errors import InputError
 
 FORMAT = "fedkernel-model"
@@ -73,7 +74,7 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
         raise InputError(f"{path} has model format version {file_version}, but this version reads {FORMAT_VERSION}")
     named = header.pop("arrays", None)
     whole = isinstance(named, list) and set(named) == set(arrays)
-    known = all(array.dtype.kind in NUMBERS and np.isfinite(array).all() for array in arrays.values())
+    known = all(array.dtype.kind in NUMBERS and all_finite(array) for array in arrays.values())
     if not whole or not known:
         raise InputError(f"{path} is a damaged fedkernel model: its arrays do not fit together")
     return Parts(header.pop("model"), header, arrays)

@@ -60,11 +60,8 @@ def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Genera
 def check_local_clusters(cohort: Sequence[Member], n_clusters: int) -> None:
     """Raise InputError where a client has fewer rows than clusters."""
     for member in cohort:
-        if member.rows < n_clusters:
-            raise InputError(
-                f"client {member.client} has {member.rows} rows, but must have at least n_clusters = {n_clusters}, "
-                "since it finds as many centres of its own"
-            )
+        rows, why = f"the number of rows of client {member.client}, ", ", since it finds as many centres of its own"
+        check_at_most("n_clusters", n_clusters, member.rows, rows, why)
 
 
 def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int, dimensions: int) -> Forecast:

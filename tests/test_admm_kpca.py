@@ -352,7 +352,7 @@ def test_the_history_tells_the_lagrangian_and_the_stop():
         (lambda: ADMMKPCA(rho=3.0, schedule="paper"), 'rho = 3 has a meaning only with schedule = "constant"'),
         (lambda: ADMMKPCA(neighbors=2, graph="star"), "neighbors = 2 has a meaning only with graph = 'ring'"),
         (lambda: ADMMKPCA(neighbors=3), "neighbors = 3"),
-        (lambda: admm(neighbors=6).fit(spread(5)), "neighbors = 6, but a ring of 5 nodes allows at most 4"),
+        (lambda: admm(neighbors=6).fit(spread(5)), "neighbors = 6, but must be at most 4 on a ring of 5 nodes"),
         (
             lambda: admm(graph={"kind": "random-geometric", "radius": 1e-6}).fit(spread(5)),
             "is not connected but falls into 5 parts",

@@ -100,7 +100,7 @@ def failure(*arguments: str, code: int) -> str:
             "kernel.gamma = -1: input should be greater",
         ),
         (["tiny.toml", "--set", "strategy.*.n_components=151"], "at most the number of rows, 150"),
-        (["tiny.toml", "--set", "partition.clients=5"], "clients = 5: the data has 4 columns; allowed: at most 4"),
+        (["tiny.toml", "--set", "partition.clients=5"], "clients = 5, but must be at most 4, since the data"),
         (["tiny.toml", "--set", "data.name=npz:holes.npz"], "the value in row 7, column 1 (counted from 0) is nan"),
         (["tiny.toml", "--set", "data.name=holes"], "data set 'holes' is not known"),
         (["tiny.toml", "--set", "strategy.b.rounds=3"], "there is no entry named 'b', only 'DKPCA of [red] iris'"),

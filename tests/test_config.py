@@ -207,7 +207,7 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
         ("strategy.a.n_components=151", "n_components = 151, but must be at most the number of rows, 150"),
         ("strategy.a.local_components=0", "greater than or equal to 1 or input should be 'adaptive'"),
         ("partition.clients=many", "partition.clients = 'many': input should be a valid integer"),
-        ("partition.clients=5", "partition: clients = 5: the data has 4 columns; allowed: at most 4 clients"),
+        ("partition.clients=5", "partition: clients = 5, but must be at most 4, since the data has 4 columns"),
         ("partition.kind=horizontal", "partition.kind = 'horizontal', but DKPCA needs 'vertical'"),
         ("seeds=0", "seeds = 0: input should be a valid list"),
         ("seeds=[]", "seeds = []: list should have at least 1 item"),
@@ -228,7 +228,7 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
         ("sweep.partition.clients=[2, 2]", "sweep.partition.clients: 2 stands twice"),
         (
             "sweep.partition.clients=[2, 5]",
-            "sweep partition.clients = 5: partition: clients = 5: the data has 4 columns",
+            "sweep partition.clients = 5: partition: clients = 5, but must be at most 4, since the data",
         ),
         ("sweep.partition.clients=[2, 'x']", "sweep: partition.clients = 'x': input should be a valid integer"),
         ("sweep.strategy.b.rounds=[1]", "sweep strategy.b.rounds: there is no entry named 'b', only 'a', "),

@@ -343,7 +343,7 @@ def test_faults_are_named(monkeypatch):
 
     refused("n_clusters = 31, but must be at most the number of rows, 30", lambda: FKKMeans(31))
     refused("n_components = 31, but must be at most the number of rows, 30", lambda: FKKMeans(3, 31))
-    refused("client 1 has 10 rows, but must have at least n_clusters = 11", lambda: FKKMeans(11))
+    refused("n_clusters = 11, but must be at most the number of rows of client 1, 10", lambda: FKKMeans(11))
     refused("n_features = 0: input should be greater than or equal to 1", lambda: FKKMeans(3, n_features=0))
     refused("n_features = 7, but must be even", lambda: FKKMeans(3, n_features=7))
     refused(r"n_features = 4, but must be at least n_clusters \+ 2 = 5", lambda: FKKMeans(3, n_features=4))

@@ -198,8 +198,8 @@ def test_a_table_that_makes_no_sense_is_refused(table, sentence):
 @pytest.mark.parametrize(
     ("spec", "n", "sentence"),
     [
-        (Topology("ring"), 2, "neighbors = 2, but a ring of 2 nodes allows at most 0"),
-        (Topology("ring", neighbors=6), 6, "neighbors = 6, but a ring of 6 nodes allows at most 4"),
+        (Topology("ring"), 2, "neighbors = 2, but must be at most 0 on a ring of 2 nodes"),
+        (Topology("ring", neighbors=6), 6, "neighbors = 6, but must be at most 4 on a ring of 6 nodes"),
         (Topology("grid", rows=4), 6, "rows = 4, but the grid must have 6 nodes"),
         (Topology("grid", columns=9), 6, "columns = 9, but the grid must have 6 nodes"),
         (Topology("grid", rows=2, columns=2), 6, "rows = 2, columns = 2, but the grid must have 6 nodes"),

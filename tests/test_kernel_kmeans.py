@@ -217,9 +217,15 @@ def test_numbers_out_of_range_are_refused(options, text):
         nystroem_kernel_kmeans(rows(8), RBF(), n_landmarks=5, **fields)
 
 
-@pytest.mark.parametrize("m", [0, 2, 9])
-def test_landmarks_out_of_range_are_refused(m):
-    with pytest.raises(InputError, match=f"n_landmarks = {m}, .*from n_components = 3 to the rows' number, 8"):
+@pytest.mark.parametrize(
+    ("m", "text"),
+    [
+        *((m, f"n_components = 3, but must be at most the number of landmarks, n_landmarks = {m}") for m in (0, 2)),
+        (9, "n_landmarks = 9, but must be at most the number of rows, 8"),
+    ],
+)
+def test_landmarks_out_of_range_are_refused(m, text):
+    with pytest.raises(InputError, match=text):
         nystroem_kernel_kmeans(rows(8), RBF(), 2, 3, n_landmarks=m)
 
 

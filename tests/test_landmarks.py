@@ -394,7 +394,7 @@ def test_faults_of_spectral_clustering_are_named():
     sentence = "share_rows = false, but {} sends raw data: up to {} of the 400 rows, all 64 columns of each"
     refused(sentence.format("DisKPCA", 34), SpectralKMeans(3, DisKPCA(10, n_adaptive=10)))
     refused(sentence.format("UniformKPCA", 20), SpectralKMeans(3, {"n_samples": 20}))
-    refused("client 0 has 40 rows, but must have at least n_clusters = 41", SpectralKMeans(41, uniform()))
+    refused("n_clusters = 41, but must be at most the number of rows of client 0, 40", SpectralKMeans(41, uniform()))
     refused("client 1 has 63 columns, but client 0 has 64", SpectralKMeans(3, uniform()), [X, X[:, 1:]])
     refused("n_components = 6, but must be at most the number of rows, 5", SpectralKMeans(2, uniform()), [X[:5]])
     with pytest.raises(InputError, match="n_clusters = 0: input should be greater"):

@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, aslinearoperator
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
+from fedkernel.arrays import all_finite
 from fedkernel.errors import InputError
 from fedkernel.numerics import linalg
 from fedkernel.numerics.kernels import RBF
@@ -257,6 +258,16 @@ def test_pairs_that_lapack_leaves_rough_are_not_believed(monkeypatch):
 def test_bad_matrices_are_refused(A, k, text):
     with pytest.raises(InputError, match=text):
         leading_eigenpairs(A, k)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, complex(1, np.nan), complex(-1, np.inf), complex(1, -np.inf)])
+def test_every_entry_that_is_not_finite_is_seen_whatever_stands_beside_it(bad):
+    good = np.array([[2.0, 3.0], [-4.0, 0.0]], dtype=type(bad))
+    assert all_finite(good)
+    for place in np.ndindex(good.shape):
+        values = good.copy()
+        values[place] = bad
+        assert not all_finite(values)
 
 
 def test_lanczos_refuses_an_operator_that_is_not_finite(lanczos):

@@ -135,7 +135,7 @@ def test_more_edges_do_not_come_out_worse_and_all_are_better_than_none():
         (lambda: PeerVFedPCA(90).fit(SHARDS), "n_components = 90, but must be at most the number of rows, 89"),
         (
             lambda: PeerVFedPCA(graph=Topology("ring", neighbors=6)).fit(SHARDS),
-            "neighbors = 6, but a ring of 5 nodes allows at most 4",
+            "neighbors = 6, but must be at most 4 on a ring of 5 nodes",
         ),
         (lambda: PeerVFedPCA(graph="line"), "graph"),
         (lambda: PeerVFedPCA().fit([*SHARDS, WINE[1:]]), "all must have the same rows"),

@@ -52,7 +52,7 @@ from fedkernel.data.sources import (
 )
 from fedkernel.errors import InputError
 from fedkernel.seeds import generator
-from fedkernel.validation import value_object
+from fedkernel.validation import check_at_most, value_object
 
 SPARSE_SCALES = ("none", "unit-norm")  # those that leave zeros zero
 DENSE_CELLS = 100_000_000  # a sparse set is made dense up to this many numbers: 0.8 GB of float64
@@ -225,14 +225,13 @@ def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.i
             raise InputError(f"classes = {list(spec.classes)}: data set {spec.name!r} has no labels; leave classes out")
         labels, which = np.unique(y, return_inverse=True)
         known = [_label_text(label) for label in labels.tolist()]
-        wanted = [_label_text(label) for label in spec.classes]
-        for label in wanted:
+        chosen = [_label_text(label) for label in spec.classes]
+        for label in chosen:
             if label not in known:
                 raise InputError(f"classes: data set {spec.name!r} has no label {label!r}; allowed: {some(known)}")
-        rows = np.flatnonzero(np.isin(known, wanted)[which])
+        rows = np.flatnonzero(np.isin(known, chosen)[which])
     if spec.rows is not None:
-        if spec.rows > len(rows):
-            raise InputError(f"rows = {spec.rows}: data set {spec.name!r} has {len(rows)} rows; allowed: at most that")
+        check_at_most("rows", spec.rows, len(rows), f"what data set {spec.name!r} has, ")
         rows = np.sort(generator("rows", spec.seed).choice(rows, size=spec.rows, replace=False))
     return rows
 

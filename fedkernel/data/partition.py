@@ -31,7 +31,7 @@ from fedkernel.data.datasets import Dataset
 from fedkernel.data.matrix import check_rows
 from fedkernel.errors import InputError
 from fedkernel.seeds import generator
-from fedkernel.validation import value_object
+from fedkernel.validation import check_at_most, value_object
 
 IndexArray = npt.NDArray[np.intp]
 Kind = Literal["vertical", "horizontal"]
@@ -225,9 +225,8 @@ def split(
         raise InputError("clients is required: neither the partition nor its caller says how many there are")
     n, unit = (X.shape[1], "columns") if spec.kind == "vertical" else (X.shape[0], "rows")
     least = spec.minimum or 1
-    if m * least > n:
-        each = f" with minimum = {least}" if least > 1 else ""
-        raise InputError(f"clients = {m}{each}: the data has {n} {unit}; allowed: at most {n // least} clients")
+    each = f" and each needs minimum = {least}" if least > 1 else ""
+    check_at_most("clients", m, n // least, "", f", since the data has {n} {unit}{each}")
 
     if spec.columns is not None:
         indices = _named(spec.columns, names, n)

@@ -1,7 +1,7 @@
 """What runs yield: models, their files, what they are judged by, their central counterparts."""
 
 from fedkernel.models.base import Model
-from fedkernel.models.central import RESTARTS, kernel_kmeans, nystroem_kernel_kmeans
+from fedkernel.models.central import RESTARTS, check_landmarks, kernel_kmeans, nystroem_kernel_kmeans
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
 from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
@@ -43,6 +43,7 @@ __all__ = [
     "PeerComponents",
     "advance",
     "center_blocks",
+    "check_landmarks",
     "check_metric",
     "combine_draws",
     "compare_classes",

@@ -9,6 +9,7 @@ from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.clustering import k_means
 from fedkernel.numerics.kernels import AnyKernel
 from fedkernel.numerics.linalg import leading_eigenpairs
+from fedkernel.validation import check_at_most
 
 RESTARTS = 10
 """Starts of k-means, of which the best counts."""
@@ -59,10 +60,7 @@ def nystroem_kernel_kmeans(
         Of the draw of landmarks and of k-means' starts.
     """
     _check_counts(X, n_clusters, n_components)
-    if not n_components <= n_landmarks <= len(X):
-        raise InputError(
-            f"n_landmarks = {n_landmarks}, but must be from n_components = {n_components} to the rows' number, {len(X)}"
-        )
+    check_landmarks(n_landmarks, n_components, len(X))
     rng = np.random.default_rng(seed)
     Y = X[np.sort(rng.choice(len(X), n_landmarks, replace=False))]
     small = leading_eigenpairs(kernel.gram(Y), n_landmarks)
@@ -73,6 +71,12 @@ def nystroem_kernel_kmeans(
     training = F @ pairs.vectors
     centers = k_means(training, n_clusters, rng, restarts=RESTARTS)
     return KernelKMeans(centers, Landmarks(kernel, Y, whiten @ pairs.vectors), pairs.values, training)
+
+
+def check_landmarks(n_landmarks: int, n_components: int, rows: int) -> None:
+    """Raise InputError unless Nyström's landmarks are as many as the components at least, and at most all rows."""
+    check_at_most("n_landmarks", n_landmarks, rows)
+    check_at_most("n_components", n_components, n_landmarks, "the number of landmarks, n_landmarks = ")
 
 
 def _roots(values: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.addresses import loaded, named
+from fedkernel.arrays import all_finite
 from fedkernel.errors import InputError
 from fedkernel.models.base import KERNEL, Model, check_imported, fitting_together
 from fedkernel.models.clusters import KernelKMeans
@@ -97,7 +98,7 @@ def _packed(value: Any, where: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
     if isinstance(value, list | tuple):
         items = [_packed(item, f"{where}.{number}", arrays) for number, item in enumerate(value)]
         return {type(value).__name__: items}
-    if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS and np.isfinite(value).all():
+    if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS and all_finite(value):
         arrays[where] = value
         return {"array": where}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -24,7 +24,7 @@ import networkx as nx
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedkernel.errors import InputError
-from fedkernel.validation import value_object
+from fedkernel.validation import check_at_most, value_object
 
 Neighbours: TypeAlias = Sequence[Sequence[int]]
 """For each node those that it talks to, in order, without itself."""
@@ -162,8 +162,7 @@ def _make(spec: Topology, n: int) -> Any:
     k = spec.neighbors or 2
     if n == 1:
         return nx.empty_graph(1)
-    if k >= n:
-        raise InputError(f"graph: neighbors = {k}, but a ring of {n} nodes allows at most {(n - 1) // 2 * 2}")
+    check_at_most("graph: neighbors", k, (n - 1) // 2 * 2, "", f" on a ring of {n} nodes")
     return nx.circulant_graph(n, range(1, k // 2 + 1))
 
 

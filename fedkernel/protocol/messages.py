@@ -25,7 +25,7 @@ import pydantic
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from fedkernel.arrays import Rows, sum_in_order
+from fedkernel.arrays import Rows, all_finite, sum_in_order
 from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.validation import explain
@@ -86,7 +86,7 @@ class Shape:
         if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
             least = "at least" if self.dimensions else "just"
             raise ValueError(f"{wanted} with {least} one entry, not {value.shape}")
-        if value.dtype.kind == "f" and not np.isfinite(value).all():
+        if not all_finite(value):
             raise ValueError(f"{wanted}, but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite")
         return value if self.dimensions else float(value[0])
 
