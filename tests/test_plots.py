@@ -160,11 +160,13 @@ def test_figures_by_iteration_come_last_in_the_order_asked_for_without_those_tha
     rounds: list[dict[str, float | None]] = [{"t": t, "rank": t, "recover_error": 1 / t, "floats": 10} for t in (1, 2)]
     runs = [a_run("A", seed, rounds) for seed in (0, 1)]
     rest = [figure.name for figure in draw(runs, tmp_path)]
-    values = ["floats_up", "colour", "recover_error", "rank"]
+    values = ["floats_up", "floats_down", "colour", "recover_error", "rank"]
     once, again = (draw(runs, tmp_path / folder, by_iteration=values) for folder in ("once", "again"))
     by_t = [f"{value}_by_iteration" for value in values if value != "colour"]
     assert [figure.name for figure in once] == [*rest, *by_t]
-    assert once[-3].title == "Floats uploaded by iteration"
+    assert [figure.title for figure in once[-4:-2]] == [
+        f"Floats {done} by iteration" for done in ("uploaded", "downloaded")
+    ]
     for a, b in zip(once, again, strict=True):
         assert a.png.read_bytes() == b.png.read_bytes()
         assert a.svg.read_bytes() == b.svg.read_bytes()

@@ -46,7 +46,7 @@ def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -
     scale = value_scale(_points(curves), value, also=guide)
     what, label, title = f"the last {value} of", metric.heading, value
     if metric.counted:
-        what, title = f"the sum of {label} in", label
+        what, label, title = f"the sum of {label} by all clients in", f"{label} by all clients", label
     figure, grid, note = _drawn(curves, scale, look, ("outer iteration t", label))
     read, others = "", {}
     if guide:
