@@ -399,10 +399,10 @@ class DisKPCAClient(KernelClient):
             self.memory[f"landmarks.{name}"] = array
 
     def _landmarks(self) -> Rows:
-        held = {name: self.memory[f"landmarks.{name}"] for name in PARTS if f"landmarks.{name}" in self.memory}
-        if not held:
+        parts = {name: self.memory[f"landmarks.{name}"] for name in PARTS if f"landmarks.{name}" in self.memory}
+        if not parts:
             raise ProtocolError(f"client {self.client} was not given landmarks before")
-        return rows_from_arrays(held, self.X.shape[1])
+        return rows_from_arrays(parts, self.X.shape[1])
 
     def _distances(self, kernel: Kernel, precision: Precision, tol: float) -> Callable[[Rows], FloatArray]:
         """Return the function that computes squared distances to the landmarks' span, rows (n, d) to (n,)."""

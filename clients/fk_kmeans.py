@@ -50,9 +50,9 @@ class MultiplyColumns(Iteration[PackedGram]):
     def check_reply(self, reply: PackedGram) -> None:
         """Check also that the triangle is as large as asked."""
         super().check_reply(reply)
-        wanted = self.columns * (self.columns + 1) // 2
-        if reply.upper.size != wanted:
-            raise ValueError(f"upper has {reply.upper.size} entries, but {wanted} were asked")
+        entries = self.columns * (self.columns + 1) // 2
+        if reply.upper.size != entries:
+            raise ValueError(f"upper has {reply.upper.size} entries, but {entries} were asked")
 
 
 class GramProduct(Summed):

@@ -347,11 +347,12 @@ def rows_that_leave_are_counted(pair: Pair) -> None:
     So must letters, and the ledger must add up what replies say.
     """
     check = "rows_that_leave_are_counted"
-    said = 0
+    disclosed = 0
     for client, exchanges in pair.recording.exchanges.items():
         table = pair.tables[client]
         for exchange in exchanges:
-            reply, said = exchange.reply, said + exchange.reply.disclosed
+            reply = exchange.reply
+            disclosed += reply.disclosed
             name = type(reply).__name__
             for message in (*exchange.letters, reply):
                 shown = _rows_shown(table, message)
@@ -359,7 +360,7 @@ def rows_that_leave_are_counted(pair: Pair) -> None:
                 pair.require(shown <= message.disclosed, check, f"{own}, but its disclosed is {message.disclosed}")
                 pair.require(shown <= reply.disclosed, check, f"{own}, but disclosed of {name} is {reply.disclosed}")
     counted = pair.recording.result.ledger.rows_up
-    pair.require(counted == said, check, f"the replies disclose {said} rows, but the ledger counts {counted}")
+    pair.require(counted == disclosed, check, f"the replies disclose {disclosed} rows, but the ledger counts {counted}")
 
 
 def messages_are_the_same_through_the_wire(pair: Pair) -> None:

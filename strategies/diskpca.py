@@ -128,11 +128,11 @@ def representative_points(
     measured = yield from to_each(handed)
     distances = np.array([reply.total for reply in measured])
     # Step 3: the rows of the second draw, by distance; none where the span holds all rows
-    wanted = {
+    requests = {
         client: DrawByDistance(samples=count, **vars(step)) for client, count in _shared_out(samples[1], distances, rng)
     }
-    replies = (yield from to_each(wanted)) if wanted else []
-    second = Drawn.of(dict(zip(wanted, replies, strict=True)), len(totals), like=first.rows)
+    replies = (yield from to_each(requests)) if requests else []
+    second = Drawn.of(dict(zip(requests, replies, strict=True)), len(totals), like=first.rows)
     return stack_rows([first.rows, second.rows]), second
 
 

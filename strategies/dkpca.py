@@ -204,8 +204,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
             return 0.0
         product = self.kernel.vertical == "product"
         omitted = max(self._largest_omitted(DKPCAClient(shard)) for shard in shards)
-        one_more = DKPCA(self.n_components + 1, self.kernel, center=self.center).central(shards).eigenvalues_
-        gap = float(one_more[-2] - one_more[-1])
+        eigenvalues = DKPCA(self.n_components + 1, self.kernel, center=self.center).central(shards).eigenvalues_
+        gap = float(eigenvalues[-2] - eigenvalues[-1])
         numerator = len(shards) * np.sqrt(rows if product else rows - self.n_components) * omitted
         if numerator == 0:
             return 0.0
@@ -213,6 +213,6 @@ class DKPCA(KernelStrategy[KernelPCA]):
 
     def _largest_omitted(self, client: DKPCAClient) -> float:
         sent = client.find_local_eigenpairs(self._local_request()).values.size
-        one_more = FindLocalEigenpairs(kernel=self.kernel, n_components=min(sent + 1, client.X.shape[0]))
-        values = client.find_local_eigenpairs(one_more).values
+        request = FindLocalEigenpairs(kernel=self.kernel, n_components=min(sent + 1, client.X.shape[0]))
+        values = client.find_local_eigenpairs(request).values
         return max(float(values[sent]), 0.0) if values.size > sent else 0.0

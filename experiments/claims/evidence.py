@@ -41,12 +41,12 @@ class Evidence:
     def of(self, name: str, where: Where) -> list[Setting]:
         """Return a method's runs at every setting with these values, if all are there."""
         due = [at for at, point in self._due.items() if all(point.get(key) == where[key] for key in where)]
-        there = [at for at in due if (name, *at) in self._runs]
-        if len(there) < len(due) or not due:
+        finished = [at for at in due if (name, *at) in self._runs]
+        if len(finished) < len(due) or not due:
             of = f"of {name!r}{f' at {setting(where)}' if where else ''}"
-            raise Uncheckable(f"{len(due) - len(there)} of {len(due)} runs {of} are missing")
+            raise Uncheckable(f"{len(due) - len(finished)} of {len(due)} runs {of} are missing")
         settings: dict[str, Setting] = {}
-        for key, seed in there:
+        for key, seed in finished:
             settings.setdefault(key, Setting(self._due[key, seed], {})).runs[seed] = self._runs[name, key, seed]
         return list(settings.values())
 

@@ -13,7 +13,7 @@ from fedkernel.engines import grpc
 from fedkernel.engines.grpc.address import check_address, is_loopback
 from fedkernel.engines.grpc.certificates import TLS, check_name, make_certificates, read_tls
 from fedkernel.engines.grpc.frames import LIMIT
-from fedkernel.engines.grpc.handshakes import handshakes_told
+from fedkernel.engines.grpc.handshakes import report_failed_handshakes
 from fedkernel.engines.grpc.hub import PATIENCE
 from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
@@ -83,7 +83,7 @@ def serve(  # noqa: PLR0917 - one option each
             )
 
         folder = out or Path("runs") / experiment.name
-        with handshakes_told(say), Follow(say, "fedkernel.run.alignment"), progress() as tell:
+        with report_failed_handshakes(say), Follow(say, "fedkernel.run.alignment"), progress() as tell:
             outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
         show_results(experiment, outcome, folder)
 
@@ -146,7 +146,7 @@ def join(  # noqa: PLR0917 - one option each
         def receive(file: str, content: bytes) -> None:
             tell(f"received {write_new(out / 'received' / file, content)}")
 
-        with site_log(log) as tell, handshakes_told(lambda text: None):  # the node tells what they mean here
+        with site_log(log) as tell, report_failed_handshakes(lambda text: None):  # the node tells what they mean here
             tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
             Node(client_app, name, {**config, "name": name}, tell, receive).attend(server, secured, patience)
             tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")

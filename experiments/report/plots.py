@@ -144,19 +144,19 @@ def _by_floats(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
         figure.set_figheight(4.2)
     for axes, (_, points) in zip(grid, settings.items(), strict=False):
         across, up = Scale.of([s.floats_up.mean for s, _ in points]), value_scale([m for _, m in points], metric)
-        there: dict[tuple[float, float], list[str]] = {}
+        names_at: dict[tuple[float, float], list[str]] = {}
         for name, its in look.items():
             dots = [(across.place(s.floats_up.mean), m) for s, m in points if s.name == name]
             axes.plot([x for x, _ in dots], [up.place(m.mean) for _, m in dots], color=its.colour, lw=0.8, alpha=0.6)
             joined |= len(dots) > 1
             for at, m in (((x, up.place(m.mean)), m) for x, m in dots):
-                there.setdefault(at, []).append(name)
+                names_at.setdefault(at, []).append(name)
                 dot(axes, at, its, up.bar(m))
         across.apply(axes, axes.xaxis)
         up.apply(axes, axes.yaxis)
-        covered = (" and ".join(dict.fromkeys(names)) for names in there.values() if len(set(names)) > 1)
+        covered = (" and ".join(dict.fromkeys(names)) for names in names_at.values() if len(set(names)) > 1)
         notes |= dict.fromkeys([up.note(), across.note(), *(f" One dot covers another: {names}." for names in covered)])
-    figure.supxlabel(metric_of("floats_up").heading, fontsize=9.5)
+    figure.supxlabel(f"{metric_of('floats_up').heading} by all clients", fontsize=9.5)
     figure.supylabel(label, fontsize=9.5)
     legend(figure, look, [s.name for s, _ in shown], line=False)
     small = "smaller error" if its_metric.axis == "orders" else f"lower {metric}"

@@ -94,7 +94,7 @@ def write_report(
         from experiments.report.plots import draw  # noqa: PLC0415 - no other command waits for matplotlib
 
         figures = draw(runs, out / "plots", metric=options.metric, by_iteration=options.by_iteration)
-    untold = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
+    missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = _metrics(summaries, options.metric)
     page = _render(
         title=experiment.title or experiment.name,
@@ -107,7 +107,7 @@ def write_report(
         columns=[*swept, *map(_heading, leading), *TRAFFIC, *map(_heading, others), *SIZES],
         rows=[(s.name, s.kind, _cells(s, swept, leading, others)) for s in summaries],
         figures=[(figure, _embedded(figure.svg)) for figure in figures],
-        untold=untold if options.plots else [],
+        missing_values=missing_values if options.plots else [],
         swept=swept,
         phases=[(s.name, _settings(s, swept), _phases(s)) for s in summaries if s.phases],
         claims=claims,

@@ -112,15 +112,15 @@ class PartitionSpec:
         _number_of_clients(self, None)
 
 
-def _number_of_clients(spec: PartitionSpec, wanted: int | None) -> int | None:
+def _number_of_clients(spec: PartitionSpec, clients: int | None) -> int | None:
     """Return how many clients all that was said agrees on; None where nothing was said."""
-    said = {
+    numbers = {
         "clients": spec.clients,
         "the number of sizes": None if spec.sizes is None else len(spec.sizes),
         "the number of lists in columns": None if spec.columns is None else len(spec.columns),
-        "clients (the caller's)": wanted,
+        "clients (the caller's)": clients,
     }
-    known = {name: value for name, value in said.items() if value is not None}
+    known = {name: value for name, value in numbers.items() if value is not None}
     if len(set(known.values())) > 1:
         raise InputError(
             f"{' but '.join(f'{name} = {value}' for name, value in known.items())}; allowed: the same number"
@@ -330,10 +330,10 @@ def _dirichlet(labels: AnyArray, m: int, alpha: float, least: int, rng: np.rando
         cuts = np.rint(np.cumsum(rng.dirichlet(np.full(m, alpha)))[:-1] * len(rows)).astype(np.intp)
         for client, part in enumerate(np.split(rows, cuts)):
             owner[part] = client
-    held = np.bincount(owner, minlength=m)
+    sizes = np.bincount(owner, minlength=m)
     for client in range(m):
-        while held[client] < least:
-            donor = int(held.argmax())
+        while sizes[client] < least:
+            donor = int(sizes.argmax())
             owner[rng.choice(np.flatnonzero(owner == donor))] = client
-            held[[donor, client]] += [-1, 1]
+            sizes[[donor, client]] += [-1, 1]
     return [np.flatnonzero(owner == client) for client in range(m)]

@@ -87,17 +87,17 @@ class SiteFile:
             raise InputError(f"{path} ends in {path.suffix or 'nothing'!r}; allowed: {', '.join(_READERS)}")
         return _READERS[path.suffix.lower()](self, path)
 
-    def choose(self, path: Path, there: Sequence[str]) -> list[str]:
-        """Return the names of the table's columns, of those that are there."""
-        if "" in there:
-            raise InputError(f"{path}: column {there.index('')} (counted from 0) has no name; allowed: names for all")
-        if twice := _repeated(there):
+    def choose(self, path: Path, names: Sequence[str]) -> list[str]:
+        """Return the names of the table's columns, of those that the file has."""
+        if "" in names:
+            raise InputError(f"{path}: column {names.index('')} (counted from 0) has no name; allowed: names for all")
+        if twice := _repeated(names):
             raise InputError(f"{path} has two columns {twice!r}; allowed: names that differ")
         options = [*(("columns", name) for name in self.columns or ()), ("label", self.label), ("id", self.id)]
         for option, name in options:
-            if name is not None and name not in there:
-                raise InputError(f"{option} = {name!r} is no column of {path}; there are: {some(there)}")
-        chosen = [name for name in there if name not in (self.label, self.id)] if self.columns is None else self.columns
+            if name is not None and name not in names:
+                raise InputError(f"{option} = {name!r} is no column of {path}; there are: {some(names)}")
+        chosen = [name for name in names if name not in (self.label, self.id)] if self.columns is None else self.columns
         if not chosen:
             raise InputError(f"{path} has no columns beside label and id; allowed: at least one for the table")
         return list(chosen)
@@ -116,10 +116,10 @@ _CSV = "text in UTF-8, with commas between the values"
 def _read_csv(file: SiteFile, path: Path) -> SiteData:
     arrow = importlib.import_module("pyarrow.csv")
     with readable(path, _CSV), path.open(newline="", encoding="utf-8-sig") as stream:
-        there = next(csv.reader(stream), [])
-    if not there:
+        header = next(csv.reader(stream), [])
+    if not header:
         raise InputError(f"{path} is empty; allowed: a line with the names of the columns, then the rows")
-    chosen = file.choose(path, there)
+    chosen = file.choose(path, header)
     text = {file.id: importlib.import_module("pyarrow").string()} if file.id is not None else {}  # 007 is not 7
     wrong: list[Any] = []
 
@@ -134,7 +134,7 @@ def _read_csv(file: SiteFile, path: Path) -> SiteData:
                 read_options=arrow.ReadOptions(use_threads=False),  # else it does not know the number of a wrong row
                 # of a single column, an empty line is a row without a value
                 parse_options=arrow.ParseOptions(
-                    newlines_in_values=True, ignore_empty_lines=len(there) > 1, invalid_row_handler=refuse
+                    newlines_in_values=True, ignore_empty_lines=len(header) > 1, invalid_row_handler=refuse
                 ),
                 convert_options=arrow.ConvertOptions(include_columns=[*chosen, *text], column_types=text),
             )
@@ -143,7 +143,7 @@ def _read_csv(file: SiteFile, path: Path) -> SiteData:
             raise
         raise InputError(
             f"{path}: row {wrong[0].number - 2} (counted from 0) has {wrong[0].actual_columns} values; "
-            f"allowed: one for each of the {len(there)} columns"
+            f"allowed: one for each of the {len(header)} columns"
         ) from None
     if read.num_rows == 0:
         raise InputError(f"{path} has no rows; allowed: at least one below the names of the columns")
@@ -247,10 +247,10 @@ def _read_arrays(file: SiteFile, path: Path) -> SiteData:
         if extras.columns.shape != (d,) or extras.columns.dtype.kind != "U":
             raise InputError(f"columns in {path} are not the names of its {d} columns; allowed: {d} texts")
         names = tuple(extras.columns.tolist())
-    there = names or tuple(str(place) for place in range(d))
-    chosen = file.choose(path, there)
-    if chosen != list(there):
-        X = type(X)(X.X[:, [there.index(name) for name in chosen]], X.what)  # type: ignore[arg-type]
+    labels = names or tuple(str(place) for place in range(d))
+    chosen = file.choose(path, labels)
+    if chosen != list(labels):
+        X = type(X)(X.X[:, [labels.index(name) for name in chosen]], X.what)  # type: ignore[arg-type]
     if extras.ids is None:
         return SiteData(X, tuple(chosen) if names else (), None)
     if extras.ids.shape != (n,) or extras.ids.dtype.kind not in "Uiu":
@@ -262,8 +262,8 @@ def _read_arrays(file: SiteFile, path: Path) -> SiteData:
 
 
 def _extras(path: Path) -> _Extras:
-    with READING, readable(path), path.open("rb") as stream, np.load(stream, allow_pickle=False) as held:
-        return _Extras(**{name: held[name] for name in _Extras._fields if name in held.files})
+    with READING, readable(path), path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        return _Extras(**{name: archive[name] for name in _Extras._fields if name in archive.files})
 
 
 _READERS: dict[str, Callable[[SiteFile, Path], SiteData]] = {

@@ -184,13 +184,13 @@ def read_npz(path: Path) -> Raw:
         wrong = "an npz file" if path.is_file() else "a file"
         raise InputError(f"{path} is not {wrong}; allowed: an npz file that holds a table X and perhaps labels y")
     try:
-        with READING, np.load(path, allow_pickle=False) as held:
-            keys = list(held)
-            arrays: dict[str, Any] = {key: held[key] for key in ("X", "y") if key in keys}
+        with READING, np.load(path, allow_pickle=False) as archive:
+            keys = list(archive)
+            arrays: dict[str, Any] = {key: archive[key] for key in ("X", "y") if key in keys}
             if "X" not in arrays and is_sparse_file(keys):
                 arrays["X"] = sparse.load_npz(path)
             with suppress(ValueError, KeyError):  # a convenience: what cannot be read is ignored, like other keys
-                arrays["features"] = held["features"]
+                arrays["features"] = archive["features"]
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {error}; allowed: arrays of numbers or text") from None
     if "X" not in arrays:
@@ -208,12 +208,12 @@ def read_npz(path: Path) -> Raw:
 def npz_header(path: Path) -> tuple[tuple[int, ...] | None, str]:
     """Return the shape of `X` without reading it, or None, and a note."""
     try:
-        with zipfile.ZipFile(path) as held:
-            stems = [name.removesuffix(".npy") for name in held.namelist()]
+        with zipfile.ZipFile(path) as archive:
+            stems = [name.removesuffix(".npy") for name in archive.namelist()]
         if "X" not in stems and is_sparse_file(stems):
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return tuple(int(size) for size in arrays["shape"]), str(path)
-        with zipfile.ZipFile(path) as held, held.open("X.npy") as stream:
+        with zipfile.ZipFile(path) as archive, archive.open("X.npy") as stream:
             readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             return readers[np.lib.format.read_magic(stream)](stream)[0], str(path)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:

@@ -262,8 +262,8 @@ class GeneratedTable(Table):
     def _make(self, number: int) -> AnyArray:
         block = as_array(self._generate(number), f"block {number} of {self.what}")
         first, last = self._chunks.starts[number : number + 2]
-        if block.shape != (wanted := (int(last - first), self.shape[1])):
-            raise InputError(f"block {number} of {self.what} has shape {block.shape}; allowed: {wanted}")
+        if block.shape != (shape := (int(last - first), self.shape[1])):
+            raise InputError(f"block {number} of {self.what} has shape {block.shape}; allowed: {shape}")
         return block
 
     def _block(self, first: int, last: int) -> AnyArray:
@@ -372,9 +372,9 @@ def open_tables(path: str | os.PathLike[str]) -> Opened:
             return Opened(ArrayTable(np.load(path, mmap_mode="r", allow_pickle=False), str(path), path), None)
         if begins[:2] == b"PK":
             # opened here, since numpy leaves a file open that it cannot read
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as held:
-                keys = held.files
-                arrays = {key: held[key] for key in ("X", "new") if key in keys}
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+                keys = archive.files
+                arrays = {key: archive[key] for key in ("X", "new") if key in keys}
             new = ArrayTable(arrays["new"], f"new in {path}") if "new" in arrays else None
             if "X" in arrays:
                 return Opened(ArrayTable(arrays["X"], str(path), path), new)

@@ -164,10 +164,10 @@ class LandmarkPCA(Model):
 
     @classmethod
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        held = Landmarks.from_parts(fields, {name: array for name, array in arrays.items() if name != "eigenvalues_"})
-        if arrays["eigenvalues_"].shape != (held.width,):
+        basis = Landmarks.from_parts(fields, {name: array for name, array in arrays.items() if name != "eigenvalues_"})
+        if arrays["eigenvalues_"].shape != (basis.width,):
             raise ValueError("shapes")
-        return cls(held.kernel, held.landmarks, held.coefficients, arrays["eigenvalues_"])
+        return cls(basis.kernel, basis.landmarks, basis.coefficients, arrays["eigenvalues_"])
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,8 @@ class Directions:
     def _roots(self) -> FloatArray:
         """Return the lengths of phi(X) V's columns; infinity where there is no such direction, only rounding."""
         values = self.model.eigenvalues_
-        there = values > len(self.X) * np.finfo(np.float64).eps * values[0]
-        return np.where(there, np.sqrt(np.where(there, values, 1.0)), np.inf)
+        above = values > len(self.X) * np.finfo(np.float64).eps * values[0]
+        return np.where(above, np.sqrt(np.where(above, values, 1.0)), np.inf)
 
     def _gram(self, rows: FloatArray) -> FloatArray:
         K = normalised_gram(self.model.kernel, rows)

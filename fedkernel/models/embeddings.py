@@ -255,10 +255,10 @@ class Landmarks(Embedding):
     @classmethod
     def from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> "Landmarks":
         """Rebuild from `parts`."""
-        held = under("landmarks.", arrays)
-        if len(arrays) != len(held) + 1:
+        parts = under("landmarks.", arrays)
+        if len(arrays) != len(parts) + 1:
             raise ValueError("landmarks and coefficients are all there is")
-        rows = rows_from_arrays(held, _whole(fields["columns"], 1))
+        rows = rows_from_arrays(parts, _whole(fields["columns"], 1))
         return cls(KERNEL.validate_python(fields["kernel"]), rows, arrays["coefficients"])
 
 

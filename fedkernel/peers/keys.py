@@ -162,9 +162,9 @@ def _check_pin(shown: Published, pins: Mapping[int, str]) -> None:
         return
     if shown.client not in pins:
         raise ProtocolError(f"client {shown.client} is not among the peers that this site has pinned")
-    if (came := fingerprint(shown.identity)) != pins[shown.client]:
+    if (digest := fingerprint(shown.identity)) != pins[shown.client]:
         pinned = pins[shown.client]
-        raise ProtocolError(f"the key of client {shown.client} has fingerprint {came}, but {pinned} is pinned")
+        raise ProtocolError(f"the key of client {shown.client} has fingerprint {digest}, but {pinned} is pinned")
 
 
 def _numbers(data: bytes) -> Bytes:

@@ -154,22 +154,22 @@ class Mailbox:
         """
         self._read = True
         expected = self.neighbours if senders is None else tuple(sorted(senders))
-        came: dict[int, Sealed] = {}
+        letter_of: dict[int, Sealed] = {}
         for sealed in ask.sealed:
             sender = sealed.header.sender
             if sender not in expected:
                 raise self._refuse(sender, "none is expected from it")
-            if sender in came:
+            if sender in letter_of:
                 raise self._refuse(sender, "another came with it")
-            came[sender] = sealed
-        if missing := [peer for peer in expected if peer not in came]:
+            letter_of[sender] = sealed
+        if missing := [peer for peer in expected if peer not in letter_of]:
             raise self.error(f"no letter came from client {missing[0]}, from which one is expected")
         if isinstance(ask, Request):
             sizes = ask.known_dimensions() | sizes
         letters = []
         for sender in expected:
             try:
-                letter = self._open(came[sender], kind)
+                letter = self._open(letter_of[sender], kind)
                 known = letter.dimensions(sizes)
             except (ProtocolError, ValueError) as error:
                 raise self._refuse(sender, str(error)) from None

@@ -76,18 +76,18 @@ class Shape:
 
     def check(self, value: Any) -> npt.NDArray[Any] | float:
         """Return ``value`` if it is an array as declared; a number as a float."""
-        wanted = f"must be a finite {self.dtype} array of shape ({', '.join(self.dimensions) or 1})"
+        rule = f"must be a finite {self.dtype} array of shape ({', '.join(self.dimensions) or 1})"
         if isinstance(value, float) and not self.dimensions:
             value = np.array([value])
         if not isinstance(value, np.ndarray):
-            raise ValueError(f"{wanted}, not {type(value).__name__}")
+            raise ValueError(f"{rule}, not {type(value).__name__}")
         if value.dtype != self.dtype or value.ndim != max(1, len(self.dimensions)):
-            raise ValueError(f"{wanted}, not {value.dtype} {value.shape}")
+            raise ValueError(f"{rule}, not {value.dtype} {value.shape}")
         if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
             least = "at least" if self.dimensions else "just"
-            raise ValueError(f"{wanted} with {least} one entry, not {value.shape}")
+            raise ValueError(f"{rule} with {least} one entry, not {value.shape}")
         if not all_finite(value):
-            raise ValueError(f"{wanted}, but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite")
+            raise ValueError(f"{rule}, but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite")
         return value if self.dimensions else float(value[0])
 
 

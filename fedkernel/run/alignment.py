@@ -88,11 +88,11 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
         raise ProtocolError(
             f"the rows agreed on have shape {common.shape}, {common.dtype}; allowed: (n, {SIZE}), uint8"
         )
-    wanted, there = _as_keys(common), _as_keys(own)
-    order = np.argsort(there)
-    places = np.minimum(np.searchsorted(there, wanted, sorter=order), len(there) - 1)
+    common_keys, own_keys = _as_keys(common), _as_keys(own)
+    order = np.argsort(own_keys)
+    places = np.minimum(np.searchsorted(own_keys, common_keys, sorter=order), len(own_keys) - 1)
     positions = order[places]
-    if not np.all(wanted[:-1] < wanted[1:]) or not np.array_equal(there[positions], wanted):
+    if not np.all(common_keys[:-1] < common_keys[1:]) or not np.array_equal(own_keys[positions], common_keys):
         raise ProtocolError("the rows agreed on are not some of this site's own, in order and each once")
     return positions.astype(np.int64)
 
@@ -126,14 +126,14 @@ def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: s
         if len(keys[site]) < len(hashes):
             raise ProtocolError(f"{site} sent the same id twice; allowed: each once")
     common = reduce(np.intersect1d, keys.values())
-    held = ", ".join(f"{site} has {len(own)}" for site, own in keys.items())
+    counts = ", ".join(f"{site} has {len(own)}" for site, own in keys.items())
     if not len(common):
-        raise InputError(f"no row is common to all sites: {held}; allowed: at least one id that all have")
+        raise InputError(f"no row is common to all sites: {counts}; allowed: at least one id that all have")
     if missing == "refuse":
         every = len(reduce(np.union1d, keys.values()))
         if lacking := ", ".join(f"{every - len(own)} at {site}" for site, own in keys.items() if len(own) < every):
             raise InputError(f"missing = 'refuse', but of the {every} ids of all sites some are missing: {lacking}")
-    log.info("%s: rows are aligned by their ids: %s; %d are common to all", run, held, len(common))
+    log.info("%s: rows are aligned by their ids: %s; %d are common to all", run, counts, len(common))
     return np.frombuffer(common.tobytes(), np.uint8).reshape(-1, SIZE)
 
 

@@ -179,8 +179,8 @@ class _Wire:
         content = to_content(request, self.settings.header(self.pair))
         messages = [Message(content, node, kind, group_id="0") for node in nodes]
         replies = send_and_receive(self.grid, messages, self.settings.deadline)
-        came = {reply.metadata.src_node_id: reply for reply in replies}
-        if silent := [who for node, who in nodes.items() if node not in came]:
+        reply_of = {reply.metadata.src_node_id: reply for reply in replies}
+        if silent := [who for node, who in nodes.items() if node not in reply_of]:
             who = f"{silent[0]}{and_more(len(silent) - 1)}"
             raise ProtocolError(f"{self.pair}, {doing}: {who} did not answer in {self.settings.deadline:g} s")
         failures = sorted(reason_of(reply) for reply in replies if reply.has_error())
@@ -189,11 +189,11 @@ class _Wire:
         decoded: dict[int, tuple[ReplyT, RecordDict]] = {}
         for node, who in nodes.items():
             try:
-                reply: ReplyT = from_content(request.reply_type, came[node].content)  # type: ignore[assignment]
+                reply: ReplyT = from_content(request.reply_type, reply_of[node].content)  # type: ignore[assignment]
                 request.check_reply(reply)
             except (ProtocolError, ValueError) as error:
                 raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}") from None
-            decoded[node] = reply, came[node].content
+            decoded[node] = reply, reply_of[node].content
         return flower.content_bytes(content), decoded
 
     def entry(self, phase: str, client: int, bytes_down: int, content: RecordDict) -> Entry:
@@ -204,10 +204,10 @@ class _Wire:
 
 def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:
     """Wait until as many nodes are connected as the run wants, or one if it takes all there are."""
-    wanted, patience = settings.clients or 1, min(settings.deadline, CONNECT_SECONDS)
+    least, patience = settings.clients or 1, min(settings.deadline, CONNECT_SECONDS)
     give_up = time.monotonic() + patience
-    while len(nodes := sorted(grid.get_node_ids())) < wanted:
+    while len(nodes := sorted(grid.get_node_ids())) < least:
         if time.monotonic() > give_up:
-            raise ProtocolError(f"{len(nodes)} of {wanted} clients were connected after {patience:g} s")
+            raise ProtocolError(f"{len(nodes)} of {least} clients were connected after {patience:g} s")
         time.sleep(POLL)
     return nodes

@@ -100,8 +100,8 @@ def make_certificates(
     if again := [name for place, name in enumerate(names) if name in names[:place]]:
         raise InputError(f"client = {again[0]!r} stands twice, but names must differ")
     hosts = [_host(server) for server in servers]
-    if not renew and (there := [name for name in names if (folder / name / "tls.crt").exists()]):
-        raise InputError(f"{folder / there[0]} holds a certificate already; --renew writes a new one")
+    if not renew and (issued := [name for name in names if (folder / name / "tls.crt").exists()]):
+        raise InputError(f"{folder / issued[0]} holds a certificate already; --renew writes a new one")
     authority, signer = _authority(folder)
     for name in names:
         role = SERVER if name == SERVER else "site"
@@ -166,8 +166,8 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
     """Return the folder's authority; it is made where there is none."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     if certificate.exists() != key.exists():
-        there, lacks = (certificate, key) if certificate.exists() else (key, certificate)
-        raise InputError(f"{folder} holds {there.name} but not {lacks.name}: an authority needs both")
+        present, absent = (certificate, key) if certificate.exists() else (key, certificate)
+        raise InputError(f"{folder} holds {present.name} but not {absent.name}: an authority needs both")
     if certificate.exists():
         try:
             signer = serialization.load_pem_private_key(_read(key), None)

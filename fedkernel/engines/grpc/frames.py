@@ -104,7 +104,7 @@ class Note(pydantic.BaseModel):
     end: str | None = None
 
     @pydantic.model_validator(mode="after")
-    def _one_thing(self) -> "Note":
+    def _has_one_field(self) -> "Note":
         if len(self.model_fields_set) != 1:
             raise ValueError("a note says one thing")
         return self

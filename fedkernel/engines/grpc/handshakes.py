@@ -18,7 +18,7 @@ _CAUSES = {
 
 
 @contextmanager
-def handshakes_told(tell: Callable[[str], object]) -> Iterator[None]:
+def report_failed_handshakes(tell: Callable[[str], object]) -> Iterator[None]:
     """Tell of each TLS handshake that fails, in words; everything else that is written to descriptor 2 passes.
 
     gRPC says nothing of them with GRPC_VERBOSITY=error, which Flower sets unless something else was set before.
