@@ -86,8 +86,10 @@ def representative_points(
     embedding: SubspaceEmbedding,
     step: LowRank,
     totals: FloatArray,
-    samples: tuple[int, int],
     rng: np.random.Generator,
+    *,
+    by_leverage: int,
+    by_distance: int,
 ) -> Protocol[tuple[Rows, Drawn]]:
     """Draw rows by leverage, and more by their distance to the span of those; a sub-protocol (algorithm 2, RepSample).
 
@@ -101,10 +103,10 @@ def representative_points(
     step : LowRank
     totals : ndarray of shape (M,)
         The sums of the clients' scores.
-    samples : tuple of two int
-        Draws by leverage and by distance, with replacement.
     rng : Generator
         Of how many rows each client draws.
+    by_leverage, by_distance : int
+        How many draws, with replacement.
 
     Returns
     -------
@@ -115,13 +117,13 @@ def representative_points(
     # Step 1: P, by leverage
     draws = {
         client: DrawByLeverage(samples=count, embedding=embedding, precision=step.precision)
-        for client, count in _shared_out(samples[0], totals, rng)
+        for client, count in _shared_out(by_leverage, totals, rng)
     }
     if not draws:
         raise InputError("the kernel is zero on all rows, so that none stands out")
     replies = yield from to_each(draws)
     first = Drawn.of(dict(zip(draws, replies, strict=True)), len(totals))
-    if samples[1] == 0:
+    if by_distance == 0:
         return first.rows, first
     # Step 2: everyone gets P, and replies how far its rows are from the span
     handed = {client: MeasureDistances(**step.handed_out(first, client)) for client in range(len(totals))}
@@ -129,7 +131,8 @@ def representative_points(
     distances = np.array([reply.total for reply in measured])
     # Step 3: the rows of the second draw, by distance; none where the span holds all rows
     requests = {
-        client: DrawByDistance(samples=count, **vars(step)) for client, count in _shared_out(samples[1], distances, rng)
+        client: DrawByDistance(samples=count, **vars(step))
+        for client, count in _shared_out(by_distance, distances, rng)
     }
     replies = (yield from to_each(requests)) if requests else []
     second = Drawn.of(dict(zip(requests, replies, strict=True)), len(totals), like=first.rows)
@@ -257,8 +260,8 @@ class DisKPCA(LandmarkStrategy):
             embedding = SubspaceEmbedding(step.kernel, self.embedding_size, self.n_random_features, run.seed)  # type: ignore[arg-type]
             totals = yield from score_by_leverage(embedding, self.dtype, self.point_sketch_size)
             # Step 3: representative points
-            samples = self._by_leverage, self.n_adaptive
-            landmarks, last = yield from representative_points(embedding, step, totals, samples, run.rng("draws"))
+            draws = {"by_leverage": self._by_leverage, "by_distance": self.n_adaptive}
+            landmarks, last = yield from representative_points(embedding, step, totals, run.rng("draws"), **draws)
         # Step 4: the components in their span
         size, w = self.n_components, self.projection_size
         return (yield from low_rank(step, landmarks, last, n_components=size, columns=w, embed=self.embed))
