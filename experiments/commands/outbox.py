@@ -35,14 +35,14 @@ def show_(
             table.add_column(heading, justify="right")
         for line in departures:
             numbers = (f"{line.floats:,}", f"{line.bytes:,}", f"{line.rows:,}") if line.reply else ("", "", "")
-            cells = str(line.number), line.time, line.run, str(line.round), _asked(line), _left(line), *numbers
+            cells = str(line.number), line.time, line.run, str(line.round), _request_text(line), _left(line), *numbers
             table.add_row(*(Text(one_line(cell)) for cell in cells))
         show(table)
         sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
         output.print("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums), highlight=False)
 
 
-def _asked(line: Departure) -> str:
+def _request_text(line: Departure) -> str:
     fields = ", ".join(f"{name} = {value}" for name, value in line.parameters.items() if value is not None)
     arrays = ", ".join(f"{name} {_shape(shape)}" for name, shape in line.arrays.items())
     return f"{line.request}({', '.join(filter(None, (fields, arrays)))})"

@@ -87,7 +87,7 @@ class Conversation(Generic[T]):
         self._sizes = {member.client: _table_sizes(member, execution.partition) for member in self._cohort}
         self._round_number = self._account.ledger.rounds
         self._pending: Round
-        self._asked: dict[int, tuple[Request[Any], int]]
+        self._requests: dict[int, tuple[Request[Any], int]]
         self._started = 0.0
         self.done = False
         self.value: T
@@ -108,7 +108,7 @@ class Conversation(Generic[T]):
 
     def messages(self) -> list[Message]:
         """Return the messages of the pending round, one for each client that is asked."""
-        self._asked = {}
+        self._requests = {}
         self._started = time.perf_counter()
         messages, header = [], self._execution.settings.header(self._execution.pair)
         # Most rounds ask everybody the same: it is encoded and measured once.
@@ -121,7 +121,7 @@ class Conversation(Generic[T]):
                 content = to_content(request, header | {"round": self._round_number})
                 encoded[id(request)] = content, flower.content_bytes(content)
             content, size = encoded[id(request)]
-            self._asked[member.client] = (request, size)
+            self._requests[member.client] = (request, size)
             messages.append(Message(content, member.node_id, MessageType.TRAIN, group_id=str(self._round_number)))
         if not messages:
             raise ProtocolError(
@@ -144,17 +144,19 @@ class Conversation(Generic[T]):
             or if replies contradict each other.
         """
         client_of = {member.node_id: member.client for member in self._cohort}
-        came = {client_of[reply.metadata.src_node_id]: reply for reply in replies}
-        failures = {client: cause for client in self._asked if (cause := self._failure(client, came.get(client)))}
-        if failures and (not self._execution.go_on or self._pending.summed or len(failures) == len(self._asked)):
+        reply_of = {client_of[reply.metadata.src_node_id]: reply for reply in replies}
+        failures = {
+            client: cause for client in self._requests if (cause := self._failure(client, reply_of.get(client)))
+        }
+        if failures and (not self._execution.go_on or self._pending.summed or len(failures) == len(self._requests)):
             raise ProtocolError(next(iter(failures.values())) + and_more(len(failures) - 1))
         for client, cause in failures.items():
             log.warning("going on without client %d: %s", client, cause)
-            del self._asked[client]
+            del self._requests[client]
         self._cohort = [member for member in self._cohort if member.client not in failures]
-        decoded = [self._decode(client, came[client].content) for client in self._asked]
+        decoded = [self._decode(client, reply_of[client].content) for client in self._requests]
         self._check_shared_dimensions(decoded)
-        slowest = max(self._seconds(client, came[client].content) for client in self._asked)
+        slowest = max(self._seconds(client, reply_of[client].content) for client in self._requests)
         seconds = time.perf_counter() - self._started
         self._account.close_round(self._round_number, self._pending.phase, seconds, self._pending.values, slowest)
         figures = "".join(f", {name} = {value:g}" for name, value in self._pending.values.items())
@@ -181,7 +183,7 @@ class Conversation(Generic[T]):
         return None
 
     def _decode(self, client: int, content: RecordDict) -> Reply:
-        request, bytes_down = self._asked[client]
+        request, bytes_down = self._requests[client]
         try:
             reply = from_content(request.reply_type, content)
             request.check_reply(reply)
@@ -216,7 +218,7 @@ class Conversation(Generic[T]):
 
     def _check_shared_dimensions(self, replies: Sequence[Reply]) -> None:
         first: dict[str, tuple[int, int]] = {}
-        for client, reply in zip(self._asked, replies, strict=True):
+        for client, reply in zip(self._requests, replies, strict=True):
             for name, size in reply.dimensions().items():
                 if name.endswith("_m"):
                     continue

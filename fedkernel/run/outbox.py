@@ -160,7 +160,7 @@ def record(
             number, previous = _end_of(file)
             if reply is not None and flower.flag(node, "keep-payloads"):
                 payload = folder / PAYLOADS / f"{number:06}.npz"
-                write_whole(payload, lambda kept: np.savez_compressed(kept, allow_pickle=False, **arrays), 0o600)
+                write_whole(payload, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)
             text = json.dumps({"number": number, **line, "previous": previous}, ensure_ascii=False)
             file.write(text.encode(errors="replace") + b"\n")
     except (OSError, ValueError) as error:
