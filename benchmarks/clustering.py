@@ -119,13 +119,13 @@ def main() -> None:
     if arguments.only:
         print(json.dumps(measure(arguments.only, arguments.rows)))
         return
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in RUNS}
+    figures: dict[str, list[dict[str, float]]] = {name: [] for name in RUNS}
     for _ in range(arguments.repeat):
         for name in RUNS:  # in turn, so that a busy minute meets all of them
             command = [sys.executable, __file__, "--only", name, "--rows", str(arguments.rows)]
-            found[name].append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    best = {name: min(one["seconds"] for one in runs) for name, runs in found.items()}
-    for name, runs in found.items():
+            figures[name].append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    best = {name: min(one["seconds"] for one in runs) for name, runs in figures.items()}
+    for name, runs in figures.items():
         memory = max(one["beyond the rows, MB"] for one in runs)
         print(f"{name}: {best[name]:.2f} s, {best[name] / best['plain']:.2f} x plain, {memory:.0f} MB beyond the rows")
 

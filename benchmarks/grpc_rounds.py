@@ -155,8 +155,8 @@ def main() -> None:
         kinds[arguments.be[0]](*arguments.be[1:])
         return
     table = Table("payload", "median s per round", "messages", "ratio", "raw", "ratio", box=None)
-    with TemporaryDirectory(prefix="fedkernel-bench-") as made:
-        folder = Path(made)
+    with TemporaryDirectory(prefix="fedkernel-bench-") as temporary:
+        folder = Path(temporary)
         make_certificates(folder, ["127.0.0.1"], [f"c{number}" for number in range(CLIENTS)])
         tls = read_tls(folder / "server", "server")
         for name, (floats, rounds) in SIZES.items():

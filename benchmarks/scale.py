@@ -54,9 +54,9 @@ def table(client: int, rows: int) -> GeneratedTable:
 def federated(rows: int, clients: int) -> dict[str, float]:
     """Run the pair; the history tells where the time went."""
     strategy = DisKPCA(K, KERNEL, n_adaptive=200, share_rows=True, dtype="float32")
-    result = strategy.fit([table(client, rows) for client in range(clients)])
-    phases = {row["phase"]: round(row["seconds"], 2) for row in result.history}
-    return {"landmarks": len(result.model.landmarks_), "floats_up": result.ledger.floats_up, **phases}
+    figures = strategy.fit([table(client, rows) for client in range(clients)])
+    phases = {row["phase"]: round(row["seconds"], 2) for row in figures.history}
+    return {"landmarks": len(figures.model.landmarks_), "floats_up": figures.ledger.floats_up, **phases}
 
 
 def bare(rows: int, clients: int) -> dict[str, float]:
@@ -111,17 +111,20 @@ def main() -> None:
         clients = 1 if chosen.way == "client" else chosen.clients
         idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         began = time.perf_counter()
-        told = WAYS[chosen.way](chosen.rows, clients)
+        figures = WAYS[chosen.way](chosen.rows, clients)
         seconds = time.perf_counter() - began
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(json.dumps({"clients": clients, "seconds": seconds, "peak": peak / 1024, "idle": idle / 1024, **told}))
+        spent = {"clients": clients, "seconds": seconds, "peak": peak / 1024, "idle": idle / 1024}
+        print(json.dumps({**spent, **figures}))
         return
     for way in WAYS:
         command = [sys.executable, __file__, "--way", way, "--rows", str(chosen.rows), "--clients", str(chosen.clients)]
-        told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        clients, seconds, peak, idle = (told.pop(name) for name in ("clients", "seconds", "peak", "idle"))
+        figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        clients, seconds, peak, idle = (figures.pop(name) for name in ("clients", "seconds", "peak", "idle"))
         rate = chosen.rows * clients / seconds
-        print(f"{way:10s} {seconds:7.1f} s, {rate:9.0f} rows/s, peak {peak:5.0f} MB ({idle:.0f} before)  {told or ''}")
+        print(
+            f"{way:10s} {seconds:7.1f} s, {rate:9.0f} rows/s, peak {peak:5.0f} MB ({idle:.0f} before)  {figures or ''}"
+        )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from fedkernel.run.site import Site, client_app
 class Count(Reply):
     """How often the site was asked."""
 
-    asked: Annotated[FloatArray, Shape("one")]
+    times: Annotated[FloatArray, Shape("one")]
 
 
 class CountMe(Request[Count]):
@@ -34,13 +34,13 @@ class CountingClient(KernelClient):
 
     answers = (CountMe,)
 
-    before = staticmethod(lambda client, asked: None)
+    before = staticmethod(lambda client, times: None)
 
     def count(self, ask: CountMe) -> Count:
-        asked = float(self.memory["asked"][0]) + 1 if "asked" in self.memory else 1.0
-        self.before(self.client, asked)
-        self.memory["asked"] = np.array([asked])
-        return Count(asked=np.full(max(1, int(self.X[0, 0])), asked))
+        times = float(self.memory["times"][0]) + 1 if "times" in self.memory else 1.0
+        self.before(self.client, times)
+        self.memory["times"] = np.array([times])
+        return Count(times=np.full(max(1, int(self.X[0, 0])), times))
 
 
 class Counting(KernelStrategy[list[float]]):
@@ -52,7 +52,7 @@ class Counting(KernelStrategy[list[float]]):
     def protocol(self, run):
         for _ in range(self.rounds):
             replies = yield from to_all(CountMe(ballast=np.zeros(self.ballast)))
-        return [float(reply.asked[0]) for reply in replies]
+        return [float(reply.times[0]) for reply in replies]
 
 
 def app(width=0.0):
@@ -89,9 +89,9 @@ class Process:
 
 @contextmanager
 def server(*names, tls=None, **options):
-    told = []
-    hub = Hub(names, tell=told.append, **options)
-    hub.told = told
+    messages = []
+    hub = Hub(names, tell=messages.append, **options)
+    hub.told = messages
     with listening(hub, "127.0.0.1:0", tls) as port:
         yield hub, port
 

@@ -27,7 +27,7 @@ PEERS = PeerVFedPCA(rounds=3), np.array_split(WINE, 2, axis=1)
 
 def own_processes():
     """The processes of clients that this one has started."""
-    found = []
+    processes = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
@@ -35,8 +35,8 @@ def own_processes():
         except OSError:
             continue
         if parent == os.getpid() and b"fedkernel.engines.grpc.process" in command:
-            found.append(int(entry.name))
-    return found
+            processes.append(int(entry.name))
+    return processes
 
 
 @pytest.fixture(autouse=True)

@@ -43,9 +43,9 @@ def test_three_sites_with_their_own_rows(place, tls):
             assert text in (place / "a.log").read_text()
             assert text in (place / "a-own.log").read_text()
 
-        with np.load(place / "kept-b" / "slow__seed=0.npz") as kept:
-            assert sorted(kept["ids"]) == [f"p{row:03}" for row in COMMON]
-            assert set(kept) > {"ids"}
+        with np.load(place / "kept-b" / "slow__seed=0.npz") as stored:
+            assert sorted(stored["ids"]) == [f"p{row:03}" for row in COMMON]
+            assert set(stored) > {"ids"}
         for number, name in enumerate(NAMES):
             left = read_outbox(place / f"kept-{name}").departures
             for run in ("DKPCA__seed=0", "slow__seed=0"):
@@ -90,8 +90,8 @@ def test_a_site_that_is_killed_and_comes_back_goes_on(place, tls):
         assert [one.end(90) for one in (server, again, sites["a"], sites["c"])] == [0, 0, 0, 0], server.text
         assert "b is back, restarted" in server.text
         model = Result.load(place / "out" / "results" / "slow__seed=0").model
-        with np.load(place / "kept-b" / "slow__seed=0.npz") as kept:
-            order = [int(one[1:]) for one in kept["ids"]]
+        with np.load(place / "kept-b" / "slow__seed=0.npz") as stored:
+            order = [int(one[1:]) for one in stored["ids"]]
         assert sorted(order) == COMMON
         reference = VFedPCA(rounds=400).fit([part[order] for part in PARTS]).model
         np.testing.assert_allclose(model.eigenvectors_, reference.eigenvectors_, rtol=0, atol=1e-12)
@@ -215,8 +215,8 @@ def test_hosts_of_their_own(place, hosts):
     (place / "run.toml").write_text(CONFIG.replace('["a", "b", "c"]', '["a", "b"]'))
     address, started = "10.77.0.1:8443", []
     try:
-        given = ("serve", "run.toml", "--listen", address, "--tls", str(tls / "server"), "--out", "out")
-        started.append(Running(place, "serve", *given, within=hosts["s"]))
+        options = ("serve", "run.toml", "--listen", address, "--tls", str(tls / "server"), "--out", "out")
+        started.append(Running(place, "serve", *options, within=hosts["s"]))
         for name in "ab":
             own = ("--data", f"{name}.csv", "--id", "patient", "--tls", str(tls / name), "--out", f"kept-{name}")
             started.append(Running(place, name, "join", address, "--name", name, *own, within=hosts[name]))

@@ -194,9 +194,9 @@ def test_a_dataclass_comes_back_as_it_was(lab, tmp_path):
     models, kernels = importlib.import_module("my_lab.models"), importlib.import_module("my_lab.kernels")
     model = models.Centre(kernels.Rational(3.0), np.arange(4, dtype=np.float32), 2.5, (1, 2))
     path = save_model(model, tmp_path / "model.npz")
-    for found in (load_model(path), load_model(path, models.Centre)):
-        assert (type(found), found.kernel, found.weight, found.rows) == (models.Centre, model.kernel, 2.5, (1, 2))
-        assert (found.point.dtype, found.point.tolist()) == (np.float32, [0, 1, 2, 3])
+    for loaded in (load_model(path), load_model(path, models.Centre)):
+        assert (type(loaded), loaded.kernel, loaded.weight, loaded.rows) == (models.Centre, model.kernel, 2.5, (1, 2))
+        assert (loaded.point.dtype, loaded.point.tolist()) == (np.float32, [0, 1, 2, 3])
     assert load_model(save_model(np.eye(2), tmp_path / "plain.npz")).tolist() == [[1, 0], [0, 1]]
     with pytest.raises(InputError, match="point of the model, of type object array, cannot be saved"):
         save_model(models.Centre(model.kernel, np.array([None]), 1.0, ()), path)

@@ -82,7 +82,7 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
             [*command, "--out", out], env={**os.environ, **flower.user}, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr + flower.logs()
-    found = Result.load(out / "results" / "components__seed=0")
+    result = Result.load(out / "results" / "components__seed=0")
 
     # columns of the same patients, in the order of the hashes of their ids
     hashes = {p: hash_ids([f"p{p}"], b"", "components__seed=0", 0).tobytes() for p in range(PATIENTS)}
@@ -90,15 +90,15 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
     shards = [values[np.argsort(patients)][order] for patients, values in tables.values()]
     strategy = VFedAKPCA(2, kernel=RBF(gamma=0.1), rounds=1)
     expected = strategy.fit(shards)
-    np.testing.assert_allclose(found.model.eigenvectors_, expected.model.eigenvectors_, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(found.model.eigenvalues_, expected.model.eigenvalues_, rtol=0, atol=1e-12)
-    assert found.ledger.rounds == strategy.forecast(members(*[(PATIENTS, 4)] * 3)).rounds
-    assert found.ledger.floats_up == expected.ledger.floats_up
+    np.testing.assert_allclose(result.model.eigenvectors_, expected.model.eigenvectors_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(result.model.eigenvalues_, expected.model.eigenvalues_, rtol=0, atol=1e-12)
+    assert result.ledger.rounds == strategy.forecast(members(*[(PATIENTS, 4)] * 3)).rounds
+    assert result.ledger.floats_up == expected.ledger.floats_up
     for number, name in enumerate(tables):
-        with np.load(tmp_path / "net" / name / "kept" / "components__seed=0.npz") as kept:
+        with np.load(tmp_path / "net" / name / "kept" / "components__seed=0.npz") as stored:
             for output, values in expected.outputs[number].items():
-                np.testing.assert_allclose(kept[output], values, rtol=0, atol=1e-12)
-            assert list(kept["ids"]) == [f"p{p}" for p in order]
+                np.testing.assert_allclose(stored[output], values, rtol=0, atol=1e-12)
+            assert list(stored["ids"]) == [f"p{p}" for p in order]
 
 
 @pytest.mark.ray
@@ -205,9 +205,9 @@ def test_a_result_survives_the_way_through_a_log(tmp_path, capsys):
     job = Job(runs=[run], apps=APPS, out=str(tmp_path / "elsewhere"), mark="mark")
     assert list(run_local(job)) == ["run"]
     assert not (tmp_path / "elsewhere").exists()
-    found = [parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := parcels.read(line))]
-    assert [parcel.run for parcel in found] == ["run"]
-    parcels.into_folder(parcels.Parcel("run", found[0].files | {"../other": "YQ=="}), tmp_path / "here")
+    sent = [parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := parcels.read(line))]
+    assert [parcel.run for parcel in sent] == ["run"]
+    parcels.into_folder(parcels.Parcel("run", sent[0].files | {"../other": "YQ=="}), tmp_path / "here")
     list(run_local(Job(runs=[run], apps=APPS, out=str(tmp_path / "local"))))
     one, two = Result.load(tmp_path / "here"), Result.load(tmp_path / "local" / "run")
     np.testing.assert_array_equal(one.model.eigenvectors_, two.model.eigenvectors_)
@@ -218,14 +218,14 @@ def test_a_result_survives_the_way_through_a_log(tmp_path, capsys):
 @pytest.fixture
 def scripted(home, monkeypatch, capsys):
     """A SuperLink of which a test says what its log and its status are, time by time."""
-    told = {"logs": [], "statuses": [], "commands": []}
+    script = {"logs": [], "statuses": [], "commands": []}
 
     @contextlib.contextmanager
     def log(run, connection):
-        yield iter(told["logs"].pop(0))
+        yield iter(script["logs"].pop(0))
 
     def status(flwr, connection, run):
-        current = told["statuses"].pop(0)
+        current = script["statuses"].pop(0)
         if current is None:
             raise EngineError("flwr list failed: Connection to the SuperLink is unavailable.")
         return current
@@ -237,9 +237,9 @@ def scripted(home, monkeypatch, capsys):
     monkeypatch.setattr(superlink, "_log", log)
     monkeypatch.setattr(superlink, "status_of", status)
     monkeypatch.setattr(superlink, "submit", lambda *arguments: "7")
-    monkeypatch.setattr(superlink, "flwr_in", lambda: lambda *words: told["commands"].append(words))
+    monkeypatch.setattr(superlink, "flwr_in", lambda: lambda *words: script["commands"].append(words))
     monkeypatch.setattr(superlink, "STATUS_SECONDS", 0.0)
-    return told, line
+    return script, line
 
 
 def two_runs(tmp_path):
@@ -248,34 +248,34 @@ def two_runs(tmp_path):
 
 
 def test_a_log_that_breaks_off_is_read_again(scripted, tmp_path):
-    told, line = scripted
+    script, line = scripted
     one, two = (line(parcels.Parcel(name, {"result.json": "e30="})) for name in ("one", "two"))
-    told["logs"] += [["INFO :  Starting\n", one], ["INFO :  Starting\n", one, two]]
-    told["statuses"] += [None, ("running", ""), ("finished:completed", "")]
+    script["logs"] += [["INFO :  Starting\n", one], ["INFO :  Starting\n", one, two]]
+    script["statuses"] += [None, ("running", ""), ("finished:completed", "")]
     assert list(superlink.run_job(two_runs(tmp_path))) == ["one", "two"]
     assert (tmp_path / "out" / "two" / "result.json").read_text() == "{}"
-    assert told == {"logs": [], "statuses": [], "commands": []}
+    assert script == {"logs": [], "statuses": [], "commands": []}
 
 
 def test_a_run_that_ends_without_a_result(scripted, tmp_path):
-    told, line = scripted
-    told["logs"] += [[line(parcels.Parcel("one"))]]
-    told["statuses"] += [("finished:failed", "ServerApp failed with exception:\n no memory")]
+    script, line = scripted
+    script["logs"] += [[line(parcels.Parcel("one"))]]
+    script["statuses"] += [("finished:failed", "ServerApp failed with exception:\n no memory")]
     says = "^run 7 of connection 'down' ended as finished:failed without a result for 'two': ServerApp .*: no memory$"
     with pytest.raises(EngineError, match=says):
         list(superlink.run_job(two_runs(tmp_path)))
-    assert told["commands"] == []
+    assert script["commands"] == []
 
 
 def test_a_superlink_that_goes_down_meanwhile(scripted, tmp_path):
-    told, _ = scripted
-    told["logs"] += [[]]
-    told["statuses"] += [None] * superlink.STATUS_TRIES
+    script, _ = scripted
+    script["logs"] += [[]]
+    script["statuses"] += [None] * superlink.STATUS_TRIES
     with pytest.raises(
         EngineError, match=r"^run 7 of connection 'down': the SuperLink does not answer any more: flwr list"
     ):
         list(superlink.run_job(two_runs(tmp_path)))
-    assert told["commands"] == [("stop", "7", "down", "--format", "json")]
+    assert script["commands"] == [("stop", "7", "down", "--format", "json")]
 
 
 @pytest.mark.parametrize("line", ["fedkernel-parcel \n", "fedkernel-parcel eJw!\n", "fedkernel-parcel YWJj\n"])

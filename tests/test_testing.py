@@ -94,8 +94,8 @@ def drawing_twice(self):
 
 
 def counting(self):
-    type(self).asked = getattr(type(self), "asked", 0) + 1
-    return self.X.sum(axis=0) * type(self).asked
+    type(self).calls = getattr(type(self), "calls", 0) + 1
+    return self.X.sum(axis=0) * type(self).calls
 
 
 class Careless(SumClient):
