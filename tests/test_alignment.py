@@ -463,6 +463,9 @@ def test_the_rows_of_a_run_are_forgotten_when_another_begins():
     memory.rows = np.array([2, 0])
     np.testing.assert_array_equal(Memory(context, "first").rows, [2, 0])
     assert list(memory) == []
+    memory.rows = None  # all, as they are
+    assert Memory(context, "first").rows is None
+    memory.rows = np.array([1])
     assert Memory.begin(context, "first").rows is None
 
 

@@ -54,6 +54,23 @@ def with_header(text, entries=b"", version=(1, 0)):
         (with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (), }", bytes(9)), "(), but 9 bytes"),
         (with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1), }", bytes(8)), "(-1, -1), but 8"),
         (with_header("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", bytes(8)), "announces object (1,)"),
+        # entries of no size: as many as are announced would be allocated
+        (
+            with_header("{'descr': '<U0', 'fortran_order': False, 'shape': (400000000,), }"),
+            "announces <U0 (400000000,)",
+        ),
+        (
+            with_header("{'descr': '|V0', 'fortran_order': False, 'shape': (400000000,), }"),
+            "announces |V0 (400000000,)",
+        ),
+        (
+            with_header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': (0, {10**30}), }}"),
+            "which no array can have",
+        ),
+        (
+            with_header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': {(0,) * 100}, }}"),
+            "which no array can have",
+        ),
         (with_header("{'descr': '<f8', 'shape': (1,), }", bytes(8)), "has no header of an .npy file (ValueError)"),
         (with_header("(" * 5000), "has no header of an .npy file"),
         (with_header("__import__('os').abort()"), "has no header of an .npy file"),

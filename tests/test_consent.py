@@ -125,6 +125,15 @@ def test_a_site_answers_as_the_clients_its_job_names_or_its_operator_allows(tmp_
     assert "runs VFedPCAClient, but" in refused(vertical(tmp_path, allow="VFedPCAClient"), DKPCA(2), ProtocolError)
 
 
+def test_what_is_refused_is_told_in_one_short_line_without_paths(tmp_path, monkeypatch):
+    message = refused(vertical(tmp_path), DKPCA(2), ProtocolError, pair="q" * 5000)
+    assert len(message) < 1100
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "broken_lab.py").write_text("from fedkernel import nothing_of_that_name")
+    message = refused(vertical(tmp_path, allow="broken_lab:Mine"), DKPCA(2), ProtocolError)
+    assert message == ("client 0 (site 'north') cannot import what its operator allows; its log says why (and 2 more)")
+
+
 @pytest.mark.parametrize("name", CLIENTS_OF_OURS)
 def test_a_client_answers_what_it_lists_and_nothing_else(name):
     kind = CLIENTS_OF_OURS[name]
@@ -257,7 +266,10 @@ def test_where_nothing_can_be_kept_is_found_as_a_run_begins(tmp_path):
     with pytest.raises(OwnFileError, match=r"run 'trial' would replace .*trial\.npz; choose another folder"):
         find({"name": "north", "data": str(tmp_path / "trial.npz"), "out": str(tmp_path)}).check_keep()
     find(node | {"out": str(tmp_path / "new" / "folder")}).check_keep()
-    assert list((tmp_path / "new" / "folder").iterdir()) == []
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["outbox.jsonl"]
+    (tmp_path / "new" / "folder" / "outbox.jsonl").write_text("{")
+    with pytest.raises(OwnFileError, match=r"outbox.jsonl: its last line has no end"):
+        find(node | {"out": str(tmp_path / "new" / "folder")}).check_keep()
 
 
 def test_what_a_job_says_of_consent_counts_where_sites_are_simulated_only(tmp_path):

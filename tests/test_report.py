@@ -307,11 +307,17 @@ def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_imported(
         "purity = Metric('purity', 'share of rows of their class', 'higher', digits=('.2f', '.2f'), "
         "function=lambda model, shards: model / len(shards))\n"
         "nothing = Metric('nothing')\n"
+        "def text(model, shards):\n    return 'high'\n"
+        "def narrow(model):\n    return 1.0\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert own_metrics(["error", name], 3, [np.eye(2), np.eye(2)]) == {name: 1.5}
     with pytest.raises(InputError, match=r"metric = 'nothing' has no function; allowed: Metric\(\.\.\., function="):
         own_metrics(["my_purity:nothing"], 3, [np.eye(2)])
+    for wrong, cause in (("text", "ValueError: could not convert string"), ("narrow", "TypeError: narrow() takes 1")):
+        with pytest.raises(InputError) as caught:
+            own_metrics([f"my_purity:{wrong}"], 3, [np.eye(2)])
+        assert str(caught.value).startswith(f"metric = 'my_purity:{wrong}' gives no number of (model, tables): {cause}")
     line, caption = shown("after")
     assert "0.50 ± 0.35" in line
     assert "highest first" in caption

@@ -34,6 +34,7 @@ def told(*arguments, code=2):
             ["--tls", "TLS/a", "--out", "a.csv"],
             "nothing can be written to a.csv: File exists; allowed: a folder",
         ),
+        (["--tls", "TLS/a", "--out", "torn"], "torn/outbox.jsonl: its last line has no end; put the file aside"),
         (["--tls", "TLS/a", "--out", "kept", "--log", "none/log"], "log = none/log cannot be written: No such file"),
         (["--tls", "nowhere"], "nowhere/ca.crt cannot be read: No such file or directory"),
     ],
@@ -44,6 +45,8 @@ def test_what_a_site_is_told_before_anything_is_sent(place, tls, monkeypatch, mo
     own = [] if "--data" in more else ["--data", "a.csv", "--id", "patient"]
     more = [option.replace("TLS", str(tls)) for option in more]
     (place / "empty").write_text("")
+    (place / "torn").mkdir()
+    (place / "torn" / "outbox.jsonl").write_text("{")
     out = [] if "--out" in more else ["--out", "kept"]
     assert text in told("join", "127.0.0.1:1", "--name", "a", *out, *own, *more)
     assert out == [] or not (place / "kept").exists()

@@ -19,7 +19,7 @@ from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError
 from fedkernel.flower_apps import client as client_app
-from fedkernel.run import MIN_ROWS, Job, allowed, read_own_data, read_own_keys
+from fedkernel.run import MIN_ROWS, Job, allowed, check_record, read_own_data, read_own_keys
 from fedkernel.storage import check_folder, write_new
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
@@ -142,6 +142,7 @@ def join(  # noqa: PLR0917 - one option each
         if rows < min_rows:
             raise InputError(f"{data} has {rows} rows, but --min-rows = {min_rows}; allowed: as many rows or more")
         check_folder(out)
+        check_record(out)
 
         def receive(file: str, content: bytes) -> None:
             tell(f"received {write_new(out / 'received' / file, content)}")

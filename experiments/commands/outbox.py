@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.console import errors, output, show
-from fedkernel.errors import InputError, one_line
-from fedkernel.run import Departure, missing_from, read_ledger, read_outbox
+from fedkernel.errors import InputError, and_more, one_line
+from fedkernel.run import Departure, check_payload, departures_of, missing_from, read_ledger, read_outbox
 
 app = typer.Typer(no_args_is_help=True, help="Show and check the record of what has left a site.")
 
@@ -27,7 +27,15 @@ def show_(
 ) -> None:
     """List what was asked of the site, and what left it or why nothing did."""
     with errors(debug):
-        departures = [line for line in read_outbox(out).departures if run in (None, line.run)]
+        departures, damage = [], None
+        try:
+            for line, _ in departures_of(out):
+                departures.append(line)
+        except InputError as error:
+            damage = error  # what is before it is shown
+        if run is not None and run not in (runs := dict.fromkeys(line.run for line in departures)):
+            raise damage or InputError(f"run = {run!r}, but the record has only {', '.join(runs) or 'none'}")
+        departures = [line for line in departures if run in (None, line.run)]
         table = Table(box=None, pad_edge=False)
         for heading in ("line", "time", "run", "round", "asked", "left"):
             table.add_column(heading, overflow="fold")
@@ -40,6 +48,8 @@ def show_(
         show(table)
         sums = (sum(getattr(line, name) for line in departures) for name in ("floats", "bytes", "rows"))
         output.print("in all {:,} floats, {:,} bytes, {:,} rows as they are".format(*sums), highlight=False)
+        if damage is not None:
+            raise damage
 
 
 def _request_text(line: Departure) -> str:
@@ -68,21 +78,31 @@ def verify(
     client: Annotated[int | None, typer.Option(min=0, help="With --against: the site's place among the sites.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Check that no line was changed or taken out, and that the server counts what left, no more."""
+    """Check that no line was changed or taken out, and that the server counts what left, no more.
+
+    Lines that are missing at the end show only against a server's result, or a last SHA-256 that was written down.
+    """
     with errors(debug):
         if (against is None) != (client is None):
             raise InputError("--against RESULT and --client NUMBER go together, but one is missing")
         departures, end = read_outbox(out)
+        stored = [check_payload(out, departure) for departure in departures].count(True)
         output.print(
-            f"{len(departures)} lines are as they were written; the last one's SHA-256 is {end}", highlight=False
+            f"{len(departures)} lines follow each other as they were written; the last one's SHA-256 is {end}",
+            highlight=False,
         )
+        if stored:
+            output.print(f"{stored} replies are stored as they left", highlight=False)
         for folder in against or []:
-            ledger = read_ledger(folder).of_client(client or 0)
-            if missing := missing_from(departures, folder.name, ledger):
+            ledger = (whole := read_ledger(folder)).of_client(client or 0)
+            if not ledger.entries:
+                clients = sorted({entry.client for entry in whole.entries})
+                raise InputError(f"client = {client}, but {folder} has clients {clients[0]} to {clients[-1]}")
+            if missing := missing_from(departures, folder.resolve().name, ledger):
                 first = missing[0]
                 raise InputError(
                     f"{folder}: round {first.round} ({first.phase}) has {first.bytes_up} bytes, SHA-256 "
-                    f"{first.sha256 or 'unknown'}, which the record has not (and {len(missing) - 1} more)"
+                    f"{first.sha256 or 'unknown'}, which the record has not{and_more(len(missing) - 1)}"
                 )
             output.print(
                 f"{folder}: all {len(ledger.entries)} replies that the server counts are there", highlight=False

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from fedkernel.addresses import find_function, loaded, names
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.tables import Table
-from fedkernel.errors import InputError
+from fedkernel.errors import FedkernelError, InputError, one_line
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.models.embeddings import Landmarks
@@ -190,7 +190,17 @@ def is_own(name: str) -> bool:
 def own_metrics(named: Iterable[str], model: Any, shards: Sequence[Rows]) -> dict[str, float]:
     """Compute those of the metrics that are somebody's own: a function, or a `Metric` that has one."""
     functions = {name: find_function(name, "metrics", "metric") for name in named if is_own(name)}
-    return {name: float(metric(model, shards)) for name, metric in functions.items()}
+    return {name: _computed(name, metric, model, shards) for name, metric in functions.items()}
+
+
+def _computed(name: str, metric: Callable[[Any, Sequence[Rows]], float], model: Any, shards: Sequence[Rows]) -> float:
+    try:
+        return float(metric(model, shards))
+    except FedkernelError:
+        raise
+    except Exception as error:  # somebody's own code
+        text = one_line(f"{type(error).__name__}: {error}")
+        raise InputError(f"metric = {name!r} gives no number of (model, tables): {text}") from error
 
 
 _ROUNDING = 1e-12

@@ -266,7 +266,8 @@ class Receipt(Reply):
 
 
 MessageT = TypeVar("MessageT", bound=Message)
-_FIELDS = pydantic.TypeAdapter(dict[str, Any])
+FIELDS = pydantic.TypeAdapter(dict[str, Any])
+"""Reads a message's scalars; what is nested deeper than about 200 times is refused, however deep the stack is."""
 
 
 def encode(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Scalar]]:
@@ -300,7 +301,7 @@ def decode(kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Ma
     if len(set(names)) != len(names):
         raise ProtocolError(f"{kind.__name__} names an array twice: {', '.join(names)}")
     try:
-        fields = _FIELDS.validate_json(str(scalars.get("fields", "")))
+        fields = FIELDS.validate_json(str(scalars.get("fields", "")))
         return kind.model_validate({**fields, **dict(zip(names, arrays, strict=True))})
     except pydantic.ValidationError as error:
         raise ProtocolError(f"{kind.__name__}: {explain(error)}") from None

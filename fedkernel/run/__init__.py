@@ -2,7 +2,7 @@
 
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.outbox import Departure, missing_from, read_outbox
+from fedkernel.run.outbox import Departure, check_payload, check_record, departures_of, missing_from, read_outbox
 from fedkernel.run.placement import MIN_ROWS, allowed, read_own_data, read_own_keys, simulated_partition
 from fedkernel.run.result import Result, read_ledger
 
@@ -14,6 +14,9 @@ __all__ = [
     "RunSettings",
     "RunSpec",
     "allowed",
+    "check_payload",
+    "check_record",
+    "departures_of",
     "missing_from",
     "read_ledger",
     "read_outbox",

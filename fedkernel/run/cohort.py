@@ -17,7 +17,7 @@ from fedkernel.run.alignment import Missing, check_same_columns, common_rows
 from fedkernel.run.exchange import POLL, node_called, send_and_receive
 from fedkernel.run.joining import HashIds, Introduce, TakeRows
 from fedkernel.run.ledger import Account, Entry
-from fedkernel.run.wire import digest, from_content, to_content
+from fedkernel.run.wire import digest, from_content, identity_of, to_content
 
 CONNECT_SECONDS = 60.0
 """How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
@@ -59,7 +59,7 @@ class RunSettings:
 
     def hash_of(self, content: RecordDict) -> str:
         """Return a reply's hash, where the ledger is to have it."""
-        return digest(content) if self.hashes else ""
+        return digest(identity_of(content), flower.read_arrays(content.array_records["arrays"])) if self.hashes else ""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":

@@ -158,8 +158,8 @@ def read_array(array: Array) -> NDArray[Any]:
     Raises
     ------
     ProtocolError
-        If it carries none, or if the header promises another number of bytes than there are: it is checked before
-        anything of that size is allocated.
+        If it carries none, or entries of no size, or if the header promises another number of bytes than there are: it
+        is checked before anything of that size is allocated.
     """
     stream = io.BytesIO(array.data)
     try:
@@ -170,9 +170,14 @@ def read_array(array: Array) -> NDArray[Any]:
     except Exception as error:  # numpy evaluates the header as an expression
         raise ProtocolError(f"an array has no header of an .npy file ({type(error).__name__})") from None
     entries = memoryview(array.data)[stream.tell() :]
-    if dtype.hasobject or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(entries):
-        raise ProtocolError(f"an array announces {dtype} {str(shape)[:80]}, but {len(entries):,} bytes of it came")
-    return np.ndarray(shape, dtype, entries, order="F" if fortran else "C").copy(order="K")
+    announced = f"an array announces {str(dtype)[:80]} {str(shape)[:80]}"
+    sized = not dtype.hasobject and dtype.itemsize > 0 and min(shape, default=0) >= 0
+    if not sized or math.prod(shape) * dtype.itemsize != len(entries):
+        raise ProtocolError(f"{announced}, but {len(entries):,} bytes of it came")
+    try:
+        return np.ndarray(shape, dtype, entries, order="F" if fortran else "C").copy(order="K")
+    except (ValueError, OverflowError):  # too many dimensions, or too large a one beside one of 0
+        raise ProtocolError(f"{announced}, which no array can have") from None
 
 
 def read_arrays(record: ArrayRecord) -> list[NDArray[Any]]:

@@ -47,8 +47,10 @@ class Memory(MutableMapping[str, AnyArray]):
         return flower.read_array(self._rows["rows"]) if "rows" in self._rows else None
 
     @rows.setter
-    def rows(self, positions: AnyArray) -> None:
-        self._rows["rows"] = Array(positions)
+    def rows(self, positions: AnyArray | None) -> None:
+        self._rows.pop("rows", None)
+        if positions is not None:
+            self._rows["rows"] = Array(positions)
 
     def __getitem__(self, name: str) -> AnyArray:
         return flower.read_array(self._record[name])

@@ -22,6 +22,7 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.run import flower
 from fedkernel.run.alignment import read_key
 from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.outbox import check_record
 from fedkernel.run.site import Site
 from fedkernel.storage import check_folder, write_whole
 
@@ -202,24 +203,31 @@ def _own_site(site: Site, node: Mapping[str, Any], run: RunSpec) -> Site:
         raise InputError(
             f"run {run.id!r} is answered by {run.pair}, which {site.called} does not allow (join --allow {run.pair})"
         )
+    with _for_its_log(site.called, "import what its operator allows"):
+        pairs = allowed(willing)
     results = None if out is None else out / f"{run.id}.npz"
+
+    def keep(outputs: dict[str, AnyArray]) -> None:
+        with _for_its_log(site.called, "store what it keeps"):
+            _keeper(results)(outputs)
 
     def check_keep() -> None:
         with _for_its_log(site.called, "store what it keeps"):
             if out is not None:
                 check_folder(out)
+                check_record(out)
             if results is not None and results.resolve() == data.resolve():
                 raise InputError(f"results of run {run.id!r} would replace {results}; choose another folder (--out)")
 
     return replace(
         site,
         X=own.X,
-        keep=_keeper(results),
+        keep=keep,
         columns=own.columns,
         ids=own.ids,
         share_rows=share_rows,
         min_rows=int(node.get("min-rows", MIN_ROWS)),
-        pairs=allowed(willing),
+        pairs=pairs,
         path=str(data),  # as error texts have it
         check_keep=check_keep,
     )
@@ -242,7 +250,7 @@ def _for_its_log(who: str, what: str) -> Iterator[None]:
     """Keep the text of an error, which names a site's files, for its log; the coordinator hears only what failed."""
     try:
         yield
-    except InputError as error:
+    except (InputError, OSError) as error:
         raise OwnFileError(f"{who} cannot {what}; its log says why", f"{who}: {error}") from None
 
 

@@ -96,5 +96,7 @@ def read_ledger(folder: str | os.PathLike[str]) -> Ledger:
     path = Path(folder) / "result.json"
     try:
         return Ledger.from_table(json.loads(path.read_text())["ledger"])
+    except FileNotFoundError:
+        raise InputError(f"there is no {path}; allowed: the folder of a run's result") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no run's result ({type(error).__name__})") from None

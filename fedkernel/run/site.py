@@ -13,13 +13,14 @@ from flwr.clientapp import ClientApp
 
 from fedkernel.arrays import AnyArray
 from fedkernel.data import TableLike, as_table
-from fedkernel.errors import FedkernelError, InputError, OwnFileError, called
+from fedkernel.errors import FedkernelError, InputError, OwnFileError, called, one_line
 from fedkernel.peers.client import PeerClient
 from fedkernel.peers.sealing import KeyPair
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import MessageT, Reply
 from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check
+from fedkernel.run.cohort import REASON
 from fedkernel.run.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
 from fedkernel.run.memory import Memory
 from fedkernel.run.outbox import record
@@ -194,6 +195,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 )
             except Exception as error:
                 code, outline = FAILED, (site.outline if site else _logged)(error)
+            outline = one_line(outline)[:REASON]  # what is written down is all that leaves
             try:
                 record(context.node_config, message, refused=outline)
             except Exception:
@@ -236,8 +238,7 @@ def _take_rows(call: _Call) -> Reply:
     memory, own = call.memory(), call.hashes()
     positions = find_rows(own, call.request(TakeRows).hashes)
     call.site.check_rows(len(positions))
-    if not np.array_equal(positions, np.arange(len(own))):
-        memory.rows = positions
+    memory.rows = None if np.array_equal(positions, np.arange(len(own))) else positions
     return CommonRows(rows=len(positions))
 
 

@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
+from fedkernel.arrays import AnyArray
 from fedkernel.errors import ProtocolError
 from fedkernel.protocol.messages import ConfigValue, Message, MessageT, decode, encode
 from fedkernel.run import flower
@@ -18,12 +19,17 @@ def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None
     return RecordDict({"arrays": ArrayRecord(arrays), "config": ConfigRecord({**(header or {}), **scalars})})
 
 
-def digest(content: RecordDict) -> str:
-    """Return the SHA-256 of the message that a content carries, the same at both ends: type, scalars, arrays, salt."""
-    arrays, scalars = content.array_records["arrays"], content.config_records["config"]
-    identity = [scalars.get(name) for name in ("message", "version", "arrays", "fields", "salt")]
-    sha256 = hashlib.sha256(json.dumps(identity).encode())
-    for array in flower.read_arrays(arrays):
+def identity_of(content: RecordDict) -> str:
+    """Return what a message is besides its arrays, as JSON: type, version, names of arrays, scalars, salt."""
+    scalars = content.config_records["config"]
+    names = ("message", "version", "arrays", "fields", "salt")
+    return json.dumps([scalars.get(name) for name in names], default=repr)
+
+
+def digest(identity: str, arrays: Iterable[AnyArray]) -> str:
+    """Return the SHA-256 of a message, by `identity_of` it and its arrays: the same at both ends."""
+    sha256 = hashlib.sha256(identity.encode())
+    for array in arrays:
         sha256.update(f"{array.dtype.str}{array.shape}".encode())
         sha256.update(np.ascontiguousarray(array).data)
     return sha256.hexdigest()
