@@ -22,6 +22,7 @@ from fedkernel.errors import InputError, ProtocolError
 from fedkernel.judging import Judged
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
+from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Protocol, Run
 from fedkernel.run.cohort import RunSettings, join
 from fedkernel.run.conversation import Conversation, Execution
@@ -90,6 +91,17 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
     def forecast(self, cohort: Sequence[Member]) -> Forecast | None:
         """Return what a run with such clients will take, without a measurement of the model; None: it is not known."""
         return None
+
+    def plan(self, clients: int, seed: int) -> Plan | None:
+        """Return what a run of so many clients will ask of each, without `evaluation`, for sites that approve it first.
+
+        None: the strategy does not say; sites then have nothing to hold its requests to.
+        """
+        return None
+
+    def evaluation_plan(self) -> Plan:
+        """Return what `evaluation` asks."""
+        return ()
 
     def peers(self, clients: int) -> Sequence[tuple[int, ...]]:
         """Return with whom each client exchanges letters; by default with nobody, but only with the coordinator."""

@@ -4,6 +4,7 @@ from fedkernel.protocol.client import Answers, KernelClient
 from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, Forecast, largest, seconds
 from fedkernel.protocol.lanczos import distributed
 from fedkernel.protocol.messages import CarriesRows, Count, Iterations, Receipt, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.protocol.plan import AtMost, Plan, ask, once, repeated
 from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.protocol.state import State
 
@@ -11,12 +12,14 @@ __all__ = [
     "ENGINE_COSTS",
     "FLOAT",
     "Answers",
+    "AtMost",
     "CarriesRows",
     "Count",
     "Forecast",
     "Iterations",
     "KernelClient",
     "Member",
+    "Plan",
     "Protocol",
     "Receipt",
     "Reply",
@@ -26,8 +29,11 @@ __all__ = [
     "Shape",
     "State",
     "Summed",
+    "ask",
     "distributed",
     "largest",
+    "once",
+    "repeated",
     "seconds",
     "to_all",
     "to_each",
