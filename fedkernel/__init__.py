@@ -5,11 +5,23 @@ from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolEr
 from fedkernel.installation import check_packages, installed_version
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
 from fedkernel.numerics import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.peers import CarriesLetters, Letter, Letters, Mail, PeerClient, Topology, agree_keys, sort_mail
+from fedkernel.peers import (
+    CarriesLetters,
+    Letter,
+    Letters,
+    Mail,
+    PeerClient,
+    Topology,
+    agree_keys,
+    keys_plan,
+    sort_mail,
+)
 from fedkernel.protocol import (
+    AtMost,
     Forecast,
     KernelClient,
     Member,
+    Plan,
     Protocol,
     Reply,
     Request,
@@ -17,6 +29,11 @@ from fedkernel.protocol import (
     Shape,
     State,
     Summed,
+    any_width,
+    ask,
+    instead,
+    once,
+    repeated,
     to_all,
     to_each,
     to_sum,
@@ -29,6 +46,7 @@ from fedkernel.validation import value_object
 __all__ = [
     "RBF",
     "ArcCosine",
+    "AtMost",
     "CarriesLetters",
     "EngineError",
     "FedkernelError",
@@ -47,6 +65,7 @@ __all__ = [
     "Mail",
     "Member",
     "PeerClient",
+    "Plan",
     "Polynomial",
     "Protocol",
     "ProtocolError",
@@ -61,7 +80,13 @@ __all__ = [
     "Tags",
     "Topology",
     "agree_keys",
+    "any_width",
+    "ask",
+    "instead",
+    "keys_plan",
     "load_model",
+    "once",
+    "repeated",
     "sort_mail",
     "to_all",
     "to_each",

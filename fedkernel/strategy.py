@@ -168,7 +168,7 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
                 result = self.run(grid, settings, evaluate=evaluate)
             result.outputs = outputs
         else:
-            result = through_files(type(self), _parameters_of(self), tables, engine, settings, evaluate=evaluate)
+            result = through_files(type(self), self.hyperparameters, tables, engine, settings, evaluate=evaluate)
         if reference is not None:
             with blas_threads(settings.threads):
                 result.metrics.update(self.judge(result, tables, reference))
@@ -234,8 +234,15 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         return {} if measuring is None else execution.finish(measuring)
 
     @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """All hyper-parameters as plain data, kernels as their tables."""
+        if dataclasses.is_dataclass(self):
+            return dict(pydantic.TypeAdapter(type(self)).dump_python(self, mode="json"))
+        return {}
+
+    @property
     def _shares_rows(self) -> bool:
-        return shares_rows(_parameters_of(self))
+        return shares_rows(self.hyperparameters)
 
     # Flower's Strategy.
 
@@ -365,13 +372,6 @@ class _Rounds(Generic[M]):
     execution: Execution
     training: Conversation[M]
     evaluating: Conversation[dict[str, float]] | None = None
-
-
-def _parameters_of(strategy: object) -> dict[str, Any]:
-    """Return a strategy's hyper-parameters as plain data, kernels as their tables."""
-    if dataclasses.is_dataclass(strategy) and not isinstance(strategy, type):
-        return dict(pydantic.TypeAdapter(type(strategy)).dump_python(strategy, mode="json"))
-    return {}
 
 
 def _arrays_of(model: Any) -> ArrayRecord:

@@ -35,6 +35,7 @@ from fedkernel.peers.letters import Letter
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import Message, Reply, Request, decode, encode
+from fedkernel.protocol.plan import Place, Plan, Step, advance
 from fedkernel.protocol.rounds import Member
 from fedkernel.run.result import Result
 from fedkernel.strategy import KernelStrategy
@@ -73,6 +74,19 @@ class Recording:
     result: Result[Any]
     exchanges: Mapping[int, Sequence[Exchange]]
     purposes: Mapping[tuple[int, str], Sequence[str]]
+
+    def outside(self, plan: Plan) -> str:
+        """Return in a sentence what the first client was asked that a plan does not entail; empty: nothing."""
+        for client, exchanges in self.exchanges.items():
+            place = Place()
+            for request in (exchange.request for exchange in exchanges):
+                fields = request.model_dump(mode="json", exclude=set(request.shapes()))
+                shapes = {name: array.shape for name, array in request.arrays().items()}
+                try:
+                    place = advance(plan, place, type(request).__name__, fields, shapes)
+                except InputError as error:
+                    return f"client {client}: {error}"
+        return ""
 
 
 class Pair:
@@ -341,6 +355,25 @@ def a_run_takes_what_was_forecast(pair: Pair) -> None:
     pair.require(forecast.memory > 0, check, "forecast.memory is 0, but a client that answers needs some")
 
 
+def requests_are_those_of_the_plan(pair: Pair) -> None:
+    """Demand that `plan` entails what each client is asked, `evaluation_plan` what measures the model.
+
+    And that both are the same after they were JSON, as sites get them.
+    """
+    check, strategy = "requests_are_those_of_the_plan", pair.strategy
+    training = strategy.plan(len(pair.tables), 0)
+    if training is None:
+        raise NotApplicable("plan returns None: what a run will ask is not known")
+    plan = (*training, *strategy.evaluation_plan())
+    for step in plan:
+        again = Step.model_validate_json(step.model_dump_json())
+        pair.require(again == step, check, f"a step is not what it was after it was JSON: {step}")
+    measures = type(strategy).evaluation is not KernelStrategy.evaluation
+    recording = _recorded(strategy, pair.tables, evaluate=True) if measures else pair.recording
+    outside = recording.outside(plan)
+    pair.require(not outside, check, f"a client is asked what the plan does not entail: {outside}")
+
+
 def rows_that_leave_are_counted(pair: Pair) -> None:
     """Demand that replies say how many rows leave with them as they are, in arrays or letters (`disclosed`).
 
@@ -477,6 +510,7 @@ CHECKS: tuple[Check, ...] = (
     components_are_orthonormal,
     history_and_ledger_agree,
     a_run_takes_what_was_forecast,
+    requests_are_those_of_the_plan,
     rows_that_leave_are_counted,
     messages_are_the_same_through_the_wire,
     what_is_saved_is_loaded,
@@ -540,7 +574,7 @@ def parametrize_with_pairs(pairs: Iterable[Pair]) -> Any:
     )
 
 
-def _recorded(strategy: KernelStrategy[Any], tables: Sequence[FloatArray]) -> Recording:
+def _recorded(strategy: KernelStrategy[Any], tables: Sequence[FloatArray], *, evaluate: bool = False) -> Recording:
     """Run a pair with seed 0, and note what happens at its clients."""
     exchanges: dict[int, list[Exchange]] = defaultdict(list)
     purposes: dict[tuple[int, str], list[str]] = defaultdict(list)
@@ -567,7 +601,7 @@ def _recorded(strategy: KernelStrategy[Any], tables: Sequence[FloatArray]) -> Re
         mock.patch.object(KernelClient, "rng", noting_draws),
         mock.patch.object(Mailbox, "write", noting_letters),
     ):
-        return Recording(strategy.fit(tables), exchanges, purposes)
+        return Recording(strategy.fit(tables, evaluate=evaluate), exchanges, purposes)
 
 
 def _arrays(model: Any) -> dict[str, npt.NDArray[Any]]:

@@ -41,8 +41,8 @@ from fedkernel.data import check_matrix
 from fedkernel.errors import InputError
 from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponents, normalised_kernel_pca
 from fedkernel.numerics import RBF, Embeddable, Linear, SubspaceEmbedding
-from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, neighbours, spanning_tree
-from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all
+from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours, spanning_tree
+from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, any_width, ask, once, repeated, to_all
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
@@ -214,10 +214,11 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
                 'share_rows = true allows that, exchange = "features" sends random features instead'
             )
 
-    def _features(self, columns: int, seed: int) -> SubspaceEmbedding | None:
-        if self.exchange == "rows":
-            return None
-        return SubspaceEmbedding(self.kernel.settled(columns), None, self.n_features, seed)
+    def _features(self, kernel: Embeddable, seed: int) -> SubspaceEmbedding | None:
+        return None if self.exchange == "rows" else SubspaceEmbedding(kernel, None, self.n_features, seed)
+
+    def _start_fields(self) -> dict[str, Any]:
+        return {"noise": self.noise, "center": self.center, "record": self.record}
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; ``tol`` may end a component early."""
@@ -234,15 +235,32 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         memory = FLOAT * cell * ((4 if more else 3) * cell + 2 * width)
         return key_agreement(peers) + Forecast((more + 1) * (3 + 2 * T) + 1, up, down, memory, "at most")
 
+    def plan(self, clients: int, seed: int) -> Plan:
+        """Return the keys, the rows or features, and for each component a start, its signs and the iterations."""
+        peers, kernel = self.peers(clients), any_width(self.kernel)
+        features = None if self.exchange == "rows" else any_width(self.kernel, lambda own: self._features(own, seed))
+        cell = {"cell_m": 1 + max(map(len, peers))}
+        iterations = []
+        for (own, others), alike in itertools.groupby(self._penalties(0.0)):
+            rho: dict[str, Any] = {"rho_self": own, "rho_peers": others} if own else {}  # else it follows from the data
+            update = ask(UpdateConsensus, cell, **rho), ask(UpdateDirection, **rho)
+            iterations.append(repeated(len(list(alike)), *update))
+        start = once(StartLocally, features=features, kernel=kernel, **self._start_fields())
+        sharing = once(ShareRows, features=features, noise=self.noise)
+        component = (once(CompareStarts), *iterations)
+        further = (once(ShareDirection), once(StartNextComponent), *component)
+        last = once(KeepComponents)
+        return *keys_plan(peers), sharing, start, *component, *further * (self.n_components - 1), last
+
     def protocol(self, run: Run) -> Protocol[PeerComponents]:
         """Algorithm 1, for one component after the other."""
         peers, kernel = self.peers(len(run.members)), self.kernel.settled(run.columns)
-        features, mail = self._features(run.columns, run.seed), Mail(len(peers))
+        features, mail = self._features(kernel, run.seed), Mail(len(peers))
         yield from agree_keys(peers)
         # Neighbours get each other's rows, and start from their local solutions
         yield from mail.to_all(ShareRows(features=features, noise=self.noise))
-        start = {"kernel": kernel, "center": self.center, "record": self.record}
-        started = yield from mail.to_all(StartLocally(features=features, noise=self.noise, **start))
+        start = StartLocally(features=features, kernel=kernel, **self._start_fields())
+        started = yield from mail.to_all(start)
         courses = []
         for component in range(1, self.n_components + 1):
             if component > 1:
@@ -273,8 +291,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         X = check_matrix(rows, "rows")
         if alpha.ndim != 2 or len(alpha) != len(X):
             raise InputError(f"alpha has shape {alpha.shape}, but must be (rows, components), with {len(X)} rows")
-        kernel, features = self.kernel.settled(X.shape[1]), self._features(X.shape[1], seed)
-        return NodeComponents(kernel, X, alpha, self.center, features)
+        kernel = self.kernel.settled(X.shape[1])
+        return NodeComponents(kernel, X, alpha, self.center, self._features(kernel, seed))
 
     def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]
         """Return kernel PCA of all rows in one place, normalised and, if asked, centred: an (N, N) array."""

@@ -35,8 +35,22 @@ from clients.diskpca import (
 from fedkernel.arrays import ROWS, FloatArray, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
-from fedkernel.numerics import RBF, Embeddable, Linear, SubspaceEmbedding, whitening
-from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.numerics import RBF, AnyKernel, Embeddable, Linear, SubspaceEmbedding, whitening
+from fedkernel.protocol import (
+    FLOAT,
+    AtMost,
+    Forecast,
+    Member,
+    Plan,
+    Protocol,
+    Run,
+    any_width,
+    instead,
+    once,
+    to_all,
+    to_each,
+    to_sum,
+)
 from fedkernel.validation import check_at_most, value_object
 from strategies.landmarks import (
     Drawn,
@@ -45,7 +59,9 @@ from strategies.landmarks import (
     SketchSize,
     draw_uniformly,
     low_rank,
+    low_rank_plan,
     sketched_floats,
+    uniform_plan,
 )
 
 
@@ -80,6 +96,14 @@ def score_by_leverage(embedding: SubspaceEmbedding, precision: Precision, column
     # Step 3: the squared lengths of E_m Z^-1
     scored = yield from to_all(ScoreRows(whitening=Z))
     return np.array([reply.total for reply in scored])
+
+
+def leverage_plan(embedding: Mapping[str, Any], precision: Precision, columns: SketchSize) -> Plan:
+    """Return what `score_by_leverage` asks, with an embedding as JSON has it."""
+    t: int = embedding["size"]
+    common: dict[str, Any] = {"embedding": embedding, "precision": precision}
+    points = once(MultiplyPoints, **common) if columns == "exact" else once(SketchPoints, **common, columns=columns)
+    return points, once(ScoreRows, {"t": t, "r": t})
 
 
 def representative_points(
@@ -137,6 +161,16 @@ def representative_points(
     replies = (yield from to_each(requests)) if requests else []
     second = Drawn.of(dict(zip(requests, replies, strict=True)), len(totals), like=first.rows)
     return stack_rows([first.rows, second.rows]), second
+
+
+def points_plan(embedding: Mapping[str, Any], step: LowRank, *, by_leverage: int, by_distance: int) -> Plan:
+    """Return what `representative_points` asks, with an embedding as JSON has it."""
+    most = AtMost(by_leverage)
+    first = once(DrawByLeverage, samples=most, embedding=embedding, precision=step.precision)
+    if by_distance == 0:
+        return (first,)
+    second = once(DrawByDistance, samples=AtMost(by_distance), **step.planned())
+    return first, step.plan(MeasureDistances, by_leverage), second
 
 
 def _shared_out(samples: int, totals: FloatArray, rng: np.random.Generator) -> list[tuple[int, int]]:
@@ -231,6 +265,13 @@ class DisKPCA(LandmarkStrategy):
         return max(k, math.ceil(k * math.log(k))) if self.n_leverage is None else self.n_leverage
 
     @property
+    def _draws(self) -> dict[str, int]:
+        return {"by_leverage": self._by_leverage, "by_distance": self.n_adaptive}
+
+    def _embedding(self, kernel: AnyKernel, seed: int) -> SubspaceEmbedding:
+        return SubspaceEmbedding(kernel, self.embedding_size, self.n_random_features, seed)  # type: ignore[arg-type]
+
+    @property
     def n_landmarks(self) -> int:
         """|Y|, but for rows drawn twice."""
         return self._by_leverage + self.n_adaptive
@@ -249,19 +290,28 @@ class DisKPCA(LandmarkStrategy):
         )
         return Forecast(5 if self.n_adaptive else 3, up, M * t * t, memory, "at most") + span
 
+    def plan(self, clients: int, seed: int) -> Plan:
+        """Return scores, draws and components; where there are no more rows than landmarks, all are drawn instead."""
+        step, rows = self._step(self.kernel), self.n_landmarks
+        embedding = any_width(self.kernel, lambda kernel: self._embedding(kernel, seed))
+        scores = leverage_plan(embedding, self.dtype, self.point_sketch_size)
+        points = points_plan(embedding, step, **self._draws)
+        size, w = self.n_components, self.projection_size
+        components = low_rank_plan(step, rows, n_components=size, columns=w, embed=self.embed)
+        return *instead(uniform_plan(rows), (*scores, *points)), *components
+
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
         """Algorithm 4."""
-        step = self._step(run)
+        step = self._step(self.kernel.settled(run.columns))
         if self.n_landmarks >= run.rows:
             last = yield from draw_uniformly(run.members, self.n_landmarks, run.rng("uniform"))
             landmarks = last.rows
         else:
             # Steps 1 and 2: embedding and leverage scores
-            embedding = SubspaceEmbedding(step.kernel, self.embedding_size, self.n_random_features, run.seed)  # type: ignore[arg-type]
+            embedding = self._embedding(step.kernel, run.seed)
             totals = yield from score_by_leverage(embedding, self.dtype, self.point_sketch_size)
             # Step 3: representative points
-            draws = {"by_leverage": self._by_leverage, "by_distance": self.n_adaptive}
-            landmarks, last = yield from representative_points(embedding, step, totals, run.rng("draws"), **draws)
+            landmarks, last = yield from representative_points(embedding, step, totals, run.rng("draws"), **self._draws)
         # Step 4: the components in their span
         size, w = self.n_components, self.projection_size
         return (yield from low_rank(step, landmarks, last, n_components=size, columns=w, embed=self.embed))

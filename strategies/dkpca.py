@@ -18,7 +18,7 @@ from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, compare_kernel_pca
 from fedkernel.numerics import Kernel, Linear, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
-from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all, to_sum
+from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, once, to_all, to_sum
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
@@ -93,19 +93,23 @@ class DKPCA(KernelStrategy[KernelPCA]):
         memory = FLOAT * N * ((5 if adaptive else 2) * N if product else 3 * max(ranks))
         return Forecast(1, sum(sent) * (N + 1), 0, memory, "at most" if adaptive else "exact")
 
+    def plan(self, clients: int, seed: int) -> Plan:
+        """Return the one request."""
+        return (once(FindLocalEigenpairs, **self._local_fields()),)
+
     def protocol(self, run: Run) -> Protocol[KernelPCA]:
         """Algorithm 1."""
         # Step 1: every client uploads the leading eigenpairs of its part of the kernel matrix
-        uploads = yield from to_all(self._local_request())
+        uploads = yield from to_all(FindLocalEigenpairs(**self._local_fields()))
         # Steps 2 and 3: the coordinator rebuilds the kernel matrix and takes its leading eigenpairs
         return self._solve(uploads)
 
-    def _local_request(self) -> FindLocalEigenpairs:
+    def _local_fields(self) -> dict[str, Any]:
         if self.local_components == "adaptive":
             product = self.kernel.vertical == "product"
             default = EPSILON_PRODUCT if product else EPSILON_INNER_PRODUCTS
-            return FindLocalEigenpairs(kernel=self.kernel, epsilon=self.epsilon or default)
-        return FindLocalEigenpairs(kernel=self.kernel, n_components=self.local_components or self.n_components)
+            return {"kernel": self.kernel, "epsilon": self.epsilon or default}
+        return {"kernel": self.kernel, "n_components": self.local_components or self.n_components}
 
     def _solve(self, uploads: Sequence[LocalSpectrum]) -> KernelPCA:
         if self.kernel.vertical == "sum":
@@ -212,7 +216,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
         return float(numerator / gap) if gap > 0 else float("inf")
 
     def _largest_omitted(self, client: DKPCAClient) -> float:
-        sent = client.find_local_eigenpairs(self._local_request()).values.size
+        sent = client.find_local_eigenpairs(FindLocalEigenpairs(**self._local_fields())).values.size
         request = FindLocalEigenpairs(kernel=self.kernel, n_components=min(sent + 1, client.X.shape[0]))
         values = client.find_local_eigenpairs(request).values
         return max(float(values[sent]), 0.0) if values.size > sent else 0.0

@@ -45,10 +45,27 @@ from fedkernel.numerics import (
     leading_eigenpairs,
     unpack_symmetric,
 )
-from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, distributed, to_all, to_each, to_sum
+from fedkernel.protocol import (
+    FLOAT,
+    AtMost,
+    Forecast,
+    Member,
+    Plan,
+    Protocol,
+    Run,
+    Step,
+    any_width,
+    ask,
+    distributed,
+    once,
+    repeated,
+    to_all,
+    to_each,
+    to_sum,
+)
 from fedkernel.run import Result
 from fedkernel.validation import value_object
-from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
+from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast, kmeans_plan
 
 log = logging.getLogger(__name__)
 
@@ -182,6 +199,41 @@ class FKKMeans(KMeansStrategy):
         clustered = kmeans_forecast(cohort, self.n_clusters, self.coreset_size, s)
         return self.width_forecast(cohort) + iterated + clustered
 
+    def plan(self, clients: int, seed: int) -> Plan:
+        """Return the width, T iterations, the coordinates and the k-means.
+
+        How many columns an iteration has, and how many products its search takes, the data decide: runs take about what
+        `forecast` says. What they cannot exceed is larger, and grows with t: after the first iteration B_t has k + 1
+        columns where the penalty follows from that, and then each time D more; a search takes as many products as there
+        are columns, and without CEM one more.
+        """
+        D, T = self.n_features, self.iterations
+        most = [D]
+        for t in range(2, T + 1):
+            most.append(D + (self.n_clusters + 1 if t == 2 and self.penalty is None else most[-1]))
+        features = any_width(self.kernel or RBF(), lambda kernel: self._features(kernel, seed))
+
+        def iteration(t: int, p: int, before: int) -> Step:
+            common: dict[str, Any] = {"features": features, "t": t}
+            if not self.cem:
+                return repeated(p + 1, ask(SumFeatures, **common), ask(CombineFeatures, {"D": D}, **common))
+            moved = {"p_before": before, "r": p - D}
+            if self.solver == "gram":
+                return once(MultiplyColumns, moved, **common, columns=AtMost(p))
+            return repeated(p, ask(MultiplyGram, {"p": p, **moved}, **common))
+
+        iterations = map(iteration, range(1, T + 1), most, [0, *most])
+        s = {"p_before": most[-1], "r": self.dimensions}
+        embed = once(EmbedRows, s, features=features, t=T + 1)
+        if not self.cem:
+            embed = once(TakeEmbedding, {"s": self.dimensions})
+        return (
+            *self.width_plan(),
+            *iterations,
+            embed,
+            *kmeans_plan(self.n_clusters, self.coreset_size, self.dimensions),
+        )
+
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Algorithm 1."""
         features = self._features((yield from self.federated_kernel(run)), run.seed)
@@ -285,9 +337,10 @@ class FKKMeans(KMeansStrategy):
     def _search(self, run: Run, size: int, step: _Step) -> Search:
         """Look for a number of leading eigenpairs, or for all above a threshold."""
         start = run.rng(f"lanczos {step.t}").standard_normal((size, 1))
+        most = min(size, len(step.weights) + 1)  # W has no more columns: beside its image, there is the start
         if isinstance(step.wanted, int):
-            return block_krylov(start, min(step.wanted, size), tol=self.tol, max_steps=size)
-        return block_krylov_above(start, step.wanted, tol=self.tol, max_steps=size)
+            return block_krylov(start, min(step.wanted, size), tol=self.tol, max_steps=most)
+        return block_krylov_above(start, step.wanted, tol=self.tol, max_steps=most)
 
     def judge_steps(
         self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans

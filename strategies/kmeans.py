@@ -16,7 +16,7 @@ from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import RESTARTS, FeatureChain, KernelKMeans, compare_kernel_kmeans, kernel_kmeans
 from fedkernel.numerics import RBF, AnyKernel, allot, fk_gamma, k_means, moments
-from fedkernel.protocol import FLOAT, Forecast, Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each, to_sum
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
@@ -72,6 +72,15 @@ def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int
     return Forecast(3, M + points * (dimensions + 1), M * n_clusters * dimensions, memory, "at most")
 
 
+def kmeans_plan(n_clusters: int, coreset_size: int, dimensions: int) -> Plan:
+    """Return what `distributed_kmeans` asks, of rows of so many coordinates."""
+    return (
+        once(SolveLocally, n_clusters=n_clusters),
+        once(SampleCoreset, samples=AtMost(coreset_size)),
+        once(LabelRows, {"k": n_clusters, "s": dimensions}),
+    )
+
+
 class KMeansStrategy(KernelStrategy[KernelKMeans]):
     """Base of the strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
 
@@ -113,6 +122,10 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         """Return what `federated_kernel` takes."""
         M, d = len(cohort), cohort[0].columns
         return Forecast(2, M * (d + 1), M * d) if self.kernel is None else Forecast(0)
+
+    def width_plan(self) -> Plan:
+        """Return what `federated_kernel` asks."""
+        return (once(SumRows), once(MeasureScatter)) if self.kernel is None else ()
 
     def prediction(self, run: Run, model: KernelKMeans) -> Protocol[None]:
         """Have the clients label the rows that are new there: one round, T D s + k s floats down, none up."""

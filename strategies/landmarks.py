@@ -18,6 +18,7 @@ from clients.diskpca import (
     DisKPCAClient,
     DrawnRows,
     DrawUniformly,
+    LandmarkRequest,
     MeasureCaptured,
     MultiplyKernel,
     Precision,
@@ -28,7 +29,22 @@ from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA, compare_components
 from fedkernel.numerics import AnyKernel, is_sketched, leading_eigenpairs, whitening
-from fedkernel.protocol import FLOAT, CarriesRows, Forecast, Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.protocol import (
+    FLOAT,
+    AtMost,
+    CarriesRows,
+    Forecast,
+    Member,
+    Plan,
+    Protocol,
+    Run,
+    Step,
+    any_width,
+    once,
+    to_all,
+    to_each,
+    to_sum,
+)
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
@@ -83,6 +99,15 @@ class LowRank:
         """Return the fields of a request that hands a client the rows it does not know."""
         others, before = drawn.unknown_to(client)
         return {**CarriesRows.of(others), "before": before, **vars(self)}
+
+    def planned(self) -> dict[str, Any]:
+        """Return what is settled before a run."""
+        return vars(self) | {"kernel": any_width(self.kernel)}
+
+    def plan(self, kind: type[LandmarkRequest[Any]], rows: int, **fields: Any) -> Step:
+        """Return the step of a request that hands out so many rows at most."""
+        sizes = {"c_m": rows, "starts_m": rows + 1}  # the rows, and of sparse ones where each starts
+        return once(kind, sizes, before=AtMost(rows), **self.planned(), **fields)
 
 
 def low_rank(
@@ -140,6 +165,20 @@ def low_rank(
     return LandmarkPCA(step.kernel, landmarks, C, np.maximum(pairs.values, 0.0))
 
 
+def low_rank_plan(step: LowRank, rows: int, *, n_components: int, columns: SketchSize | None, embed: bool) -> Plan:
+    """Return what `low_rank` asks, with so many landmarks at most."""
+    if columns == "exact":
+        values = step.plan(MultiplyKernel, rows)
+    else:
+        values = step.plan(SketchKernel, rows, columns=columns or AtMost(rows))
+    return values, components_plan(step, rows, n_components, embed=embed)
+
+
+def components_plan(step: LowRank, rows: int, n_components: int, *, embed: bool) -> Step:
+    """Return the step that hands out components, with so many landmarks at most."""
+    return once(TakeComponents, {"Y": rows, "k": n_components}, kernel=any_width(step.kernel), embed=embed)
+
+
 def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) -> int:
     """Return how many floats the clients' sketches are together, of `size` numbers a row."""
     products = size * (size + 1) // 2
@@ -158,6 +197,11 @@ def draw_uniformly(cohort: Sequence[Member], samples: int, rng: np.random.Genera
     requests = {client: DrawUniformly(samples=int(count)) for client, count in enumerate(counts) if count}
     replies = yield from to_each(requests)
     return Drawn.of(dict(zip(requests, replies, strict=True)), len(cohort))
+
+
+def uniform_plan(samples: int) -> Step:
+    """Return what `draw_uniformly` asks."""
+    return once(DrawUniformly, samples=AtMost(samples))
 
 
 class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
@@ -205,9 +249,13 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         memory = FLOAT * (own + min(n, ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, ROWS) * (d + Y)
         return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most")
 
-    def _step(self, run: Run) -> LowRank:
+    def _step(self, kernel: AnyKernel) -> LowRank:
         tol = float(np.sqrt(np.finfo(self.dtype).eps)) if self.tol is None else self.tol
-        return LowRank(self.kernel.settled(run.columns), self.dtype, tol)
+        return LowRank(kernel, self.dtype, tol)
+
+    def evaluation_plan(self) -> Plan:
+        """Return the request for what is captured."""
+        return (once(MeasureCaptured, kernel=any_width(self.kernel)),)
 
     def evaluation(self, run: Run, model: LandmarkPCA) -> Protocol[dict[str, float]]:
         """Ask the clients how much of their rows the components capture: one round, 2 floats from each."""

@@ -14,8 +14,8 @@ from pydantic import Field
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers, PeerVFedPCAClient
 from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, over_clients
 from fedkernel.numerics import Kernel, Linear
-from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, neighbours
-from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Protocol, Run
+from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours
+from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Plan, Protocol, Run, ask, once, repeated
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import check_at_most, value_object
@@ -75,18 +75,31 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         memory = local_memory(cohort, k, self.kernel) + FLOAT * N * k * (T + 3 * max(map(len, graph)))
         return key_agreement(graph) + Forecast(T + 1, floats, floats, memory)
 
+    def plan(self, clients: int, seed: int) -> Plan:
+        """Return the keys, T iterations, of which only the first merges nothing, and the last merge."""
+        merging, local = self._merging_fields(), self._local_fields()
+        iterations = [once(IterateAmongPeers, first=True, **merging, **local)]
+        if self.rounds > 1:
+            iterations.append(repeated(self.rounds - 1, ask(IterateAmongPeers, first=False, **merging, **local)))
+        return (*keys_plan(self.peers(clients)), *iterations, once(FinishAmongPeers, **merging))
+
     def protocol(self, run: Run) -> Protocol[PeerComponents]:
         """Algorithm 5."""
         mail = Mail(len(run.members))
         yield from agree_keys(self.peers(len(run.members)))
-        merging = {"kernel": self.kernel, "center": self.center, "weight_scaling": self.weight_scaling}
-        local = {"n_components": self.n_components, "iterations": self.local_iterations, "update": self.update}
-        common: dict[str, Any] = {"rule": self.merge, "warm_start": self.warm_start, **merging, **local}
+        merging, local = self._merging_fields(), self._local_fields()
         for t in range(self.rounds):
-            yield from mail.to_all(IterateAmongPeers(first=t == 0, **common))
-        last: dict[str, Any] = {"rule": self.merge, **merging}
-        yield from mail.to_all(FinishAmongPeers(**last))
+            yield from mail.to_all(IterateAmongPeers(first=t == 0, **merging, **local))
+        yield from mail.to_all(FinishAmongPeers(**merging))
         return PeerComponents(self.kernel or Linear(), self.n_components)
+
+    def _merging_fields(self) -> dict[str, Any]:
+        table = {"kernel": self.kernel, "center": self.center}
+        return {**table, "rule": self.merge, "weight_scaling": self.weight_scaling}
+
+    def _local_fields(self) -> dict[str, Any]:
+        local = {"n_components": self.n_components, "iterations": self.local_iterations}
+        return {**local, "update": self.update, "warm_start": self.warm_start}
 
     def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]
         """Return what `VFedPCA` or `VFedAKPCA` would find with all columns in one place."""

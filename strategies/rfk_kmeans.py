@@ -13,9 +13,9 @@ from pydantic import Field
 from clients.fk_kmeans import EmbedRows, FKKMeansClient
 from fedkernel.models import FeatureChain, KernelKMeans
 from fedkernel.numerics import RBF, AnyKernel, RandomFeatures, ShiftInvariant
-from fedkernel.protocol import Forecast, Member, Protocol, Run, to_all
+from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
 from fedkernel.validation import value_object
-from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast
+from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast, kmeans_plan
 
 
 @value_object()
@@ -62,6 +62,12 @@ class RFKKMeans(KMeansStrategy):
         """Return the costs above; coresets may be smaller."""
         clustered = kmeans_forecast(cohort, self.n_clusters, self.coreset_size, self.n_features)
         return self.width_forecast(cohort) + Forecast(1) + clustered
+
+    def plan(self, clients: int, seed: int) -> Plan:
+        """Return the width, the features, without a map from others, and the k-means."""
+        features = any_width(self.kernel or RBF(), lambda kernel: self._features(kernel, seed))
+        embed = once(EmbedRows, {"r": 0}, features=features, t=1)
+        return (*self.width_plan(), embed, *kmeans_plan(self.n_clusters, self.coreset_size, self.n_features))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """One draw of features, then distributed k-means."""

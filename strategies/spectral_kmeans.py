@@ -15,12 +15,12 @@ from clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.data import check_rows
 from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
-from fedkernel.protocol import Forecast, Member, Protocol, Run
+from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import value_object
 from strategies.diskpca import DisKPCA
-from strategies.kmeans import check_local_clusters, distributed_kmeans, kmeans_forecast
+from strategies.kmeans import check_local_clusters, distributed_kmeans, kmeans_forecast, kmeans_plan
 from strategies.uniform_kpca import UniformKPCA
 
 
@@ -72,13 +72,22 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above."""
-        components = dataclasses.replace(self.components, embed=True).forecast(cohort)
+        components = self._embedding.forecast(cohort)
         return components + kmeans_forecast(cohort, self.n_clusters, self.coreset_size, self.components.n_components)
+
+    def plan(self, clients: int, seed: int) -> Plan:
+        """Return the components' plan, and the k-means."""
+        clustered = kmeans_plan(self.n_clusters, self.coreset_size, self.components.n_components)
+        return *self._embedding.plan(clients, seed), *clustered
+
+    @property
+    def _embedding(self) -> DisKPCA | UniformKPCA:
+        """The components; the clients cluster their coordinates, so they compute them whatever `embed` says."""
+        return dataclasses.replace(self.components, embed=True)
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Components first, clusters then."""
-        # the clients cluster their coordinates, so they compute them whatever `embed` says
-        spanned = yield from dataclasses.replace(self.components, embed=True).protocol(run)
+        spanned = yield from self._embedding.protocol(run)
         centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"))
         return KernelKMeans(centers, spanned.embedding, spanned.eigenvalues_)
 

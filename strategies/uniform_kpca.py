@@ -14,9 +14,18 @@ from clients.diskpca import DisKPCAClient, Precision, TakeComponents, TakeLandma
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable
-from fedkernel.protocol import Forecast, Member, Protocol, Run, to_all, to_each
+from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, to_all, to_each
 from fedkernel.validation import check_at_most, value_object
-from strategies.landmarks import LandmarkStrategy, SketchSize, draw_uniformly, kernel_pca, low_rank
+from strategies.landmarks import (
+    LandmarkStrategy,
+    SketchSize,
+    components_plan,
+    draw_uniformly,
+    kernel_pca,
+    low_rank,
+    low_rank_plan,
+    uniform_plan,
+)
 
 
 @value_object()
@@ -71,9 +80,18 @@ class UniformKPCA(LandmarkStrategy):
         """Return the costs above."""
         return Forecast(1) + self.span_forecast(cohort, 0 if self.solver == "batch" else self.projection_size)
 
+    def plan(self, clients: int, seed: int) -> Plan:
+        """Return the draw, and what the solver asks."""
+        step, rows, k = self._step(self.kernel), self.n_samples, self.n_components
+        if self.solver == "disLR":
+            w = self.projection_size
+            return uniform_plan(rows), *low_rank_plan(step, rows, n_components=k, columns=w, embed=self.embed)
+        components = components_plan(step, rows, k, embed=self.embed)
+        return uniform_plan(rows), step.plan(TakeLandmarks, rows), components
+
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
         """Draw rows, and solve."""
-        step = self._step(run)
+        step = self._step(self.kernel.settled(run.columns))
         drawn = yield from draw_uniformly(run.members, self.n_samples, run.rng("uniform"))
         if self.solver == "disLR":
             size, w = self.n_components, self.projection_size

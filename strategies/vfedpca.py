@@ -44,7 +44,21 @@ from fedkernel.numerics import (
     leading_eigenpairs_of_factor,
     sin_theta_error,
 )
-from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Protocol, Run, distributed, to_all, to_sum
+from fedkernel.protocol import (
+    FLOAT,
+    Forecast,
+    Iterations,
+    Member,
+    Plan,
+    Protocol,
+    Run,
+    ask,
+    distributed,
+    once,
+    repeated,
+    to_all,
+    to_sum,
+)
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
@@ -140,19 +154,33 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         up, down = M * k * (N + 1) + products, M * k * N + products
         return Forecast(steps + 2, up, down, memory, "at most" if self.rounds else "about")
 
+    def plan(self, clients: int, seed: int) -> Plan:
+        """Return the local iterations, with "exact" as many products as the search may take, and the result."""
+        k, table = {"k": self.n_components}, self._table_fields()
+        iterate = ask(IterateLocally, k, **self._iteration_fields())
+        finish = once(Finish, k, **table)
+        if self.merge != "exact":
+            return repeated(self.rounds or DEFAULT_ROUNDS, iterate), finish
+        products = repeated(self.rounds or MOST_ROUNDS, ask(Multiply, {"b": self.n_components}, **table))
+        return repeated(1, iterate), products, finish
+
+    def evaluation_plan(self) -> Plan:
+        """Return the request for the variance."""
+        return (once(MeasureVariance, {"k": self.n_components}, **self._table_fields()),)
+
     def protocol(self, run: Run) -> Protocol[KernelPCA]:
         """Algorithm 2, or the exact iteration."""
         model = yield from self._exact() if self.merge == "exact" else self._merging()
         # The last broadcast: clients compute their projected features, which stay with them
-        yield from to_all(Finish(kernel=self._local_kernel(), center=self.center, directions=model.eigenvectors_))
+        yield from to_all(Finish(**self._table_fields(), directions=model.eigenvectors_))
         return model
 
     def _merging(self) -> Protocol[KernelPCA]:
         merges: list[FloatArray] = []
-        eigenvalues = np.zeros(self.n_components)
+        eigenvalues, local = np.zeros(self.n_components), self._iteration_fields()
         for _ in range(self.rounds or DEFAULT_ROUNDS):
             # Local training: update by the last merged vectors, then power iteration
-            uploads = yield from to_all(self._iteration(merges[-1] if merges else None))
+            uploads = yield from to_all(IterateLocally(**local, directions=merges[-1] if merges else None))
             # Model integration: weights from the eigenvalues, aligned signs, weighted mean
             weights, vectors = self._merge(uploads)
             if not merges:
@@ -160,16 +188,12 @@ class VFedPCA(KernelStrategy[KernelPCA]):
             merges.append(vectors)
         return KernelPCA(eigenvalues, merges[-1], self._local_kernel() or Linear(), iterates_=np.array(merges))
 
-    def _iteration(self, directions: FloatArray | None) -> IterateLocally:
-        return IterateLocally(
-            kernel=self._local_kernel(),
-            center=self.center,
-            n_components=self.n_components,
-            iterations=self.local_iterations,
-            update=self.update,
-            warm_start=self.warm_start,
-            directions=directions,
-        )
+    def _table_fields(self) -> dict[str, Any]:
+        return {"kernel": self._local_kernel(), "center": self.center}
+
+    def _iteration_fields(self) -> dict[str, Any]:
+        local = {"n_components": self.n_components, "iterations": self.local_iterations}
+        return {**self._table_fields(), **local, "update": self.update, "warm_start": self.warm_start}
 
     def _merge(self, uploads: Sequence[LeadingVectors]) -> tuple[FloatArray, FloatArray]:
         """Return the clients' weights (M, k), and the merged vectors (N, k)."""
@@ -179,7 +203,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
 
     def _exact(self) -> Protocol[KernelPCA]:
         # A start that costs one round and is close already: the paper's first merge
-        uploads = yield from to_all(self._iteration(None))
+        uploads = yield from to_all(IterateLocally(**self._iteration_fields()))
         _, start = self._merge(uploads)
         # Block Lanczos on the sum of the clients' matrices: one product per round
         search = block_krylov(start, self.n_components, tol=self.tol, max_steps=self.rounds or MOST_ROUNDS)
@@ -187,7 +211,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         return KernelPCA(values, vectors, self._local_kernel() or Linear())
 
     def _multiply(self, block: FloatArray, _: int) -> Protocol[FloatArray]:
-        total = yield from to_sum(Multiply(kernel=self._local_kernel(), center=self.center, block=block))
+        total = yield from to_sum(Multiply(**self._table_fields(), block=block))
         return total.product
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
@@ -195,8 +219,7 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         return self._explained_variance(model)
 
     def _explained_variance(self, model: KernelPCA) -> Protocol[dict[str, float]]:
-        ask = MeasureVariance(kernel=self._local_kernel(), center=self.center, directions=model.eigenvectors_)
-        variance = yield from to_sum(ask)
+        variance = yield from to_sum(MeasureVariance(**self._table_fields(), directions=model.eigenvectors_))
         captured, total = float(variance.captured.sum()), variance.total
         return {"explained_variance_ratio": captured / total if total > 0 else 0.0}
 

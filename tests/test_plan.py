@@ -4,14 +4,30 @@ from typing import Annotated
 
 import numpy as np
 import pytest
+import scipy.sparse
+from cases import CASES, WINE
+from networks import admm, spread
 from pydantic import Field
 
-from fedkernel import RBF
+from clients.diskpca import SketchKernel
+from fedkernel import RBF, Laplacian, Linear
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
 from fedkernel.numerics import Kernel
-from fedkernel.protocol import AtMost, Reply, Request, Shape, ask, once, repeated
+from fedkernel.protocol import AtMost, CarriesRows, Reply, Request, Shape, any_width, ask, instead, once, repeated
 from fedkernel.protocol.plan import Place, advance, reveals
+from fedkernel.testing import Pair, requests_are_those_of_the_plan
+from strategies import (
+    DKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
 
 
 class Totals(Reply):
@@ -34,7 +50,7 @@ class Finish(Request[Totals]):
 
 
 PLAN = (
-    once(AddUp, kernel=RBF(), size=2),
+    once(AddUp, kernel=any_width(RBF()), size=2),
     repeated(3, ask(AddUp, {"b": 4}, kernel=RBF(gamma=0.1), size=AtMost(5)), ask(Finish)),
     once(Finish),
 )
@@ -44,10 +60,10 @@ def fields(gamma=0.1, size=2):
     return {"kernel": {"type": "rbf", "gamma": gamma}, "size": size}
 
 
-def walk(*requests, sizes=None):
+def walk(*requests, shapes=None):
     place = Place()
     for request in requests:
-        place = advance(PLAN, place, *request, sizes or {})
+        place = advance(PLAN, place, *request, shapes or {})
     return place
 
 
@@ -73,7 +89,7 @@ def test_requests_come_in_the_order_of_the_steps_each_so_often_at_most():
 
 
 @pytest.mark.parametrize(
-    ("request_", "sizes", "sentence"),
+    ("request_", "shapes", "sentence"),
     [
         (("AddUp", fields(size=6)), {}, "AddUp has size = 6, but the plan at most 5"),
         (("AddUp", fields(size=None)), {}, "AddUp has size = None, but the plan at most 5"),
@@ -84,13 +100,25 @@ def test_requests_come_in_the_order_of_the_steps_each_so_often_at_most():
             "AddUp has kernel.type = 'linear', but the plan 'rbf'",
         ),
         (("AddUp", {"kernel": "rbf", "size": 5}), {}, "AddUp has kernel = 'rbf', but the plan"),
-        (("AddUp", fields(size=5)), {"b": 40}, "AddUp has arrays of b = 40, but the plan at most 4"),
+        (
+            ("AddUp", fields(size=5)),
+            {"weights": (9, 40)},
+            "AddUp has weights of shape 9 x 40, but the plan at most any x 4",
+        ),
     ],
 )
-def test_a_request_with_other_parameters_is_refused(request_, sizes, sentence):
+def test_a_request_with_other_parameters_is_refused(request_, shapes, sentence):
     with pytest.raises(InputError) as caught:
-        advance(PLAN, Place(), *request_, sizes)
+        advance(PLAN, Place(1), *request_, shapes)
     assert str(caught.value).startswith(sentence)
+
+
+def test_a_refusal_says_why_not_now_and_why_not_next():
+    with pytest.raises(InputError, match=r"^Finish came 3 times, as often as the plan has it$"):
+        advance((PLAN[1],), Place(0, {"Finish": 3}), "Finish", {}, {})
+    plan = (once(Finish), once(AddUp, size=1), once(AddUp, size=2), once(AddUp, size=3))
+    with pytest.raises(InputError, match=r"^AddUp came 1 times, as often .*; then AddUp has size = 1, but the plan 2$"):
+        advance(plan, Place(1, {"AddUp": 1}), "AddUp", {"size": 1}, {})
 
 
 def test_a_plan_of_parameters_that_no_request_has_is_none():
@@ -98,3 +126,125 @@ def test_a_plan_of_parameters_that_no_request_has_is_none():
         ask(AddUp, weights=np.ones((1, 1)))
     with pytest.raises(TypeError, match="AddUp has no dimension c"):
         ask(AddUp, {"c": 1})
+
+
+def test_a_step_in_place_of_others_leaves_them_out():
+    plan = (*instead(once(Finish), (once(AddUp, size=1), once(AddUp, size=2))), once(AddUp, size=3))
+    start = advance(plan, Place(), "Finish", {}, {})
+    assert advance(plan, start, "AddUp", {"size": 3}, {}) == Place(3, {"AddUp": 1})
+    with pytest.raises(InputError, match="AddUp has size = 1, but the plan 3"):
+        advance(plan, start, "AddUp", {"size": 1}, {})
+    others = advance(plan, advance(plan, Place(), "AddUp", {"size": 1}, {}), "AddUp", {"size": 2}, {})
+    with pytest.raises(InputError, match="Finish comes too late"):
+        advance(plan, others, "Finish", {}, {})
+
+
+# The plans of our pairs: tests/test_pairs.py holds the runs of its cases to theirs.
+
+ROWS, COLUMNS = np.array_split(WINE[:40], 4), np.array_split(WINE[:40], 4, axis=1)
+FEW = {"n_features": 10, "iterations": 3, "coreset_size": 30}
+SKETCHED = {"n_adaptive": 6, "n_leverage": 5, "embedding_size": 8, "n_random_features": 60, "share_rows": True}
+
+VARIANTS = [
+    (DKPCA(2, RBF(gamma=0.05)), COLUMNS),
+    (VFedPCA(2, rounds=4), COLUMNS),
+    (VFedPCA(2, merge="exact", rounds=2), COLUMNS),
+    (VFedAKPCA(2), COLUMNS),  # each client has a width of its own
+    (PeerVFedPCA(rounds=1, graph="ring"), COLUMNS),
+    (FKKMeans(3, **FEW), ROWS),
+    (FKKMeans(3, 2, kernel=Laplacian(), penalty=0.0, solver="gram", **FEW), ROWS),
+    (FKKMeans(3, penalty=0.0, tol=0.5, **FEW), ROWS),
+    (FKKMeans(3, penalty=0.0, cem=False, **FEW), ROWS),
+    (FKKMeans(1, cem=False, n_features=4, iterations=3, tol=1e-15), ROWS),
+    (RFKKMeans(3, n_features=10, kernel=RBF()), ROWS),
+    (DisKPCA(3, **SKETCHED), ROWS),
+    (DisKPCA(3, Linear(), **SKETCHED | {"n_adaptive": 0}, dtype="float32", projection_size=4), ROWS),
+    (DisKPCA(3, point_sketch_size="exact", projection_size="exact", **SKETCHED), ROWS),
+    (DisKPCA(3, n_adaptive=40, share_rows=True, tol=1e-3, embed=False), ROWS),
+    (UniformKPCA(3, n_samples=9, share_rows=True), ROWS),
+    (UniformKPCA(3, n_samples=9, share_rows=True, solver="batch", embed=False), ROWS),
+    (SpectralKMeans(3, UniformKPCA(3, n_samples=9, share_rows=True, embed=False)), ROWS),
+    (admm(rho=3.0, center=False), spread(4)),
+    (admm(schedule="paper", n_components=2, noise=0.1), spread(4)),
+    (admm(exchange="features", n_features=50, tol=1.0), spread(3)),
+]
+
+
+@pytest.mark.parametrize(("strategy", "shards"), VARIANTS, ids=str)
+def test_a_run_asks_what_its_plan_has_and_needs_each_step_of_it(strategy, shards):
+    pair = Pair(strategy, shards)
+    requests_are_those_of_the_plan(pair)
+    plan, needed = strategy.plan(len(shards), 0), []
+    for number in range(len(plan)):
+        fewer = [step.model_copy(update={"instead_of": 0}) for step in (*plan[:number], *plan[number + 1 :])]
+        needed.append(bool(pair.recording.outside(tuple(fewer))))
+    came = {
+        type(exchange.request).__name__ for exchanges in pair.recording.exchanges.values() for exchange in exchanges
+    }
+    assert needed == [any(asked.request in came for asked in step.requests) for step in plan]
+    assert all(needed) or any(step.instead_of for step in plan)
+
+
+CHANGED = [
+    (DKPCA(2, RBF(gamma=0.05)), DKPCA(2, RBF(gamma=5.0)), COLUMNS, "FindLocalEigenpairs has kernel.gamma = 0.05"),
+    (DKPCA(2), DKPCA(1), COLUMNS, "FindLocalEigenpairs has n_components = 2, but the plan 1"),
+    (VFedPCA(rounds=4), VFedPCA(rounds=3), COLUMNS, "IterateLocally came 3 times, as often as the plan has it"),
+    (VFedAKPCA(kernel=RBF(gamma=1e6)), VFedAKPCA(), COLUMNS, "kernel.gamma = 1000000.0, but the plan None"),
+    (PeerVFedPCA(rounds=3), PeerVFedPCA(rounds=2), COLUMNS, "IterateAmongPeers came 1 times"),
+    (FKKMeans(3, **FEW), FKKMeans(3, **FEW | {"iterations": 2}), ROWS, "has t = 3, but the plan 2"),
+    (FKKMeans(3, **FEW), FKKMeans(3, **FEW | {"n_features": 8}), ROWS, "features.n_features = 10, but the plan 8"),
+    (FKKMeans(3, **FEW), FKKMeans(3, **FEW | {"coreset_size": 4}), ROWS, "SampleCoreset has samples ="),
+    (
+        DisKPCA(3, **SKETCHED),
+        DisKPCA(2, **SKETCHED),
+        ROWS,
+        "TakeComponents has coefficients of shape 11 x 3, but the plan at most 11 x 2",
+    ),
+    (DisKPCA(3, **SKETCHED), DisKPCA(3, **SKETCHED | {"n_adaptive": 0}), ROWS, "MeasureDistances is not in the plan"),
+    (UniformKPCA(2, n_samples=20, share_rows=True), UniformKPCA(2, n_samples=2), ROWS, "DrawUniformly has samples ="),
+    (admm(), admm(exchange="features"), spread(3), "ShareRows has features = None, but the plan {"),
+    (admm(), admm(graph="full", iterations=7), spread(3), "UpdateConsensus came 7 times"),
+    (admm(rho=2.0), admm(rho=1.0), spread(3), "UpdateConsensus has rho_self = 2.0, but the plan 1.0"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "planned", "shards", "sentence"), CHANGED, ids=[case[3] for case in CHANGED])
+def test_a_run_of_other_hyper_parameters_is_another_plan(strategy, planned, shards, sentence):
+    assert sentence in Pair(strategy, shards).recording.outside(planned.plan(len(shards), 0))
+
+
+def test_seeds_that_clients_draw_by_are_settled():
+    recording = Pair(RFKKMeans(3, n_features=10), ROWS).recording
+    assert "features.seed = 0, but the plan 1" in recording.outside(RFKKMeans(3, n_features=10).plan(4, 1))
+
+
+def test_sparse_landmarks_are_bounded_too():
+    plan = DisKPCA(3, Linear(), **SKETCHED).plan(2, 0)
+    for rows in (11, 12):
+        request = SketchKernel(
+            **CarriesRows.of(scipy.sparse.csr_array(np.eye(rows))),
+            before=0,
+            kernel=Linear(),
+            precision="float64",
+            tol=2.0**-26,
+            columns=11,
+        )
+        fields = request.model_dump(mode="json", exclude=set(request.shapes()))
+        shapes = {name: array.shape for name, array in request.arrays().items()}
+        if rows == 11:
+            advance(plan, Place(), "SketchKernel", fields, shapes)
+            continue
+        with pytest.raises(InputError, match="SketchKernel has starts of shape 13, but the plan at most 12"):
+            advance(plan, Place(), "SketchKernel", fields, shapes)
+
+
+FOLLOWS = {"n_components", "epsilon", "rho_self", "rho_peers", "dual", "width", "directions"}
+"""What may be open at the top of a request: of DKPCA's two rules the other one; what follows from the data."""
+
+
+@pytest.mark.parametrize("strategy", [case.strategy for case in CASES], ids=[case.name for case in CASES])
+def test_what_a_plan_leaves_open_follows_from_the_data(strategy):
+    kinds = {kind.__name__: kind for kind, _ in strategy.client.handlers.values()}
+    for asked in (asked for step in strategy.plan(6, 0) for asked in step.requests):
+        kind = kinds[asked.request]
+        assert kind.model_fields.keys() - kind.shapes().keys() - asked.fields.keys() <= FOLLOWS, asked

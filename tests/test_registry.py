@@ -63,6 +63,15 @@ def test_it_has_a_client_that_sites_know_and_a_row_in_the_readme(name):
 
 
 @each
+def test_its_plan_asks_what_its_client_answers(name):
+    for strategy in (case.strategy for case in CASES if type(case.strategy) is PAIRS[name]):
+        plan = strategy.plan(4, 0)
+        assert plan is not None  # test_pairs.py holds the runs to it
+        requests = {asked.request for step in (*plan, *strategy.evaluation_plan()) for asked in step.requests}
+        assert requests <= strategy.client.handlers.keys()
+
+
+@each
 def test_its_protocol_is_driven_alone(name):
     tests = [test.replace("_", "") for test in vars(test_protocols_alone)]
     driven = any(test.startswith(f"test{name.lower()}") for test in tests)

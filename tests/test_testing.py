@@ -11,6 +11,7 @@ import pytest
 
 from fedkernel import FloatArray, InputError, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
 from fedkernel.protocol.forecast import Forecast
+from fedkernel.protocol.plan import once
 from fedkernel.tags import Tags
 from fedkernel.testing import CHECKS, Pair, check_pair
 
@@ -47,6 +48,9 @@ class Mean(KernelStrategy[FloatArray]):
 
     def forecast(self, cohort):
         return Forecast(1, sum(member.columns for member in cohort), 0, 8)
+
+    def plan(self, clients, seed):
+        return (once(ColumnSums),)
 
     def central(self, shards):
         return np.vstack(shards).mean(axis=0)
@@ -131,6 +135,7 @@ FAULTS = {
     "everything_is_finite": {"protocol": infinite},
     "components_are_orthonormal": {"protocol": oblique, "tags": Tags("found", orthonormal=True)},
     "a_run_takes_what_was_forecast": {"forecast": lambda self, cohort: Forecast(1, 11, 0, 8)},
+    "requests_are_those_of_the_plan": {"plan": lambda self, clients, seed: ()},
     "rows_that_leave_are_counted": {"client": client(lambda self: self.X[0])},
     "messages_are_the_same_through_the_wire": {"client": client(counting)},
     "bad_input_is_one_sentence": {"client": Careless},

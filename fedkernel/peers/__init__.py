@@ -2,7 +2,7 @@
 
 from fedkernel.peers.client import PeerClient
 from fedkernel.peers.graph import Graph, Topology, neighbours, spanning_tree
-from fedkernel.peers.keys import PublishKeys, TakeKeys, agree_keys, key_agreement
+from fedkernel.peers.keys import PublishKeys, TakeKeys, agree_keys, key_agreement, keys_plan
 from fedkernel.peers.letters import CarriesLetters, Letter, Letters, Mail, sort_mail
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Topology",
     "agree_keys",
     "key_agreement",
+    "keys_plan",
     "neighbours",
     "sort_mail",
     "spanning_tree",

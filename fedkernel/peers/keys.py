@@ -13,6 +13,7 @@ from fedkernel.peers.letters import Bytes
 from fedkernel.peers.sealing import KEY, KeyPair, Published, fingerprint, letter_keys
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.messages import Receipt, Reply, Request, Shape
+from fedkernel.protocol.plan import Plan, once
 from fedkernel.protocol.rounds import Protocol, to_each
 from fedkernel.protocol.state import State
 
@@ -80,6 +81,11 @@ def agree_keys(neighbours: Neighbours) -> Protocol[list[str]]:
 def key_agreement(neighbours: Neighbours) -> Forecast:
     """Return what `agree_keys` takes; keys are no floats."""
     return Forecast(2 if any(neighbours) else 0)
+
+
+def keys_plan(neighbours: Neighbours) -> Plan:
+    """Return what `agree_keys` asks."""
+    return (once(PublishKeys), once(TakeKeys, {"p_m": max(map(len, neighbours))})) if any(neighbours) else ()
 
 
 @dataclass(frozen=True)

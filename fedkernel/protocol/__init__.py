@@ -4,7 +4,7 @@ from fedkernel.protocol.client import Answers, KernelClient
 from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, Forecast, largest, seconds
 from fedkernel.protocol.lanczos import distributed
 from fedkernel.protocol.messages import CarriesRows, Count, Iterations, Receipt, Reply, ReplyT, Request, Shape, Summed
-from fedkernel.protocol.plan import AtMost, Plan, ask, once, repeated
+from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, ask, instead, once, repeated
 from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.protocol.state import State
 
@@ -28,9 +28,12 @@ __all__ = [
     "Run",
     "Shape",
     "State",
+    "Step",
     "Summed",
+    "any_width",
     "ask",
     "distributed",
+    "instead",
     "largest",
     "once",
     "repeated",

@@ -4,7 +4,7 @@ It is plain data: a strategy writes it, a site that has approved it holds every 
 one class of the strategy's for that.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -12,7 +12,8 @@ import pydantic
 from pydantic import Field
 
 from fedkernel.errors import InputError
-from fedkernel.protocol.messages import Request
+from fedkernel.numerics.kernels import Kernel
+from fedkernel.protocol.messages import Request, Summed
 
 AT_MOST = "at most"
 """What a number is called that a parameter may not exceed, in place of the parameter's value."""
@@ -35,24 +36,27 @@ class Asked(pydantic.BaseModel):
     fields : dict
         Parameters, as JSON has them, that are settled; in an inner table only those that stand there. A table
         ``{"at most": number}`` bounds one. Others are free.
-    sizes : dict of str to int
-        Named dimensions of the request's arrays that are bounded: their largest sizes.
+    sizes : dict of str to tuple of int or None
+        The largest shapes of its arrays, of those that are bounded; None: along this axis not.
     reply : str
         The class of what leaves.
     reveals : str
         What that tells, in a sentence.
     arrays : dict of str to str
         The reply's arrays and their dimensions, such as ``N x k``.
+    summed : bool
+        Whether coordinators only sum the replies up.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     request: str
     fields: dict[str, Any] = {}
-    sizes: dict[str, int] = {}
+    sizes: dict[str, tuple[int | None, ...]] = {}
     reply: str
     reveals: str
     arrays: dict[str, str] = {}
+    summed: bool = False
 
 
 class Step(pydantic.BaseModel):
@@ -63,12 +67,15 @@ class Step(pydantic.BaseModel):
     requests : tuple of Asked
     times : int
         How often a client gets each of them, at most.
+    instead_of : int
+        How many of the steps after it are left out once it has begun.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     requests: Annotated[tuple[Asked, ...], Field(min_length=1)]
     times: Annotated[int, Field(ge=1)] = 1
+    instead_of: Annotated[int, Field(ge=0)] = 0
 
 
 Plan = tuple[Step, ...]
@@ -84,25 +91,31 @@ def ask(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fiel
     sizes : mapping of str to int, optional
         The largest sizes of named dimensions of its arrays.
     **fields
-        Values that its fields will have, or `AtMost`; what is None inside of a value is left open, such as a width
-        that follows from the number of columns.
+        Values that its fields will have; `AtMost`; or tables as JSON has them, in which what is left out is left open,
+        such as `any_width` makes them.
     """
     if unknown := [name for name in fields if name not in kind.model_fields or name in kind.shapes()]:
         raise TypeError(f"{kind.__name__} has no parameter {unknown[0]}")
-    dimensions = {name for shape in kind.shapes().values() for name in shape.dimensions}
-    if unknown := [name for name in sizes or {} if name not in dimensions]:
-        raise TypeError(f"{kind.__name__} has no dimension {unknown[0]}")
+    bounded, dimensions = sizes or {}, {array: shape.dimensions for array, shape in kind.shapes().items()}
+    if strange := bounded.keys() - {name for names in dimensions.values() for name in names}:
+        raise TypeError(f"{kind.__name__} has no dimension {min(strange)}")
     bounds = {name: {AT_MOST: value.number} for name, value in fields.items() if isinstance(value, AtMost)}
-    values = {name: value for name, value in fields.items() if name not in bounds}
+    tables = {name: dict(value) for name, value in fields.items() if isinstance(value, Mapping)}
+    values = {name: value for name, value in fields.items() if name not in bounds | tables}
     settled = kind.model_construct(**values).model_dump(mode="json", include=set(values))
     reply = kind.reply_type
     return Asked(
         request=kind.__name__,
-        fields={name: _without_none(value) for name, value in settled.items()} | bounds,
-        sizes=dict(sizes or {}),
+        fields=settled | tables | bounds,
+        sizes={
+            array: tuple(bounded.get(name) for name in names)
+            for array, names in dimensions.items()
+            if bounded.keys() & set(names)
+        },
         reply=reply.__name__,
         reveals=reveals(reply),
         arrays={name: " x ".join(shape.dimensions) or "1" for name, shape in reply.shapes().items()},
+        summed=issubclass(reply, Summed),
     )
 
 
@@ -116,11 +129,22 @@ def repeated(times: int, *requests: Asked) -> Step:
     return Step(requests=requests, times=times)
 
 
-def _without_none(value: Any) -> Any:
-    """Return a value of JSON without what is None inside of it."""
-    if not isinstance(value, Mapping):
-        return value
-    return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+def instead(step: Step, others: Plan) -> Plan:
+    """Return the plan of a step or, in its place, of others, where the data decide which: never of both."""
+    return (step.model_copy(update={"instead_of": len(others)}), *others)
+
+
+def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel) -> dict[str, Any]:
+    """Return a kernel, or what is made of it and has it as its field ``kernel``, as JSON has it.
+
+    A width that is left to the data (gamma is None) is left open; `make` is then called with one of some width.
+    """
+    value = make(kernel.settled(1))
+    kind = Kernel if isinstance(value, Kernel) else type(value)
+    table: dict[str, Any] = pydantic.TypeAdapter(kind).dump_python(value, mode="json")
+    if kernel.gamma is None:
+        table.get("kernel", table).pop("gamma")
+    return table
 
 
 def reveals(message: type[pydantic.BaseModel]) -> str:
@@ -151,7 +175,9 @@ class Place:
     times: Mapping[str, int] = field(default_factory=dict)
 
 
-def advance(plan: Plan, place: Place, request: str, fields: Mapping[str, Any], sizes: Mapping[str, int]) -> Place:
+def advance(
+    plan: Plan, place: Place, request: str, fields: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
+) -> Place:
     """Return where in a plan a client is once it gets a request.
 
     Parameters
@@ -163,30 +189,34 @@ def advance(plan: Plan, place: Place, request: str, fields: Mapping[str, Any], s
         Its class.
     fields : mapping
         Its parameters, as JSON has them.
-    sizes : mapping of str to int
-        Of the named dimensions of its arrays.
+    shapes : mapping of str to sequence of int
+        Of its arrays.
 
     Raises
     ------
     InputError
         If that is not what comes next: one sentence that begins with the request.
     """
-    why = ""
-    for number in range(max(place.step, 0), len(plan)):
+    gone = place.step + 1 + (plan[place.step].instead_of if place.step >= 0 else 0)
+    exhausted, different = "", ""
+    for number in [*range(max(place.step, 0), place.step + 1), *range(gone, len(plan))]:
         asked = next((asked for asked in plan[number].requests if asked.request == request), None)
         if asked is None:
             continue
         times = dict(place.times) if number == place.step else {}
         if times.get(request, 0) >= plan[number].times:
-            why = f"{request} came {times[request]} times, as often as the plan has it"
-        elif not (why := _difference(asked, fields, sizes)):
+            exhausted = f"{request} came {times[request]} times, as often as the plan has it"
+        elif difference := _difference(asked, fields, shapes):
+            different = different or difference
+        else:
             return Place(number, times | {request: times.get(request, 0) + 1})
-    past = any(asked.request == request for step in plan[: max(place.step, 0)] for asked in step.requests)
+    past = any(asked.request == request for step in plan[:gone] for asked in step.requests)
     late = "comes too late: the run is past that step of the plan"
+    why = "; then ".join(filter(None, (exhausted, different)))
     raise InputError(why or f"{request} {late if past else 'is not in the plan'}")
 
 
-def _difference(asked: Asked, fields: Mapping[str, Any], sizes: Mapping[str, int]) -> str:
+def _difference(asked: Asked, fields: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> str:
     """Return how a request differs from what was to be asked; empty: not at all."""
     for path, planned, value in _pairs("", asked.fields, fields):
         if isinstance(planned, Mapping) and planned.keys() == {AT_MOST}:
@@ -194,9 +224,11 @@ def _difference(asked: Asked, fields: Mapping[str, Any], sizes: Mapping[str, int
                 return f"{asked.request} has {path} = {value!r}, but the plan at most {planned[AT_MOST]:g}"
         elif planned != value:
             return f"{asked.request} has {path} = {value!r}, but the plan {planned!r}"
-    for name, most in asked.sizes.items():
-        if sizes.get(name, 0) > most:
-            return f"{asked.request} has arrays of {name} = {sizes[name]}, but the plan at most {most}"
+    for name, largest in asked.sizes.items():
+        shape = shapes.get(name, ())
+        if any(most is not None and size > most for size, most in zip(shape, largest, strict=False)):
+            planned = " x ".join("any" if most is None else str(most) for most in largest)
+            return f"{asked.request} has {name} of shape {' x '.join(map(str, shape))}, but the plan at most {planned}"
     return ""
 
 
