@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.baselines import BASELINES
-from experiments.commands import machines, outbox
+from experiments.commands import machines, outbox, policy, study
 from experiments.commands.console import errors, output, progress, show, show_results
 from experiments.commands.forecast import read_shape, show_forecast
 from experiments.commands.new_pair import write_pair
@@ -126,6 +126,8 @@ def new(
 app.command()(machines.certs)
 app.command()(machines.serve)
 app.command()(machines.join)
+app.add_typer(study.app, name="study")
+app.add_typer(policy.app, name="policy")
 app.add_typer(outbox.app, name="outbox")
 
 

@@ -26,6 +26,20 @@ class OwnFileError(InputError):
         self.outline = outline
 
 
+class RefusedError(InputError):
+    """What a site's policy, or a plan that its operator has approved, does not allow; both ends read the text.
+
+    Attributes
+    ----------
+    rule : str
+        Its name, such as ``study.min_sites``.
+    """
+
+    def __init__(self, rule: str, text: str) -> None:
+        super().__init__(text)
+        self.rule = rule
+
+
 class ProtocolError(FedkernelError, RuntimeError):
     """A party broke the protocol or did not answer; the text names protocol, round, request and client."""
 

@@ -145,6 +145,8 @@ def federation(place, tls):
         own = ["--tls", str(tls / name)] if not {"--insecure", "--tls"} & set(more) else []
         data = [] if "--data" in more else ["--data", f"{name}.csv", "--id", "patient"]
         own += [*data, "--out", f"kept-{name}"]
+        if not {"--approve", "--policy"} & set(more):
+            own += ["--approve", "any"]
         return start(log or name, "join", address, "--name", name, *own, *more)
 
     serve.address = address

@@ -45,7 +45,8 @@ def vertical(folder, held=HELD, **more):
     nodes = []
     for name, columns, rows in zip(NAMES, COLUMNS, held, strict=True):
         path = write_csv(folder / f"{name}.csv", [IDS[row] for row in rows], TABLE[rows, columns])
-        nodes.append({"name": name, "data": str(path), "id": "patient", "out": str(folder / name), **more})
+        own = {"name": name, "data": str(path), "id": "patient", "out": str(folder / name)}
+        nodes.append({**own, "approve": "any", **more})
     return nodes
 
 
@@ -70,8 +71,8 @@ class Sites(LocalGrid):
 
 
 def spec(strategy="DKPCA", sites=NAMES, **more):
-    pair = {"pair": PAIRS[strategy].client.__name__}
-    return RunSpec(id="trial", strategy=strategy, sites=list(sites), **pair | more)
+    default = {"pair": PAIRS[strategy].client.__name__, "plan": ()}
+    return RunSpec(id="trial", strategy=strategy, sites=list(sites), **default | more)
 
 
 def settings_of(run):
@@ -79,7 +80,8 @@ def settings_of(run):
 
 
 def run_on(nodes, strategy, **more):
-    run = spec(type(strategy).__name__, [node["name"] for node in nodes], **more)
+    plan = {"parameters": strategy.hyperparameters, "plan": strategy.plan(len(nodes), more.get("seed", 0))}
+    run = spec(type(strategy).__name__, [node["name"] for node in nodes], **plan | more)
     with Sites(run, nodes) as grid:
         return strategy.run(grid, settings_of(run)), grid
 
@@ -217,7 +219,8 @@ def test_without_ids_rows_are_taken_as_they_are(tmp_path):
     nodes = []
     for name, columns in zip(NAMES, COLUMNS, strict=True):
         np.save(tmp_path / f"{name}.npy", TABLE[:, columns])
-        nodes.append({"name": name, "data": str(tmp_path / f"{name}.npy")})
+        out = {"out": str(tmp_path / name), "approve": "any"}
+        nodes.append({"name": name, "data": str(tmp_path / f"{name}.npy"), **out})
     result, _ = run_on(nodes, DKPCA(2))
     plain = DKPCA(2).fit([TABLE[:, columns] for columns in COLUMNS])
     np.testing.assert_array_equal(result.model.eigenvectors_, plain.model.eigenvectors_)
@@ -350,14 +353,13 @@ def horizontal(folder, names=("age", "weight"), last=("age", "weight")):
     for number, name in enumerate(NAMES):
         rows = slice(number * 12, number * 12 + 12)
         path = write_csv(folder / f"{name}.csv", IDS[rows], TABLE[rows, :2], last if name == "south" else names)
-        nodes.append({"name": name, "data": str(path), "id": "patient", "out": str(folder), "min-rows": 12})
+        own = {"name": name, "data": str(path), "id": "patient", "out": str(folder / name)}
+        nodes.append({**own, "min-rows": 12, "approve": "any"})
     return nodes
 
 
 def test_horizontal_sites_agree_on_their_columns_and_keep_their_own_order(tmp_path):
     nodes = horizontal(tmp_path)
-    for node in nodes:
-        node["out"] = str(tmp_path / node["name"])
     result, _ = run_on(nodes, FKKMeans(n_clusters=2, iterations=2))
     assert "align" not in {row["phase"] for row in result.history}
     for number, name in enumerate(NAMES):
@@ -396,14 +398,16 @@ def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
 
 def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(tmp_path, monkeypatch):
     monkeypatch.setattr(placement, "open_tables", lambda path: pytest.fail("it read a job's path"))
-    run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3)
+    run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3, plan=())
     node = vertical(tmp_path)[1] | {"partition-id": 1, "num-partitions": 3}
-    del node["out"]
     place = find(node, run)
     np.testing.assert_array_equal(place.X, TABLE[HELD[1], COLUMNS[1]])
-    written = sorted(tmp_path.rglob("*"))
+    there = set(tmp_path.rglob("*"))
     place.keep({"secret": np.ones(3)})
-    assert sorted(tmp_path.rglob("*")) == written
+    assert set(tmp_path.rglob("*")) - there == {tmp_path / "east", tmp_path / "east" / "trial.npz"}
+    del node["out"]
+    with pytest.raises(InputError, match="no folder for the record of what leaves it: out = PATH"):
+        find(node, run)
 
 
 def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
@@ -422,6 +426,10 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
         ({"name": None}, "this node has no partition-id; allowed without one: a name, and a run of named sites"),
         ({"partition-id": 1}, "this node's partition-id = 1, but site 'north' is client 0"),
         ({"data": None}, "client 0 (site 'north') has no data of its own for run 'trial': its node needs data = PATH"),
+        (
+            {"min-sites": 4},
+            "client 0 (site 'north'): run 'trial' has 3 sites, but must have 4 or more (study.min_sites)",
+        ),
         ({"data": "none.csv"}, "client 0 (site 'north'): there is no file none.csv"),
         ({"columns": "c0, c7"}, "client 0 (site 'north'): columns = 'c7' is no column of "),
         ({"label": "y"}, "client 0 (site 'north'): label = 'y' is no column of "),
@@ -447,7 +455,7 @@ def test_a_coordinator_hears_which_site_cannot_read_its_data_and_the_site_why(tm
 
 
 def test_a_site_that_was_restarted_within_a_run_says_so(tmp_path):
-    run = spec(sites=NAMES)
+    run = spec(sites=NAMES, plan=DKPCA(2).plan(3, 0))
     with Sites(run, vertical(tmp_path), restarts=True) as grid, pytest.raises(ProtocolError) as caught:
         DKPCA(2).run(grid, settings_of(run))
     assert str(caught.value) == (

@@ -14,16 +14,14 @@ from clients.diskpca import DisKPCAClient, DrawUniformly, SketchPoints
 from clients.dkpca import FindLocalEigenpairs
 from clients.vfedpca import MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
-from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from fedkernel.peers.graph import neighbours
 from fedkernel.peers.keys import SharedKeys
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.messages import Receipt, Request, encode
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.placement import allowed, site_of_job
-from fedkernel.run.site import client_app
+from fedkernel.run.job import RunSpec
+from fedkernel.run.placement import allowed
 from strategies import ADMMKPCA, DKPCA, DisKPCA, SpectralKMeans, UniformKPCA, VFedPCA
 from strategies.landmarks import LandmarkStrategy
 
@@ -37,7 +35,8 @@ def rows_of_their_own(folder, **more):
     nodes = []
     for number, name in enumerate(NAMES):
         np.save(folder / f"{name}.npy", TABLE[number : number + 30, :4])
-        nodes.append({"name": name, "data": str(folder / f"{name}.npy"), "out": str(folder / name), **more})
+        own = {"name": name, "data": str(folder / f"{name}.npy"), "out": str(folder / name), "approve": "any"}
+        nodes.append({**own, **more})
     return nodes
 
 
@@ -100,16 +99,15 @@ def test_simulated_sites_show_none_either_where_the_strategy_does_not_say_so(str
 
 def test_a_site_s_own_rows_are_its_own_to_show(tmp_path):
     strategy = UniformKPCA(2, Linear(), n_samples=5, share_rows=True)
-    more = {"parameters": {"share_rows": True}}
-    assert refused(rows_of_their_own(tmp_path), strategy, ProtocolError, **more) == (
-        "run 'trial' has rows of each site sent as they are, which client 0 (site 'north') does not allow (join "
-        "--share-rows) (and 2 more)"
+    assert refused(rows_of_their_own(tmp_path), strategy, ProtocolError) == (
+        "client 0 (site 'north'): run 'trial' has rows of each site sent as they are, which is not allowed without "
+        "--share-rows (limits.total.rows) (and 2 more)"
     )
     # a coordinator that does not say so in its job comes no further
-    message = refused(rows_of_their_own(tmp_path), strategy, ProtocolError)
+    message = refused(rows_of_their_own(tmp_path), strategy, ProtocolError, parameters={})
     assert "UniformKPCA, round 1 (DrawUniformly), client 0 (site 'north'): DrawUniformly would show" in message
     willing = rows_of_their_own(tmp_path, **{"share-rows": "true"})
-    assert run_on(willing, strategy, **more)[0].ledger.rows_up == 5
+    assert run_on(willing, strategy)[0].ledger.rows_up == 5
 
 
 # Other pairs, other requests
@@ -122,7 +120,8 @@ def test_a_site_answers_as_the_clients_its_job_names_or_its_operator_allows(tmp_
     message = refused(nodes, DKPCA(2), ProtocolError, pair=None)
     assert "runs nothing, since neither its job nor --allow names a pair, but was asked for 'DKPCAClient'" in message
     run_on(vertical(tmp_path, allow="VFedPCAClient, DKPCAClient"), DKPCA(2), pair=None)
-    assert "runs VFedPCAClient, but" in refused(vertical(tmp_path, allow="VFedPCAClient"), DKPCA(2), ProtocolError)
+    message = refused(vertical(tmp_path, allow="VFedPCAClient"), DKPCA(2), ProtocolError)
+    assert "answered by DKPCAClient, which is not allowed without --allow DKPCAClient (study.pairs)" in message
 
 
 def test_what_is_refused_is_told_in_one_short_line_without_paths(tmp_path, monkeypatch):
@@ -130,7 +129,7 @@ def test_what_is_refused_is_told_in_one_short_line_without_paths(tmp_path, monke
     assert len(message) < 1100
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "broken_lab.py").write_text("from fedkernel import nothing_of_that_name")
-    message = refused(vertical(tmp_path, allow="broken_lab:Mine"), DKPCA(2), ProtocolError)
+    message = refused(vertical(tmp_path, allow="broken_lab:Mine"), DKPCA(2), ProtocolError, pair="broken_lab:Mine")
     assert message == ("client 0 (site 'north') cannot import what its operator allows; its log says why (and 2 more)")
 
 
@@ -243,12 +242,13 @@ def test_paths_and_columns_that_are_kept_out_stay_at_the_site(tmp_path, caplog, 
         ({"label": "diagnosis"}, "client 0 (site 'north') cannot read its data; its log says why"),
         ({"data": str(tmp_path / "gone.csv")}, "client 0 (site 'north') cannot read its data; its log says why"),
         ({"id-key": str(tmp_path / "gone.key")}, "client 0 (site 'north') cannot read its keys; its log says why"),
-        ({"out": str(tmp_path / "north.csv")}, "client 0 (site 'north') cannot store what it keeps; its log says why"),
+        ({"out": str(tmp_path / "north.csv")}, "the site cannot write down what would leave it; its log says why"),
     ):
         caplog.clear()
         assert refused([nodes[0] | changed, *nodes[1:]], DKPCA(2), ProtocolError) == outline
         assert next(iter(changed.values())) in caplog.text
-    plain = [{"name": name, "data": str(tmp_path / f"{name}.npy")} for name in NAMES]
+    own = [{"name": name, "data": str(tmp_path / f"{name}.npy"), "out": str(tmp_path / name)} for name in NAMES]
+    plain = [node | {"approve": "any"} for node in own]
     for node, columns in zip(plain[1:], COLUMNS[1:], strict=True):
         np.save(node["data"], TABLE[:, columns])
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -263,8 +263,9 @@ def test_where_nothing_can_be_kept_is_found_as_a_run_begins(tmp_path):
     with pytest.raises(OwnFileError, match=r"nothing can be written to .*north\.csv: File exists"):
         find(node).check_keep()
     np.savez(tmp_path / "trial.npz", X=TABLE)
+    own = {"name": "north", "approve": "any", "data": str(tmp_path / "trial.npz"), "out": str(tmp_path)}
     with pytest.raises(OwnFileError, match=r"run 'trial' would replace .*trial\.npz; choose another folder"):
-        find({"name": "north", "data": str(tmp_path / "trial.npz"), "out": str(tmp_path)}).check_keep()
+        find(own).check_keep()
     find(node | {"out": str(tmp_path / "new" / "folder")}).check_keep()
     assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["outbox.jsonl"]
     (tmp_path / "new" / "folder" / "outbox.jsonl").write_text("{")
@@ -303,22 +304,11 @@ def test_a_site_imports_no_pair_that_only_a_coordinator_names(tmp_path, trap, pa
     """Also where its class has the name of one of ours."""
     message = refused(vertical(tmp_path, **more), DKPCA(2), ProtocolError, pair=pair)
     assert message == (
-        f"run 'trial' is answered by {pair}, which client 0 (site 'north') does not allow (join --allow {pair}) "
-        "(and 2 more)"
+        f"client 0 (site 'north'): run 'trial' is answered by {pair}, which is not allowed without --allow {pair} "
+        "(study.pairs) (and 2 more)"
     )
     assert not trap.exists()
     assert "trap" not in sys.modules
-
-
-def test_a_site_that_joins_answers_as_ours_of_the_clients_that_its_first_job_names(trap):
-    node = Node(client_app({}, site_of_job), "north", {})
-    runs = [
-        RunSpec(id=f"run-{number}", strategy="trap:Anything", pair=pair, sites=["north"])
-        for number, pair in enumerate(["trap:DKPCAClient", "os:system", "clients.vfedpca:VFedPCAClient", "DKPCAClient"])
-    ]
-    node._look_at(Job(runs=runs).model_dump_json())
-    assert node.config["allow"] == "clients.dkpca:DKPCAClient,clients.vfedpca:VFedPCAClient"
-    assert not trap.exists()
 
 
 def test_a_site_imports_what_its_operator_allows(tmp_path, trap):

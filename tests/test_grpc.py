@@ -16,7 +16,6 @@ from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
 from fedkernel.simulate import as_file
 from fedkernel.storage import load_parts
-from fedkernel.strategy import _parameters_of
 from strategies import ADMMKPCA, PeerVFedPCA
 
 pytestmark = pytest.mark.xdist_group("grpc")
@@ -48,7 +47,7 @@ def _nothing_left():
 def spec(name, strategy, shards, folder):
     folder.mkdir(parents=True, exist_ok=True)
     files = [as_file(np.asarray(shard), folder / f"{number}") for number, shard in enumerate(shards)]
-    parameters = _parameters_of(strategy)
+    parameters = strategy.hyperparameters
     return RunSpec(
         id=name, strategy=type(strategy).__name__, parameters=parameters, shards=files, seed=3, clients=CLIENTS
     )

@@ -22,7 +22,6 @@ from fedkernel.protocol.rounds import Member
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.result import Result
 from fedkernel.simulate import through_files
-from fedkernel.strategy import _parameters_of
 from strategies import DisKPCA, SpectralKMeans, UniformKPCA
 from strategies.landmarks import Drawn, LowRank, draw_uniformly, kernel_pca, low_rank
 
@@ -381,7 +380,7 @@ def test_a_table_that_is_wrong_is_named(table, sentence):
 def test_a_run_through_files_is_the_run_on_arrays(components):
     """Where the strategy goes as a table, its components inside."""
     strategy = SpectralKMeans(4, components)
-    result = through_files(SpectralKMeans, _parameters_of(strategy), SHARDS, "local", RunSettings(seed=2))
+    result = through_files(SpectralKMeans, strategy.hyperparameters, SHARDS, "local", RunSettings(seed=2))
     assert result.model.centers_.tobytes() == strategy.fit(SHARDS, seed=2).model.centers_.tobytes()
     assert isinstance(result.model, KernelKMeans)
 

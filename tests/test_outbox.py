@@ -18,7 +18,7 @@ from fedkernel import Linear
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.protocol.messages import Receipt
 from fedkernel.run import flower, outbox
-from fedkernel.run.outbox import FIRST, OUTBOX, missing_from, read_outbox, record
+from fedkernel.run.outbox import FIRST, OUTBOX, Answer, missing_from, read_outbox, record
 from fedkernel.run.wire import to_content
 from strategies import DKPCA, UniformKPCA, VFedPCA
 
@@ -79,18 +79,17 @@ def test_each_reply_stands_there_before_it_leaves_as_the_ledger_has_it(tmp_path)
 
 def test_rows_are_counted_and_a_refusal_says_what_the_coordinator_read(tmp_path):
     strategy = UniformKPCA(2, Linear(), n_samples=6, share_rows=True)
-    more = {"parameters": {"share_rows": True}}
     nodes = [{**node, "min-rows": 1} for node in vertical(tmp_path, [np.arange(25)] * 3)]
     for node, other in zip(nodes, NAMES, strict=True):
         np.save(tmp_path / f"{other}.npy", np.random.default_rng(0).random((30, 4)))
         node["data"] = str(tmp_path / f"{other}.npy")
         del node["id"]
-    message = refused(nodes, strategy, ProtocolError)
+    message = refused(nodes, strategy, ProtocolError, parameters={})
     (line,) = [line for line in read_outbox(tmp_path / "north").departures if line.refused]
     assert line.request == "DrawUniformly"
     assert line.refused in message
     assert line.reply == line.sha256 == ""
-    result, _ = run_on([{**node, "share-rows": "true"} for node in nodes], strategy, **more)
+    result, _ = run_on([{**node, "share-rows": "true"} for node in nodes], strategy)
     rows = [sum(line.rows for line in read_outbox(tmp_path / name).departures) for name in NAMES]
     assert rows == [result.ledger.of_client(client).rows_up for client in range(3)]
     assert sum(rows) == 6
@@ -98,7 +97,7 @@ def test_rows_are_counted_and_a_refusal_says_what_the_coordinator_read(tmp_path)
 
 def test_a_small_reply_cannot_be_guessed_from_its_hash(node, tmp_path):
     for _ in range(2):
-        record(node, asked(), to_content(Receipt()))
+        record(node, asked(), Answer(to_content(Receipt()), Receipt()))
     first, second = read_outbox(tmp_path / "out").departures
     assert first.sha256 != second.sha256
     assert first.bytes == second.bytes
@@ -203,7 +202,7 @@ def test_the_record_of_a_message_without_content_is_a_line_too(node, tmp_path):
 def test_what_is_stored_is_what_left(node, tmp_path):
     node["keep-payloads"] = "true"
     for reply in (LocalSpectrum(vectors=np.ones((3, 2)), values=np.ones(2)), Receipt()):
-        record(node, asked(), to_content(reply))
+        record(node, asked(), Answer(to_content(reply), reply))
     record(node, asked(), refused="reason")
     out = tmp_path / "out"
     assert "2 replies are stored as they left" in call("verify", out).output

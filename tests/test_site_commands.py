@@ -1,11 +1,20 @@
 """What the commands for sites and their server refuse before anything is sent."""
 
+import hashlib
+from types import SimpleNamespace
+
 import pytest
 from federation import CONFIG
 from typer.testing import CliRunner
 
+from clients.dkpca import FindLocalEigenpairs
 from experiments.cli import app
+from experiments.commands import machines
+from experiments.commands.study import read_study
+from fedkernel import Linear
 from fedkernel.engines.grpc.certificates import make_certificates
+from fedkernel.protocol import once
+from fedkernel.run import Job, Policy, is_approved
 
 
 def told(*arguments, code=2):
@@ -27,7 +36,22 @@ def told(*arguments, code=2):
         (["--tls", "TLS/a", "--id-key", "none"], "there is no file none"),
         (["--tls", "TLS/a", "--identity", "none"], "there is no identity file none"),
         (["--tls", "TLS/a", "--data", "a.csv"], "column 'patient'"),
-        (["--tls", "TLS/a", "--min-rows", "171"], "a.csv has 170 rows, but --min-rows = 171"),
+        (
+            ["--tls", "TLS/a", "--min-rows", "171"],
+            "a.csv has 170 rows, but answers from 171; allowed: as many rows or more (--min-rows, table.min_rows)",
+        ),
+        (["--tls", "TLS/a", "--policy", "none.toml"], "there is no file none.toml"),
+        (
+            ["--tls", "TLS/a", "--policy", "wrong.toml"],
+            "wrong.toml: table.min_row is not a known name here (did you mean",
+        ),
+        (
+            ["--tls", "TLS/a", "--policy", "hides.toml", "--columns", "a0,a1"],
+            "columns names 'a1', which the policy keeps",
+        ),
+        (["--tls", "TLS/a", "--policy", "other.toml"], "a.csv is not the file that the policy is for (table.sha256)"),
+        (["--tls", "TLS/a", "--policy", "hides.toml", "--share-rows"], "share-rows and policy are both given"),
+        (["--tls", "TLS/a", "--approve", "yes"], "study = 'yes', but must be the SHA-256 of a study, 64 hexadecimal"),
         (["--tls", "TLS/a", "--allow", "DKPCA"], "allow = 'DKPCA', but must be one of ADMMKPCAClient, DKPCA"),
         (["--tls", "TLS/a", "--pins", "empty"], "there is no pin in it"),
         (
@@ -45,6 +69,9 @@ def test_what_a_site_is_told_before_anything_is_sent(place, tls, monkeypatch, mo
     own = [] if "--data" in more else ["--data", "a.csv", "--id", "patient"]
     more = [option.replace("TLS", str(tls)) for option in more]
     (place / "empty").write_text("")
+    (place / "wrong.toml").write_text("[table]\nmin_row = 1")
+    (place / "hides.toml").write_text('[table]\nhidden = ["?1"]')
+    (place / "other.toml").write_text(f'[table]\nsha256 = "{"0" * 64}"')
     (place / "torn").mkdir()
     (place / "torn" / "outbox.jsonl").write_text("{")
     out = [] if "--out" in more else ["--out", "kept"]
@@ -91,3 +118,62 @@ def test_a_width_that_needs_the_data(place, tls, monkeypatch):
 def test_run_says_that_sites_are_to_be_served(place, monkeypatch):
     monkeypatch.chdir(place)
     assert "`fedkernel serve run.toml` waits for them" in told("run", "run.toml")
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answer, capsys):
+    """The policy's other rules come first: what they refuse is not asked about."""
+    study = read_study(place / "run.toml")
+    job, told, asked = Job(runs=study.runs, study=study), [], []
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("typer.confirm", lambda text: asked.append(text) or answer)
+    machines._consider(Policy(study={"min_sites": 4}), "ask", place, told.append, job)
+    assert told[0].endswith(
+        "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have 4 or more (study.min_sites)"
+    )
+    assert asked == []
+    machines._consider(Policy(), "ask", place, told.append, job)
+    assert asked == ["Take part in this study?"]
+    assert study.sha256 in capsys.readouterr().out
+    assert is_approved(place, study.sha256) is answer
+    machines._consider(Policy(), "ask", place, told.append, job)
+    assert len(asked) == (1 if answer else 2)
+    assert told[1:] == ([f"study {study.sha256[:12]} is approved: {study.sha256}"] if answer else [])
+
+
+def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):
+    """Runs that differ in their seeds only are shown once; one that differs in its plan is shown beside them."""
+    monkeypatch.chdir(place)
+    (place / "run.toml").write_text(f"seeds = [0, 1]\n{CONFIG}")
+    text = told("study", "show", "run.toml", "--out", "study.json", code=0)
+    study = read_study(place / "run.toml")
+    assert hashlib.sha256((place / "study.json").read_bytes()).hexdigest() == study.sha256
+    assert read_study(place / "study.json") == study
+    assert study.sha256 in text
+    assert text.count("FindLocalEigenpairs") == 1
+    assert "seeds: 0, 1" in text
+    wide = once(FindLocalEigenpairs, kernel=Linear(), n_components=178)
+    runs = [study.runs[0], study.runs[1].model_copy(update={"plan": (wide,)})]
+    (place / "study.json").write_text(study.model_copy(update={"runs": runs}).text)
+    assert told("study", "show", "study.json", code=0).count("FindLocalEigenpairs") == 2
+    (place / "wine.toml").write_text(
+        CONFIG.replace('sites = ["a", "b", "c"]\nshare_model = true', 'name = "wine"\n[partition]\nclients = 3')
+    )
+    assert "a study needs a table [data] with sites" in told("study", "show", "wine.toml")
+
+
+def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
+    monkeypatch.chdir(place)
+    told("study", "show", "run.toml", "--out", "study.json", code=0)
+    sha256 = read_study(place / "study.json").sha256
+    for number, name in enumerate((sha256, "study.json")):
+        told("study", "approve", name, "--out", f"kept-{number}", code=0)
+        assert is_approved(place / f"kept-{number}", sha256)
+    assert "must be the SHA-256 of a study" in told("study", "approve", sha256[:12], "--out", "kept")
+    (place / "site.toml").write_text("[limits.run]\nrows = 0")
+    assert "the policy allows it" in told("policy", "explain", "site.toml", "study.json", code=0)
+    (place / "site.toml").write_text("[study]\nn_components = 19\nmin_sites = 4")
+    text = told("policy", "explain", "site.toml", "run.toml")
+    assert "2 reasons to refuse it" in text
+    assert "study.min_sites     refused  run 'DKPCA__seed=0' has 3 sites, but must have 4 or more" in text
+    assert "study.min_sites     4" in told("policy", "check", "site.toml", code=0)

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, Running, federation
 
+from experiments.commands.study import read_study
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models.files import load_model
+from fedkernel.run.approval import approve
 from fedkernel.run.outbox import missing_from, read_outbox
 from fedkernel.run.result import Result, read_ledger
 from strategies import DKPCA, VFedPCA
@@ -118,6 +120,42 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
         assert (place / "out" / "results" / "slow__seed=0" / "result.json").exists()
 
 
+# --- who approves what
+
+
+def test_a_study_is_approved_before_anything_leaves(place, tls):
+    """One site by its policy and a command while it waits, one by a hash, one at no terminal; then that one, too."""
+    (place / "a.toml").write_text('[study]\napprove = "by hash"\n')
+    (place / "c.toml").write_text("")
+    study = read_study(place / "run.toml").sha256
+    with federation(place, tls) as (serve, join):
+        for name in ("first", "second"):
+            server = serve(name=name)
+            sites = [join("a", "--policy", "a.toml"), join("b", "--approve", study), join("c", "--policy", "c.toml")]
+            if name == "first":
+                sites[0].until(f"study {study[:12]} is not approved: fedkernel study approve {study} --out kept-a")
+                assert "Reveals the site's similarities between all pairs of rows" in sites[0].text
+                approve(place / "kept-a", study)
+            codes = [one.end() for one in (server, *sites)]
+            if name == "second":
+                assert codes == [0, 0, 0, 0], server.text
+                continue
+            assert 0 not in codes
+            refusal = (
+                f"study {study[:12]} is not approved; its operator can: fedkernel study approve {study} --out FOLDER"
+            )
+            assert f"client 2 (site 'c'): {refusal} (study.approve)" in server.text
+            assert refusal in sites[2].text
+            (line,) = read_outbox(place / "kept-c").departures
+            assert (line.rule, line.reply) == ("study.approve", "")
+            approve(place / "kept-c", study)
+    for name in NAMES:
+        left = [line for line in read_outbox(place / f"kept-{name}").departures if not line.refused]
+        assert {line.study for line in left} == {study}
+        assert [line.rule for line in left if line.reply == "LocalSpectrum"] == ["plan"]
+        assert left[-1].standing.total.floats == sum(line.floats for line in left)
+
+
 # --- who is refused, and told so on both ends
 
 
@@ -219,6 +257,7 @@ def test_hosts_of_their_own(place, hosts):
         started.append(Running(place, "serve", *options, within=hosts["s"]))
         for name in "ab":
             own = ("--data", f"{name}.csv", "--id", "patient", "--tls", str(tls / name), "--out", f"kept-{name}")
+            own = (*own, "--approve", "any", "--min-sites", "2")
             started.append(Running(place, name, "join", address, "--name", name, *own, within=hosts[name]))
         assert [one.end() for one in started] == [0, 0, 0], started[0].text
         assert "a is here, from ipv4:10.77.0.2" in started[0].text

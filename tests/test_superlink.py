@@ -13,6 +13,7 @@ from flower_network import NAME, network
 from flwr.app import Message, MessageType, RecordDict
 from test_flower_app import bundle
 
+from experiments.commands.study import read_study
 from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import parcels, superlink
@@ -69,12 +70,14 @@ def members(*shapes):
 @pytest.mark.xdist_group("ray")
 def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
     """Over TLS, and each SuperNode known by its key; a relative path counts from where the SuperNode was started."""
-    nodes = {name: f'name="{name}" data="{name}.csv" id="patient" out="kept"' for name in SITES}
+    (tmp_path / "across.toml").write_text(EXPERIMENT)
+    study = read_study(tmp_path / "across.toml").sha256
+    own = f'id="patient" out="kept" approve="{study}"'
+    nodes = {name: f'name="{name}" data="{name}.csv" {own}' for name in SITES}
     for name, (patients, values) in tables.items():
         write_table(tmp_path / "net" / name / f"{name}.csv", patients, values)
     (tmp_path / "net" / "west" / "node.toml").write_text(nodes["west"].replace(" ", "\n"))
     nodes["west"] = "node.toml"
-    (tmp_path / "across.toml").write_text(EXPERIMENT)
     out = tmp_path / "out"
     with network(tmp_path / "net", nodes, secure=True) as flower:
         command = [Path(sys.executable).parent / "fedkernel", "run", tmp_path / "across.toml", "--connection", NAME]

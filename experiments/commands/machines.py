@@ -1,14 +1,18 @@
 """The commands for separate machines: certificates, the server, and the site that joins it."""
 
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from experiments.commands.console import Follow, errors, output, progress, say, show_results, site_log
+from experiments.commands.study import show_study
 from experiments.config import Sites, read_config
-from experiments.running import run_experiment
+from experiments.running import plan, run_experiment, study_of
 from fedkernel.engines import grpc
 from fedkernel.engines.grpc.address import check_address, is_loopback
 from fedkernel.engines.grpc.certificates import TLS, check_name, make_certificates, read_tls
@@ -19,7 +23,21 @@ from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError
 from fedkernel.flower_apps import client as client_app
-from fedkernel.run import MIN_ROWS, Job, allowed, check_record, read_own_data, read_own_keys
+from fedkernel.run import (
+    MIN_ROWS,
+    MIN_SITES,
+    SHORT,
+    Job,
+    Policy,
+    allowed,
+    approve,
+    check_hash,
+    check_record,
+    is_approved,
+    own_policy,
+    read_own_data,
+    read_own_keys,
+)
 from fedkernel.storage import check_folder, write_new
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
@@ -83,6 +101,8 @@ def serve(  # noqa: PLR0917 - one option each
             )
 
         folder = out or Path("runs") / experiment.name
+        if (study := study_of(experiment, plan(experiment))) is not None:
+            say(f"study {study.sha256}, which each site approves: fedkernel study show {config}")
         with report_failed_handshakes(say), Follow(say, "fedkernel.run.alignment"), progress() as tell:
             outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
         show_results(experiment, outcome, folder)
@@ -105,8 +125,18 @@ def join(  # noqa: PLR0917 - one option each
     ] = None,
     identity: Annotated[Path | None, typer.Option(help="The site's key for letters to its peers.")] = None,
     pins: Annotated[Path | None, typer.Option(help="Fingerprints of its peers' keys.")] = None,
+    policy: Annotated[Path | None, typer.Option(help="What the site allows: see `fedkernel policy init`.")] = None,
+    approval: Annotated[
+        str | None,
+        typer.Option(
+            "--approve",
+            metavar="ask|any|HASH",
+            help="Which studies to take part in: each that is approved at this terminal or by `fedkernel study "
+            "approve`, all that the policy allows, or one. By default what the policy says.",
+        ),
+    ] = None,
     share_rows: Annotated[
-        bool, typer.Option("--share-rows", help="Let rows of the table leave as they are, where a method sends them.")
+        bool, typer.Option("--share-rows", help="Let rows leave as they are, where a method sends some.")
     ] = False,
     allow: Annotated[
         list[str] | None,
@@ -117,7 +147,12 @@ def join(  # noqa: PLR0917 - one option each
         ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Store what leaves, beside the record of it in --out.")] = False,
-    min_rows: Annotated[int, typer.Option(min=1, help="Answer nothing from fewer rows than these.")] = MIN_ROWS,
+    min_rows: Annotated[
+        int | None, typer.Option(min=1, help=f"Answer nothing from fewer rows than these; by default {MIN_ROWS}.")
+    ] = None,
+    min_sites: Annotated[
+        int | None, typer.Option(min=1, help=f"Take part with at least so many sites; by default {MIN_SITES}.")
+    ] = None,
     log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds for which a server is looked for.")] = NODE_PATIENCE,
     debug: Debug = False,
@@ -132,15 +167,20 @@ def join(  # noqa: PLR0917 - one option each
         options = {
             "data": data, "columns": columns, "label": label, "id": id_,
             "id-key": id_key, "identity": identity, "pins": pins, "out": out,
-            "allow": ",".join(allow) if allow else None,
+            "allow": ",".join(allow) if allow else None, "policy": policy, "approve": approval,
         }  # fmt: skip
         config: dict[str, str | int] = {key: str(value) for key, value in options.items() if value is not None}
-        config |= {"share-rows": share_rows, "min-rows": min_rows, "keep-payloads": keep}
-        allowed(allow or [])
+        numbers = {"min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None}
+        config |= {name: number for name, number in numbers.items() if number is not None} | {"keep-payloads": keep}
+        if approval not in (None, "ask", "any"):
+            check_hash(approval)
+        rules = own_policy(config)
+        allowed(rules.study.pairs or [])
         read_own_keys(config)
         rows, width = read_own_data(config).X.shape
-        if rows < min_rows:
-            raise InputError(f"{data} has {rows} rows, but --min-rows = {min_rows}; allowed: as many rows or more")
+        if rows < rules.table.min_rows:
+            least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"
+            raise InputError(f"{data} has {rows} rows, but answers from {least}")
         check_folder(out)
         check_record(out)
 
@@ -149,8 +189,36 @@ def join(  # noqa: PLR0917 - one option each
 
         with site_log(log) as tell, report_failed_handshakes(lambda text: None):  # the node tells what they mean here
             tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
-            Node(client_app, name, {**config, "name": name}, tell, receive).attend(server, secured, patience)
+            consider = partial(_consider, rules, str(config.get("approve", rules.study.approve)), out, tell)
+            Node(client_app, name, {**config, "name": name}, tell, receive, consider).attend(server, secured, patience)
             tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
+
+
+def _consider(policy: Policy, approval: str, out: Path, tell: Callable[[str], object], job: Job) -> None:
+    """Show a job's study and have it approved; what is not is refused, request by request."""
+    if (study := job.study) is None:
+        return
+    known = f"study {study.sha256[:SHORT]}"
+    if faults := [f"{verdict.text} ({verdict.rule})" for verdict in policy.verdicts(study) if not verdict.allowed]:
+        tell(f"{known} is refused by the policy: {'; '.join(faults)}")
+        return
+    if approval in ("any", study.sha256) or is_approved(out, study.sha256):
+        tell(f"{known} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
+        return
+    show_study(study)
+    if approval == "ask" and sys.stdin.isatty():
+        if typer.confirm("Take part in this study?"):
+            approve(out, study.sha256)
+        return
+    tell(f"{known} is not approved: fedkernel study approve {study.sha256} --out {out}")
+    if approval == "by hash":
+        while not is_approved(out, study.sha256):
+            time.sleep(LOOK)
+        tell(f"{known} is approved")
+
+
+LOOK = 0.5
+"""Seconds between two looks at what is approved."""
 
 
 def _tls(folder: Path | None, insecure: bool, address: str, role: str) -> TLS | None:

@@ -2,7 +2,7 @@
 
 from experiments.running.carrying_out import Outcome, conclude, run_experiment
 from experiments.running.folder import read_folder
-from experiments.running.planning import Planned, plan
+from experiments.running.planning import Planned, plan, study_of
 
 __all__ = [
     "Outcome",
@@ -11,4 +11,5 @@ __all__ = [
     "plan",
     "read_folder",
     "run_experiment",
+    "study_of",
 ]

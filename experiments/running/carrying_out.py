@@ -16,12 +16,12 @@ from experiments.config import Experiment, Sites
 from experiments.report import write_report
 from experiments.results import Run, append_run, in_order
 from experiments.running.folder import open_folder
-from experiments.running.planning import Planned, plan
+from experiments.running.planning import Planned, plan, study_of
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import APPS
 from fedkernel.models import Model, compare_classes, own_metrics
-from fedkernel.run import Job, Result
+from fedkernel.run import Job, Result, Study
 from fedkernel.strategy import KernelStrategy
 from fedkernel.threads import blas_threads
 
@@ -67,7 +67,8 @@ def run_experiment(
         planned = plan(experiment)
     rows = open_folder(out, experiment, restart)
     done = {row.id for row in rows}
-    for row in _carry_out(experiment, [run for run in planned if run.id not in done], out, engine):
+    study = study_of(experiment, planned)
+    for row in _carry_out(experiment, [run for run in planned if run.id not in done], study, out, engine):
         append_run(out / "runs.jsonl", row)
         rows.append(row)
         if progress is not None:
@@ -83,13 +84,16 @@ def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
     return Outcome(rows, claims)
 
 
-def _carry_out(experiment: Experiment, todo: Sequence[Planned], out: Path, engine: Engine | None) -> Iterator[Run]:
+def _carry_out(
+    experiment: Experiment, todo: Sequence[Planned], study: Study | None, out: Path, engine: Engine | None
+) -> Iterator[Run]:
     """Yield a row for each run as it finishes: strategies through the engine, baselines here."""
     references = References()
     by_id = {run.id: run for run in todo if run.baseline is None}
     if by_id:
         job = Job(
             runs=[run.spec for run in by_id.values()],
+            study=study,
             apps=APPS,
             out=str((out / "results").resolve()),
             deadline=experiment.deadline,

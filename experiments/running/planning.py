@@ -18,7 +18,7 @@ from fedkernel.data import DataSpec, open_table
 from fedkernel.errors import InputError
 from fedkernel.numerics import KERNELS, with_width
 from fedkernel.protocol import KernelClient
-from fedkernel.run import RunSpec, simulated_partition
+from fedkernel.run import RunSpec, Study, simulated_partition
 from fedkernel.strategy import KernelStrategy
 
 LONGEST_ID = 150
@@ -115,8 +115,17 @@ class Planned:
         if isinstance(experiment.data, Shards):
             return RunSpec(**common, shards=experiment.data.shards)
         if isinstance(experiment.data, Sites):
-            return RunSpec(**common, sites=experiment.data.sites, missing=experiment.data.missing)
+            common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
+            sites = experiment.data.sites  # who approve all that will be asked of them
+            return RunSpec(**common, sites=sites, plan=self.strategy.plan(len(sites), self.seed))
         return RunSpec(**common, data=experiment.data, partition=experiment.partition)
+
+
+def study_of(experiment: Experiment, planned: Sequence[Planned]) -> Study | None:
+    """Return the study of an experiment's runs, where sites that hold their own data are to approve one."""
+    if not isinstance(experiment.data, Sites):
+        return None
+    return Study(name=experiment.name, runs=[run.spec for run in planned if run.baseline is None])
 
 
 def plan(experiment: Experiment) -> list[Planned]:

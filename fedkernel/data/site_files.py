@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,12 +55,16 @@ class SiteFile:
         A column that is kept out of the table.
     id : str, optional
         The column that says which row is which, kept out of the table: text or whole numbers, each only once.
+    allowed, hidden : tuple of str
+        Patterns with ``*`` and ``?`` of a site's policy: which columns may be in the table, and which may not.
     """
 
     path: str | os.PathLike[str]
     columns: Sequence[str] | None = None
     label: str | None = None
     id: str | None = None
+    allowed: tuple[str, ...] = ("*",)
+    hidden: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Make it usable as a key, and refuse columns that are to be both in the table and out of it."""
@@ -97,10 +102,19 @@ class SiteFile:
         for option, name in options:
             if name is not None and name not in names:
                 raise InputError(f"{option} = {name!r} is no column of {path}; there are: {some(names)}")
-        chosen = [name for name in names if name not in (self.label, self.id)] if self.columns is None else self.columns
+        if withheld := [name for name in self.columns or () if not self._offers(name)]:
+            raise InputError(f"columns names {withheld[0]!r}, which the policy keeps out (table.columns, table.hidden)")
+        others = [name for name in names if name not in (self.label, self.id) and self._offers(name)]
+        chosen = others if self.columns is None else list(self.columns)
         if not chosen:
             raise InputError(f"{path} has no columns beside label and id; allowed: at least one for the table")
-        return list(chosen)
+        return chosen
+
+    def _offers(self, name: str) -> bool:
+        """Return whether the policy lets a column be in the table."""
+        return any(fnmatchcase(name, pattern) for pattern in self.allowed) and not any(
+            fnmatchcase(name, pattern) for pattern in self.hidden
+        )
 
 
 def _repeated(names: Sequence[str]) -> str | None:

@@ -408,17 +408,17 @@ def import_kernels(table: Any) -> None:
 
     For tables that whoever runs this process wrote, or has taken responsibility for.
     """
-    for name in kernel_types(table):
+    for name in (inner["type"] for inner in kernel_tables(table)):
         if ":" in name or name in names("kernels"):
             find(name, Kernel, "kernels", "kernel.type")
 
 
-def kernel_types(table: Any) -> list[str]:
-    """Return the types that a table, or one within it, names."""
+def kernel_tables(table: Any) -> list[Mapping[str, Any]]:
+    """Return the tables that name a type: this one, and those within it."""
     if not isinstance(table, Mapping):
         return []
-    own = [table["type"]] if isinstance(table.get("type"), str) else []
-    return own + [name for value in table.values() for name in kernel_types(value)]
+    own = [table] if isinstance(table.get("type"), str) else []
+    return own + [inner for value in table.values() for inner in kernel_tables(value)]
 
 
 def _kind_of(name: Any) -> type[Kernel] | None:

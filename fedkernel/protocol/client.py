@@ -47,6 +47,8 @@ class KernelClient(NumPyClient):
     ----------
     outputs : dict of str to ndarray
         Results that stay on the site; the engine stores them there.
+    reply : Reply
+        What it has answered last.
     """
 
     def __init__(
@@ -66,7 +68,8 @@ class KernelClient(NumPyClient):
         self.memory: MutableMapping[str, Array] = {} if memory is None else memory
         self.may_share_rows = share_rows
         self.outputs: dict[str, Array] = {}
-        self.disclosed = 0
+
+    reply: Reply
 
     answers: ClassVar[Answers] = ()
     """The requests that it answers: all of them, and no others. Every class says so itself."""
@@ -191,7 +194,7 @@ class KernelClient(NumPyClient):
         except ValueError as error:
             raise ProtocolError(f"{where}: the reply to {name} would not be what was asked: {error}") from None
         self._check_consent(name, reply.disclosed)
-        self.disclosed = reply.disclosed
+        self.reply = reply
         arrays, scalars = encode(reply)
         return arrays, self.X.shape[0], scalars
 

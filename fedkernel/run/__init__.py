@@ -1,26 +1,37 @@
 """One run: joining, conversation, ledger, memory, result, and what stands at a site."""
 
+from fedkernel.run.approval import approve, check_hash, is_approved
 from fedkernel.run.cohort import RunSettings
-from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.job import SHORT, Job, RunSpec, Study
 from fedkernel.run.outbox import Departure, check_payload, check_record, departures_of, missing_from, read_outbox
-from fedkernel.run.placement import MIN_ROWS, allowed, read_own_data, read_own_keys, simulated_partition
+from fedkernel.run.placement import allowed, read_own_data, read_own_keys, simulated_partition
+from fedkernel.run.policy import MIN_ROWS, MIN_SITES, Policy, own_policy, read_policy
 from fedkernel.run.result import Result, read_ledger
 
 __all__ = [
     "MIN_ROWS",
+    "MIN_SITES",
+    "SHORT",
     "Departure",
     "Job",
+    "Policy",
     "Result",
     "RunSettings",
     "RunSpec",
+    "Study",
     "allowed",
+    "approve",
+    "check_hash",
     "check_payload",
     "check_record",
     "departures_of",
+    "is_approved",
     "missing_from",
+    "own_policy",
     "read_ledger",
     "read_outbox",
     "read_own_data",
     "read_own_keys",
+    "read_policy",
     "simulated_partition",
 ]

@@ -1,7 +1,13 @@
-"""What a coordinator is given to run: a list of runs, as plain data that travels as one JSON string."""
+"""What a coordinator is given to run: a list of runs, as plain data that travels as one JSON string.
 
+With runs of named sites goes the study that they belong to, which each site approves, by its hash, before it answers.
+"""
+
+import hashlib
+import json
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +17,10 @@ from fedkernel.addresses import Group, names, own_names, short
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.data.sources import SOURCES
 from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import kernel_types
+from fedkernel.installation import installed_version
+from fedkernel.numerics.kernels import kernel_tables
+from fedkernel.protocol.messages import VERSION
+from fedkernel.protocol.plan import Plan
 from fedkernel.run.alignment import Missing
 from fedkernel.validation import explain
 
@@ -51,6 +60,8 @@ class RunSpec(pydantic.BaseModel):
         everywhere, or the run is refused.
     evaluate : bool
         Measure the model on the clients by one more round, where the method has such a measure.
+    plan : tuple of Step, optional
+        What the strategy will ask of each client.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -67,6 +78,7 @@ class RunSpec(pydantic.BaseModel):
     clients: int | None = pydantic.Field(default=None, ge=1)
     missing: Missing = "drop"
     evaluate: bool = False
+    plan: Plan | None = None
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -93,6 +105,55 @@ class RunSpec(pydantic.BaseModel):
         return shares_rows(self.parameters)
 
 
+class Study(pydantic.BaseModel):
+    """What sites are asked to take part in: everything that will be asked of them, before it is.
+
+    Attributes
+    ----------
+    name : str
+        The experiment's.
+    runs : list of RunSpec
+        All of its runs, each with all parameters, seed, sites and plan.
+    versions : dict of str to str
+        Of fedkernel at the coordinator, and of the messages.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    runs: list[RunSpec] = pydantic.Field(min_length=1)
+    versions: dict[str, str] = pydantic.Field(
+        default_factory=lambda: {"fedkernel": installed_version(), "messages": str(VERSION)}
+    )
+
+    @property
+    def text(self) -> str:
+        """The study as canonical JSON: sorted, without spaces."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of `text`, 64 hexadecimal digits: another study has another."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @classmethod
+    def from_json(cls, text: str, what: str = "the study") -> "Study":
+        """Read a study, with errors as one sentence that begins with what it is called."""
+        try:
+            return cls.model_validate_json(text)
+        except pydantic.ValidationError as error:
+            raise InputError(f"{what} is not valid: {explain(error)}") from None
+
+    def check_run(self, run: RunSpec) -> None:
+        """Raise InputError unless a run is, to the letter, one of the study's."""
+        if run not in self.runs:
+            raise InputError(f"run {run.id!r} is not as study {self.sha256[:SHORT]} has it")
+
+
+SHORT = 12
+"""Digits of a study's hash in texts."""
+
+
 class Apps(pydantic.BaseModel):
     """Where the two Flower apps are that carry out a job: addresses, ``package.module:name``.
 
@@ -113,6 +174,8 @@ class Job(pydantic.BaseModel):
     Attributes
     ----------
     runs : list of RunSpec
+    study : Study, optional
+        That they belong to; it may have more runs.
     apps : Apps, optional
         What an engine starts; None: nothing is to be started, since the job comes to apps that are there.
     out : str or None
@@ -129,6 +192,7 @@ class Job(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     runs: list[RunSpec] = pydantic.Field(min_length=1)
+    study: Study | None = None
     apps: Apps | None = None
     out: str | None = None
     mark: str | None = None
@@ -167,7 +231,7 @@ class Job(pydantic.BaseModel):
         groups: dict[Group, list[str]] = {
             "pairs": [run.strategy for run in self.runs],
             "clients": [run.pair for run in self.runs if run.pair is not None],
-            "kernels": [name for run in self.runs for name in kernel_types(run.parameters)],
+            "kernels": [table["type"] for run in self.runs for table in kernel_tables(run.parameters)],
             "datasets": [run.data.name for run in self.runs if run.data is not None],
         }
         wholes = {names(group).get(name, name) for group, written in groups.items() for name in written}

@@ -16,7 +16,7 @@ import secrets
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -27,16 +27,22 @@ import pydantic
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedkernel.arrays import AnyArray
-from fedkernel.errors import InputError, OwnFileError
-from fedkernel.protocol.messages import FIELDS
+from fedkernel.errors import InputError, OwnFileError, RefusedError
+from fedkernel.peers.letters import sealed_in
+from fedkernel.protocol.messages import FIELDS, Reply, Summed
 from fedkernel.run import flower
+from fedkernel.run.gate import Asking, Gate, Standing
 from fedkernel.run.ledger import Entry, Ledger
+from fedkernel.run.policy import Leaving
 from fedkernel.run.wire import digest, identity_of
 from fedkernel.storage import write_whole
 from fedkernel.validation import explain
 
 OUTBOX = "outbox.jsonl"
 PAYLOADS, IDENTITY = "payloads", "message.json"
+STEP = 8192
+"""Bytes of the record that are read at a time, from its end."""
+
 LONGEST = 20_000
 """Characters of parameters that are written down whole; none of ours have a tenth as many."""
 
@@ -78,10 +84,18 @@ class Departure(pydantic.BaseModel):
     floats, bytes, rows : int
         As the coordinator's ledger counts them: entries of arrays of floats, serialised content, rows of the site's
         table as they are.
+    letters : int
+        Floats of the letters to peers in it, sealed.
     sha256 : str
         Of the reply (`fedkernel.run.wire.digest`); empty where nothing left.
     refused : str
         Why nothing left, as the coordinator read it.
+    rule : str
+        Of the site's policy: which one allows it, or refuses; empty where that is none of its rules.
+    study : str
+        SHA-256 of the study that was approved; empty: none.
+    standing : Standing
+        How much has left with this line.
     previous : str
         SHA-256 of the line before, without its end.
     """
@@ -98,10 +112,14 @@ class Departure(pydantic.BaseModel):
     reply: str = ""
     shapes: Shapes = {}
     floats: Count = 0
+    letters: Count = 0
     bytes: Count = 0
     rows: Count = 0
     sha256: Hash | Annotated[str, pydantic.Field(max_length=0)] = ""
     refused: str = ""
+    rule: str = ""
+    study: Hash | Annotated[str, pydantic.Field(max_length=0)] = ""
+    standing: Standing = Standing()
     previous: Hash
 
 
@@ -112,8 +130,37 @@ class Record(NamedTuple):
     end: str
 
 
+class Answer(NamedTuple):
+    """A reply that is about to leave, and what carries it."""
+
+    content: RecordDict
+    reply: Reply
+
+
+def keeps_record(node: Mapping[str, Any]) -> bool:
+    """Return whether a node keeps a record: it has data of its own, and a folder."""
+    return "data" in node and "out" in node
+
+
+def admit(node: Mapping[str, Any], request: Message, gate: Gate) -> None:
+    """Raise RefusedError if a site's gate does not admit a request, after all that its record has."""
+    folder = _folder(node)
+    try:
+        with _opened(folder) as file:
+            end = _end_of(file, _header(request)["run"], gate.study)
+    except (OSError, ValueError) as error:
+        raise _unwritable(folder, error) from None
+    gate.admit(end.standing, asking_of(request))
+
+
 def record(
-    node: Mapping[str, Any], request: Message, reply: RecordDict | None = None, rows: int = 0, refused: str = ""
+    node: Mapping[str, Any],
+    request: Message,
+    answer: Answer | None = None,
+    *,
+    refused: str = "",
+    rule: str = "",
+    gate: Gate | None = None,
 ) -> None:
     """Write down what is about to leave a site that has data of its own and a folder, and put a salt into it.
 
@@ -123,59 +170,170 @@ def record(
         The node's configuration: ``data``, ``out`` (the folder of the record), and ``keep-payloads``: whether replies
         are stored beside it, for the owner only to read.
     request : flwr.app.Message
-    reply : flwr.app.RecordDict, optional
-        None: nothing leaves, for a reason that `refused` says.
-    rows : int
-        Rows of the table that leave as they are.
-    refused : str
+    answer : Answer, optional
+        None: nothing leaves, for a reason that `refused` says, and by which `rule`.
+    refused, rule : str
+    gate : Gate, optional
+        Holds the reply to what has left before, and the request once more: other messages may have come meanwhile.
 
     Raises
     ------
     OwnFileError
         If it cannot be written: then nothing may leave.
+    RefusedError
+        If the gate does not let it: nothing is written then.
     """
-    if "data" not in node or "out" not in node:
+    if not keeps_record(node):
         return
-    folder = Path(str(node["out"])).expanduser()
-    content = request.content if request.has_content() else RecordDict()
-    config = content.config_records.get("config", ConfigRecord())
-    number = config.get("round", 0)
+    folder = _folder(node)
+    asking = asking_of(request)
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "run": str(config.get("run", ""))[:TEXT],
-        "round": max(0, number) if isinstance(number, int) else 0,
-        "request": str(config.get("message", ""))[:TEXT],
-        "parameters": _parameters(config),
-        "arrays": {},
+        **_header(request),
+        "request": asking.request[:TEXT],
+        "parameters": _parameters(request, asking),
+        "arrays": dict(itertools.islice(_short_names(asking.shapes).items(), MOST)),
+        "study": gate.study if gate else "",
     }
-    with suppress(Exception):  # nothing that stands in a request is worth a line that is missing
-        line["arrays"] = dict(itertools.islice(_shapes(_arrays(content)).items(), MOST))
-    if reply is None:
-        line["refused"] = refused
+    if answer is None:
+        line |= {"refused": refused, "rule": rule}
     else:
+        content = answer.content
         # or a small reply could be guessed from its hash, also where a coordinator is to keep a sum only
-        reply.config_records["config"]["salt"] = secrets.token_hex(16)
-        arrays, identity = _arrays(reply), identity_of(reply)
-        line |= {
-            "reply": str(reply.config_records["config"]["message"]),
-            "shapes": _shapes(arrays),
-            "floats": sum(array.size for array in arrays.values() if array.dtype.kind == "f"),
-            "bytes": flower.content_bytes(reply),
-            "rows": rows,
-            "sha256": digest(identity, arrays.values()),
-        }
+        content.config_records["config"]["salt"] = secrets.token_hex(16)
+        arrays, identity = _arrays(content), identity_of(content)
+        leaving = _leaving(answer)
+        left = {name: getattr(leaving, name) for name in ("reply", "shapes", "floats", "letters", "bytes", "rows")}
+        line |= {**left, "sha256": digest(identity, arrays.values())}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / OUTBOX, "a+b", buffering=0, opener=_own) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # a SuperNode answers each message in a process of its own
-            number, previous = _end_of(file)
-            if reply is not None and flower.flag(node, "keep-payloads"):
-                write_whole(_payload(folder, line["sha256"]), lambda stored: _store(stored, identity, arrays), 0o600)
-            text = json.dumps({"number": number, **line, "previous": previous}, ensure_ascii=False)
+        with _opened(folder) as file:
+            number, previous, standing = _end_of(file, line["run"], line["study"])
+            if answer is not None:
+                if gate is None:
+                    standing = standing.with_reply(leaving)
+                else:
+                    standing, line["rule"] = gate.release(gate.admit(standing, asking), leaving)
+                if flower.flag(node, "keep-payloads"):
+                    path = _payload(folder, line["sha256"])
+                    write_whole(path, lambda stored: _store(stored, identity, arrays), 0o600)
+            line |= {"standing": standing.model_dump(mode="json"), "previous": previous}
+            text = json.dumps({"number": number, **line}, ensure_ascii=False)
             _append(file, text.encode(errors="replace") + b"\n")
+    except RefusedError:
+        raise
     except (OSError, ValueError) as error:
-        outline = "the site cannot write down what would leave it; its log says why"
-        raise OwnFileError(outline, f"{folder / OUTBOX}: {error}") from None
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: Path, error: Exception) -> OwnFileError:
+    outline = "the site cannot write down what would leave it; its log says why"
+    return OwnFileError(outline, f"{folder / OUTBOX}: {error}")
+
+
+def _folder(node: Mapping[str, Any]) -> Path:
+    return Path(str(node["out"])).expanduser()
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[FileIO]:
+    """Open the record in a folder for reading and adding to it, with nobody else adding meanwhile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / OUTBOX, "a+b", buffering=0, opener=_own) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # a SuperNode answers each message in a process of its own
+        yield file
+
+
+def _header(request: Message) -> dict[str, Any]:
+    """Return a request's run and round, whatever somebody has put there."""
+    config = _config(request)
+    number = config.get("round", 0)
+    return {"run": str(config.get("run", ""))[:TEXT], "round": max(0, number) if isinstance(number, int) else 0}
+
+
+def _config(request: Message) -> ConfigRecord:
+    content = request.content if request.has_content() else RecordDict()
+    return content.config_records.get("config", ConfigRecord())
+
+
+def asking_of(request: Message) -> Asking:
+    """Return a request as a gate sees it: as `fedkernel.protocol.messages.decode` will read it, if it can be read."""
+    config = _config(request)
+    fields: Mapping[str, Any] = {}
+    shapes: Mapping[str, tuple[int, ...]] = {}
+    with suppress(ValueError):
+        fields = FIELDS.validate_json(str(config.get("fields", "{}")))
+    with suppress(Exception):  # nothing that stands in a request is worth a line that is missing
+        shapes = _shapes(_arrays(request.content))
+    return Asking(str(config.get("message", "")), fields, shapes)
+
+
+def _parameters(request: Message, asking: Asking) -> Mapping[str, Any]:
+    """Return a request's parameters, or the beginning of the text that stands there: whoever asks decides what."""
+    text = str(_config(request).get("fields", "{}"))
+    return asking.fields if len(text) <= LONGEST and (asking.fields or text == "{}") else {"fields": text[:TEXT]}
+
+
+def _short_names(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+    """Return the shapes by name, or by place where the names are too long to be written down."""
+    if sum(map(len, shapes)) <= LONGEST:
+        return shapes
+    return {str(place): shape for place, shape in enumerate(shapes.values())}
+
+
+def _leaving(answer: Answer) -> Leaving:
+    reply, seconds = answer.reply, answer.content.config_records["config"].get("seconds", 0.0)
+    return Leaving(
+        type(reply).__name__,
+        _shapes(reply.arrays()),
+        reply.floats,
+        sum(sealed.floats for sealed in sealed_in(reply)),
+        reply.disclosed,
+        flower.content_bytes(answer.content),
+        float(seconds),  # type: ignore[arg-type] # the site's own number
+        isinstance(reply, Summed),
+    )
+
+
+class _End(NamedTuple):
+    """Of a record: the number of its next line, the hash of its last, and where the site stands in a run."""
+
+    number: int
+    previous: str
+    standing: Standing
+
+
+def _end_of(file: FileIO, run: str = "", study: str = "") -> _End:
+    """Read a record from its end, until there is a line of a run of a study."""
+    end: _End | None = None
+    for line in _backwards(file):
+        entry = _entry(line)
+        if end is None:
+            total = Standing(total=entry.standing.total)
+            end = _End(entry.number + 1, hashlib.sha256(line).hexdigest(), total)
+        if not run:
+            break
+        if (entry.run, entry.study) == (run, study):
+            return end._replace(standing=entry.standing.model_copy(update={"total": end.standing.total}))
+    return end or _End(1, FIRST, Standing())
+
+
+def _backwards(file: FileIO) -> Iterator[bytes]:
+    """Yield the lines of a record, without their ends, the last one first."""
+    size = end = file.seek(0, os.SEEK_END)
+    rest = b""
+    while end > 0:
+        begin = max(0, end - STEP)
+        file.seek(begin)
+        read = file.read(end - begin) + rest
+        if end == size:
+            if not read.endswith(b"\n"):
+                raise ValueError("its last line has no end; put the file aside and keep it, and a new one is begun")
+            read = read[:-1]
+        rest, *lines = read.split(b"\n")
+        yield from reversed(lines)
+        end = begin
+    if size:
+        yield rest
 
 
 def _own(path: str, flags: int) -> int:
@@ -231,19 +389,9 @@ def _append(file: FileIO, line: bytes) -> None:
         raise
 
 
-def _parameters(config: ConfigRecord) -> dict[str, Any]:
-    """Return a message's own scalars, or the text that stands there: whoever asks decides what that is."""
-    text = str(config.get("fields", "{}"))
-    if len(text) <= LONGEST:
-        with suppress(ValueError):
-            return FIELDS.validate_json(text)
-    return {"fields": text[:TEXT]}
-
-
 def _arrays(content: RecordDict) -> dict[str, AnyArray]:
     """Return a message's arrays by the names of their fields, or by their places where these do not fit."""
-    named = str(content.config_records["config"].get("arrays", ""))
-    names = [name for name in named.split(",") if name] if len(named) <= LONGEST else []
+    names = [name for name in str(content.config_records["config"].get("arrays", "")).split(",") if name]
     arrays = flower.read_arrays(content.array_records["arrays"])
     fit = len(names) == len(set(names)) == len(arrays)
     return dict(zip(names if fit else map(str, range(len(arrays))), arrays, strict=True))
@@ -253,31 +401,12 @@ def _shapes(arrays: Mapping[str, AnyArray]) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in arrays.items()}
 
 
-def _end_of(file: FileIO) -> tuple[int, str]:
-    """Return the number that the next line has, and the hash of the last."""
-    size = file.seek(0, os.SEEK_END)
-    if size == 0:
-        return 1, FIRST
-    file.seek(size - 1)
-    if file.read() != b"\n":
-        raise ValueError("its last line has no end; put the file aside and keep it, and a new one is begun")
-    step = 4096
-    while True:
-        file.seek(max(0, size - step))
-        lines = file.read().rstrip(b"\n").split(b"\n")
-        if len(lines) > 1 or step >= size:
-            return _entry(lines[-1]).number + 1, hashlib.sha256(lines[-1]).hexdigest()
-        step *= 4
-
-
 def _entry(line: bytes) -> Departure:
     """Read a line; ValueError with one sentence if it is none."""
     try:
-        return Departure.model_validate(json.loads(line))
+        return Departure.model_validate_json(line)
     except pydantic.ValidationError as error:
-        raise ValueError(explain(error)) from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no entry ({type(error).__name__})") from None
+        raise ValueError(explain(error, quote=False) or "it is no entry") from None
 
 
 def check_record(folder: Path) -> None:

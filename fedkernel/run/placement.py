@@ -1,5 +1,6 @@
 """Where a site of a job has its data, its keys and its operator's word: its node's configuration, or the job's."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,25 +16,33 @@ from fedkernel.arrays import AnyArray
 from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, load, split
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables, readable
-from fedkernel.errors import InputError, OwnFileError, called
+from fedkernel.errors import InputError, OwnFileError, RefusedError, called
 from fedkernel.numerics.kernels import Kernel, import_kernels
 from fedkernel.peers.sealing import KeyPair, read_pins
 from fedkernel.protocol.client import KernelClient
-from fedkernel.run import flower
 from fedkernel.run.alignment import read_key
+from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.outbox import check_record
+from fedkernel.run.policy import check_approved, own_policy
 from fedkernel.run.site import Site
 from fedkernel.storage import check_folder, write_whole
-
-MIN_ROWS = 20
-"""Rows of a site's own from which it answers at least, unless its operator says otherwise."""
 
 
 @lru_cache(maxsize=4)
 def _job(text: str) -> Job:
     """Read a job, which comes with every message."""
     return Job.from_json(text)
+
+
+@lru_cache(maxsize=8)
+def _run_of(text: str, run_id: str) -> RunSpec:
+    """Return a run of a job, as the study has it that the job belongs to, if there is one."""
+    job = _job(text)
+    run = job.run(run_id)
+    if job.study is not None:
+        job.study.check_run(run)
+    return run
 
 
 @lru_cache(maxsize=1)
@@ -62,6 +71,13 @@ def _read_own(file: SiteFile, changed: tuple[int, int]) -> SiteData:
     return file.read()
 
 
+@lru_cache(maxsize=8)
+def _fingerprint(path: str, changed: tuple[int, int]) -> str:
+    """Return the SHA-256 of a file; cached until it is changed."""
+    with Path(path).expanduser().open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 class OwnKeys(NamedTuple):
     """Keys that a node's configuration names; None, or no key: not named."""
 
@@ -81,10 +97,14 @@ def read_own_data(node: Mapping[str, Any]) -> SiteData:
     """Read the table that a node's configuration names, as `site_of_job` lists it; InputError where it is none."""
     columns = [name.strip() for name in str(node["columns"]).split(",")] if "columns" in node else None
     label, id_ = (str(node[key]) if key in node else None for key in ("label", "id"))
-    file = SiteFile(str(node["data"]), columns, label, id_)
+    rules = own_policy(node).table
+    file = SiteFile(str(node["data"]), columns, label, id_, rules.columns, rules.hidden)
     with readable(file.path, "a file with the site's data"):
         stat = Path(file.path).expanduser().stat()
-    return _read_own(file, (stat.st_mtime_ns, stat.st_size))
+    changed = stat.st_mtime_ns, stat.st_size
+    if rules.sha256 is not None and _fingerprint(str(file.path), changed) != rules.sha256:
+        raise InputError(f"{file.path} is not the file that the policy is for (table.sha256)")
+    return _read_own(file, changed)
 
 
 def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
@@ -149,14 +169,21 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     ``id-key``
         A file with the key of the hashes of its ids, see `fedkernel.run.alignment`.
     ``out``
-        A folder: what the site keeps of a run is written to ``<out>/<run>.npz``; without it nothing is kept.
+        A folder, which a site with ``data`` must have: what it keeps of a run is written to ``<out>/<run>.npz``, what
+        leaves it stands in ``<out>/outbox.jsonl``, and which studies are approved in ``<out>/approved``.
+    ``policy``
+        A file, see `fedkernel.run.policy`; what it says is said nowhere else.
     ``share-rows``
-        Whether rows of its file may leave as they are; without it, no.
+        Without a policy: whether rows of its file may leave as they are; without it, no.
     ``allow``
-        The client classes it answers as, and kernels that are not ours, by short name or address, with commas between;
-        without it the one that the run names, if it is ours. Nothing that only a job or a message names is imported.
-    ``min-rows``
-        Nothing is answered from fewer rows of its file than these; 20 without it.
+        Without a policy: the client classes it answers as, and kernels that are not ours, by short name or address,
+        with commas between; without it the one that the run names, if it is ours. Nothing that only a job or a message
+        names is imported.
+    ``min-rows``, ``min-sites``
+        Without a policy: nothing is answered from fewer rows of its file than these, or with fewer sites; 20 and 3
+        without them.
+    ``approve``
+        Which studies it takes part in, see `fedkernel.run.policy.check_approved`.
     ``keep-payloads``
         Whether all that leaves it is stored in ``out``, beside the record of it (`fedkernel.run.outbox`).
     ``identity``, ``pins``
@@ -167,8 +194,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     InputError
         If there are no data for the run, if they cannot be read, or if the node and the run contradict each other.
     """
-    job = _job(str(context.run_config["job"]))
-    run = job.run(str(config["run"]))
+    text = str(context.run_config["job"])
+    job, run = _job(text), _run_of(text, str(config["run"]))
     node = context.node_config
     number = _number(node, run)
     name = str(node["name"]) if "name" in node else run.sites[number] if run.sites and number < len(run.sites) else None
@@ -180,32 +207,31 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     if number >= clients:
         return site
     if "data" in node:
-        return _own_site(site, node, run)
+        return _own_site(site, node, job, run)
     if run.sites is not None:
         raise InputError(f"{who} has no data of its own for run {run.id!r}: its node needs data = PATH")
     return _simulated_site(site, job, run, clients)
 
 
-def _own_site(site: Site, node: Mapping[str, Any], run: RunSpec) -> Site:
+def _own_site(site: Site, node: Mapping[str, Any], job: Job, run: RunSpec) -> Site:
     """Return the site with its own file, and what its operator allows."""
-    data = Path(str(node["data"])).expanduser()
-    out = Path(str(node["out"])).expanduser() if "out" in node else None
+    if "out" not in node:
+        raise InputError(
+            f"{site.called} has data of its own, but no folder for the record of what leaves it: out = PATH"
+        )
+    data, out = (Path(str(node[name])).expanduser() for name in ("data", "out"))
+    with _for_its_log(site.called, "read its policy"):
+        policy = own_policy(node)
+    try:
+        policy.check_run(run)
+        check_approved(node, policy, job.study)
+    except RefusedError as error:
+        raise RefusedError(error.rule, f"{site.called}: {error}") from None
     with _for_its_log(site.called, "read its data"):
         own = read_own_data(node)
-    share_rows = flower.flag(node, "share-rows")
-    if run.shares_rows and not share_rows:
-        raise InputError(
-            f"run {run.id!r} has rows of each site sent as they are, which {site.called} does not allow "
-            "(join --share-rows)"
-        )
-    willing = str(node["allow"]).split(",") if "allow" in node else own_pairs([run])
-    if run.pair is not None and not own_pairs([run]) and run.pair not in [name.strip() for name in willing]:
-        raise InputError(
-            f"run {run.id!r} is answered by {run.pair}, which {site.called} does not allow (join --allow {run.pair})"
-        )
     with _for_its_log(site.called, "import what its operator allows"):
-        pairs = allowed(willing)
-    results = None if out is None else out / f"{run.id}.npz"
+        pairs = allowed(own_pairs([run]) if policy.study.pairs is None else policy.study.pairs)
+    results = out / f"{run.id}.npz"
 
     def keep(outputs: dict[str, AnyArray]) -> None:
         with _for_its_log(site.called, "store what it keeps"):
@@ -213,10 +239,9 @@ def _own_site(site: Site, node: Mapping[str, Any], run: RunSpec) -> Site:
 
     def check_keep() -> None:
         with _for_its_log(site.called, "store what it keeps"):
-            if out is not None:
-                check_folder(out)
-                check_record(out)
-            if results is not None and results.resolve() == data.resolve():
+            check_folder(out)
+            check_record(out)
+            if results.resolve() == data.resolve():
                 raise InputError(f"results of run {run.id!r} would replace {results}; choose another folder (--out)")
 
     return replace(
@@ -225,9 +250,10 @@ def _own_site(site: Site, node: Mapping[str, Any], run: RunSpec) -> Site:
         keep=keep,
         columns=own.columns,
         ids=own.ids,
-        share_rows=share_rows,
-        min_rows=int(node.get("min-rows", MIN_ROWS)),
+        share_rows=policy.share_rows,
+        min_rows=policy.table.min_rows,
         pairs=pairs,
+        gate=Gate(policy, run, job.study.sha256 if job.study else ""),
         path=str(data),  # as error texts have it
         check_keep=check_keep,
     )

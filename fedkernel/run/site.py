@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 
 from fedkernel.arrays import AnyArray
 from fedkernel.data import TableLike, as_table
-from fedkernel.errors import FedkernelError, InputError, OwnFileError, called, one_line
+from fedkernel.errors import FedkernelError, InputError, OwnFileError, RefusedError, called, one_line
 from fedkernel.peers.client import PeerClient
 from fedkernel.peers.sealing import KeyPair
 from fedkernel.protocol.client import KernelClient
@@ -21,9 +21,10 @@ from fedkernel.protocol.messages import MessageT, Reply
 from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check
 from fedkernel.run.cohort import REASON
+from fedkernel.run.gate import Gate
 from fedkernel.run.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
 from fedkernel.run.memory import Memory
-from fedkernel.run.outbox import record
+from fedkernel.run.outbox import Answer, admit, record
 from fedkernel.run.wire import from_content, to_content
 from fedkernel.threads import blas_threads
 
@@ -70,6 +71,8 @@ class Site:
         Nothing is answered from fewer rows than these.
     pairs : mapping of str to type, optional
         The client classes it is willing to run, by class name; None: all that the app has.
+    gate : Gate, optional
+        What passes; None: all that the other attributes allow.
     path : str, optional
         Where `X` is, which the coordinator does not hear.
     check_keep : callable
@@ -92,6 +95,7 @@ class Site:
     share_rows: bool = False
     min_rows: int = 1
     pairs: Mapping[str, type[KernelClient]] | None = None
+    gate: Gate | None = None
     path: str | None = None
     check_keep: Callable[[], object] = lambda: None
     outline: Callable[[Exception], str] = _logged
@@ -176,28 +180,31 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
         Finds the site's data from Flower's context and a message's configuration.
     """
 
-    def handler(act: Callable[[_Call], tuple[RecordDict, int]]) -> Callable[[Message, Context], Message]:
+    def handler(act: Callable[[_Call], Answer]) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
             site: Site | None = None
+            gate: Gate | None = None
+            rule, node = "", context.node_config
             try:
                 site = find_site(context, message.content.config_records["config"])
-                content, rows = act(_Call(message, context, site, clients))
-                record(context.node_config, message, content, rows)  # or nothing leaves
-                return Message(content, reply_to=message)
+                if (gate := site.gate) is not None:
+                    admit(node, message, gate)
+                answer = act(_Call(message, context, site, clients))
+                record(node, message, answer, gate=gate)  # or nothing leaves
+                return Message(answer.content, reply_to=message)
             except OwnFileError as error:
                 log.error("%s", error)
                 code, outline = REFUSED, error.outline
             except FedkernelError as error:
+                rule = error.rule if isinstance(error, RefusedError) else ""
                 log.info("refused: %s", error)
-                code, outline = (
-                    REFUSED,
-                    str(error).replace(site.path, "its table") if site and site.path else str(error),
-                )
+                text = str(error).replace(site.path, "its table") if site and site.path else str(error)
+                code, outline = REFUSED, text
             except Exception as error:
                 code, outline = FAILED, (site.outline if site else _logged)(error)
             outline = one_line(outline)[:REASON]  # what is written down is all that leaves
             try:
-                record(context.node_config, message, refused=outline)
+                record(node, message, refused=outline, rule=rule, gate=gate)
             except Exception:
                 log.exception("the refusal is not in the record")
             return Message(Error(code, outline), reply_to=message)
@@ -205,7 +212,11 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
         return handle
 
     def joining(act: Callable[[_Call], Reply]) -> Callable[[Message, Context], Message]:
-        return handler(lambda call: (to_content(act(call)), 0))
+        def answer(call: _Call) -> Answer:
+            reply = act(call)
+            return Answer(to_content(reply), reply)
+
+        return handler(answer)
 
     app = ClientApp()
     app.query()(joining(_introduce))
@@ -242,8 +253,8 @@ def _take_rows(call: _Call) -> Reply:
     return CommonRows(rows=len(positions))
 
 
-def _train(call: _Call) -> tuple[RecordDict, int]:
-    """Answer a request of the protocol; with the reply, how many rows of the table it holds as they are."""
+def _train(call: _Call) -> Answer:
+    """Answer a request of the protocol."""
     arrays = flower.read_arrays(call.message.content.array_records["arrays"])
     memory = call.memory()
     client = call.client(memory)
@@ -255,7 +266,7 @@ def _train(call: _Call) -> tuple[RecordDict, int]:
     if client.outputs:
         call.site.keep(client.outputs | _ids_in_order(call.site, memory))
     content = RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord({**scalars, "seconds": seconds})})
-    return content, client.disclosed
+    return Answer(content, client.reply)
 
 
 def _ids_in_order(site: Site, memory: Memory) -> dict[str, AnyArray]:

@@ -31,7 +31,6 @@ from fedkernel.engines.grpc.frames import (
 from fedkernel.errors import EngineError, InputError, ProtocolError
 from fedkernel.run import flower
 from fedkernel.run.job import Job
-from fedkernel.run.placement import own_pairs
 from fedkernel.run.site import FAILED
 
 log = logging.getLogger(__name__)
@@ -67,12 +66,14 @@ class Node:
     name : str
         The site's.
     config : mapping
-        Flower's node configuration: where the site's data are, and the like. Without ``allow``, those clients that the
-        first job names are added, if they are ours.
+        Flower's node configuration: where the site's data are, and the like.
     tell : callable
         Told in a sentence what happens.
     keep : callable, optional
         Given the name and the bytes of each file that the server sends.
+    consider : callable, optional
+        Given each job before the first of its requests is answered, for an operator who is to approve its study: for as
+        long as it takes, requests wait.
 
     Attributes
     ----------
@@ -85,6 +86,7 @@ class Node:
     config: Mapping[str, str | int]
     tell: Callable[[str], object] = log.info
     keep: Callable[[str, bytes], object] = lambda name, data: None
+    consider: Callable[[Job], object] = lambda job: None
     instance: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -97,7 +99,7 @@ class Node:
         self._welcomed = False
         # what the thread that attends to the stream and the one that computes share
         self._lock = threading.Lock()
-        self._tasks: queue.SimpleQueue[tuple[Envelope, Context] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Job | tuple[Envelope, Context] | None] = queue.SimpleQueue()
         self._taken: set[str] = set()
         self._last = Envelope("", ())
         self._outbox: queue.SimpleQueue[Envelope | None] | None = None
@@ -220,7 +222,7 @@ class Node:
         self._limit, self._files = welcome.limit, frozenset(welcome.files)
 
     def _look_at(self, text: str) -> None:
-        """Tell what a job asks for; the first says as which clients this site answers, unless its operator has."""
+        """Tell what a job asks for, and have it considered."""
         if not text:
             return
         try:
@@ -228,8 +230,7 @@ class Node:
         except InputError as error:
             raise FrameError(str(error)) from None
         self.tell(f"the work: {job.work}")
-        if "allow" not in self.config:
-            self.config = {**self.config, "allow": ",".join(own_pairs(job.runs))}
+        self._tasks.put(job)
 
     def _take(self, request: Envelope) -> None:
         """Have a request answered; one that comes again only gets its reply again, as soon as that is there."""
@@ -246,6 +247,9 @@ class Node:
         """Answer requests one after the other; what ends this thread ends the attendance."""
         try:
             while (task := self._tasks.get()) is not None:
+                if isinstance(task, Job):
+                    self.consider(task)
+                    continue
                 reply = self._reply(*task)
                 with self._lock:
                     self._last = reply

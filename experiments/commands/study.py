@@ -1,0 +1,123 @@
+"""The commands about a study: `fedkernel study show`, and `approve` for a site's operator."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from experiments.commands.console import errors, output, say, show
+from experiments.config import read_config
+from experiments.running import plan, study_of
+from fedkernel.errors import InputError, one_line
+from fedkernel.run import SHORT, RunSpec, Study, approve, check_hash
+from fedkernel.storage import write_whole
+
+app = typer.Typer(no_args_is_help=True, help="Show a study, which is all that sites will be asked, and approve it.")
+
+Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
+
+
+@app.command(name="show")
+def show_(
+    study: Annotated[
+        Path, typer.Argument(metavar="STUDY", help="An experiment whose [data] table names its sites, or its .json.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Write it to this file, for sites to look at.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Print what an experiment will ask of its sites, and the hash by which they approve it."""
+    with errors(debug):
+        read = read_study(study)
+        show_study(read)
+        if out is not None:
+            write_whole(out, lambda file: file.write(read.text.encode()))
+            say(f"{out}: the study, for the sites")
+
+
+@app.command(name="approve")
+def approve_(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="Its hash, 64 hexadecimal digits, or its .json.")],
+    out: Annotated[Path, typer.Option(help="The folder that the site joins with.")],
+    debug: Debug = False,
+) -> None:
+    """Approve a study: a site that joins with this folder takes part in it."""
+    with errors(debug):
+        sha256 = read_study(Path(study)).sha256 if study.endswith(".json") else check_hash(study)
+        approve(out, sha256)
+        output.print(f"study {sha256[:SHORT]} is approved in {out}", highlight=False, markup=False, soft_wrap=True)
+
+
+def read_study(path: Path) -> Study:
+    """Read a study, or the experiment that makes one."""
+    if path.suffix == ".json":
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} cannot be read ({type(error).__name__}); allowed: a study, as JSON") from None
+        return Study.from_json(text, str(path))
+    experiment = read_config(path, ["engine=grpc"])
+    if (study := study_of(experiment, plan(experiment))) is None:
+        raise InputError(f'{path}: a study needs a table [data] with sites = ["name", ...], who are to approve it')
+    return study
+
+
+def show_study(study: Study) -> None:
+    """Print a study; runs that differ in their id and seed only are shown once."""
+    versions = ", ".join(f"{name} {version}" for name, version in study.versions.items())
+    _line(f"study {study.name!r}, {versions}")
+    alike: dict[str, list[RunSpec]] = {}
+    for run in study.runs:
+        alike.setdefault(repr(_without_seeds({**run.model_dump(mode="json"), "id": ""})), []).append(run)
+    for runs in alike.values():
+        run, seeds = runs[0], ", ".join(str(run.seed) for run in runs)
+        _line(f"\n{', '.join(one_line(run.id) for run in runs[:3])}{'' if len(runs) < 4 else ', ...'}")
+        _line(f"sites: {', '.join(run.sites or ())}; seeds: {seeds}; rows missing somewhere: {run.missing}")
+        _line(f"method: {run.strategy}, answered by {run.pair}")
+        _line(f"with: {_fields(run.parameters)}")
+        if run.plan is None:
+            _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
+        else:
+            show(_steps(run))
+    _line(f"\nSHA-256: {study.sha256}")
+
+
+def _without_seeds(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_seeds(inner) for name, inner in value.items() if name != "seed"}
+    return list(map(_without_seeds, value)) if isinstance(value, list | tuple) else value
+
+
+def _steps(run: RunSpec) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    for heading in ("step", "times at most", "asks", "with", "leaves the site", "which"):
+        table.add_column(heading, overflow="fold", justify="right" if heading in ("step", "times at most") else "left")
+    for number, step in enumerate(run.plan or (), start=1):
+        for asked in step.requests:
+            leaves = ", ".join(f"{name} {shape}" for name, shape in asked.arrays.items())
+            with_ = {**asked.fields, **{name: {"shape at most": shape} for name, shape in asked.sizes.items()}}
+            cells = str(number), str(step.times), asked.request, _fields(with_)
+            summed = " (summed)" if asked.summed else ""
+            table.add_row(*map(Text, map(one_line, (*cells, f"{asked.reply} {leaves}{summed}", asked.reveals))))
+    return table
+
+
+def _fields(fields: Any) -> str:
+    return ", ".join(f"{name} = {_value(value)}" for name, value in fields.items())
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    if len(value) == 1 and (name := next(iter(value))).endswith("at most"):
+        inner = value[name]
+        sizes = ["any" if size is None else str(size) for size in inner] if isinstance(inner, tuple) else [str(inner)]
+        return f"{name} {' x '.join(sizes)}"
+    return f"{{{_fields(value)}}}"
+
+
+def _line(text: str) -> None:
+    """Print a line of what somebody else wrote, perhaps after an empty one."""
+    for line in text.split("\n"):
+        output.print(one_line(line) if line.strip() else "", highlight=False, markup=False, soft_wrap=True)

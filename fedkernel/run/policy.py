@@ -1,0 +1,444 @@
+"""A site's policy: what its operator allows, as data that no coordinator changes.
+
+A TOML file, or the options of ``fedkernel join``; whoever gives neither has `Policy()`, which is cautious. Each rule
+has a name, such as ``study.min_sites``, by which refusals and the record of what left know it.
+"""
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+import pydantic
+from pydantic import Field
+
+from fedkernel.addresses import names, own_names
+from fedkernel.data.tables import readable
+from fedkernel.errors import InputError, RefusedError
+from fedkernel.numerics.kernels import kernel_tables
+from fedkernel.protocol.plan import AT_MOST, Asked
+from fedkernel.run.approval import check_hash, is_approved, not_approved
+from fedkernel.run.flower import flag
+from fedkernel.run.job import RunSpec, Study
+from fedkernel.validation import explain
+
+Amount = Annotated[int, Field(ge=0)]
+Number = Annotated[int, Field(ge=1)]
+Approval = Literal["ask", "by hash", "any"]
+
+MIN_ROWS, MIN_SITES, ATTEMPTS = 20, 3, 10
+
+FREE = ("Receipt", "Introduction", "HashedIds", "CommonRows", "PublicKeys")
+"""Replies that `messages` need not name: those of joining, keys, and the one that tells nothing."""
+
+
+class _Table(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class TableRules(_Table):
+    """What of the site's own file there is for anybody.
+
+    Attributes
+    ----------
+    min_rows : int
+        Nothing is answered from fewer.
+    columns, hidden : tuple of str
+        Patterns with ``*`` and ``?``: which columns may be in the table, and which are never read.
+    sha256 : str, optional
+        Of the file: the policy is for no other.
+    """
+
+    min_rows: Number = MIN_ROWS
+    columns: tuple[str, ...] = ("*",)
+    hidden: tuple[str, ...] = ()
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+
+
+class KernelRules(_Table):
+    """Of which width a kernel may be.
+
+    Attributes
+    ----------
+    gamma : (float, float), optional
+        Least and most; None: any, also one that is left to the number of columns.
+    """
+
+    gamma: tuple[float, float] | None = None
+
+
+class StudyRules(_Table):
+    """Which studies the site takes part in.
+
+    Attributes
+    ----------
+    approve : {"ask", "by hash", "any"}
+        The operator is asked at the terminal; or names each study by its hash; or leaves it to the other rules.
+    min_sites : int
+        Sites that a run has at least: with fewer, what is summed tells each what the others have.
+    pairs : tuple of str, optional
+        The clients it answers as, by short name or address; None: those of fedkernel that the study names.
+    kernels : dict of str to KernelRules, optional
+        By type; None: any.
+    n_components : int, optional
+        Of a run, at most.
+    plan : bool
+        Whether the strategy must say what it will ask.
+    runs : int, optional
+        That may begin at this site, ever.
+    attempts : int
+        How often one of them may begin.
+    """
+
+    approve: Approval = "ask"
+    min_sites: Number = MIN_SITES
+    pairs: tuple[str, ...] | None = None
+    kernels: dict[str, KernelRules] | None = None
+    n_components: Number | None = None
+    plan: bool = True
+    runs: Amount | None = None
+    attempts: Number = ATTEMPTS
+
+
+class MessageRules(_Table):
+    """What a type of reply may carry.
+
+    Attributes
+    ----------
+    never : bool
+    only_summed : bool
+        It must be of a type that coordinators only sum up; one that does not follow the protocol sees it all the same.
+    times : int, optional
+        In a run.
+    floats, rows, columns : int, optional
+        In each: entries; rows of the table as they are; entries along the last axis of each array.
+    """
+
+    never: bool = False
+    only_summed: bool = False
+    times: Amount | None = None
+    floats: Amount | None = None
+    rows: Amount | None = None
+    columns: Amount | None = None
+
+
+class Limits(_Table):
+    """How much may leave, or be computed.
+
+    Attributes
+    ----------
+    floats, rows, bytes : int, optional
+        Of all replies; rows of the table as they are.
+    seconds : float, optional
+        Of one processor.
+    """
+
+    floats: Amount | None = None
+    rows: Amount | None = None
+    bytes: Amount | None = None
+    seconds: Annotated[float, Field(ge=0)] | None = None
+
+
+class AllLimits(_Table):
+    """Limits of each run, and of all runs of the site together.
+
+    Attributes
+    ----------
+    run, total : Limits
+    """
+
+    run: Limits = Limits()
+    total: Limits = Limits(rows=0)
+
+
+class Leaving(NamedTuple):
+    """A reply as a site's rules see it.
+
+    Attributes
+    ----------
+    reply : str
+        Its type.
+    shapes : mapping of str to tuple of int
+        Of its arrays.
+    floats, letters, rows, bytes : int
+        Entries of its arrays of floats, and of those in letters to peers.
+    seconds : float
+        That it took to compute.
+    summed : bool
+        Whether it is of a type that is only summed up.
+    """
+
+    reply: str
+    shapes: Mapping[str, tuple[int, ...]]
+    floats: int = 0
+    letters: int = 0
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    summed: bool = False
+
+
+class Verdict(NamedTuple):
+    """What a rule says of a study: why it refuses it, or nothing."""
+
+    rule: str
+    text: str
+    allowed: bool
+
+
+class Policy(_Table):
+    """What a site's operator allows; without anything said, cautious: no rows, and every study is asked about.
+
+    Attributes
+    ----------
+    table : TableRules
+    study : StudyRules
+    messages : dict of str to MessageRules, optional
+        By the reply's type; ``"*"`` stands for all that are not named, which are refused without it. None: whatever the
+        study's plan has.
+    limits : AllLimits
+    """
+
+    table: TableRules = TableRules()
+    study: StudyRules = StudyRules()
+    messages: dict[str, MessageRules] | None = None
+    limits: AllLimits = AllLimits()
+
+    @property
+    def share_rows(self) -> bool:
+        """Whether any row may leave as it is."""
+        return self.limits.total.rows != 0 and self.limits.run.rows != 0
+
+    def verdicts(self, study: Study) -> Iterator[Verdict]:
+        """Hold against a study each rule that can be before it begins."""
+        for name, rule in _RULES.items():
+            faults = dict.fromkeys(fault for run in study.runs for fault in rule.faults(self, run))
+            yield from (Verdict(name, fault, False) for fault in faults or ())
+            if not faults:
+                yield Verdict(name, rule.says(self), True)
+
+    def check_run(self, run: RunSpec) -> None:
+        """Raise RefusedError at the first rule that a run of a study does not keep."""
+        for name, rule in _RULES.items():
+            for fault in rule.faults(self, run):
+                raise RefusedError(name, f"{fault} ({name})")
+
+    def check_request(self, fields: Mapping[str, Any]) -> None:
+        """Raise RefusedError if a request has a kernel that is not allowed: one whose width its plan left open."""
+        for text in _kernel_faults(self, fields, settled=True):
+            raise RefusedError("study.kernels", f"{text} (study.kernels)")
+
+    def rules_of(self, reply: str) -> MessageRules:
+        """Return what the policy says of a type of reply; RefusedError if it may never leave."""
+        if self.messages is None or reply in FREE:
+            return MessageRules()
+        rules = self.messages.get(reply, self.messages.get("*"))
+        if rules is None:
+            raise RefusedError("messages", f"{reply} is none of the replies that the policy names (messages)")
+        if rules.never:
+            raise RefusedError(f"messages.{reply}.never", f"{reply} may never leave (messages.{reply}.never)")
+        return rules
+
+    def check_reply(self, leaving: Leaving, times: int) -> str:
+        """Return the rule that allows what a reply carries, one of so many in its run; RefusedError if none does."""
+        kind = leaving.reply
+        rules, where = self.rules_of(kind), f"messages.{kind}"
+        if rules.only_summed and not leaving.summed:
+            raise RefusedError(f"{where}.only_summed", _not_summed(kind))
+        columns = max((shape[-1] for shape in leaving.shapes.values() if shape), default=0)
+        for name, amount in (
+            ("times", times),
+            ("floats", leaving.floats),
+            ("rows", leaving.rows),
+            ("columns", columns),
+        ):
+            most = getattr(rules, name)
+            if most is not None and amount > most:
+                what = f"{kind} would leave {amount} times" if name == "times" else f"{kind} has {amount} {name}"
+                rule = f"{where}.{name}"
+                raise RefusedError(rule, f"{what}, but {most} are allowed ({rule})")
+        return "plan" if self.messages is None else where
+
+
+def _not_summed(reply: str) -> str:
+    return f"{reply} is not only summed up (messages.{reply}.only_summed)"
+
+
+# --- what is held against a study --------------------------------------------------------------------------------
+
+
+def _too_few_sites(policy: Policy, run: RunSpec) -> Iterator[str]:
+    if (sites := run.clients or 0) < policy.study.min_sites:
+        yield f"run {run.id!r} has {sites} sites, but must have {policy.study.min_sites} or more"
+
+
+def _other_pair(policy: Policy, run: RunSpec) -> Iterator[str]:
+    ours = own_names("clients")
+    willing = [*ours, *ours.values()] if policy.study.pairs is None else policy.study.pairs
+    known = names("clients")
+    if run.pair is not None and run.pair not in {whole for name in willing for whole in (name, known.get(name))}:
+        yield f"run {run.id!r} is answered by {run.pair}, which is not allowed without --allow {run.pair}"
+
+
+def _kernels(policy: Policy, run: RunSpec) -> Iterator[str]:
+    for parameters in _parameters(run):
+        yield from _kernel_faults(policy, parameters, settled=False)
+
+
+def _parameters(run: RunSpec) -> Iterator[Mapping[str, Any]]:
+    """Yield the strategy's parameters, and those of each request of its plan, which whoever asks could write anew."""
+    yield run.parameters
+    yield from (asked.fields for step in run.plan or () for asked in step.requests)
+
+
+def _kernel_faults(policy: Policy, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
+    """Say which kernels of some parameters are not allowed; a width left open is a fault where it is `settled`."""
+    for kernel in kernel_tables(fields) if policy.study.kernels is not None else ():
+        rules, gamma = (policy.study.kernels or {}).get(str(kernel["type"])), kernel.get("gamma")
+        if rules is None:
+            yield f"a kernel of type {kernel['type']!r} is not allowed"
+        elif rules.gamma is None or (gamma is None and not settled):
+            continue
+        elif gamma is None or not rules.gamma[0] <= gamma <= rules.gamma[1]:
+            least, most = rules.gamma
+            yield f"a kernel of type {kernel['type']!r} has gamma = {gamma}, but must be from {least:g} to {most:g}"
+
+
+def _too_many_components(policy: Policy, run: RunSpec) -> Iterator[str]:
+    most = policy.study.n_components
+    if most is None:
+        return
+    for parameters in _parameters(run):
+        for value in _named("n_components", parameters):
+            number = value.get(AT_MOST) if isinstance(value, Mapping) else value
+            if not isinstance(number, int) or number > most:
+                yield f"run {run.id!r} has n_components = {number}, but must have at most {most}"
+
+
+def _no_plan(policy: Policy, run: RunSpec) -> Iterator[str]:
+    if policy.study.plan and run.plan is None:
+        yield f"run {run.id!r} does not say what it will ask"
+
+
+def _rows(policy: Policy, run: RunSpec) -> Iterator[str]:
+    if run.shares_rows and not policy.share_rows:
+        yield f"run {run.id!r} has rows of each site sent as they are, which is not allowed without --share-rows"
+
+
+def _messages(policy: Policy, run: RunSpec) -> Iterator[str]:
+    for step in run.plan or ():
+        for asked in step.requests:
+            yield from _message_faults(policy, asked, step.times)
+
+
+def _message_faults(policy: Policy, asked: Asked, times: int) -> Iterator[str]:
+    try:
+        rules = policy.rules_of(asked.reply)
+    except RefusedError as refusal:
+        yield str(refusal)
+        return
+    if rules.only_summed and not asked.summed:
+        yield _not_summed(asked.reply)
+    if rules.times is not None and times > rules.times:
+        yield f"{asked.reply} is asked for up to {times} times, but {rules.times} are allowed"
+
+
+def _named(name: str, table: Any) -> Iterator[Any]:
+    """Yield the values of that name in a table, or in one within it."""
+    if isinstance(table, Mapping):
+        if table.get(name) is not None:
+            yield table[name]
+        for value in table.values():
+            yield from _named(name, value)
+
+
+class _Rule(NamedTuple):
+    faults: Callable[[Policy, RunSpec], Iterator[str]]
+    says: Callable[[Policy], str]
+
+
+_RULES: dict[str, _Rule] = {
+    "study.min_sites": _Rule(_too_few_sites, lambda policy: f"{policy.study.min_sites} sites or more"),
+    "study.pairs": _Rule(
+        _other_pair, lambda policy: f"answered by {', '.join(policy.study.pairs or ['a client of fedkernel'])}"
+    ),
+    "study.kernels": _Rule(
+        _kernels, lambda policy: "any kernel" if policy.study.kernels is None else ", ".join(policy.study.kernels)
+    ),
+    "study.n_components": _Rule(
+        _too_many_components, lambda policy: f"{policy.study.n_components or 'any number of'} components"
+    ),
+    "study.plan": _Rule(
+        _no_plan, lambda policy: "says what it asks" if policy.study.plan else "may leave open what it asks"
+    ),
+    "limits.total.rows": _Rule(
+        _rows, lambda policy: "rows may leave as they are" if policy.share_rows else "no row leaves as it is"
+    ),
+    "messages": _Rule(
+        _messages, lambda policy: "what the plan has" if policy.messages is None else "every reply is allowed"
+    ),
+}
+
+
+def read_policy(path: str | Path) -> Policy:
+    """Read a policy, a TOML file; InputError in one sentence that names the file if it is none."""
+    path = Path(path).expanduser()
+    with readable(path, "a site's policy, a TOML file such as `fedkernel policy init` writes"):
+        return _parsed(path, path.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=4)
+def _parsed(path: Path, text: str) -> Policy:
+    """Return what the text of a policy says; cached, since a site is built anew for every message."""
+    try:
+        return Policy.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is no TOML: {error}") from None
+    except pydantic.ValidationError as error:
+        inner = {name: list(kind.model_fields) for name, kind in _TABLES.items()}
+        raise InputError(f"{path}: {explain(error, list(Policy.model_fields), inner=inner)}") from None
+
+
+_TABLES: dict[str, type[_Table]] = {"table": TableRules, "study": StudyRules, "limits": AllLimits}
+
+
+def own_policy(node: Mapping[str, Any]) -> Policy:
+    """Return the policy of a node: the file that its configuration names as ``policy``, or what its options say.
+
+    These are ``min-rows``, ``min-sites``, ``share-rows`` and ``allow`` (see `fedkernel.run.placement.site_of_job`);
+    InputError where there are both, since then one would be overlooked.
+    """
+    if "policy" not in node:
+        pairs = node.get("allow")
+        return Policy(
+            table=TableRules(min_rows=int(node.get("min-rows", MIN_ROWS))),
+            study=StudyRules(
+                min_sites=int(node.get("min-sites", MIN_SITES)),
+                pairs=None if pairs is None else tuple(name.strip() for name in str(pairs).split(",")),
+            ),
+            limits=AllLimits(total=Limits(rows=None if flag(node, "share-rows") else 0)),
+        )
+    if both := [name for name in OPTIONS if name in node]:
+        raise InputError(f"{both[0]} and policy are both given; allowed beside a policy: none of {', '.join(OPTIONS)}")
+    return read_policy(str(node["policy"]))
+
+
+OPTIONS = ("min-rows", "min-sites", "share-rows", "allow")
+"""Of a node, which a policy says itself."""
+
+
+def check_approved(node: Mapping[str, Any], policy: Policy, study: Study | None) -> None:
+    """Raise RefusedError unless a site's operator has approved a study, or leaves that to the policy's other rules.
+
+    The node's ``approve`` comes before the policy's: ``any``, ``ask``, ``by hash``, or the hash of one study.
+    """
+    rule, said = "study.approve", str(node.get("approve", policy.study.approve))
+    if said not in get_args(Approval):
+        check_hash(said)
+    if said == "any":
+        return
+    if study is None:
+        raise RefusedError(rule, f"the job names no study that could be approved ({rule})")
+    if study.sha256 != said and not is_approved(Path(str(node["out"])).expanduser(), study.sha256):
+        raise RefusedError(rule, f"{not_approved(study.sha256)} ({rule})")

@@ -1,0 +1,183 @@
+"""At a site with a policy: every pair runs as its approved study has it, and what is not in that does not pass."""
+
+import numpy as np
+import pytest
+from cases import CASES, PAIRS
+from flwr.app import Message
+from test_alignment import NAMES, TABLE, Sites, settings_of
+
+from clients.diskpca import DrawUniformly, SketchPoints
+from clients.dkpca import FindLocalEigenpairs
+from clients.vfedpca import Multiply
+from fedkernel import Linear
+from fedkernel.errors import InputError
+from fedkernel.numerics import SubspaceEmbedding
+from fedkernel.run import flower
+from fedkernel.run.approval import approve
+from fedkernel.run.job import Job, RunSpec, Study
+from fedkernel.run.joining import HashIds, Introduce, TakeRows
+from fedkernel.run.outbox import read_outbox
+from fedkernel.run.placement import site_of_job
+from fedkernel.run.site import client_app
+from fedkernel.run.wire import to_content
+from strategies import DKPCA
+
+SEED = 3
+
+
+def study_of(strategy, names, **more):
+    kind = type(strategy)
+    table = {
+        "id": "trial",
+        "strategy": f"{kind.__module__}:{kind.__name__}",
+        "pair": f"{kind.client.__module__}:{kind.client.__name__}",
+        "parameters": strategy.hyperparameters,
+        "seed": SEED,
+        "sites": list(names),
+        "plan": strategy.plan(len(names), SEED),
+    }
+    return Study(name="study", runs=[RunSpec(**table | more)])
+
+
+def nodes_of(folder, names, tables, policy=""):
+    (folder / "site.toml").write_text(policy)
+    for name, table in zip(names, tables, strict=True):
+        np.save(folder / f"{name}.npy", table)
+        yield {
+            "name": name,
+            "data": str(folder / f"{name}.npy"),
+            "out": str(folder / name),
+            "policy": str(folder / "site.toml"),
+        }
+
+
+class Approved(Sites):
+    """Nodes that are given a job with its study."""
+
+    def __init__(self, study, nodes):
+        super().__init__(study.runs[0], nodes)
+        for context in self._contexts.values():
+            context.run_config = {"job": Job(runs=study.runs, study=study).model_dump_json()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_same(tmp_path, case):
+    """The policy names the study's replies, as often as its plan has them; what has left is what the server counts."""
+    strategy, shards = case.strategy, [np.ascontiguousarray(shard) for shard in case.shards()]
+    names = [f"site-{number}" for number in range(len(shards))]
+    study = study_of(strategy, names)
+    times: dict[str, int] = {}
+    for step in study.runs[0].plan:
+        for asked in step.requests:
+            times[asked.reply] = times.get(asked.reply, 0) + step.times
+    rows = (
+        "[limits.total]\nrows = 10000\n"
+        if strategy.hyperparameters.get("share_rows") or "'share_rows': True" in str(strategy.hyperparameters)
+        else ""
+    )
+    policy = "[table]\nmin_rows = 1\n[study]\nmin_sites = 2\n" + rows
+    policy += "".join(f"[messages.{reply}]\ntimes = {number}\n" for reply, number in times.items())
+    nodes = list(nodes_of(tmp_path, names, shards, policy))
+    for name in names:
+        approve(tmp_path / name, study.sha256)
+    expected = strategy.fit(shards, seed=SEED)
+    with Approved(study, nodes) as grid:
+        result = strategy.run(grid, settings_of(study.runs[0]))
+    for name, array in vars(expected.model).items():
+        if isinstance(array, np.ndarray):
+            np.testing.assert_array_equal(getattr(result.model, name), array)
+    for client, name in enumerate(names):
+        last = read_outbox(tmp_path / name).departures[-1]
+        ledger = result.ledger.of_client(client)
+        assert last.study == study.sha256
+        letters = sum(letter.floats for letter in result.ledger.letters if letter.sender == client)
+        assert last.standing.total.floats == ledger.floats_up + letters
+        assert letters == sum(line.letters for line in read_outbox(tmp_path / name).departures)
+        assert last.standing.total.bytes == ledger.bytes_up
+        assert not last.refused
+
+
+def test_every_pair_of_ours_is_in_the_table():
+    assert {type(case.strategy) for case in CASES} >= set(PAIRS.values()) - {PAIRS["VFedAKPCA"]}
+
+
+# A coordinator that asks for something else
+
+
+class Target:
+    """A site, and a coordinator that sends it what it likes."""
+
+    def __init__(self, folder, job, run="trial", **node):
+        np.save(folder / "north.npy", TABLE)
+        node = {"name": "north", "data": str(folder / "north.npy"), "out": str(folder / "out"), **node}
+        self.app = client_app({}, site_of_job)
+        self.context = flower.new_context(1, node, {"job": job.model_dump_json()})
+        self.folder, self.run = folder / "out", run
+
+    def ask(self, request, kind="train", pair="DKPCAClient", **config):
+        header = {"pair": pair, "run": self.run, "seed": SEED, "round": 1, **config}
+        reply = self.app(Message(to_content(request, header), 1, kind), self.context)
+        return reply.error.reason if reply.has_error() else reply.content
+
+    @property
+    def lines(self):
+        return read_outbox(self.folder).departures
+
+
+THINGS = {
+    "the whole table": (DrawUniformly(samples=40), "DisKPCAClient"),
+    "its transpose": (
+        SketchPoints(embedding=SubspaceEmbedding(Linear(), None), columns=40, precision="float64"),
+        "DisKPCAClient",
+    ),
+    "all inner products": (Multiply(block=np.eye(40)), "VFedPCAClient"),
+    "all eigenpairs": (FindLocalEigenpairs(kernel=Linear(), n_components=40), "DKPCAClient"),
+}
+
+
+@pytest.mark.parametrize("study", [None, study_of(DKPCA(2), NAMES)], ids=["no study", "a study of another method"])
+def test_from_a_site_with_no_policy_nothing_comes_back_and_every_attempt_is_recorded(tmp_path, study):
+    """Not even its name and the size of its table."""
+    flower.ensure_task_identity()
+    runs = study_of(DKPCA(2), NAMES).runs
+    target = Target(tmp_path, Job(runs=runs, study=study))
+    answers = [target.ask(Introduce(), "query", round=0), target.ask(HashIds(), "query.ids", round=0)]
+    answers += [target.ask(TakeRows(hashes=np.zeros((1, 16), np.uint8)), "query.align", round=0)]
+    answers += [target.ask(request, pair=pair) for request, pair in [*THINGS.values()] * 3]
+    known = study.sha256[:12] if study else "the job names no study"
+    assert all(known in answer and answer.endswith("(study.approve)") for answer in answers), answers
+    assert [line.refused for line in target.lines] == answers
+    assert {line.rule for line in target.lines} == {"study.approve"}
+    assert target.lines[-1].standing.total.bytes == 0
+
+
+def test_after_an_approval_only_what_the_plan_has_next_comes_back(tmp_path):
+    flower.ensure_task_identity()
+    study = study_of(DKPCA(2), NAMES)
+    approve(tmp_path / "out", study.sha256)
+    target = Target(tmp_path, Job(runs=study.runs, study=study))
+    planned = FindLocalEigenpairs(kernel=Linear(), n_components=2)
+    for request, pair in THINGS.values():
+        assert "plan of study" in target.ask(request, pair=pair)
+    assert not isinstance(target.ask(Introduce(), "query", round=0), str)
+    wide = FindLocalEigenpairs(kernel=Linear(), n_components=3)
+    assert "n_components = 3, but the plan" in target.ask(wide)
+    # padded so that a reader who gives up would let it pass
+    padded = to_content(wide)["config"]["fields"] + " " * 30_000
+    assert "n_components = 3, but the plan" in target.ask(wide, fields=padded)
+    assert "runs DKPCAClient, but was asked for 'VFedPCAClient'" in target.ask(planned, pair="VFedPCAClient")
+    assert not isinstance(target.ask(planned), str)
+    assert "came 1 times, as often as the plan has it" in target.ask(planned)
+    assert [line.reply for line in target.lines if line.reply] == ["Introduction", "LocalSpectrum"]
+    assert "no run" in target.ask(planned, run="another")
+
+
+def test_a_run_is_as_the_study_has_it(tmp_path):
+    study = study_of(DKPCA(2), NAMES)
+    approve(tmp_path / "out", study.sha256)
+    other = study_of(DKPCA(3), NAMES).runs
+    with pytest.raises(InputError, match=f"run 'trial' is not as study {study.sha256[:12]} has it"):
+        site_of_job(
+            flower.new_context(1, {"name": "north"}, {"job": Job(runs=other, study=study).model_dump_json()}),
+            {"run": "trial"},
+        )

@@ -1,0 +1,232 @@
+"""A site's policy: what it says of a study, and what it lets pass."""
+
+import pytest
+from typer.testing import CliRunner
+
+from clients.dkpca import FindLocalEigenpairs
+from clients.fk_kmeans import MultiplyGram
+from experiments import cli
+from fedkernel import RBF
+from fedkernel.errors import InputError, RefusedError
+from fedkernel.numerics import RandomFeatures
+from fedkernel.protocol import AtMost, ask, once, repeated
+from fedkernel.run.gate import Asking, Gate, Standing
+from fedkernel.run.job import Job, RunSpec, Study
+from fedkernel.run.policy import Leaving, Policy, own_policy, read_policy
+
+KERNEL = {"type": "rbf", "gamma": 0.1}
+PLAN = (
+    once(FindLocalEigenpairs, kernel=RBF(gamma=0.1), n_components=AtMost(20)),
+    repeated(3, ask(MultiplyGram, {"p": 50}, features=RandomFeatures(RBF(gamma=0.1), 20), t=AtMost(4))),
+)
+EIGENPAIRS = Asking("FindLocalEigenpairs", {"kernel": KERNEL, "n_components": 20}, {})
+SPECTRUM = Leaving("LocalSpectrum", {"vectors": (100, 20), "values": (20,)}, floats=2020, bytes=17000, seconds=0.5)
+
+
+def run(**more):
+    table = {
+        "id": "r",
+        "strategy": "strategies.dkpca:DKPCA",
+        "pair": "clients.dkpca:DKPCAClient",
+        "sites": ["a", "b", "c"],
+        "parameters": {"n_components": 20, "kernel": KERNEL},
+        "plan": PLAN,
+    }
+    return RunSpec(**table | more)
+
+
+def policy(**tables):
+    return Policy.model_validate(tables)
+
+
+def gate(spec=None, **tables):
+    return Gate(policy(**tables), spec or run())
+
+
+# A study
+
+
+def test_a_study_is_known_by_its_hash_which_one_character_changes():
+    study = Study(name="s", runs=[run()])
+    assert Study.from_json(study.text).sha256 == study.sha256
+    assert Job.from_json(Job(runs=study.runs, study=study).model_dump_json()).study == study
+    others = [
+        run(seed=1),
+        run(parameters={"n_components": 20, "kernel": KERNEL | {"gamma": 0.1000001}}),
+        run(sites=["a", "b", "d"]),
+        run(plan=PLAN[:1]),
+        run(plan=(PLAN[0], PLAN[1].model_copy(update={"times": 4}))),
+        run(missing="refuse"),
+    ]
+    hashes = {Study(name="s", runs=[other]).sha256 for other in others} | {Study(name="t", runs=[run()]).sha256}
+    assert len(hashes | {study.sha256}) == len(others) + 2
+    study.check_run(run())
+    for other in others:
+        with pytest.raises(InputError, match=f"run 'r' is not as study {study.sha256[:12]} has it"):
+            study.check_run(other)
+
+
+@pytest.mark.parametrize(
+    ("spec", "tables", "rule", "sentence"),
+    [
+        (run(sites=["a", "b"], clients=2), {}, "study.min_sites", "run 'r' has 2 sites, but must have 3 or more"),
+        (run(pair="my_lab:Thief"), {}, "study.pairs", "run 'r' is answered by my_lab:Thief, which is not allowed"),
+        (run(), {"study": {"pairs": ["FKKMeansClient"]}}, "study.pairs", "clients.dkpca:DKPCAClient, which is not"),
+        (run(), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "a kernel of type 'rbf' is not allowed"),
+        (
+            run(),
+            {"study": {"kernels": {"rbf": {"gamma": [1e-3, 1e-2]}}}},
+            "study.kernels",
+            "a kernel of type 'rbf' has gamma = 0.1, but must be from 0.001 to 0.01",
+        ),
+        (run(), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but must have at most 19"),
+        # a plan of its own beside harmless parameters
+        (run(parameters={}), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but"),
+        (run(parameters={}), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "'rbf' is not allowed"),
+        (run(plan=None), {}, "study.plan", "run 'r' does not say what it will ask"),
+        (run(parameters={"share_rows": True}), {}, "limits.total.rows", "run 'r' has rows of each site sent as they"),
+        (run(), {"messages": {"GramProduct": {}}}, "messages", "LocalSpectrum is none of the replies that the policy"),
+        (run(), {"messages": {"*": {"never": True}}}, "messages", "LocalSpectrum may never leave"),
+        (run(), {"messages": {"*": {"only_summed": True}}}, "messages", "LocalSpectrum is not only summed up"),
+        (run(), {"messages": {"*": {"times": 2}}}, "messages", "GramProduct is asked for up to 3 times, but 2 are"),
+    ],
+)
+def test_a_policy_refuses_a_study_by_a_rule_that_it_names(spec, tables, rule, sentence):
+    rules = policy(**tables)
+    refused = [verdict for verdict in rules.verdicts(Study(name="s", runs=[spec])) if not verdict.allowed]
+    assert {verdict.rule for verdict in refused} == {rule}
+    assert sentence in refused[0].text
+    with pytest.raises(RefusedError, match=r"\(" + rule.replace(".", r"\.") + r"\)$") as caught:
+        rules.check_run(spec)
+    assert caught.value.rule == rule
+
+
+def test_a_policy_that_names_what_a_study_has_allows_it():
+    tables = {
+        "study": {"pairs": ["DKPCAClient"], "kernels": {"rbf": {"gamma": [0.1, 0.1]}}, "n_components": 20},
+        "messages": {"LocalSpectrum": {"times": 1}, "GramProduct": {"only_summed": True, "times": 3}},
+    }
+    for rules in (policy(), policy(**tables)):
+        assert all(verdict.allowed for verdict in rules.verdicts(Study(name="s", runs=[run()])))
+        rules.check_run(run())
+
+
+# What passes
+
+
+def passed(gate, *messages):
+    standing = Standing()
+    for asking, leaving in messages:
+        standing = gate.admit(standing, asking)
+        if leaving is not None:
+            standing, _ = gate.release(standing, leaving)
+    return standing
+
+
+INTRODUCE = (Asking("Introduce", {}, {}), Leaving("Introduction", {}, bytes=100))
+
+
+def test_what_is_counted_goes_on_where_a_run_begins_again_but_its_plan_begins_anew():
+    standing = passed(gate(), INTRODUCE, (EIGENPAIRS, SPECTRUM), INTRODUCE, (EIGENPAIRS, SPECTRUM))
+    assert (standing.run.begun, standing.total.begun) == (2, 1)
+    assert standing.run.floats == standing.total.floats == 4040
+    assert standing.replies == {"Introduction": 1, "LocalSpectrum": 1}
+
+
+@pytest.mark.parametrize(
+    ("tables", "messages", "rule", "sentence"),
+    [
+        ({}, [INTRODUCE, *[(EIGENPAIRS, SPECTRUM)] * 2], "plan", "FindLocalEigenpairs came 1 times, as often as"),
+        ({}, [(EIGENPAIRS._replace(fields={"n_components": 20}), SPECTRUM)], "plan", "kernel = None, but the plan"),
+        ({}, [(Asking("TakeRows", {}, {}), None)] * 2, "plan", "TakeRows came 1 times"),
+        ({"study": {"attempts": 2}}, [INTRODUCE] * 3, "study.attempts", "run 'r' began 2 times, as often as allowed"),
+        ({"study": {"runs": 0}}, [INTRODUCE], "study.runs", "0 runs have begun, as many as allowed"),
+        (
+            {"study": {"kernels": {"rbf": {"gamma": [1, 2]}}}},
+            [(EIGENPAIRS, SPECTRUM)],
+            "study.kernels",
+            "a kernel of type 'rbf' has gamma = 0.1, but must be from 1 to 2",
+        ),
+        ({"limits": {"run": {"floats": 2000}}}, [(EIGENPAIRS, SPECTRUM)], "limits.run.floats", "2,020 floats would"),
+        ({"limits": {"total": {"bytes": 16999}}}, [(EIGENPAIRS, SPECTRUM)], "limits.total.bytes", "17,000 bytes would"),
+        ({}, [(EIGENPAIRS, SPECTRUM._replace(rows=1))], "limits.total.rows", "1 rows would have left, but 0 are"),
+        (
+            {"limits": {"run": {"seconds": 0.4}}},
+            [(EIGENPAIRS, SPECTRUM), (Asking("Another", {}, {}), None)],
+            "limits.run.seconds",
+            "0.5 s were computed, 0.4 are allowed",
+        ),
+        ({"messages": {"*": {"floats": 9}}}, [(EIGENPAIRS, SPECTRUM)], "messages.LocalSpectrum.floats", "has 2020"),
+        ({"messages": {"*": {"columns": 9}}}, [(EIGENPAIRS, SPECTRUM)], "messages.LocalSpectrum.columns", "20 columns"),
+        (
+            {"messages": {"*": {"rows": 0}}},
+            [(EIGENPAIRS, SPECTRUM._replace(rows=2))],
+            "messages.LocalSpectrum.rows",
+            "",
+        ),
+        ({"messages": {"*": {"times": 0}}}, [(EIGENPAIRS, SPECTRUM)], "messages.LocalSpectrum.times", "leave 1 times"),
+        ({"messages": {"*": {"never": True}}}, [(EIGENPAIRS, SPECTRUM)], "messages.LocalSpectrum.never", "may never"),
+        (
+            {"messages": {"*": {"only_summed": True}}},
+            [(EIGENPAIRS, SPECTRUM)],
+            "messages.LocalSpectrum.only_summed",
+            "LocalSpectrum is not only summed up",
+        ),
+    ],
+)
+def test_a_gate_lets_nothing_pass_that_a_rule_forbids(tables, messages, rule, sentence):
+    with pytest.raises(RefusedError, match=rule if rule != "plan" else "plan of study") as caught:
+        passed(gate(**tables), *messages)
+    assert caught.value.rule == rule
+    assert sentence in str(caught.value)
+
+
+# The file, and options in its place
+
+
+def test_the_policy_that_init_writes_is_that_of_a_site_without_one(tmp_path):
+    path = tmp_path / "site.toml"
+    for _ in range(2):
+        assert CliRunner().invoke(cli.app, ["policy", "init", str(path)]).exit_code == 0
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["site-2.toml", "site.toml"], "nothing is replaced"
+    assert read_policy(path) == Policy() == own_policy({})
+    lines = path.read_text().split("\n")
+    commented = "\n".join(line.removeprefix("# ") if "=" in line or line.startswith("# [") else line for line in lines)
+    path.write_text(commented.replace('sha256 = "..."', f'sha256 = "{"0" * 64}"').replace(lines[0], ""))
+    whole = read_policy(path)
+    assert whole.study.kernels["rbf"].gamma == (0.001, 1.0)
+    assert whole.messages["LocalSpectrum"].floats == 100_000
+    assert (whole.study.runs, whole.limits.run.floats) == (100, 1_000_000)
+
+
+def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):
+    node = {"min-rows": 5, "min-sites": 2, "share-rows": "true", "allow": "DKPCAClient, my_lab:MyKernel"}
+    rules = own_policy(node)
+    assert (rules.table.min_rows, rules.study.min_sites, rules.share_rows) == (5, 2, True)
+    assert rules.study.pairs == ("DKPCAClient", "my_lab:MyKernel")
+    (tmp_path / "site.toml").write_text("")
+    assert own_policy({"policy": str(tmp_path / "site.toml")}) == Policy()
+    for name, value in node.items():
+        with pytest.raises(
+            InputError, match=f"{name} and policy are both given; allowed beside a policy: none of min-r"
+        ):
+            own_policy({"policy": "site.toml", name: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[table]\nmin_row = 5", "table.min_row is not a known name here (did you mean min_rows? allowed: min_rows,"),
+        ("[study]\napprove = 'never'", "study.approve = 'never': input should be 'ask', 'by hash' or 'any'"),
+        ("[limits]\nfloats = 3", "limits.floats is not a known name here (allowed: run, total)"),
+        ("[table", "is no TOML: "),
+        ("[table]\nsha256 = 'abc'", "table.sha256 = 'abc'"),
+    ],
+)
+def test_a_policy_that_is_none_is_refused_in_one_sentence(tmp_path, text, sentence):
+    (tmp_path / "site.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_policy(tmp_path / "site.toml")
+    assert str(caught.value).startswith(str(tmp_path / "site.toml"))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
