@@ -11,6 +11,7 @@ row within it, whose weights are computed again.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Generic, Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray, Positions, Rows, row_blocks, stack_rows
-from fedkernel.data import PARTS, Table, as_table, rows_from_arrays, rows_to_arrays
+from fedkernel.data import Table, as_table, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics import (
     Kernel,
@@ -29,7 +30,19 @@ from fedkernel.numerics import (
     unpack_symmetric,
     whitening,
 )
-from fedkernel.protocol import Answers, CarriesRows, Count, KernelClient, Receipt, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.protocol import (
+    Answers,
+    CarriesRows,
+    Count,
+    KernelClient,
+    Receipt,
+    Reply,
+    ReplyT,
+    Request,
+    Shape,
+    State,
+    Summed,
+)
 
 Precision = Literal["float64", "float32"]
 """What a site computes its embedding and its kernel values in; sums and what it sends are float64."""
@@ -235,6 +248,60 @@ class MeasureCaptured(Request[SquaredLengths]):
         return {"two": 2}
 
 
+@dataclass(frozen=True)
+class BlockProducts(State):
+    """Packed products of the embedded rows of each block, (b, t (t + 1) / 2)."""
+
+    upper: FloatArray
+
+
+@dataclass(frozen=True)
+class Leverages(State):
+    """What rows are drawn by first.
+
+    Attributes
+    ----------
+    whitening : ndarray of shape (t, r)
+        Z^-1, by which the squared length of an embedded row is its score.
+    sums : ndarray of shape (b,)
+        Of the scores of each block's rows.
+    """
+
+    whitening: FloatArray
+    sums: FloatArray
+
+
+@dataclass(frozen=True)
+class Distances(State):
+    """Sums of the squared distances of each block's rows, (b,)."""
+
+    sums: FloatArray
+
+
+@dataclass(frozen=True)
+class DrawnPositions(State):
+    """Which rows were drawn last, until they are landmarks."""
+
+    positions: Positions
+
+
+@dataclass(frozen=True)
+class Landmarks(State):
+    """The landmarks so far, the arrays that `rows_to_arrays` makes of dense or of sparse rows."""
+
+    dense: FloatArray | None = None
+    values: FloatArray | None = None
+    indices: npt.NDArray[np.int32] | None = None
+    starts: npt.NDArray[np.int32] | None = None
+
+
+@dataclass(frozen=True)
+class Coefficients(State):
+    """C: the components are phi(Y) C, of shape (|Y|, k)."""
+
+    C: FloatArray
+
+
 class DisKPCAClient(KernelClient):
     """Answers for a table that is read a block at a time: in memory, memory-mapped, of a file, sparse, generated.
 
@@ -282,18 +349,18 @@ class DisKPCAClient(KernelClient):
             E = embed(block)
             sketch.add(E)
             products.append(pack_symmetric(np.asarray(E.T @ E, dtype=np.float64)))
-        self.memory["products"] = np.array(products)
+        BlockProducts(np.array(products)).save(self.memory)
         return sketch
 
     def score_rows(self, ask: ScoreRows) -> Total:
         """Compute the sums of the leverage scores, which follow from the blocks' products."""
-        products = self.remembered("products")
+        products = BlockProducts.load(self.memory).upper
         M = ask.whitening @ ask.whitening.T
         if len(M) * (len(M) + 1) // 2 != products.shape[1]:
             raise ProtocolError(f"a map of {len(M)} rows does not fit the embedding that the site has computed")
         # trace(M G) of symmetric matrices, from their upper triangles
         sums = np.maximum(products @ pack_symmetric(2 * M - np.diag(np.diag(M))), 0.0)
-        self.memory["whitening"], self.memory["leverages"] = ask.whitening, sums
+        Leverages(ask.whitening, sums).save(self.memory)
         return Total(total=float(sums.sum()))
 
     # RepSample
@@ -301,9 +368,10 @@ class DisKPCAClient(KernelClient):
     def draw_by_leverage(self, ask: DrawByLeverage) -> DrawnRows:
         """Draw the first landmarks."""
         embed = ask.embedding.map(self.X.shape[1], ask.precision)
-        Z = self.remembered("whitening").astype(ask.precision)
+        leverages = Leverages.load(self.memory)
+        Z = leverages.whitening.astype(ask.precision)
         weigh: Callable[[Rows], FloatArray] = lambda block: np.square(embed(block) @ Z).sum(axis=1)  # noqa: E731
-        return self._show(self._drawn("leverages", ask.samples, weigh, ask.precision))
+        return self._show(self._drawn("leverages", leverages.sums, ask.samples, weigh, ask.precision))
 
     def draw_uniformly(self, ask: DrawUniformly) -> DrawnRows:
         """Draw without replacement."""
@@ -318,13 +386,14 @@ class DisKPCAClient(KernelClient):
         self._take_landmarks(ask, ask.before)
         distances = self._distances(ask.kernel, ask.precision, ask.tol)
         sums = np.array([distances(block).sum(dtype=np.float64) for _, block in self._blocks(ask.precision)])
-        self.memory["distances"] = sums
+        Distances(sums).save(self.memory)
         return Total(total=float(sums.sum()))
 
     def draw_by_distance(self, ask: DrawByDistance) -> DrawnRows:
         """Draw the other landmarks."""
         distances = self._distances(ask.kernel, ask.precision, ask.tol)
-        return self._show(self._drawn("distances", ask.samples, distances, ask.precision))
+        sums = Distances.load(self.memory).sums
+        return self._show(self._drawn("distances", sums, ask.samples, distances, ask.precision))
 
     # disLR
 
@@ -351,7 +420,7 @@ class DisKPCAClient(KernelClient):
 
     def take_components(self, ask: TakeComponents) -> Receipt:
         """Keep the coefficients and, if asked, coordinates of shape (n_m, k) on the site."""
-        self.memory["coefficients"] = ask.coefficients
+        Coefficients(ask.coefficients).save(self.memory)
         if ask.embed:
             self.outputs["embedding"] = self._embed(ask.kernel)
         return Receipt()
@@ -372,12 +441,12 @@ class DisKPCAClient(KernelClient):
             yield rows, self.X.block(rows.start, rows.stop, precision)
 
     def _drawn(
-        self, weights: str, samples: int, weigh: Callable[[Rows], FloatArray], precision: Precision
+        self, by: str, sums: FloatArray, samples: int, weigh: Callable[[Rows], FloatArray], precision: Precision
     ) -> Positions:
-        """Draw positions by weights whose sums over the blocks are remembered: blocks first, rows within them then."""
-        rng = self.rng(f"draw by {weights}")
+        """Draw positions by weights with these sums over the blocks: blocks first, rows within them then."""
+        rng = self.rng(f"draw by {by}")
         blocks, drawn = list(row_blocks(len(self.X))), []
-        for number, count in draw_blocks(self.remembered(weights), samples, rng).items():
+        for number, count in draw_blocks(sums, samples, rng).items():
             rows = blocks[number]
             within = np.asarray(weigh(self.X.block(rows.start, rows.stop, precision)), dtype=np.float64)
             drawn.append(rows.start + rng.choice(len(within), count, p=within / within.sum()))
@@ -385,24 +454,22 @@ class DisKPCAClient(KernelClient):
 
     def _show(self, positions: Positions) -> DrawnRows:
         """Send rows, and remember which: the coordinator need not send them back."""
-        self.memory["drawn"] = positions
+        DrawnPositions(positions).save(self.memory)
         return DrawnRows(**CarriesRows.of(self.X.take(positions)))
 
     def _take_landmarks(self, ask: CarriesRows, before: int) -> None:
         """Add the landmarks that were drawn last to those before: the other sites', and between them the site's own."""
         others = ask.rows
-        own = self.X.take(self.memory.pop("drawn")) if "drawn" in self.memory else None
-        news = [others[:before], *([] if own is None else [own]), others[before:]]
-        known = [self._landmarks()] if any(f"landmarks.{name}" in self.memory for name in PARTS) else []
-        rows = stack_rows([*known, *(part for part in news if part.shape[0])])
-        for name, array in rows_to_arrays(rows).items():
-            self.memory[f"landmarks.{name}"] = array
+        drawn = DrawnPositions.known(self.memory)
+        own = [self.X.take(DrawnPositions.load(self.memory).positions)] if drawn else []
+        DrawnPositions.forget(self.memory)
+        known = [self._landmarks()] if Landmarks.known(self.memory) else []
+        news = [part for part in (others[:before], *own, others[before:]) if part.shape[0]]
+        Landmarks(**rows_to_arrays(stack_rows([*known, *news]))).save(self.memory)
 
     def _landmarks(self) -> Rows:
-        parts = {name: self.memory[f"landmarks.{name}"] for name in PARTS if f"landmarks.{name}" in self.memory}
-        if not parts:
-            raise ProtocolError(f"client {self.client} was not given landmarks before")
-        return rows_from_arrays(parts, self.X.shape[1])
+        arrays = vars(Landmarks.load(self.memory))
+        return rows_from_arrays({name: part for name, part in arrays.items() if part is not None}, self.X.shape[1])
 
     def _distances(self, kernel: Kernel, precision: Precision, tol: float) -> Callable[[Rows], FloatArray]:
         """Return the function that computes squared distances to the landmarks' span, rows (n, d) to (n,)."""
@@ -421,12 +488,12 @@ class DisKPCAClient(KernelClient):
         return distances
 
     def _coordinates(self, kernel: Kernel) -> Callable[[Rows], FloatArray]:
-        values, C = kernel.against(self._landmarks()), self.remembered("coefficients")
+        values, C = kernel.against(self._landmarks()), Coefficients.load(self.memory).C
         return lambda block: np.asarray(values(block) @ C)
 
     def _embed(self, kernel: Kernel) -> FloatArray:
         coordinates = self._coordinates(kernel)
-        whole = np.empty((len(self.X), self.remembered("coefficients").shape[1]))
+        whole = np.empty((len(self.X), Coefficients.load(self.memory).C.shape[1]))
         for rows, block in self._blocks("float64"):
             whole[rows] = coordinates(block)
         return whole

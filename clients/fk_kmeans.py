@@ -7,16 +7,26 @@ from the same seed, and r_t columns that the iterations so far have left. The we
 coordinator's business: what is asked of a site is about [A_t[m], B_t[m]], and the coordinator scales.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Generic
 
 import numpy as np
 
-from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
+from clients.kmeans import (
+    Embedding,
+    KMeansClient,
+    LabelNewRows,
+    LabelRows,
+    MeasureScatter,
+    SampleCoreset,
+    SolveLocally,
+    SumRows,
+)
 from fedkernel.arrays import FloatArray, row_blocks
 from fedkernel.errors import ProtocolError
 from fedkernel.models import advance, combine_draws
 from fedkernel.numerics import RandomFeatures, pack_symmetric
-from fedkernel.protocol import Count, Receipt, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.protocol import Count, Receipt, Reply, ReplyT, Request, Shape, State, Summed
 
 
 class Iteration(Request[ReplyT], Generic[ReplyT]):
@@ -121,6 +131,20 @@ class TakeEmbedding(Request[Receipt]):
     embedding: Annotated[FloatArray, Shape("n_m", "s")]
 
 
+@dataclass(frozen=True)
+class Columns(State):
+    """B_t[m], (n_m, r_t): the columns that the iterations so far have left."""
+
+    B: FloatArray
+
+
+@dataclass(frozen=True)
+class ColumnProducts(State):
+    """[A_t[m], B_t[m]]^T [A_t[m], B_t[m]], (D + r_t, D + r_t)."""
+
+    G: FloatArray
+
+
 class FKKMeansClient(KMeansClient):
     """Answers with products of its columns.
 
@@ -140,9 +164,9 @@ class FKKMeansClient(KMeansClient):
 
     def multiply_gram(self, ask: MultiplyGram) -> GramProduct:
         """Multiply with the products of the columns, which the iteration's first request computes."""
-        if ask.map is not None or (ask.t == 1 and "gram" not in self.memory):
-            self.memory["gram"] = self._gram(ask)
-        G = self.remembered("gram")
+        if ask.map is not None or (ask.t == 1 and not ColumnProducts.known(self.memory)):
+            ColumnProducts(self._gram(ask)).save(self.memory)
+        G = ColumnProducts.load(self.memory).G
         if len(G) != len(ask.vector):
             raise ProtocolError(f"a vector of {len(ask.vector)} entries does not fit the {len(G)} columns of the site")
         return GramProduct(product=G @ ask.vector)
@@ -167,26 +191,24 @@ class FKKMeansClient(KMeansClient):
 
     def embed_rows(self, ask: EmbedRows) -> Receipt:
         """Compute the coordinates of the site's rows."""
-        if ask.map is None:
-            self.memory["embedding"] = combine_draws(self.X, ask.features, None)
-        else:
-            self.memory["embedding"] = self._advanced(ask, ask.map)
+        H = combine_draws(self.X, ask.features, None) if ask.map is None else self._advanced(ask, ask.map)
+        Embedding(H).save(self.memory)
         return Receipt()
 
     def take_embedding(self, ask: TakeEmbedding) -> Receipt:
         """Remember the coordinates of the site's rows."""
         if len(ask.embedding) != len(self.X):
             raise ProtocolError(f"{len(ask.embedding)} coordinates do not fit the site's {len(self.X)} rows")
-        self.memory["embedding"] = ask.embedding
+        Embedding(ask.embedding).save(self.memory)
         return Receipt()
 
     def _gram(self, ask: Iteration[ReplyT]) -> FloatArray:
         """Move on to iteration t, if the request says how, and compute the products of its columns."""
         if ask.map is not None:
-            self.memory["columns"] = self._advanced(ask, ask.map)
+            Columns(self._advanced(ask, ask.map)).save(self.memory)
         elif ask.t == 1:
-            self.memory["columns"] = np.empty((len(self.X), 0))
-        B = self.remembered("columns")
+            Columns(np.empty((len(self.X), 0))).save(self.memory)
+        B = Columns.load(self.memory).B
         features = ask.features.map(self.X.shape[1], ask.t)
         p = ask.features.n_features + B.shape[1]
         G = np.zeros((p, p))
@@ -197,7 +219,7 @@ class FKKMeansClient(KMeansClient):
 
     def _advanced(self, ask: Iteration[ReplyT], M: FloatArray) -> FloatArray:
         """Return [A_{t-1}, B_{t-1}] M."""
-        B = self.remembered("columns")
+        B = Columns.load(self.memory).B
         if len(M) != ask.features.n_features + B.shape[1]:
             raise ProtocolError(
                 f"a map of {len(M)} rows does not fit the site's {ask.features.n_features + B.shape[1]} columns"

@@ -5,6 +5,7 @@ algorithm 1. A pair whose client embeds its rows inherits these requests; where 
 this is kernel k-means. So do pairs whose kernel's width follows from all rows, or that label new ones.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import combine_draws
 from fedkernel.numerics import RandomFeatures, assign, coreset, k_means, moments
-from fedkernel.protocol import Answers, Count, KernelClient, Receipt, Reply, Request, Shape, Summed
+from fedkernel.protocol import Answers, Count, KernelClient, Receipt, Reply, Request, Shape, State, Summed
 
 
 class LocalCost(Reply):
@@ -88,29 +89,44 @@ class LabelNewRows(Request[Receipt]):
     centers: Annotated[FloatArray, Shape("k", "s")]
 
 
-class KMeansClient(KernelClient):
-    """Answers for the rows that ``memory["embedding"]``, (n_m, s), holds, which a subclass puts there.
+@dataclass(frozen=True)
+class Embedding(State):
+    """The site's embedded rows, (n_m, s)."""
 
-    Memory between rounds: besides these, the k local centres.
+    rows: FloatArray
+
+
+@dataclass(frozen=True)
+class LocalCenters(State):
+    """The site's own k centres, (k, s)."""
+
+    centers: FloatArray
+
+
+class KMeansClient(KernelClient):
+    """Answers for its embedded rows, whose `Embedding` a subclass saves.
+
+    Memory between rounds: besides these, n_m s floats, the k local centres.
     """
 
     answers: ClassVar[Answers] = (SolveLocally, SampleCoreset, LabelRows, SumRows, MeasureScatter, LabelNewRows)
 
     def solve_locally(self, ask: SolveLocally) -> LocalCost:
         """Compute a local solution of constant approximation ratio: k-means++ and Lloyd's iterations."""
-        H = self._embedded()
+        H = Embedding.load(self.memory).rows
         centers = k_means(H, ask.n_clusters, self.rng("local k-means"))
-        self.memory["local_centers"] = centers
+        LocalCenters(centers).save(self.memory)
         return LocalCost(cost=float(assign(H, centers)[1].sum()))
 
     def sample_coreset(self, ask: SampleCoreset) -> LocalCoreset:
         """Sample by cost, and add the centres with what the samples do not stand for."""
-        points, weights = coreset(self._embedded(), self.remembered("local_centers"), ask.samples, self.rng("coreset"))
+        H, centers = Embedding.load(self.memory).rows, LocalCenters.load(self.memory).centers
+        points, weights = coreset(H, centers, ask.samples, self.rng("coreset"))
         return LocalCoreset(points=points, weights=weights)
 
     def label_rows(self, ask: LabelRows) -> Receipt:
         """Keep labels of shape (n_m,) and the embedding on the site."""
-        H = self._embedded()
+        H = Embedding.load(self.memory).rows
         self.outputs["labels"] = assign(H, ask.centers)[0]
         self.outputs["embedding"] = H
         return Receipt()
@@ -135,6 +151,3 @@ class KMeansClient(KernelClient):
         self.outputs["new_labels"] = assign(H, ask.centers)[0]
         self.outputs["new_embedding"] = H
         return Receipt()
-
-    def _embedded(self) -> FloatArray:
-        return self.remembered("embedding")

@@ -4,6 +4,7 @@ Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis 
 Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Generic, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from clients.vfedpca import Finish, LocalIterations, LocalTable, VFedPCAClient, 
 from fedkernel.arrays import FloatArray
 from fedkernel.numerics import Eigenpairs
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Receipt, ReplyT, Shape
+from fedkernel.protocol import Receipt, ReplyT, Shape, State
 
 
 class PeerVectors(Letter):
@@ -42,6 +43,21 @@ class FinishAmongPeers(Merging[Receipt]):
     """Delivers the neighbours' last vectors; asks to merge them and keep the result."""
 
 
+@dataclass(frozen=True)
+class OwnVectors(State):
+    """What the site wrote last, in the form of `PeerVectors`."""
+
+    vectors: FloatArray
+    values: FloatArray
+
+
+@dataclass(frozen=True)
+class MergedVectors(State):
+    """What was merged in each of T rounds so far, (T, N, k)."""
+
+    vectors: FloatArray
+
+
 class PeerVFedPCAClient(VFedPCAClient, PeerClient):
     """Merges its neighbours' vectors with its own, by its own weights.
 
@@ -53,27 +69,28 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
     def iterate_among_peers(self, ask: IterateAmongPeers) -> Letters:
         """Merge, update the local matrix by equation 14, iterate, and write the result to the neighbours."""
         pairs = self._iterated(ask, None if ask.first else self._merged(ask))
-        self.memory["vectors"], self.memory["values"] = pairs.vectors, pairs.values
+        OwnVectors(pairs.vectors, pairs.values).save(self.memory)
         self.mail.write_to_all(PeerVectors(vectors=pairs.vectors, values=pairs.values))
         return Letters()
 
     def finish_among_peers(self, ask: FinishAmongPeers) -> Receipt:
         """Merge once more; keep the directions, those of every round, and the projected features."""
         directions = self._merged(ask)
-        self.outputs["iterates"] = self.remembered("iterates")
+        self.outputs["iterates"] = MergedVectors.load(self.memory).vectors
         return self.finish(Finish(kernel=ask.kernel, center=ask.center, directions=directions))
 
     def _merged(self, ask: Merging[ReplyT]) -> FloatArray:
-        own = Eigenpairs(self.remembered("values"), self.remembered("vectors"))
-        N, k = own.vectors.shape
+        last = OwnVectors.load(self.memory)
+        N, k = last.vectors.shape
         eigenpairs = {
             peer: Eigenpairs(letter.values, letter.vectors)
             for peer, letter in self.mail.read(ask, PeerVectors, N=N, k=k)
         }
-        eigenpairs[self.client] = own
+        eigenpairs[self.client] = Eigenpairs(last.values, last.vectors)
         pairs = [eigenpairs[peer] for peer in sorted(eigenpairs)]
         weights = merging_weights(np.array([pair.values for pair in pairs]), ask.rule, ask.weight_scaling)
         directions = merged(pairs, weights)
-        before = self.memory["iterates"] if "iterates" in self.memory else np.empty((0, N, k))
-        self.memory["iterates"] = np.concatenate([before, directions[None]])
+        known = MergedVectors.known(self.memory)
+        before = MergedVectors.load(self.memory).vectors if known else np.empty((0, N, k))
+        MergedVectors(np.concatenate([before, directions[None]])).save(self.memory)
         return directions

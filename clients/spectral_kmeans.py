@@ -14,7 +14,7 @@ from clients.diskpca import (
     TakeComponents,
     TakeLandmarks,
 )
-from clients.kmeans import KMeansClient, LabelRows, SampleCoreset, SolveLocally
+from clients.kmeans import Embedding, KMeansClient, LabelRows, SampleCoreset, SolveLocally
 from fedkernel.protocol import Receipt
 
 
@@ -32,5 +32,5 @@ class SpectralKMeansClient(DisKPCAClient, KMeansClient):
     def take_components(self, ask: TakeComponents) -> Receipt:
         """Keep the coefficients and the rows' coordinates."""
         receipt = super().take_components(ask)
-        self.memory["embedding"] = self.outputs["embedding"]
+        Embedding(self.outputs["embedding"]).save(self.memory)
         return receipt

@@ -5,6 +5,7 @@ Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 and 3, equations 1
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Generic, Literal
 
 import numpy as np
@@ -20,7 +21,19 @@ from fedkernel.numerics import (
     orthonormal_basis,
     power_iteration,
 )
-from fedkernel.protocol import Answers, Count, Iterations, KernelClient, Receipt, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.protocol import (
+    Answers,
+    Count,
+    Iterations,
+    KernelClient,
+    Receipt,
+    Reply,
+    ReplyT,
+    Request,
+    Shape,
+    State,
+    Summed,
+)
 from fedkernel.validation import check_at_most
 
 Centering = Literal["columns", "rows", "none"]
@@ -153,6 +166,27 @@ def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
     return np.where((first == X).all(axis=axis, keepdims=True), first, X.mean(axis=axis, keepdims=True))
 
 
+@dataclass(frozen=True)
+class KernelMatrix(State):
+    """Of the site's columns, (N, N), centred where that was asked."""
+
+    K: FloatArray
+
+
+@dataclass(frozen=True)
+class UpdatedMatrix(State):
+    """The site's matrix as equation 14 has left it, ``left core left^T``.
+
+    Attributes
+    ----------
+    left : ndarray of shape (N, k)
+    core : ndarray of shape (k, k)
+    """
+
+    left: FloatArray
+    core: FloatArray
+
+
 class VFedPCAClient(KernelClient):
     """Answers with local power iterations, or with products for the exact method.
 
@@ -210,14 +244,14 @@ class VFedPCAClient(KernelClient):
         return self.X - means
 
     def _gram(self, ask: LocalTable[ReplyT], kernel: Kernel) -> FloatArray:
-        if "gram" not in self.memory:
+        if not KernelMatrix.known(self.memory):
             K = kernel.gram(self._table(ask))
             if ask.center == "columns":
                 center_gram(K)
                 if (self.X[0] == self.X).all():
                     K[:] = 0.0  # but for rounding, which must have no vote
-            self.memory["gram"] = K
-        return self.memory["gram"]
+            KernelMatrix(K).save(self.memory)
+        return KernelMatrix.load(self.memory).K
 
     def _local(self, ask: LocalTable[ReplyT]) -> Apply:
         """Return the product with the site's matrix as it was before any update."""
@@ -229,10 +263,10 @@ class VFedPCAClient(KernelClient):
 
     def _matrix(self, ask: LocalIterations[ReplyT]) -> Apply:
         """Return the product with the site's matrix as equation 14 has left it."""
-        if "left" not in self.memory:
+        if not UpdatedMatrix.known(self.memory):
             return self._local(ask)
-        left, core = self.memory["left"], self.memory["core"]
-        return lambda V: left @ (core @ (left.T @ V))
+        updated = UpdatedMatrix.load(self.memory)
+        return lambda V: updated.left @ (updated.core @ (updated.left.T @ V))
 
     def _update(self, ask: LocalIterations[ReplyT], U: FloatArray) -> None:
         """Apply equation 14, ``X <- X M M^T / ||M M^T||`` with ``M = X^T U``, to the matrix K = X X^T.
@@ -244,5 +278,4 @@ class VFedPCAClient(KernelClient):
         apply = self._matrix(ask) if ask.update == "inplace" else self._local(ask)
         left = apply(U)
         core = U.T @ left
-        self.memory["left"] = left
-        self.memory["core"] = pinvh((core + core.T) / 2)
+        UpdatedMatrix(left, np.asarray(pinvh((core + core.T) / 2))).save(self.memory)

@@ -3,6 +3,7 @@
 Each client repeats replacing its estimate by the mean over itself and its neighbours.
 """
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedkernel.peers.keys import PublishKeys, TakeKeys, agree_keys
 from fedkernel.peers.letters import CarriesLetters, Letter, Mail, letter_to_bytes, sealed_in
 from fedkernel.peers.sealing import HEADER, Header
 from fedkernel.protocol.messages import Receipt, Reply, Request, Shape, decode, encode
+from fedkernel.protocol.state import State
 
 N, D = 4, 3
 RING = neighbours(Topology("ring"), N)
@@ -58,6 +60,11 @@ class Finish(CarriesLetters, Request[Receipt]):
     trouble: str = ""
 
 
+@dataclass(frozen=True)
+class OwnEstimate(State):
+    values: FloatArray
+
+
 class GossipClient(PeerClient):
     answers = (PublishKeys, TakeKeys, Begin, Gossip, Finish)
 
@@ -83,11 +90,11 @@ class GossipClient(PeerClient):
         return Receipt()
 
     def _merged(self, letters) -> FloatArray:
-        own = self.remembered("estimate")
+        own = OwnEstimate.load(self.memory).values
         return (own + sum(letter.values for _, letter in letters)) / (len(letters) + 1)
 
     def _tell(self, values: FloatArray) -> Told:
-        self.memory["estimate"] = values
+        OwnEstimate(values).save(self.memory)
         self.mail.write_to_all(Estimate(values=values))
         return Told()
 

@@ -309,26 +309,26 @@ def test_memory_is_a_mapping_that_returns_the_bits_it_was_given():
 
 
 @dataclass(frozen=True)
-class Half(State):
+class HalfState(State):
     values: np.ndarray
     more: np.ndarray | None = None
 
 
-class Other(Half):
+class Other(HalfState):
     pass
 
 
 @pytest.mark.parametrize("memory", [{}, Memory.begin(flower.new_context(1, {}, {}), "run")], ids=["dict", "context"])
 def test_a_state_comes_back_from_the_memory_as_it_was_saved_beside_others(memory):
-    with pytest.raises(ProtocolError, match="its Half was not asked for before"):
-        Half.load(memory)
-    Half(np.asfortranarray(X)).save(memory)
-    assert (Half.known(memory), Other.known(memory)) == (True, False)
+    with pytest.raises(ProtocolError, match="no half state yet: a request that must come before this one did not"):
+        HalfState.load(memory)
+    HalfState(np.asfortranarray(X)).save(memory)
+    assert (HalfState.known(memory), Other.known(memory)) == (True, False)
     Other(np.arange(3), np.array(2.5)).save(memory)
-    half, other = Half.load(memory), Other.load(memory)
+    half, other = HalfState.load(memory), Other.load(memory)
     assert (half.values.tobytes(), half.more) == (X.tobytes(), None)
     assert (other.values.dtype, other.values.tolist(), float(other.more)) == (np.arange(3).dtype, [0, 1, 2], 2.5)
     Other(np.arange(2)).save(memory)
     assert Other.load(memory).more is None, "nothing of the earlier one is left"
     Other.forget(memory)
-    assert (Half.known(memory), Other.known(memory)) == (True, False)
+    assert (HalfState.known(memory), Other.known(memory)) == (True, False)

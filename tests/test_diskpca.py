@@ -8,7 +8,15 @@ import scipy.stats
 from diskpca_runs import DIGITS, KERNELS, RARE, SMALL, WIDE, K, as_csr, coordinates, dense, shards_of, strategy
 from sites import ask, drive
 
-from clients.diskpca import DisKPCAClient, DrawByDistance, DrawByLeverage, DrawUniformly, MeasureDistances
+from clients.diskpca import (
+    DisKPCAClient,
+    DrawByDistance,
+    DrawByLeverage,
+    DrawnPositions,
+    DrawUniformly,
+    Leverages,
+    MeasureDistances,
+)
 from fedkernel import RBF, ArcCosine, Linear, Polynomial, arrays
 from fedkernel.models.components import LandmarkPCA
 from fedkernel.numerics.sketch import SubspaceEmbedding
@@ -153,7 +161,7 @@ def test_sketched_scores_are_within_a_factor_of_two(table, clients):
     for seed in range(3):
         embedding, sites, _ = scored(X, kernel, 250 if clients == 1 else 140, clients, seed=seed)
         E = embedding.map(X.shape[1])(X)
-        leverage = np.square(E @ sites[0].memory["whitening"]).sum(axis=1)
+        leverage = np.square(E @ Leverages.load(sites[0].memory).whitening).sum(axis=1)
         ratios = leverage / leverage_oracle(E)
         assert np.mean((ratios >= 0.5) & (ratios <= 2)) >= 0.99
         assert np.ptp(ratios) > 1e-3, "a sketch would be seen"
@@ -166,7 +174,8 @@ def test_scores_without_a_sketch_are_exact(table, columns):
     embedding, sites, totals = scored(X, kernel, columns)
     E = embedding.map(X.shape[1])(X)
     expected = leverage_oracle(E)
-    np.testing.assert_allclose(np.square(E @ sites[0].memory["whitening"]).sum(axis=1), expected, rtol=1e-8)
+    whitening = Leverages.load(sites[0].memory).whitening
+    np.testing.assert_allclose(np.square(E @ whitening).sum(axis=1), expected, rtol=1e-8)
     sums = [part.sum() for part in np.array_split(expected, 5)]
     np.testing.assert_allclose(totals, sums, rtol=1e-8)
     assert sum(totals) == pytest.approx(50)
@@ -178,18 +187,18 @@ def test_the_sums_of_blocks_are_those_of_their_rows(monkeypatch, precision, rtol
     embedding, sites, totals = scored(RARE, WIDE, 60, precision=precision)
     E = embedding.map(RARE.shape[1])
     for site, total in zip(sites, totals, strict=True):
-        scores = np.square(E(np.asarray(site.X)) @ site.memory["whitening"]).sum(axis=1)
+        scores = np.square(E(np.asarray(site.X)) @ Leverages.load(site.memory).whitening).sum(axis=1)
         sums = [scores[first : first + 100].sum() for first in range(0, len(scores), 100)]
         assert len(sums) == 3
-        np.testing.assert_allclose(site.memory["leverages"], sums, rtol=rtol)
-        assert total == pytest.approx(site.memory["leverages"].sum())
+        np.testing.assert_allclose(Leverages.load(site.memory).sums, sums, rtol=rtol)
+        assert total == pytest.approx(Leverages.load(site.memory).sums.sum())
 
 
 def test_directions_that_are_not_there_are_not_scored():
     X = DIGITS[:200] * (np.arange(64) < 20)  # of 20 columns at most
     _, sites, totals = scored(X, Linear(), "exact", size=64)
     rank = np.linalg.matrix_rank(X)
-    assert sites[0].memory["whitening"].shape == (64, rank)
+    assert Leverages.load(sites[0].memory).whitening.shape == (64, rank)
     assert sum(totals) == pytest.approx(rank)
 
 
@@ -216,7 +225,7 @@ def test_draws_follow_the_scores_of_the_rows(monkeypatch):
         for seed in range(seeds):
             other = DisKPCAClient(X, seed=seed, memory=dict(site.memory), share_rows=True)
             ask(other, request)
-            counts[other.memory["drawn"]] += 1
+            counts[DrawnPositions.load(other.memory).positions] += 1
         possible = expected > 1e-9
         assert possible.sum() == (37 if request is requests[1] else 40)
         assert counts[~possible].sum() == 0
@@ -229,7 +238,7 @@ def test_rows_drawn_twice_are_one_landmark_and_stand_in_the_order_of_the_table()
     _, (site,), _ = scored(SMALL, KERNELS[0], "exact", clients=1)
     embedding = SubspaceEmbedding(KERNELS[0], 50)
     reply = ask(site, DrawByLeverage(samples=1000, embedding=embedding, precision="float64"))
-    positions = site.memory["drawn"]
+    positions = DrawnPositions.load(site.memory).positions
     assert np.all(np.diff(positions) > 0)
     assert reply.disclosed == len(positions) < len(SMALL)
     np.testing.assert_array_equal(reply.rows, SMALL[positions])
@@ -256,8 +265,9 @@ def test_every_site_holds_the_same_landmarks(form):
 def test_uniform_draws_take_every_row_alike_and_each_client_draws_its_own():
     def drawn(client, seed):
         site = DisKPCAClient(SMALL[:12], client=client, seed=seed, share_rows=True)
-        np.testing.assert_array_equal(ask(site, DrawUniformly(samples=4)).rows, SMALL[:12][site.memory["drawn"]])
-        return site.memory["drawn"]
+        rows, positions = ask(site, DrawUniformly(samples=4)).rows, DrawnPositions.load(site.memory).positions
+        np.testing.assert_array_equal(rows, SMALL[:12][positions])
+        return positions
 
     counts = np.zeros(12)
     for seed in range(1000):

@@ -142,20 +142,20 @@ def test_a_request_out_of_order_is_named():
 
     embedding = SubspaceEmbedding(KERNELS[0], 10, 100)
     step = {"kernel": KERNELS[0], "precision": "float64", "tol": 1e-8}
-    refused("client 2 was not asked for its products before", ScoreRows(whitening=np.eye(10)))
+    refused("it has no block products yet", ScoreRows(whitening=np.eye(10)))
     leverage = DrawByLeverage(samples=3, embedding=embedding, precision="float64")
-    refused("client 2 was not asked for its whitening before", leverage)
-    refused("client 2 was not given landmarks before", DrawByDistance(samples=3, **step))
-    refused("client 2 was not given landmarks before", MeasureCaptured(kernel=KERNELS[0]))
+    refused("it has no leverages yet", leverage)
+    refused("it has no landmarks yet", DrawByDistance(samples=3, **step))
+    refused("it has no landmarks yet", MeasureCaptured(kernel=KERNELS[0]))
     take = TakeComponents(coefficients=np.ones((3, 2)), kernel=KERNELS[0], embed=True)
-    refused("client 2 was not given landmarks before", take)
+    refused("it has no landmarks yet", take)
     site = DisKPCAClient(SMALL, client=2)
     ask(site, SketchPoints(embedding=embedding, columns=5, precision="float64"))
-    refused("client 2 was not asked for its whitening before", leverage, site)
+    refused("it has no leverages yet", leverage, site)
     refused("a map of 11 rows does not fit the embedding", ScoreRows(whitening=np.eye(11)), site)
     ask(site, pair.TakeLandmarks(**CarriesRows.of(SMALL[:4]), before=0, **step))
-    refused("client 2 was not asked for its distances before", DrawByDistance(samples=3, **step), site)
-    refused("client 2 was not asked for its coefficients before", MeasureCaptured(kernel=KERNELS[0]), site)
+    refused("it has no distances yet", DrawByDistance(samples=3, **step), site)
+    refused("it has no coefficients yet", MeasureCaptured(kernel=KERNELS[0]), site)
     with pytest.raises(InputError, match="samples = 141, but client 2 has 140 rows"):
         ask(site, DrawUniformly(samples=141))
 

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import normalized_mutual_info_score
 
 from clients.fk_kmeans import FKKMeansClient, MultiplyColumns
-from clients.kmeans import KMeansClient
+from clients.kmeans import Embedding, KMeansClient
 from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
 from fedkernel.arrays import ROWS
 from fedkernel.models.embeddings import FeatureChain
@@ -143,7 +143,9 @@ def test_with_every_row_in_the_coreset_the_best_of_several_starts_is_that_of_all
     best = assign(X, k_means(X, 12, np.random.default_rng(9), restarts=100))[1].sum()
     for seed in range(6):
         shards = np.array_split(X, 3)
-        sites = [KMeansClient(part, client=number, memory={"embedding": part}) for number, part in enumerate(shards)]
+        sites = [KMeansClient(part, client=number) for number, part in enumerate(shards)]
+        for site, part in zip(sites, shards, strict=True):
+            Embedding(part).save(site.memory)
         centers = drive(distributed_kmeans(12, 10**6, np.random.default_rng(seed)), sites)
         labels, distances = assign(X, centers)
         assert distances.sum() == pytest.approx(best, rel=1e-9)

@@ -13,7 +13,7 @@ from sites import drive
 from sklearn.datasets import load_digits
 from sklearn.metrics import normalized_mutual_info_score
 
-from clients.diskpca import DisKPCAClient
+from clients.diskpca import DisKPCAClient, DrawnPositions
 from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Polynomial, Sigmoid
 from fedkernel.data import GeneratedTable
 from fedkernel.models.components import LandmarkPCA
@@ -67,7 +67,8 @@ def drawn_uniformly(sizes, samples, seed):
     sites = [DisKPCAClient(np.ones((size, 2)), client=i, seed=seed, share_rows=True) for i, size in enumerate(sizes)]
     cohort = [Member(i, i, size, 2, 0) for i, size in enumerate(sizes)]
     drawn = drive(draw_uniformly(cohort, samples, np.random.default_rng(seed)), sites)
-    positions = [site.memory.get("drawn", np.empty(0, dtype=int)) for site in sites]
+    states = [DrawnPositions.load(site.memory) if DrawnPositions.known(site.memory) else None for site in sites]
+    positions = [np.empty(0, dtype=int) if state is None else state.positions for state in states]
     assert drawn.counts == tuple(len(own) for own in positions)
     assert drawn.rows.shape == (samples, 2)
     return positions

@@ -4,7 +4,7 @@ from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.datasets import Available, Dataset, DataSpec, available, load
 from fedkernel.data.matrix import check_matrix, check_rows
 from fedkernel.data.partition import Partition, PartitionSpec, split
-from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
+from fedkernel.data.rows import rows_from_arrays, rows_to_arrays
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import (
     ArrayTable,
@@ -18,7 +18,6 @@ from fedkernel.data.tables import (
 )
 
 __all__ = [
-    "PARTS",
     "ArrayTable",
     "Available",
     "DataSpec",

@@ -39,7 +39,8 @@ class KernelClient(NumPyClient):
     seed : int
         Seed of the run; every random number of the site derives from it, the site's number and a purpose.
     memory : mutable mapping of str to ndarray, optional
-        What survives from round to round (on every engine); empty at the start of a run.
+        What survives from round to round (on every engine), as `State` classes save and load it; empty at the start
+        of a run.
     share_rows : bool
         Whether rows of the table may leave the site as they are, in replies and in letters.
 
@@ -117,12 +118,6 @@ class KernelClient(NumPyClient):
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the generator of this run, this client and one purpose: the same whenever it is asked for."""
         return generator(purpose, self.seed, self.client)
-
-    def remembered(self, name: str) -> Array:
-        """Return what an earlier request left in the memory, or raise a ProtocolError that there was none."""
-        if name not in self.memory:
-            raise ProtocolError(f"client {self.client} was not asked for its {name.replace('_', ' ')} before")
-        return self.memory[name]
 
     def _check_consent(self, what: object, rows: int) -> None:
         """Raise InputError if rows are to leave as they are that may not."""

@@ -1,5 +1,6 @@
 """What a client remembers from one request to a later one, as named arrays."""
 
+import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields
 from typing import Self
@@ -12,19 +13,21 @@ from fedkernel.errors import ProtocolError
 class State:
     """Arrays that a client keeps together from one request to a later one; a subclass is a dataclass that names them.
 
-    In the memory they are called by class and field, ``Iterate.alpha``. A field that is None is not there.
+    In the memory they are called by class and field, ``Iterate.alpha``. A field that is None is not there. What is
+    needed at different times belongs in different states: `load` reads all arrays of one.
     """
 
     @classmethod
     def known(cls, memory: Mapping[str, AnyArray]) -> bool:
         """Return whether there is one in the memory."""
-        return f"{cls.__name__}.{fields(cls)[0].name}" in memory
+        return any(f"{cls.__name__}.{field.name}" in memory for field in fields(cls))
 
     @classmethod
     def load(cls, memory: Mapping[str, AnyArray]) -> Self:
         """Return what was saved last, or raise a ProtocolError that the request for it did not come before."""
         if not cls.known(memory):
-            raise ProtocolError(f"its {cls.__name__} was not asked for before")
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
+            raise ProtocolError(f"it has no {words} yet: a request that must come before this one did not")
         names = {field.name: f"{cls.__name__}.{field.name}" for field in fields(cls)}
         return cls(**{field: memory[name] for field, name in names.items() if name in memory})
 
