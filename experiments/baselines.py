@@ -1,29 +1,22 @@
 """What federated results are held against: the same method with all data in one place, or each client alone."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.addresses import find, own_names
+from fedkernel.addresses import address, find, names, own_names
 from fedkernel.arrays import Rows
 from fedkernel.errors import InputError
-from fedkernel.models import (
-    KernelKMeans,
-    Model,
-    check_landmarks,
-    compare_classes,
-    nystroem_kernel_kmeans,
-    over_clients,
-    training_of,
-)
+from fedkernel.judging import Rival
+from fedkernel.models import KernelKMeans, Model, compare_classes, over_clients, training_of
 from fedkernel.numerics import assign
 from fedkernel.protocol import Member
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
-from strategies.kmeans import KMeansStrategy
 
 T = TypeVar("T")
 
@@ -38,26 +31,51 @@ METHODS: dict[str, type[KernelStrategy[Any]]] = {
 """Each method by the strategy whose central counterpart it is."""
 
 PLACES = {
-    "central": "all data in one place",
-    "isolated": "each client with its own data only",
-    "pooled": "each client with its own data and those of its neighbours in the network",
-    "Nystroem": "all data in one place, the kernel matrix approximated from n_landmarks = 500 rows",
+    "central": "All data in one place",
+    "isolated": "Each client with its own data only",
+    "pooled": "Each client with its own data and those of its neighbours in the network",
 }
+
+
+def _offered(strategy: type[KernelStrategy[Any]]) -> dict[str, str]:
+    """Return what a strategy can be held against: what a baseline's name begins with, and what it is."""
+    if not strategy.has_central():
+        return {}
+    rivals = {rival.__name__: (rival.__doc__ or "").splitlines()[0].rstrip(".") for rival in strategy.rivals}
+    return {place: sentence for place, sentence in PLACES.items() if place in strategy.places} | rivals
+
 
 BASELINES = {
     f"{place} {method}": sentence
-    for place, sentence in PLACES.items()
     for method, strategy in METHODS.items()
-    if place in strategy.places
+    for place, sentence in _offered(strategy).items()
 }
-"""Every baseline, and what it is; ``central kernel k-means`` and the Nystroem one are the FK paper's CK and SK."""
+"""Our baselines, and what each is; ``central kernel k-means`` and the Nystroem one are the FK paper's CK and SK."""
+
+
+def check_baseline(method: str, what: str = "method") -> None:
+    """Raise InputError, which calls it `what`, unless this names a baseline; nothing is imported for it.
+
+    That is one of `BASELINES`; or in place of the method a strategy is named, as in ``central my_lab.pairs:MyPCA``.
+    """
+    if method in BASELINES:
+        return
+    name = method.partition(" ")[2]
+    if name in METHODS or not (":" in name or name in names("pairs")):
+        allowed = ", ".join([*BASELINES, "or of a strategy elsewhere, such as central my_lab.pairs:Name"])
+        raise InputError(f"{what} = {method!r}, but must be one of {allowed}")
+    address(name, "pairs", what)
 
 
 def counterpart(method: str, what: str = "method") -> type[KernelStrategy[Any]]:
-    """Return the strategy behind one of `BASELINES`; InputError, which calls it `what`, for anything else."""
-    if method not in BASELINES:
-        raise InputError(f"{what} = {method!r}, but must be one of {', '.join(BASELINES)}")
-    return METHODS[method.split(" ", 1)[1]]
+    """Return the strategy behind a baseline; InputError also if it has none of the kind."""
+    check_baseline(method, what)
+    place, _, name = method.partition(" ")
+    strategy = METHODS.get(name) or find(name, KernelStrategy, "pairs", what)
+    if place not in (offered := _offered(strategy)):
+        allowed = " or ".join(offered) or "nothing, since it has no `central`"
+        raise InputError(f"{what} = {method!r}, but of {strategy.__name__} there is {allowed}")
+    return strategy
 
 
 class Answer(NamedTuple):
@@ -93,29 +111,30 @@ class Baseline:
     Parameters
     ----------
     method : str
-        One of `BASELINES`.
+        As `check_baseline` takes it.
     parameters : mapping
         Of the strategy behind it, as far as they matter here: ``n_components``, ``kernel``, ``center``,
-        ``n_clusters``; for Nystroem also ``n_landmarks``.
+        ``n_clusters``; and of a rival's own.
     """
 
     def __init__(self, method: str, parameters: Mapping[str, Any]) -> None:
-        behind = counterpart(method)
-        self.place, name = method.split(" ", 1)
-        own = dict(parameters)
-        self.n_landmarks = own.pop("n_landmarks", 500) if self.place == "Nystroem" else 0
-        if type(self.n_landmarks) is not int:
-            raise InputError(f"n_landmarks = {self.n_landmarks!r}, but must be a whole number")
-        self.strategy = behind(**{**behind.counterparts[name], **own})
+        kind = counterpart(method)
+        self.place, _, name = method.partition(" ")
+        own = {**kind.counterparts.get(name, {}), **parameters}
+        self.rival: Rival[Any] | None = None
+        for rival in kind.rivals:
+            if rival.__name__ == self.place:
+                fields = {field.name for field in dataclasses.fields(rival)}  # type: ignore[arg-type] # value objects
+                self.rival = rival(**{field: own.pop(field) for field in fields & own.keys()})
+        self.strategy = kind(**own)
 
     def check(self, shards: Sequence[Any]) -> None:
-        """Refuse more dimensions or landmarks than there are rows; `run` would do so only when its turn comes."""
+        """Refuse what there are too few rows for; `run` would do so only when its turn comes."""
         if self.place == "isolated":
-            for member in cohort(shards):
-                self.strategy.check_alone(member)
-        if self.place == "Nystroem":
-            rows = sum(shard.shape[0] for shard in shards)
-            check_landmarks(self.n_landmarks, self._kmeans.dimensions, rows)
+            for shard in shards:
+                self.strategy.for_site(shard.shape[0])
+        if self.rival is not None:
+            self.rival.check(self.strategy, sum(shard.shape[0] for shard in shards))
 
     def run(self, shards: Sequence[Any], reference: Model | None, classes: Classes = None, seed: int = 0) -> Answer:
         """Return a model, its errors against the reference, where there is one, and the seconds that it took.
@@ -131,8 +150,8 @@ class Baseline:
             metrics = strategy.judge_alone(models, shards, reference) | _agreement(models, classes)
             return Answer(models[0], metrics, durations)
         model: Any
-        if self.place == "Nystroem":
-            model, duration = timed(self._nystroem, shards, seed)
+        if self.rival is not None:
+            model, duration = timed(self.rival.find, strategy, shards, seed)
         else:
             model, duration = timed(strategy.central, shards) if reference is None else (reference, Duration())
             reference = model
@@ -144,15 +163,6 @@ class Baseline:
         """Return each client's rows, and then its neighbours'."""
         peers = self.strategy.peers(len(shards))
         return [np.vstack([X, *(shards[q] for q in others)]) for X, others in zip(shards, peers, strict=True)]
-
-    @property
-    def _kmeans(self) -> KMeansStrategy:
-        return cast(KMeansStrategy, self.strategy)  # no other offers the place
-
-    def _nystroem(self, shards: Sequence[Any], seed: int) -> KernelKMeans:
-        X, kmeans = np.vstack(list(shards)), self._kmeans
-        kernel, m = kmeans.central_kernel(X), self.n_landmarks
-        return nystroem_kernel_kmeans(X, kernel, kmeans.n_clusters, kmeans.dimensions, n_landmarks=m, seed=seed)
 
     def floats_up(self, shards: Sequence[Any]) -> int:
         """Return what the baseline moves: all rows to one place or to neighbours, of sparse ones what is stored."""

@@ -2,15 +2,15 @@
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from fedkernel.data.frames import without_names
 from fedkernel.errors import InputError
 from fedkernel.models.metrics import over_clients
-from fedkernel.protocol.rounds import Member
 from fedkernel.run.result import Result
 
 M = TypeVar("M")
@@ -35,6 +35,22 @@ def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
     return on_arrays
 
 
+class Rival(ABC, Generic[M]):
+    """What somebody else computes where all data are in one place, to compare a strategy's `rivals` with it.
+
+    The baseline is named by the class and the method, as in ``Nystroem kernel k-means``. A subclass is a value object
+    whose fields are parameters of the baseline beside the strategy's; its docstring says what the baseline is.
+    """
+
+    @abstractmethod
+    def check(self, strategy: Any, rows: int) -> None:
+        """Raise InputError if it cannot be had of so many rows: before `find` would."""
+
+    @abstractmethod
+    def find(self, strategy: Any, shards: Sequence[Any], seed: int) -> M:
+        """Return a model of the same kind as the strategy's `central`."""
+
+
 class Judged(Generic[M]):
     """The part of a strategy that knows its exact answer, and how far off a result is; nothing of it is needed to run.
 
@@ -44,9 +60,9 @@ class Judged(Generic[M]):
     ``central``      what the method finds with all tables in one place     there is no such answer
     ``judge``        what a result is worth, and how far off it is          nothing is said
     ``judge_steps``  how far off the estimates of its steps are             there are none
-    ``alone``        what a site finds by itself                            ``central`` of its table
+    ``for_site``     what a site can use by itself: `alone` is its          the method as it is
+                     ``central``
     ``judge_alone``  what that is worth                                     the mean of ``judge`` over the sites
-    ``check_alone``  which sites find nothing, before they try              all find something
     ===============  =====================================================  ==================================
 
     Attributes
@@ -58,14 +74,17 @@ class Judged(Generic[M]):
         What the method is called where nothing is federated, as in the baseline ``central KPCA``; and with each name
         the parameters that a baseline has by default otherwise than a run. Not inherited.
     places : tuple of str
-        The baselines that there are of these: ``central``, ``isolated``, and by name what somebody else computes where
-        all data are in one place.
+        The baselines that there are of these: ``central``, ``isolated``, and ``pooled`` for what a site finds in its
+        rows and its neighbours'.
+    rivals : tuple of type
+        And those that somebody else computes.
     """
 
     partition: ClassVar[Literal["vertical", "horizontal"]]  # as `KernelStrategy` says
     central_fields: ClassVar[tuple[str, ...] | None] = None
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     places: ClassVar[tuple[str, ...]] = ("central", "isolated")
+    rivals: ClassVar[tuple[type[Rival[Any]], ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Give the methods that have all tables in one place frames as arrays that fit together, as `fit` does."""
@@ -90,12 +109,18 @@ class Judged(Generic[M]):
         read = {name: attrgetter(name)(self) for name in names}
         return f"{central.__module__}.{central.__qualname__}{read}"
 
+    @classmethod
+    def has_central(cls) -> bool:
+        """Return whether there is an exact answer."""
+        return cls.central is not Judged.central
+
+    def for_site(self, rows: int) -> Self:
+        """Return the method as a site with so many rows can use it by itself, or raise InputError if it cannot."""
+        return self
+
     def alone(self, shard: Any) -> M:
         """Return what a site would find by itself."""
-        return self.central([shard])
-
-    def check_alone(self, member: Member) -> None:
-        """Raise InputError if a site cannot find anything by itself: before `alone` would."""
+        return self.for_site(shard.shape[0]).central([shard])
 
     def judge(self, result: Result[M], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
         """Return all that can be said of a result where all shards are in one place.

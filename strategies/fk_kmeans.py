@@ -154,7 +154,6 @@ class FKKMeans(KMeansStrategy):
     client: ClassVar = FKKMeansClient
     # of the iteration that is not made, whose n_features would limit n_clusters
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"kernel k-means": {"penalty": 0.0}}
-    places: ClassVar[tuple[str, ...]] = ("central", "isolated", "Nystroem")
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""

@@ -6,21 +6,31 @@ algorithm 1; the local solutions and the last one are scikit-learn's k-means.
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.models import RESTARTS, FeatureChain, KernelKMeans, compare_kernel_kmeans, kernel_kmeans
+from fedkernel.judging import Rival
+from fedkernel.models import (
+    RESTARTS,
+    FeatureChain,
+    KernelKMeans,
+    check_landmarks,
+    compare_kernel_kmeans,
+    kernel_kmeans,
+    nystroem_kernel_kmeans,
+)
 from fedkernel.numerics import RBF, AnyKernel, allot, fk_gamma, k_means, moments
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each, to_sum
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
-from fedkernel.validation import check_at_most
+from fedkernel.validation import check_at_most, value_object
 
 
 def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Generator) -> Protocol[FloatArray]:
@@ -81,12 +91,33 @@ def kmeans_plan(n_clusters: int, coreset_size: int, dimensions: int) -> Plan:
     )
 
 
+@value_object()
+class Nystroem(Rival[KernelKMeans]):
+    """All data in one place, the kernel matrix approximated from n_landmarks = 500 rows.
+
+    Source: the federated kernel k-means paper's SK; see `fedkernel.models.nystroem_kernel_kmeans`.
+    """
+
+    n_landmarks: Annotated[int, Field(ge=1, strict=True)] = 500
+
+    def check(self, strategy: "KMeansStrategy", rows: int) -> None:
+        """Check that landmarks are from the dimensions of the embedding to all rows."""
+        check_landmarks(self.n_landmarks, strategy.dimensions, rows)
+
+    def find(self, strategy: "KMeansStrategy", shards: Sequence[FloatArray], seed: int) -> KernelKMeans:
+        """Return approximate kernel k-means of all rows."""
+        X, s, m = np.vstack(list(shards)), strategy.dimensions, self.n_landmarks
+        kernel = strategy.central_kernel(X)
+        return nystroem_kernel_kmeans(X, kernel, strategy.n_clusters, s, n_landmarks=m, seed=seed)
+
+
 class KMeansStrategy(KernelStrategy[KernelKMeans]):
     """Base of the strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
 
     client: ClassVar[type[KMeansClient]]
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "dimensions", "kernel")
+    rivals: ClassVar = (Nystroem,)
     tags: ClassVar = Tags("embedding", orthonormal=True, error="recover_error")
 
     n_clusters: int
@@ -105,9 +136,10 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
             check_at_most(name, value, total)
         check_local_clusters(cohort, self.n_clusters)
 
-    def check_alone(self, member: Member) -> None:
-        """Check that a client has rows enough to embed them by themselves."""
-        check_at_most("n_components", self.dimensions, member.rows, why=", since each client clusters its own")
+    def for_site(self, rows: int) -> Self:
+        """Check that a site has rows enough to embed them by themselves."""
+        check_at_most("n_components", self.dimensions, rows, why=", since each client clusters its own")
+        return self
 
     def federated_kernel(self, run: Run) -> Protocol[AnyKernel]:
         """Return the kernel: as given, or RBF with the paper's width, from sums over all rows: two rounds."""

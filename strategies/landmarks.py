@@ -268,10 +268,9 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         X = stack_rows(list(shards))
         return kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components)
 
-    def alone(self, shard: Rows) -> LandmarkPCA:
-        """Return what a site finds by itself: with fewer rows than components, as many components as rows."""
-        fewer = dataclasses.replace(self, n_components=min(self.n_components, shard.shape[0]))  # type: ignore[type-var]
-        return fewer.central([shard])
+    def for_site(self, rows: int) -> Self:
+        """Return this with no more components than the site has rows."""
+        return dataclasses.replace(self, n_components=min(self.n_components, rows))  # type: ignore[type-var]
 
     def judge(
         self, result: Result[LandmarkPCA], shards: Sequence[Rows], reference: LandmarkPCA | None = None

@@ -16,17 +16,19 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import scale
 
-from experiments.baselines import BASELINES, METHODS, Baseline
+from experiments.baselines import BASELINES, Baseline
 from experiments.config import Experiment, read_config, read_table
 from experiments.results import Run, read_runs
 from experiments.running import plan, run_experiment
 from fedkernel.data import PartitionSpec, split
 from fedkernel.errors import InputError
+from fedkernel.judging import Rival
 from fedkernel.models.central import kernel_kmeans, nystroem_kernel_kmeans
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA
 from fedkernel.numerics.kernels import RBF
 from fedkernel.numerics.subspaces import sin_theta_error
+from fedkernel.validation import check_at_most, value_object
 from strategies import VFedPCA
 
 N, d, K, GAMMA = 150, 4, 3, 0.2
@@ -366,9 +368,9 @@ def test_rows_must_be_what_is_divided(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("baseline.sampled.n_landmarks=many", "n_landmarks = 'many', but must be a whole number"),
-        ("baseline.sampled.n_landmarks=true", "n_landmarks = True, but must be a whole number"),
-        ("baseline.sampled.n_landmarks=20.0", "n_landmarks = 20.0, but must be a whole number"),
+        ("baseline.sampled.n_landmarks=many", "n_landmarks = 'many': input should be a valid integer"),
+        ("baseline.sampled.n_landmarks=true", "n_landmarks = True: input should be a valid integer"),
+        ("baseline.sampled.n_landmarks=20.0", "n_landmarks = 20.0: input should be a valid integer"),
         ("baseline.sampled.n_landmarks=2", "n_components = 3, but must be at most the number of landmarks, "),
         ("baseline.sampled.n_landmarks=151", "n_landmarks = 151, but must be at most the number of rows, 150"),
         ("baseline.sampled.n_components=21", "n_components = 21, but must be at most the number of landmarks,"),
@@ -381,7 +383,7 @@ def test_rows_must_be_what_is_divided(tmp_path: Path, name: str) -> None:
         ),
         ("baseline.isolated.n_clusters=31", "n_clusters = 31, but must be at most the number of rows of client 2, 30"),
         ("baseline.central.n_clusters=0", "n_clusters = 0: input should be greater than or equal to 1"),
-        ("baseline.central.method=Nystroem KPCA", "method = 'Nystroem KPCA', but must be one of central KPCA, "),
+        ("baseline.central.method=Nystroem KPCA", "method = 'Nystroem KPCA', but must be one of "),
         ('baseline.central.kernel={type="linear"}', "baseline 'central': "),
     ],
 )
@@ -399,24 +401,36 @@ def test_limits_of_the_baselines_are_themselves_allowed(tmp_path: Path) -> None:
     assert plan(experiment(tmp_path, *large))  # more clusters than FKKMeans has features, by default
 
 
-def test_a_pairs_baselines_are_what_its_own_hooks_find_and_say(monkeypatch: pytest.MonkeyPatch) -> None:
+@value_object()
+class Shrunk(Rival[KernelPCA]):
+    """PCA of all columns, its eigenvalues made smaller."""
+
+    by: float = 2.0
+
+    def check(self, strategy: VFedPCA, rows: int) -> None:
+        check_at_most("n_components", strategy.n_components, rows)
+
+    def find(self, strategy: VFedPCA, shards: Any, seed: int) -> KernelPCA:
+        exact = strategy.central(shards)
+        return KernelPCA(exact.eigenvalues_ / self.by, exact.eigenvectors_, exact.kernel)
+
+
+class Mine(VFedPCA):
+    rivals: ClassVar = (Shrunk,)
+
+    def alone(self, shard: Array) -> KernelPCA:
+        return self.central([3 * shard])
+
+    def judge(self, result: Any, shards: Any, reference: Any = None) -> dict[str, float]:
+        return super().judge(result, shards, reference) | {"largest": result.model.eigenvalues_[0]}
+
+
+def test_a_pairs_baselines_are_what_its_own_hooks_find_and_say() -> None:
     """So that a new pair needs no line in the baselines."""
-
-    class Mine(VFedPCA):
-        counterparts: ClassVar = {"my PCA": {"n_components": 2}}
-
-        def alone(self, shard: Array) -> KernelPCA:
-            return self.central([3 * shard])
-
-        def judge(self, result: Any, shards: Any, reference: Any = None) -> dict[str, float]:
-            return super().judge(result, shards, reference) | {"largest": result.model.eigenvalues_[0]}
-
-    monkeypatch.setitem(METHODS, "my PCA", Mine)
-    for place in Mine.places:
-        monkeypatch.setitem(BASELINES, f"{place} my PCA", "for a test")
+    name, parameters = f"{__name__}:Mine", {"n_components": 2}
     X = scale(load_iris().data)
     shards, singular = [X[:, :2], X[:, 2:]], partial(np.linalg.svd, compute_uv=False)
-    central, isolated = (Baseline(f"{place} my PCA", {}) for place in Mine.places)
+    central, isolated = (Baseline(f"{place} {name}", parameters) for place in Mine.places)
     reference = isolated.strategy.central(shards)
     assert central.run(shards, None).metrics == {
         "error": 0.0,
@@ -428,8 +442,13 @@ def test_a_pairs_baselines_are_what_its_own_hooks_find_and_say(monkeypatch: pyte
     errors = [sin_theta_error(reference.eigenvectors_, np.linalg.svd(shard)[0][:, :2]) for shard in shards]
     assert done.metrics["error"] == pytest.approx(np.mean(errors))
     assert done.metrics["worst_error"] == pytest.approx(max(errors))
-    with pytest.raises(InputError, match="method = 'pooled my PCA', but must be one of"):
-        Baseline("pooled my PCA", {})
+    shrunk = Baseline(f"Shrunk {name}", {**parameters, "by": 4.0})
+    largest = shrunk.run(shards, reference).metrics["largest"]
+    assert largest == pytest.approx(singular(X)[0] ** 2 / 4)
+    with pytest.raises(InputError, match="n_components = 5, but must be at most the number of rows, 3"):
+        Baseline(f"Shrunk {name}", {"n_components": 5}).check([np.ones((3, 2))])
+    with pytest.raises(InputError, match="Mine there is central or isolated or Shrunk"):
+        Baseline(f"pooled {name}", parameters)
 
 
 def test_horizontal_pca_has_its_central_and_isolated_baselines(tmp_path: Path) -> None:
@@ -462,6 +481,6 @@ def test_horizontal_pca_has_its_central_and_isolated_baselines(tmp_path: Path) -
 
 
 def test_a_method_must_be_a_baseline() -> None:
-    with pytest.raises(InputError, match=r"^method = 'CK', but must be one of central KPCA, .*Nystroem kernel k-means"):
+    with pytest.raises(InputError, match=r"^method = 'CK', but must be one of .*central KPCA, .*Nystroem kernel"):
         Baseline("CK", {})
     assert [name for name in BASELINES if name.startswith("Nystroem")] == ["Nystroem kernel k-means"]

@@ -19,7 +19,9 @@ def test_the_pair_that_it_writes_passes_its_own_test(tmp_path):
     names = [f"my_rbf_thing/{name}" for name in names] + ["test_my_rbf_thing.py", "my_rbf_thing.toml"]
     assert done.stdout.split() == [str(tmp_path / name) for name in names]
     table = tomllib.loads((tmp_path / "my_rbf_thing.toml").read_text())
-    assert table["strategy"][0]["method"] == "my_rbf_thing.strategy:MyRBFThing"
+    address = "my_rbf_thing.strategy:MyRBFThing"
+    assert table["strategy"][0]["method"] == address
+    assert [entry["method"] for entry in table["baseline"]] == [f"central {address}", f"isolated {address}"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
     tried = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert tried.returncode == 0, tried.stdout

@@ -105,7 +105,15 @@ def test_from_a_configuration_file_on_every_engine(lab, engine):
     code, printed = fedkernel("run", "strange.toml", "--engine", engine, "--out", "out", cwd=lab)
     assert code == 0, printed
     rows = read_runs(lab / "out" / "runs.jsonl")
-    assert [(row.method, row.seed) for row in rows] == [(ADDRESSES["PAIR"], seed) for seed in (0, 1)]
+    methods = {place: f"{place} {ADDRESSES['PAIR']}" for place in ("central", "isolated")}
+    errors = {(row.method, row.seed): row.metrics["error"] for row in rows}
+    assert {(row.method, row.seed) for row in rows} == {
+        (method, seed) for method in (ADDRESSES["PAIR"], *methods.values()) for seed in (0, 1)
+    }
+    for seed in (0, 1):
+        central, alone = (errors[methods[place], seed] for place in ("central", "isolated"))
+        assert 0 == central < errors[ADDRESSES["PAIR"], seed] < alone
+    rows = [row for row in rows if row.method == ADDRESSES["PAIR"]]
     assert min(row.metrics[ADDRESSES["METRIC"]] for row in rows) > 1e-3
     report = (lab / "out" / "report.html").read_text()
     assert ADDRESSES["PAIR"] in report

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pydantic
 
-from experiments.baselines import counterpart
+from experiments.baselines import check_baseline
 from experiments.claims import AnyCheck
 from experiments.config.sections import STRICT, Data, Method, ReportOptions, Shards, Sites, data_fields
 from fedkernel.addresses import address
@@ -160,7 +160,7 @@ class Experiment(pydantic.BaseModel):
         for table in self.strategy:
             address(table.method, "pairs", f"strategy {table.name!r}: method")
         for table in self.baseline:
-            counterpart(table.method, f"baseline {table.name!r}: method")
+            check_baseline(table.method, f"baseline {table.name!r}: method")
         if not isinstance(self.data, DataSpec):
             if self.partition != PartitionSpec():
                 key = "shards" if isinstance(self.data, Shards) else "sites"

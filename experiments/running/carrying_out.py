@@ -20,9 +20,8 @@ from experiments.running.planning import Planned, plan, study_of
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import APPS
-from fedkernel.models import Model, compare_classes, own_metrics
+from fedkernel.models import Model, compare_classes, own_metrics, save_model
 from fedkernel.run import Job, Result, Study
-from fedkernel.strategy import KernelStrategy
 from fedkernel.threads import blas_threads
 
 AT_SITES = ("superlink",)
@@ -133,8 +132,7 @@ class References:
     def of(self, run: Planned) -> Reference | None:
         """Return what a run's method finds with all data in one place; None where that is not asked for."""
         experiment, strategy = run.point.experiment, run.strategy
-        has_none = type(strategy).central is KernelStrategy.central
-        if has_none or not experiment.report.reference or isinstance(experiment.data, Sites):
+        if not strategy.has_central() or not experiment.report.reference or isinstance(experiment.data, Sites):
             return None
         key = repr((experiment.data, experiment.partition, run.seed, strategy.central_key))
         if key not in self._known:
@@ -204,7 +202,7 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
     metrics = done.metrics | own_metrics(experiment.metrics, done.model, shards)
     metrics |= {"parallel_seconds": max(duration.processor for duration in durations)}
     path = f"results/{run.id}/model.npz"
-    done.model.save(out / path)
+    save_model(done.model, out / path)
     floats = baseline.floats_up(shards)
     traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
     seconds = sum(duration.clock for duration in durations)

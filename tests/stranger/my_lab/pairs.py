@@ -2,6 +2,8 @@
 
 from typing import Annotated
 
+import numpy as np
+
 from fedkernel import (
     FloatArray,
     Kernel,
@@ -48,7 +50,7 @@ class WeightedCentre(KernelStrategy[Centre]):
     """The mean of all rows, weighted."""
 
     client, partition = CentreClient, "horizontal"
-    tags = Tags(pooled=False)
+    tags = Tags(alone=True, pooled=False)
 
     kernel: Kernel
     fail: bool = False
@@ -56,3 +58,12 @@ class WeightedCentre(KernelStrategy[Centre]):
     def protocol(self, run):
         total = yield from to_sum(SumWeighted(kernel=self.kernel, fail=self.fail))
         return Centre(self.kernel, total.values / total.weight, total.weight, tuple(run.clients))
+
+    def central(self, shards):
+        """Return the same of all rows at one site."""
+        total = CentreClient(np.vstack(shards)).sum_weighted(SumWeighted(kernel=self.kernel))
+        return Centre(self.kernel, total.values / total.weight, total.weight, (0,))
+
+    def judge(self, result, shards, reference=None):
+        """Return how far the centre is from that of the reference."""
+        return {} if reference is None else {"error": float(np.linalg.norm(result.model.point - reference.point))}
