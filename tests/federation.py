@@ -143,7 +143,7 @@ def federation(place, tls):
 
     def join(name, *more, log=None):
         own = ["--tls", str(tls / name)] if not {"--insecure", "--tls"} & set(more) else []
-        data = [] if "--data" in more else ["--data", f"{name}.csv", "--id", "patient"]
+        data = [] if "--data" in more else ["--data", f"{name}.csv", "--id", "patient", "--ids-without-key"]
         own += [*data, "--out", f"kept-{name}"]
         if not {"--approve", "--policy"} & set(more):
             own += ["--approve", "any"]

@@ -7,20 +7,32 @@ import logging
 import numpy as np
 import pytest
 from cases import PAIRS
-from flwr.app import RecordDict
+from flwr.app import Message, RecordDict
 
 from clients.dkpca import FindLocalEigenpairs
+from fedkernel import Linear
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import client
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run import alignment, flower, placement, site
-from fedkernel.run.alignment import SIZE, check_same_columns, common_rows, find_rows, hash_ids, read_key
+from fedkernel.run.alignment import (
+    SIZE,
+    check_row_set,
+    check_same_columns,
+    common_rows,
+    find_rows,
+    hash_ids,
+    own_rows,
+    read_key,
+    row_set,
+)
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.memory import Memory
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.site import Site, client_app
+from fedkernel.run.wire import to_content
 from strategies import DKPCA, FKKMeans, VFedPCA
 
 rng = np.random.default_rng(0)
@@ -46,7 +58,7 @@ def vertical(folder, held=HELD, **more):
     for name, columns, rows in zip(NAMES, COLUMNS, held, strict=True):
         path = write_csv(folder / f"{name}.csv", [IDS[row] for row in rows], TABLE[rows, columns])
         own = {"name": name, "data": str(path), "id": "patient", "out": str(folder / name)}
-        nodes.append({**own, "approve": "any", **more})
+        nodes.append({**own, "approve": "any", "ids-without-key": "true", **more})
     return nodes
 
 
@@ -242,6 +254,78 @@ def test_sites_with_other_keys_are_refused(tmp_path):
     )
 
 
+def test_no_hash_leaves_that_anybody_can_compute_unless_the_site_says_so(tmp_path):
+    nodes = vertical(tmp_path)
+    del nodes[0]["ids-without-key"]
+    with Sites(spec(), nodes) as grid, pytest.raises(ProtocolError) as caught:
+        DKPCA(2).run(grid, settings_of(spec()))
+    assert str(caught.value) == (
+        "client 0 (site 'north') has no key to hash its ids with, so that who has the hashes could try likely ids; "
+        "allowed: a key that all sites share (join --id-key), or where the site says so (--ids-without-key)"
+    )
+    assert not any(hashed(IDS[row]) in grid.wire for row in set(HELD[0]) - set(HELD[1]) - set(HELD[2]))
+    (tmp_path / "key").write_bytes(KEY)
+    for node in nodes:
+        node.pop("ids-without-key", None)
+        node["id-key"] = str(tmp_path / "key")
+    run_on(nodes, DKPCA(2))
+
+
+class Aligning(Sites):
+    """Asks for something else before it aligns, or aligns twice."""
+
+    first = None
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        if messages[0].metadata.message_type == "query.align":
+            first, kind = (messages[0].content, "query.align") if self.first is None else (self.first, "train")
+            earlier = [Message(first, message.metadata.dst_node_id, kind, group_id="0") for message in messages]
+            assert not any(reply.has_error() for reply in super().send_and_receive(earlier))
+        return super().send_and_receive(messages, timeout=timeout)
+
+
+@pytest.mark.parametrize("first", [None, FindLocalEigenpairs(kernel=Linear(), n_components=2)], ids=["twice", "late"])
+def test_rows_are_aligned_once_and_before_anything_else(tmp_path, first):
+    with Aligning(spec(), vertical(tmp_path)) as grid:
+        if first is not None:
+            grid.first = to_content(first, settings_of(spec()).header("DKPCAClient"))
+        with pytest.raises(ProtocolError, match=r"north'\) works on are settled; allowed: to align them once in a run"):
+            DKPCA(2).run(grid, settings_of(spec()))
+
+
+def test_a_site_does_not_work_on_a_small_share_of_its_rows(tmp_path):
+    shared = np.arange(19)
+    apart = [np.arange(40), shared, shared]
+    message = refused(vertical(tmp_path, apart, **{"min-rows": 1}), DKPCA(2), ProtocolError)
+    assert message == (
+        "client 0 (site 'north') has 19 of its 40 rows in common with all others, but works on 20 or more (guard: "
+        "alignment)"
+    )
+    run_on(vertical(tmp_path, [np.arange(38), shared, shared], **{"min-rows": 1}), DKPCA(2))
+
+
+def test_runs_whose_rows_differ_by_few_are_told_apart():
+    named = lambda rows: own_rows(IDS, KEY, np.array(rows), 40)  # noqa: E731
+    first = named(range(30))
+    assert own_rows(None, b"", np.arange(5), 40).tobytes() == own_rows(None, b"", None, 5).tobytes()
+    assert row_set(first) == row_set(named(range(29, -1, -1)))
+    assert row_set(first) != row_set(named(range(29)))
+    assert not set(map(bytes, first)) & {hashed(id_, KEY) for id_ in IDS}, "not what leaves in a run"
+    for rows in (range(30), range(29, -1, -1), range(20), range(40), range(10, 40)):
+        check_row_set([first], named(rows), 10)
+    for rows, sentence in (
+        (range(29), "1 rows fewer than an earlier one"),
+        (range(31), "1 rows more than an earlier one"),
+        (range(1, 31), "1 rows more than an earlier one"),
+        (range(9, 40), "9 rows fewer than an earlier one"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            check_row_set([first], named(rows), 10)
+        with pytest.raises(InputError, match=r"allowed: the same rows, or at least 10 others \(guard: differencing\)"):
+            check_row_set([named(range(10, 40)), first], named(rows), 10)
+
+
 def test_keys_that_cannot_be_used(tmp_path):
     path = tmp_path / "key"
     with pytest.raises(InputError, match="there is no file"):
@@ -313,7 +397,7 @@ def test_rows_that_are_in_order_already_are_not_copied():
 
     def find_site(context, config):
         number = int(context.node_config["partition-id"])
-        return Site(number, TABLE, None, lambda outputs: None, ids=[held, shuffled][number])
+        return Site(number, TABLE, None, lambda outputs: None, ids=[held, shuffled][number], ids_without_key=True)
 
     with LocalGrid(client_app({"DKPCAClient": Looking}, find_site), clients=2) as grid:
         DKPCA(2).run(grid, RunSettings("trial"))
@@ -360,12 +444,12 @@ def horizontal(folder, names=("age", "weight"), last=("age", "weight")):
 
 def test_horizontal_sites_agree_on_their_columns_and_keep_their_own_order(tmp_path):
     nodes = horizontal(tmp_path)
-    result, _ = run_on(nodes, FKKMeans(n_clusters=2, iterations=2))
+    result, _ = run_on(nodes, FKKMeans(n_clusters=1, iterations=2, coreset_size=3))
     assert "align" not in {row["phase"] for row in result.history}
     for number, name in enumerate(NAMES):
         with np.load(tmp_path / name / "trial.npz") as outputs:
             assert outputs["ids"].tolist() == IDS[number * 12 : number * 12 + 12]
-            assert outputs["labels"].shape == (12,)
+            assert outputs["embedding"].shape == (12, 1)
 
 
 def test_horizontal_sites_with_other_columns_are_refused(tmp_path):

@@ -257,7 +257,7 @@ def test_hosts_of_their_own(place, hosts):
         started.append(Running(place, "serve", *options, within=hosts["s"]))
         for name in "ab":
             own = ("--data", f"{name}.csv", "--id", "patient", "--tls", str(tls / name), "--out", f"kept-{name}")
-            own = (*own, "--approve", "any", "--min-sites", "2")
+            own = (*own, "--approve", "any", "--min-sites", "2", "--ids-without-key")
             started.append(Running(place, name, "join", address, "--name", name, *own, within=hosts[name]))
         assert [one.end() for one in started] == [0, 0, 0], started[0].text
         assert "a is here, from ipv4:10.77.0.2" in started[0].text

@@ -123,6 +123,9 @@ def join(  # noqa: PLR0917 - one option each
     id_key: Annotated[
         Path | None, typer.Option(help="A file with a secret of all sites, which the server lacks, to hash ids with.")
     ] = None,
+    ids_without_key: Annotated[
+        bool, typer.Option("--ids-without-key", help="Let hashes of ids leave that anybody can compute.")
+    ] = False,
     identity: Annotated[Path | None, typer.Option(help="The site's key for letters to its peers.")] = None,
     pins: Annotated[Path | None, typer.Option(help="Fingerprints of its peers' keys.")] = None,
     policy: Annotated[Path | None, typer.Option(help="What the site allows: see `fedkernel policy init`.")] = None,
@@ -171,7 +174,8 @@ def join(  # noqa: PLR0917 - one option each
         }  # fmt: skip
         config: dict[str, str | int] = {key: str(value) for key, value in options.items() if value is not None}
         numbers = {"min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None}
-        config |= {name: number for name, number in numbers.items() if number is not None} | {"keep-payloads": keep}
+        config |= {name: number for name, number in numbers.items() if number is not None}
+        config |= {"keep-payloads": keep, "ids-without-key": ids_without_key}
         if approval not in (None, "ask", "any"):
             check_hash(approval)
         rules = own_policy(config)

@@ -97,6 +97,44 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
     return positions.astype(np.int64)
 
 
+def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None, rows: int) -> Hashes:
+    """Return by what a site knows the rows of a run in its own record, the same in every run: shape (n, 16).
+
+    Parameters
+    ----------
+    ids : sequence of str or None
+        Of all its rows; None: they are known by their positions.
+    key : bytes
+    positions : ndarray of shape (n,) or None
+        Of the rows that the run works on; None: all.
+    rows : int
+        How many the site has.
+    """
+    names = [str(row) for row in range(rows)] if ids is None else ids
+    chosen = range(rows) if positions is None else positions.tolist()
+    return hash_ids([names[row] for row in chosen], key, "", 0)
+
+
+def row_set(hashes: Hashes) -> str:
+    """Return the SHA-256 of a set of rows (n, 16), whatever their order."""
+    return hashlib.sha256(np.sort(_as_keys(hashes)).tobytes()).hexdigest()
+
+
+def check_row_set(previous: Sequence[Hashes], new: Hashes, min_rows: int) -> None:
+    """Raise InputError if rows (n, 16) differ from those of an earlier run by few, which a difference would be about.
+
+    The same rows again are allowed. What three runs say together about few rows is not seen.
+    """
+    rows = _as_keys(new)
+    for before in map(_as_keys, previous):
+        for what, differing in (("more", np.setdiff1d(rows, before)), ("fewer", np.setdiff1d(before, rows))):
+            if 0 < len(differing) < min_rows:
+                raise InputError(
+                    f"the run would work on {len(differing)} rows {what} than an earlier one, whose difference would "
+                    f"be about these; allowed: the same rows, or at least {min_rows} others (guard: differencing)"
+                )
+
+
 # --- what the coordinator does ---------------------------------------------------------------------------------------
 
 

@@ -52,6 +52,16 @@ class Memory(MutableMapping[str, AnyArray]):
         if positions is not None:
             self._rows["rows"] = Array(positions)
 
+    @property
+    def settled(self) -> bool:
+        """Whether it can no longer be said which rows the run works on."""
+        return "settled" in self._rows
+
+    def settle(self) -> None:
+        """Leave the rows as they are from now on."""
+        if not self.settled:
+            self._rows["settled"] = Array(np.ones(1))
+
     def __getitem__(self, name: str) -> AnyArray:
         return flower.read_array(self._record[name])
 

@@ -168,6 +168,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         Its file, see `SiteFile`; ``columns`` with commas between. With it, no path that the job names is used.
     ``id-key``
         A file with the key of the hashes of its ids, see `fedkernel.run.alignment`.
+    ``ids-without-key``
+        Whether hashes of its ids may leave without a key.
     ``out``
         A folder, which a site with ``data`` must have: what it keeps of a run is written to ``<out>/<run>.npz``, what
         leaves it stands in ``<out>/outbox.jsonl``, and which studies are approved in ``<out>/approved``.
@@ -252,6 +254,8 @@ def _own_site(site: Site, node: Mapping[str, Any], job: Job, run: RunSpec) -> Si
         ids=own.ids,
         share_rows=policy.share_rows,
         min_rows=policy.table.min_rows,
+        row_share=policy.table.row_share,
+        ids_without_key=flower.flag(node, "ids-without-key"),
         pairs=pairs,
         gate=Gate(policy, run, job.study.sha256 if job.study else ""),
         path=str(data),  # as error texts have it

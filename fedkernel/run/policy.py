@@ -27,7 +27,7 @@ Amount = Annotated[int, Field(ge=0)]
 Number = Annotated[int, Field(ge=1)]
 Approval = Literal["ask", "by hash", "any"]
 
-MIN_ROWS, MIN_SITES, ATTEMPTS = 20, 3, 10
+MIN_ROWS, ROW_SHARE, MIN_SITES, ATTEMPTS = 20, 0.5, 3, 10
 
 FREE = ("Receipt", "Introduction", "HashedIds", "CommonRows", "PublicKeys")
 """Replies that `messages` need not name: those of joining, keys, and the one that tells nothing."""
@@ -44,6 +44,8 @@ class TableRules(_Table):
     ----------
     min_rows : int
         Nothing is answered from fewer.
+    row_share : float
+        Of the site's own rows all sites must have so large a share in common, where rows are aligned.
     columns, hidden : tuple of str
         Patterns with ``*`` and ``?``: which columns may be in the table, and which are never read.
     sha256 : str, optional
@@ -51,6 +53,7 @@ class TableRules(_Table):
     """
 
     min_rows: Number = MIN_ROWS
+    row_share: Annotated[float, Field(ge=0, le=1)] = ROW_SHARE
     columns: tuple[str, ...] = ("*",)
     hidden: tuple[str, ...] = ()
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None

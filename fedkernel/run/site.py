@@ -1,6 +1,7 @@
 """The Flower ClientApp that answers for a site."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,10 @@ class Site:
         Whether rows may leave as they are.
     min_rows : int
         Nothing is answered from fewer rows than these.
+    row_share : float
+        Nor, where rows are aligned, from a smaller share of the site's than this.
+    ids_without_key : bool
+        Whether hashes of the ids may leave that anybody can compute.
     pairs : mapping of str to type, optional
         The client classes it is willing to run, by class name; None: all that the app has.
     gate : Gate, optional
@@ -94,6 +99,8 @@ class Site:
     id_key: bytes = b""
     share_rows: bool = False
     min_rows: int = 1
+    row_share: float = 0.0
+    ids_without_key: bool = False
     pairs: Mapping[str, type[KernelClient]] | None = None
     gate: Gate | None = None
     path: str | None = None
@@ -165,6 +172,11 @@ class _Call:
         """Return the hashes of the site's ids, of shape (n_m, 16)."""
         if self.site.ids is None:
             raise InputError(f"{self.site.called} has no ids, but was asked for them")
+        if not self.site.id_key and not self.site.ids_without_key:
+            raise InputError(
+                f"{self.site.called} has no key to hash its ids with, so that who has the hashes could try likely ids; "
+                "allowed: a key that all sites share (join --id-key), or where the site says so (--ids-without-key)"
+            )
         return hash_ids(self.site.ids, self.site.id_key, self.run, self.seed)
 
 
@@ -247,8 +259,16 @@ def _hash_ids(call: _Call) -> Reply:
 def _take_rows(call: _Call) -> Reply:
     """Work from now on with the rows that all sites agreed on, in their order; reply with how many these are."""
     memory, own = call.memory(), call.hashes()
+    if memory.settled:
+        raise InputError(f"the rows that {call.site.called} works on are settled; allowed: to align them once in a run")
     positions = find_rows(own, call.request(TakeRows).hashes)
     call.site.check_rows(len(positions))
+    if len(positions) < (least := math.ceil(call.site.row_share * len(own))):
+        raise InputError(
+            f"{call.site.called} has {len(positions)} of its {len(own)} rows in common with all others, but works on "
+            f"{least} or more (guard: alignment)"
+        )
+    memory.settle()
     memory.rows = None if np.array_equal(positions, np.arange(len(own))) else positions
     return CommonRows(rows=len(positions))
 
@@ -257,6 +277,7 @@ def _train(call: _Call) -> Answer:
     """Answer a request of the protocol."""
     arrays = flower.read_arrays(call.message.content.array_records["arrays"])
     memory = call.memory()
+    memory.settle()
     client = call.client(memory)
     with blas_threads(call.site.threads):
         # of this thread's processor: what other clients do on the same machine does not count
