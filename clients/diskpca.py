@@ -106,6 +106,7 @@ class Sketch(Reply):
 class SketchPoints(Request[Sketch]):
     """Asks for the embedded rows E_m^T (t, n_m), sketched to p columns; from fewer than 2 p rows, for products."""
 
+    sketched: ClassVar = "columns"
     embedding: SubspaceEmbedding
     columns: Count
     precision: Precision
@@ -170,6 +171,7 @@ class MultiplyKernel(LandmarkRequest[Products]):
 class SketchKernel(LandmarkRequest[Sketch]):
     """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products."""
 
+    sketched: ClassVar = "columns"
     columns: Count
 
     def check_reply(self, reply: Sketch) -> None:

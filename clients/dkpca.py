@@ -4,7 +4,7 @@ Source: He, Lv, Yang, Huang: One-Shot Distributed Algorithm for PCA With RBF Ker
 2021, algorithm 1, step 1, and equation 4.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -68,6 +68,8 @@ class Projections(Summed):
 class ProjectNewRows(Request[Projections]):
     """Linear kernel: asks for the inner products of new rows and training rows, already multiplied by the vectors."""
 
+    probes: ClassVar = ("vectors",)
+    once: ClassVar = True
     vectors: Annotated[FloatArray, Shape("N", "k")]
 
 
@@ -83,6 +85,7 @@ class KernelRows(Reply):
 class ComputeKernelRows(Request[KernelRows]):
     """Asks for the local part of the kernel between new and training rows, which other kernels need whole."""
 
+    once: ClassVar = True
     kernel: Kernel
 
 

@@ -8,7 +8,7 @@ coordinator's business: what is asked of a site is about [A_t[m], B_t[m]], and t
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Generic
+from typing import Annotated, ClassVar, Generic
 
 import numpy as np
 
@@ -92,9 +92,15 @@ class FeatureSums(Summed):
 class SumFeatures(Request[FeatureSums]):
     """Asks for A_t[m]^T c[m]: the first upload of a Lanczos iteration without CEM."""
 
+    probes: ClassVar = ("vector",)
     features: RandomFeatures
     t: Count
     vector: Annotated[FloatArray, Shape("n_m")]
+
+    @property
+    def draw(self) -> int:
+        """Tell the iteration: each draws features of its own."""
+        return self.t
 
     def known_dimensions(self) -> dict[str, int]:
         """Settle the number of features."""

@@ -47,6 +47,8 @@ class LocalCoreset(Reply):
 class SampleCoreset(Request[LocalCoreset]):
     """Asks for so many sampled points, and the local centres."""
 
+    once: ClassVar = True
+    sampled: ClassVar = "samples"
     samples: Annotated[int, Field(ge=0, le=1_000_000)]
 
 
@@ -84,6 +86,7 @@ class LabelNewRows(Request[Receipt]):
     The embedding is ``sum_t A_t C_t``, see `fedkernel.models.embeddings.combine_draws`.
     """
 
+    once: ClassVar = True
     features: RandomFeatures
     coefficients: Annotated[FloatArray | None, Shape("T", "D", "s")] = None
     centers: Annotated[FloatArray, Shape("k", "s")]
@@ -116,7 +119,10 @@ class KMeansClient(KernelClient):
         H = Embedding.load(self.memory).rows
         centers = k_means(H, ask.n_clusters, self.rng("local k-means"))
         LocalCenters(centers).save(self.memory)
-        return LocalCost(cost=float(assign(H, centers)[1].sum()))
+        labels, costs = assign(H, centers)
+        if self.guards is not None:
+            self.guards.check_groups(np.bincount(labels))
+        return LocalCost(cost=float(costs.sum()))
 
     def sample_coreset(self, ask: SampleCoreset) -> LocalCoreset:
         """Sample by cost, and add the centres with what the samples do not stand for."""

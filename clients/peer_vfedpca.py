@@ -90,6 +90,8 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         pairs = [eigenpairs[peer] for peer in sorted(eigenpairs)]
         weights = merging_weights(np.array([pair.values for pair in pairs]), ask.rule, ask.weight_scaling)
         directions = merged(pairs, weights)
+        if self.guards is not None:  # what neighbours wrote is no field of the request
+            self.guards.check_probes("what its neighbours wrote", directions, self.memory)
         known = MergedVectors.known(self.memory)
         before = MergedVectors.load(self.memory).vectors if known else np.empty((0, N, k))
         MergedVectors(np.concatenate([before, directions[None]])).save(self.memory)

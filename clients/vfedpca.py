@@ -77,6 +77,7 @@ class LocalIterations(LocalTable[ReplyT], Generic[ReplyT]):
 class IterateLocally(LocalIterations[LeadingVectors]):
     """Asks for local power iteration, after an update by the merged directions (none in the first round)."""
 
+    probes: ClassVar = ("directions",)
     directions: Annotated[FloatArray | None, Shape("N", "k")] = None
 
     def known_dimensions(self) -> dict[str, int]:
@@ -96,6 +97,7 @@ class Product(Summed):
 class Multiply(LocalTable[Product]):
     """Asks for the site's matrix (not divided by d_m) times a block of vectors."""
 
+    probes: ClassVar = ("block",)
     block: Annotated[FloatArray, Shape("N", "b")]
 
 
@@ -118,6 +120,8 @@ class CapturedVariance(Summed):
 class MeasureVariance(LocalTable[CapturedVariance]):
     """Asks how much of the site's variance the components keep."""
 
+    probes: ClassVar = ("directions",)
+    once: ClassVar = True
     directions: Annotated[FloatArray, Shape("N", "k")]
 
 

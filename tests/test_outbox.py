@@ -78,7 +78,7 @@ def test_each_reply_stands_there_before_it_leaves_as_the_ledger_has_it(tmp_path)
 
 
 def test_rows_are_counted_and_a_refusal_says_what_the_coordinator_read(tmp_path):
-    strategy = UniformKPCA(2, Linear(), n_samples=6, share_rows=True)
+    strategy = UniformKPCA(2, Linear(), n_samples=6, projection_size="exact", share_rows=True)
     nodes = [{**node, "min-rows": 1} for node in vertical(tmp_path, [np.arange(25)] * 3)]
     for node, other in zip(nodes, NAMES, strict=True):
         np.save(tmp_path / f"{other}.npy", np.random.default_rng(0).random((30, 4)))

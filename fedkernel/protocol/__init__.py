@@ -2,6 +2,7 @@
 
 from fedkernel.protocol.client import Answers, KernelClient
 from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, Forecast, largest, seconds
+from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.lanczos import distributed
 from fedkernel.protocol.messages import CarriesRows, Count, Iterations, Receipt, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, ask, instead, once, repeated
@@ -16,6 +17,7 @@ __all__ = [
     "CarriesRows",
     "Count",
     "Forecast",
+    "Guards",
     "Iterations",
     "KernelClient",
     "Member",

@@ -11,6 +11,7 @@ from flwr.client import NumPyClient
 
 from fedkernel.data import TableLike, check_matrix
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode
 from fedkernel.seeds import generator
 from fedkernel.validation import explain
@@ -43,6 +44,8 @@ class KernelClient(NumPyClient):
         of a run.
     share_rows : bool
         Whether rows of the table may leave the site as they are, in replies and in letters.
+    guards : Guards, optional
+        What requests are held to; None, as at simulated sites: they are answered as they come.
 
     Attributes
     ----------
@@ -61,6 +64,7 @@ class KernelClient(NumPyClient):
         seed: int = 0,
         memory: MutableMapping[str, Array] | None = None,
         share_rows: bool = False,
+        guards: Guards | None = None,
     ) -> None:
         self.X = self.table(X, f"the data of client {client}")
         self.new = None if new is None else self.table(new, f"the new rows of client {client}")
@@ -68,6 +72,7 @@ class KernelClient(NumPyClient):
         self.seed = seed
         self.memory: MutableMapping[str, Array] = {} if memory is None else memory
         self.may_share_rows = share_rows
+        self.guards = guards
         self.outputs: dict[str, Array] = {}
 
     reply: Reply
@@ -174,6 +179,8 @@ class KernelClient(NumPyClient):
             request = decode(kind, parameters, config)
         except ProtocolError as error:
             raise ProtocolError(f"{where}: request {error}") from None
+        if self.guards is not None:
+            self.guards.check(request, self.X, self.memory)
         answer: Callable[[Request[Any]], Reply] = getattr(self, method)
         try:
             reply = self._respond(answer, request, config)

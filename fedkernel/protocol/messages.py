@@ -243,6 +243,27 @@ class Request(Message, Generic[ReplyT]):
 
     reply_type: ClassVar[type[Reply]] = Reply
 
+    # what guards go by, see fedkernel.protocol.guards
+    probes: ClassVar[tuple[str, ...]] = ()
+    """Array fields whose columns weigh the rows of the table, or of a matrix with a row for each: (n, b), or (n,).
+
+    Not those that combine columns, over all rows alike, nor those that hand over what no reply follows from.
+    """
+
+    once: ClassVar[bool] = False
+    """Whether a run asks for it no more than once."""
+
+    sampled: ClassVar[str | None] = None
+    """The field that says of how many rows the coordinates are to leave."""
+
+    sketched: ClassVar[str | None] = None
+    """The field that says into how many sums the rows are to be sketched."""
+
+    @property
+    def draw(self) -> int:
+        """Of which of a run's independent maps of the rows, counted upwards, the probes are to be combined."""
+        return 0
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Remember which reply the subclass was declared with."""

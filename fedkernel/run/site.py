@@ -18,6 +18,7 @@ from fedkernel.errors import FedkernelError, InputError, OwnFileError, RefusedEr
 from fedkernel.peers.client import PeerClient
 from fedkernel.peers.sealing import KeyPair
 from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import MessageT, Reply
 from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check
@@ -74,6 +75,8 @@ class Site:
         Nor, where rows are aligned, from a smaller share of the site's than this.
     ids_without_key : bool
         Whether hashes of the ids may leave that anybody can compute.
+    guards : Guards, optional
+        What every request is held to.
     pairs : mapping of str to type, optional
         The client classes it is willing to run, by class name; None: all that the app has.
     gate : Gate, optional
@@ -101,6 +104,7 @@ class Site:
     min_rows: int = 1
     row_share: float = 0.0
     ids_without_key: bool = False
+    guards: Guards | None = None
     pairs: Mapping[str, type[KernelClient]] | None = None
     gate: Gate | None = None
     path: str | None = None
@@ -161,7 +165,7 @@ class _Call:
         X, positions = site.X, memory.rows
         if X is not None and positions is not None:
             X = as_table(X, f"the data of {site.called}").take(positions)
-        own: dict[str, Any] = {"share_rows": site.share_rows}
+        own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards}
         if issubclass(willing[pair], PeerClient):
             own |= {"identity": site.identity, "pins": site.pins}
         client = willing[pair](X, new=site.new, client=site.number, seed=self.seed, memory=memory, **own)  # type: ignore[arg-type]

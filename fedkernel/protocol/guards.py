@@ -1,0 +1,241 @@
+"""What a site with data of its own refuses of every coordinator, whatever was agreed on: guards.
+
+They are for requests that are well formed and yet not what a method sends: vectors that pick a row out, widths at which
+a kernel sees one row only, coresets of nearly all rows, the same question again with other parameters. Each refuses and
+none alters, so that a run that passes has the numbers of one without. What they go by is declared by the request's
+class: `Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`. What a run has used up
+is in the client's memory and begins anew with the next run: how often a site runs at all is its operator's to limit.
+"""
+
+import math
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from fedkernel.arrays import EPS, AnyArray, FloatArray, row_blocks
+from fedkernel.errors import InputError
+from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, moments
+from fedkernel.numerics.blockwise import is_sketched
+from fedkernel.protocol.messages import Request
+from fedkernel.protocol.state import State
+from fedkernel.validation import value_object
+
+OFF = 1e-6
+"""By how much lengths and products of vectors may be off."""
+
+WIDEST, NARROWEST = 0.01, 50.0
+"""Gamma, as multiples of that by the mean distance between the site's rows, at which random features are all but linear
+(angles differ by 0.1), and at which rows at that distance have a kernel value of exp(-25).
+
+The rules of `fedkernel.numerics.widths` come to (wine, breast cancer, digits, diabetes, and nine columns of Student's t
+with 2 degrees of freedom): the median 1 to 4.4; 0.2 medians, disKPCA's, 25 to 37 on standardised columns, 62 on wine
+and 111 on breast cancer as they are; sqrt(d) / 3, DKPCA's, 18 on standardised columns.
+"""
+
+
+@dataclass(frozen=True)
+class Probed(State):
+    """Orthonormal basis (n, m) of all vectors that the rows were weighed by, and the draw (1,) that they were for."""
+
+    basis: FloatArray
+    draw: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class WidthRange(State):
+    """What `width_range` gives for the site's rows, (2,)."""
+
+    gammas: FloatArray
+
+
+@value_object()
+class Guards:
+    """What a site holds every request to; see the module.
+
+    Parameters
+    ----------
+    probed_share : float
+        Share of the rows that the dimension of all vectors together may have by which they are weighed in a run.
+    leverage : float
+        Of a row in the span of these vectors: the largest squared entry there of any vector of length 1. At 1 a
+        combination of the replies is about that row alone; at l, where rows are alike, the best guess of it is off by
+        sqrt(1 - l) of its length, 0.5 by default. Vectors one by one would not tell: those of a Hadamard matrix are as
+        flat as can be, and span all rows.
+
+        Honest runs reach (``python benchmarks/leverages.py``), where 4 clients share the columns of 178, 569 and 1797
+        rows: the exact merge with 1, 3 and 5 components .13, .33, .36 on wine, .45, .59, .64 on breast cancer, .02,
+        .05, .12 on digits, and of standardised columns .18, .33, .51, then .23, .60, .72, then .25, .83 and, where a
+        pixel is set in one image only, 1.0; the paper's merges with 3 components .01 to .30 (.56 on breast cancer as it
+        is), with more components than a client has columns .91; kernels .04 to .72. Without CEM, FK k-means has .04 to
+        .43 on digits, .30 to .93 on breast cancer standardised, 1.0 as it is. Where outliers give more than is allowed,
+        the method itself would show them, and the run is refused.
+    coreset_share : float
+        Share of the rows that may be sampled into a coreset.
+    lone_rows : float
+        How many rows may be alone in their sum, in the mean, where rows are sketched into sums: such a sum shows its
+        row. A tenth of one allows 108 sums of 1000 rows, 868 of 10000. With more sums than half of the rows, products
+        over all rows leave in their place, which strategies ask for by the size "exact".
+    group_rows : int
+        Rows that each local centre of a coreset stands for at least. Not so the weight of a sampled point, which is a
+        row's in any case: with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
+
+    Notes
+    -----
+    With vectors (n, b) and m before them, a check takes 6 n m b multiplications, and the memory n m floats, of which
+    each request reads and writes all. The widths take one pass over the rows, at a run's first request with a kernel.
+    """
+
+    probed_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    leverage: Annotated[float, Field(gt=0, le=1)] = 0.75
+    coreset_share: Annotated[float, Field(gt=0, le=1)] = 0.25
+    lone_rows: Annotated[float, Field(gt=0)] = 0.1
+    group_rows: Annotated[int, Field(ge=1)] = 3
+
+    def check(self, request: Request[Any], X: Any, memory: MutableMapping[str, AnyArray]) -> None:
+        """Raise InputError if a request is not to be answered.
+
+        Parameters
+        ----------
+        request : Request
+        X : ndarray or Table of shape (n, d)
+        memory : mutable mapping
+            The client's; what the request uses up is noted there.
+        """
+        name = type(request).__name__
+        if request.once:
+            if f"answered.{name}" in memory:
+                raise InputError(f"{name} was answered before in this run; allowed: once (guard: repetition)")
+            memory[f"answered.{name}"] = np.ones(1)
+        if request.sampled is not None:
+            self._check_sampled(f"{name}.{request.sampled}", getattr(request, request.sampled), X.shape[0])
+        if request.sketched is not None:
+            self._check_sketched(f"{name}.{request.sketched}", getattr(request, request.sketched), X.shape[0])
+        for where, kernel, is_embedded in _kernels(request):
+            self._check_width(f"{name}.{where}", kernel, is_embedded, X, memory)
+        for field in request.probes:
+            if (vectors := getattr(request, field)) is not None:
+                self.check_probes(f"{name}.{field}", vectors, memory, request.draw)
+
+    def check_probes(
+        self, name: str, vectors: FloatArray, memory: MutableMapping[str, AnyArray], draw: int = 0
+    ) -> None:
+        """Raise InputError if vectors, (n, b) or (n,), would with those before them tell a row from the others.
+
+        A block's columns must be orthonormal, as methods send them, and a single vector, which may be a site's part of
+        a longer one, no longer than 1.
+        """
+        if vectors.ndim == 2 and (off := float(np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max())) > OFF:
+            raise InputError(
+                f"the columns of {name} are not orthonormal, since products are off by {off:.3g}; allowed: by at most "
+                f"{OFF:g} (guard: probes)"
+            )
+        if vectors.ndim == 1 and (length := float(np.linalg.norm(vectors))) > 1 + OFF:
+            raise InputError(f"{name} has length {length:.3g}; allowed: at most 1 (guard: probes)")
+        n = len(vectors)
+        state = Probed.load(memory) if Probed.known(memory) else Probed(np.empty((n, 0)), np.array([draw]))
+        if draw < (last := int(state.draw[0])):
+            raise InputError(f"{name} is of draw {draw}, but draw {last} came before; allowed: upwards (guard: probes)")
+        basis = widened(state.basis if draw == last else np.empty((n, 0)), vectors)
+        most, dimension = int(self.probed_share * n), basis.shape[1]
+        if dimension > most:
+            raise InputError(
+                f"{name} and what the {n} rows were multiplied with before span {dimension} dimensions; allowed: at "
+                f"most {most} (guard: probes)"
+            )
+        if (leverage := float(np.square(basis).sum(axis=1).max(initial=0.0))) > self.leverage:
+            raise InputError(
+                f"{name} tells a row from the others: with what was multiplied before, a vector has "
+                f"{leverage:.3g} of its squared length there; allowed: at most {self.leverage:g} (guard: probes)"
+            )
+        Probed(basis, np.array([draw])).save(memory)
+
+    def check_groups(self, rows: npt.NDArray[np.int64]) -> None:
+        """Raise InputError if a local centre stands for too few rows; `rows` are those of each."""
+        if (least := int(rows[rows > 0].min())) < self.group_rows:
+            raise InputError(
+                f"a local centre would stand for {least} rows; allowed: at least {self.group_rows} (guard: groups)"
+            )
+
+    def _check_sampled(self, name: str, samples: int, rows: int) -> None:
+        if samples > (most := int(self.coreset_share * rows)):
+            raise InputError(
+                f"{name} = {samples} of {rows} rows; allowed: at most {most}, {self.coreset_share:g} of them "
+                "(guard: coreset)"
+            )
+
+    def _check_sketched(self, name: str, sums: int, rows: int) -> None:
+        lone = rows * (1 - 1 / sums) ** (rows - 1)
+        if is_sketched(rows, sums) and lone > self.lone_rows:
+            raise InputError(
+                f"{name} = {sums} makes sums of {rows} rows, of which {lone:.2g} would be alone in theirs; allowed: "
+                f"{self.lone_rows:g} in the mean, by fewer sums, or products (guard: sums)"
+            )
+
+    def _check_width(
+        self, name: str, kernel: RBF | Laplacian, is_embedded: bool, X: Any, memory: MutableMapping[str, AnyArray]
+    ) -> None:
+        """Of kernels themselves gamma has no least: their values at a small one tell no more than at others."""
+        if not WidthRange.known(memory):
+            WidthRange(np.array(width_range(X))).save(memory)
+        low, high = WidthRange.load(memory).gammas
+        if isinstance(kernel, Laplacian):  # of sums of differences, which are up to sqrt(d) as large as distances
+            low, high = math.sqrt(2 * low / X.shape[1]), math.sqrt(2 * high)
+        gamma, least = float(kernel.gamma or 1.0 / X.shape[1]), low if is_embedded else 0.0
+        if not least <= gamma <= high:
+            raise InputError(
+                f"{name}.gamma = {gamma:.3g}, but the site's rows allow from {least:.3g} to {high:.3g} (guard: widths)"
+            )
+
+
+def widened(basis: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Return an orthonormal basis (n, m') of the span of one (n, m), and of vectors (n, b) or (n,).
+
+    A vector counts where what the basis leaves of it is more than rounding in any entry: one that differs from another
+    by 1e-12 of its length is one more direction, as the difference between the replies is.
+    """
+    columns = vectors.reshape(len(vectors), -1)
+    wide, count = np.hstack([basis, np.empty_like(columns)]), basis.shape[1]
+    for column in columns.T:
+        known = wide[:, :count]
+        rest = column - known @ (known.T @ column)
+        rest -= known @ (known.T @ rest)
+        if np.abs(rest).max() <= EPS * math.sqrt(len(column)) * np.linalg.norm(column):
+            continue
+        rest /= np.linalg.norm(rest)
+        rest -= known @ (known.T @ rest)  # of what is left of two near vectors, a part is rounding
+        wide[:, count] = rest / np.linalg.norm(rest)
+        count += 1
+    return wide[:, :count]
+
+
+def width_range(X: Any) -> tuple[float, float]:
+    """Return the least and the largest gamma of an RBF kernel for rows X (n, d), an ndarray or a Table.
+
+    They are `WIDEST` and `NARROWEST` times that by the mean distance; where all rows are the same, 0 and infinity.
+    """
+    rows, mean, scatter = 0, np.zeros(X.shape[1]), 0.0
+    for block in row_blocks(X.shape[0]):
+        part = moments(X[block] if isinstance(X, np.ndarray) else X.block(block.start, block.stop))
+        apart, before = part.mean - mean, rows
+        rows += part.rows
+        scatter += part.scatter + before * part.rows / rows * float(apart @ apart)
+        mean += part.rows / rows * apart
+    try:
+        gamma = fk_gamma(rows, mean, scatter)
+    except InputError:
+        return 0.0, math.inf
+    return WIDEST * gamma, NARROWEST * gamma
+
+
+def _kernels(request: Request[Any]) -> Iterator[tuple[str, RBF | Laplacian, bool]]:
+    """Find the kernels with a width in a request's fields: their path, and whether it is that of features of rows."""
+    for name in type(request).model_fields:
+        value = getattr(request, name)
+        is_embedded = not isinstance(value, Kernel)
+        kernel = getattr(value, "kernel", None) if is_embedded else value
+        if isinstance(kernel, RBF | Laplacian):
+            yield f"{name}.kernel" if is_embedded else name, kernel, is_embedded

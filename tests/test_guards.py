@@ -1,0 +1,304 @@
+"""Guards: what a coordinator that does not follow a protocol asks of a site with data of its own is refused."""
+
+import numpy as np
+import pytest
+from cases import CASES, CLIENTS_OF_OURS
+from networks import digits, spread
+from scipy.linalg import hadamard
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.preprocessing import StandardScaler
+from test_alignment import Sites, run_on, settings_of, spec
+from test_consent import asked
+
+from clients.diskpca import DisKPCAClient, SketchPoints
+from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, ProjectNewRows
+from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
+from clients.kmeans import SampleCoreset, SolveLocally
+from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, VFedPCAClient
+from fedkernel import RBF, Laplacian, Linear
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
+from fedkernel.numerics.widths import median_sigma
+from fedkernel.protocol.guards import Guards, Probed, widened, width_range
+from fedkernel.run import placement
+from fedkernel.testing import _arrays, _bits
+from strategies import ADMMKPCA, VFedPCA
+
+rng = np.random.default_rng(0)
+N = 120
+TABLE = rng.standard_normal((N, 5))
+ROW = np.eye(N)[7]
+FEATURES = RandomFeatures(RBF(gamma=0.05), 20)
+WINE = StandardScaler().fit_transform(load_wine().data)
+PATIENTS = StandardScaler().fit_transform(load_breast_cancer().data)
+
+
+def guarded(kind=VFedPCAClient, **more):
+    return kind(TABLE, guards=Guards(), **more)
+
+
+def refusal(site, request):
+    with pytest.raises(InputError) as caught:
+        asked(site, request)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def flat(columns, seed=1):
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((N, columns)))[0]
+
+
+# Vectors by which the rows are weighed
+
+PROBES = {
+    "Multiply.block": (VFedPCAClient, lambda V: Multiply(block=V)),
+    "IterateLocally.directions": (
+        VFedPCAClient,
+        lambda V: IterateLocally(n_components=V.shape[1], iterations=1, directions=V),
+    ),
+    "MeasureVariance.directions": (VFedPCAClient, lambda V: MeasureVariance(directions=V)),
+    "ProjectNewRows.vectors": (DKPCAClient, lambda V: ProjectNewRows(vectors=V)),
+    "SumFeatures.vector": (FKKMeansClient, lambda V: SumFeatures(features=FEATURES, t=1, vector=V[:, 0])),
+}
+
+
+@pytest.mark.parametrize(("name", "probe"), PROBES.items(), ids=PROBES)
+def test_no_vector_may_single_a_row_out(name, probe):
+    kind, request = probe
+    asked(guarded(kind, new=TABLE[:3]), request(flat(1)))
+    asked(kind(TABLE, new=TABLE[:3]), request(ROW[:, None]))  # as a simulated site answers
+    assert refusal(guarded(kind, new=TABLE[:3]), request(ROW[:, None])) == (
+        f"{name} tells a row from the others: with what was multiplied before, a vector has 1 of its squared length "
+        "there; allowed: at most 0.75 (guard: probes)"
+    )
+
+
+def test_nor_may_flat_vectors_that_do_so_together():
+    """Those of a Hadamard matrix on 16 rows: the largest entry is 0.25, and their span holds each of the rows."""
+    site, block = guarded(), np.zeros((N, 16))
+    block[:16] = hadamard(16) / 4
+    assert "a vector has 1 of its squared length there" in refusal(guarded(), Multiply(block=block))
+    for column in block.T[:12]:  # 12 of 16: the leverage is 0.75
+        asked(site, Multiply(block=column[:, None]))
+    assert "a vector has 0.812 of its squared length there" in refusal(site, Multiply(block=block[:, 12:13]))
+
+
+@pytest.mark.parametrize("apart", [0.5, 1e-4, 1e-8, 1e-12])
+def test_nor_the_difference_of_two(apart):
+    site, first = guarded(), flat(1)
+    asked(site, Multiply(block=first))
+    second = first + apart * ROW[:, None]
+    assert "tells a row" in refusal(site, Multiply(block=second / np.linalg.norm(second)))
+
+
+def test_what_another_request_has_asked_counts_and_repeating_it_does_not():
+    site, V = guarded(), flat(3)
+    hidden = np.linalg.qr(np.column_stack([V[:, 0] + 0.3 * ROW, V[:, 1:]]))[0]
+    asked(site, Multiply(block=V))
+    for _ in range(3):
+        asked(site, Multiply(block=V @ np.linalg.qr(rng.standard_normal((3, 3)))[0]))
+    assert Probed.load(site.memory).basis.shape == (N, 3)
+    assert refusal(site, IterateLocally(n_components=3, iterations=1, directions=hidden)).startswith("IterateLocally.")
+
+
+def test_all_vectors_together_span_no_more_than_a_half_of_the_rows():
+    site, V = VFedPCAClient(TABLE, guards=Guards(leverage=1.0)), flat(N)
+    for first in range(0, 60, 20):
+        asked(site, Multiply(block=V[:, first : first + 20]))
+    assert refusal(site, Multiply(block=V[:, 60:61])) == (
+        "Multiply.block and what the 120 rows were multiplied with before span 61 dimensions; allowed: at most 60 "
+        "(guard: probes)"
+    )
+
+
+def test_blocks_have_the_form_that_methods_send():
+    for block in (np.ones((N, 1)), np.column_stack([flat(1), flat(1)]), 2 * flat(3)):
+        assert "are not orthonormal, since products are off by" in refusal(guarded(), Multiply(block=block))
+    long = SumFeatures(features=FEATURES, t=1, vector=np.ones(N))
+    assert refusal(guarded(FKKMeansClient), long) == (
+        "SumFeatures.vector has length 11; allowed: at most 1 (guard: probes)"
+    )
+
+
+def test_each_iteration_s_features_are_others_and_none_comes_again():
+    site, V = guarded(FKKMeansClient), flat(40)
+    ask = lambda t, vector: SumFeatures(features=FEATURES, t=t, vector=vector)  # noqa: E731
+    for t in (1, 1, 2, 5):
+        asked(site, ask(t, V[:, t]))
+    assert Probed.load(site.memory).basis.shape == (N, 1)
+    assert "is of draw 2, but draw 5 came before" in refusal(site, ask(2, V[:, 3]))
+
+
+def test_a_basis_stays_orthonormal_where_vectors_are_nearly_the_same():
+    basis, first = np.empty((N, 0)), flat(1)[:, 0]
+    for digits_ in range(1, 14):
+        basis = widened(basis, first + 10.0**-digits_ * rng.standard_normal(N))
+    assert basis.shape == (N, 13)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(13), rtol=0, atol=1e-14)
+
+
+NO_PROBES = {
+    "combine columns, over all rows alike": ("MultiplyGram.vector", "Iteration.map", "ScoreRows.whitening"),
+    "combine columns, for replies that have a number of each row whatever they are": ("CombineFeatures.vector",),
+    "are points among the rows, which all rows are compared with": ("MeasureScatter.mean", "CarriesRows.dense"),
+    "are results, from which nothing comes back": (
+        *("Finish.directions", "LabelRows.centers", "LabelNewRows.coefficients"),
+        *("LabelNewRows.centers", "TakeEmbedding.embedding", "TakeComponents.coefficients"),
+    ),
+    "say how a node's own direction and its neighbours' go together": ("UpdateConsensus.signs",),
+}
+
+
+def test_every_array_that_a_site_is_sent_is_a_probe_or_known_not_to_be():
+    decided = {**dict.fromkeys(PROBES, True), **{name: False for names in NO_PROBES.values() for name in names}}
+    requests, seen = {request for client in CLIENTS_OF_OURS.values() for request in client.answers}, set()
+    for request in requests:
+        for field, shape in request.shapes().items():
+            named = {f"{base.__name__}.{field}" for base in request.__mro__} & {*decided}
+            seen |= named
+            if shape.dtype == np.float64 and field != "values":  # of sparse rows
+                assert {decided[name] for name in named} == {field in request.probes}, (request, field)
+    assert seen == {*decided}
+
+
+# Coresets and sketches
+
+
+def embedded(**more):
+    site = guarded(FKKMeansClient, **more)
+    asked(site, EmbedRows(features=FEATURES, t=1))
+    return site
+
+
+def test_a_coreset_is_a_share_of_the_rows_and_comes_once():
+    site = embedded()
+    asked(site, SolveLocally(n_clusters=2))
+    assert refusal(site, SampleCoreset(samples=N)) == (
+        "SampleCoreset.samples = 120 of 120 rows; allowed: at most 30, 0.25 of them (guard: coreset)"
+    )
+    site = embedded()
+    asked(site, SolveLocally(n_clusters=2))
+    asked(site, SampleCoreset(samples=30))
+    assert refusal(site, SampleCoreset(samples=29)) == (
+        "SampleCoreset was answered before in this run; allowed: once (guard: repetition)"
+    )
+
+
+def test_a_centre_stands_for_some_rows():
+    assert refusal(embedded(), SolveLocally(n_clusters=N)) == (
+        "a local centre would stand for 1 rows; allowed: at least 3 (guard: groups)"
+    )
+
+
+def test_no_row_is_alone_in_its_sum():
+    embedding = SubspaceEmbedding(Linear(), None)
+    ask = lambda sums: SketchPoints(embedding=embedding, columns=sums, precision="float64")  # noqa: E731
+    shown, _, _ = asked(DisKPCAClient(TABLE), ask(60))
+    lone = [row for row in TABLE if any(np.allclose(abs(row), abs(column)) for column in shown[0].T)]
+    assert len(lone) == pytest.approx(120 * (59 / 60) ** 119, rel=0.5)  # which the guard is for
+    assert refusal(guarded(DisKPCAClient), ask(60)) == (
+        "SketchPoints.columns = 60 makes sums of 120 rows, of which 16 would be alone in theirs; allowed: 0.1 in the "
+        "mean, by fewer sums, or products (guard: sums)"
+    )
+    shown, _, _ = asked(guarded(DisKPCAClient), ask(16))
+    assert not any(np.allclose(abs(row), abs(column)) for row in TABLE for column in shown[0].T)
+    for sums in (61, 120):
+        shown, _, _ = asked(guarded(DisKPCAClient), ask(sums))
+        np.testing.assert_allclose(shown[0], (TABLE.T @ TABLE)[np.triu_indices(5)], rtol=1e-12)
+
+
+# Widths
+
+
+def test_widths_by_rule_are_in_range_and_those_that_single_rows_out_are_not():
+    for X in (WINE, PATIENTS, np.vstack(digits(40, 10)), TABLE):
+        low, high = width_range(X)
+        median = 1 / (2 * median_sigma(X) ** 2)
+        assert low < median < high
+        assert low < 1 / (4 * X.var(axis=0).sum()) < high  # that of the mean distance
+        assert RBF(gamma=high).gram(X)[np.triu_indices(len(X), 1)].mean() < 0.01
+    assert low < 25 * median < high  # 0.2 medians
+    assert width_range(np.ones((30, 2))) == (0.0, np.inf)
+
+
+def test_the_range_is_the_same_block_by_block():
+    X = 1e3 + rng.standard_normal((5000, 3))
+    expected = 1 / (4 * X.var(axis=0).sum())
+    np.testing.assert_allclose(width_range(X), [0.01 * expected, 50 * expected], rtol=1e-12)
+    np.testing.assert_allclose(width_range(DisKPCAClient(X).X), [0.01 * expected, 50 * expected], rtol=1e-12)
+
+
+WIDTHS = {
+    "narrow": (DKPCAClient, FindLocalEigenpairs(kernel=RBF(gamma=100.0), n_components=3)),
+    "narrow, Laplacian": (DKPCAClient, FindLocalEigenpairs(kernel=Laplacian(gamma=100.0), n_components=3)),
+    "narrow, new rows": (DKPCAClient, ComputeKernelRows(kernel=RBF(gamma=100.0))),
+    "narrow, embedded": (
+        DisKPCAClient,
+        SketchPoints(embedding=SubspaceEmbedding(RBF(gamma=100.0), 10, 30), columns=16, precision="float64"),
+    ),
+    "wide features": (FKKMeansClient, EmbedRows(features=RandomFeatures(RBF(gamma=1e-9), 20), t=1)),
+    "wide features, Laplacian": (FKKMeansClient, EmbedRows(features=RandomFeatures(Laplacian(gamma=1e-9), 20), t=1)),
+}
+
+
+@pytest.mark.parametrize(("kind", "request_"), WIDTHS.values(), ids=WIDTHS)
+def test_a_width_at_which_rows_stand_alone_or_features_are_linear_is_refused(kind, request_):
+    text = refusal(guarded(kind, new=TABLE[:3]), request_)
+    assert "kernel.gamma = " in text
+    assert text.endswith("(guard: widths)")
+
+
+def test_a_kernel_itself_may_be_wide():
+    asked(guarded(DKPCAClient), FindLocalEigenpairs(kernel=RBF(gamma=1e-9), n_components=3))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [ComputeKernelRows(kernel=Linear()), MeasureVariance(directions=flat(2))],
+    ids=["new rows", "result"],
+)
+def test_new_rows_and_the_result_are_measured_once(request_):
+    site = guarded(DKPCAClient if isinstance(request_, ComputeKernelRows) else VFedPCAClient, new=TABLE[:3])
+    asked(site, request_)
+    assert "was answered before in this run" in refusal(site, request_)
+
+
+# Runs
+
+
+def nodes_of(case, folder):
+    """Sites with files of more than 100 rows."""
+    if isinstance(case.strategy, ADMMKPCA):
+        shards = digits(100, 6) if case.table.shape[1] == 64 else spread(6, rows=100)
+    else:
+        shards = np.array_split(PATIENTS if case.axis == 0 else WINE, case.clients, axis=case.axis)
+    nodes = []
+    for number, shard in enumerate(shards):
+        np.save(folder / f"{number}.npy", shard)
+        node = {"name": f"s{number}", "data": str(folder / f"{number}.npy"), "out": str(folder / f"out{number}")}
+        nodes.append({**node, "share-rows": "true"})
+    return nodes
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_pair_s_own_run_passes_and_has_the_numbers_of_one_without(case, tmp_path, monkeypatch):
+    nodes, results = nodes_of(case, tmp_path), []
+    for guards in (Guards(), None):
+        monkeypatch.setattr(placement, "Guards", lambda guards=guards: guards)
+        result, _ = run_on(nodes, case.strategy)
+        outputs = [_bits(dict(np.load(path))) for path in sorted(tmp_path.glob("out*/trial.npz"))]
+        results.append([_bits(_arrays(result.model)), *outputs, result.ledger.totals()])
+    assert results[0] == results[1]
+
+
+def test_a_coordinator_that_asks_for_every_row_gets_none(tmp_path):
+    class Greedy(VFedPCA):
+        def _exact(self):
+            return (yield from self._multiply(np.eye(len(WINE)), 1))
+
+    nodes = nodes_of(next(case for case in CASES if str(case) == "VFedPCA exact"), tmp_path)
+    run = spec("VFedPCA", [node["name"] for node in nodes])
+    with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="what the 178 rows were multiplied with"):
+        Greedy(merge="exact").run(grid, settings_of(run))
+    for folder in tmp_path.glob("out*"):
+        assert "(guard: probes)" in (folder / "outbox.jsonl").read_text()
