@@ -287,7 +287,9 @@ class Aligning(Sites):
 
 @pytest.mark.parametrize("first", [None, FindLocalEigenpairs(kernel=Linear(), n_components=2)], ids=["twice", "late"])
 def test_rows_are_aligned_once_and_before_anything_else(tmp_path, first):
-    with Aligning(spec(), vertical(tmp_path)) as grid:
+    """Also where no plan says so."""
+    (tmp_path / "site.toml").write_text("[study]\nplan = false")
+    with Aligning(spec(plan=None), vertical(tmp_path, policy=str(tmp_path / "site.toml"))) as grid:
         if first is not None:
             grid.first = to_content(first, settings_of(spec()).header("DKPCAClient"))
         with pytest.raises(ProtocolError, match=r"north'\) works on are settled; allowed: to align them once in a run"):

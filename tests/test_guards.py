@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from cases import CASES, CLIENTS_OF_OURS
-from networks import digits, spread
+from cases import CLIENTS_OF_OURS
+from networks import digits
 from scipy.linalg import hadamard
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
-from test_alignment import Sites, run_on, settings_of, spec
+from test_alignment import NAMES, Sites, settings_of, spec
 from test_consent import asked
 
 from clients.diskpca import DisKPCAClient, SketchPoints
@@ -20,9 +20,7 @@ from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.widths import median_sigma
 from fedkernel.protocol.guards import Guards, Probed, widened, width_range
-from fedkernel.run import placement
-from fedkernel.testing import _arrays, _bits
-from strategies import ADMMKPCA, VFedPCA
+from strategies import VFedPCA
 
 rng = np.random.default_rng(0)
 N = 120
@@ -263,42 +261,21 @@ def test_new_rows_and_the_result_are_measured_once(request_):
     assert "was answered before in this run" in refusal(site, request_)
 
 
-# Runs
-
-
-def nodes_of(case, folder):
-    """Sites with files of more than 100 rows."""
-    if isinstance(case.strategy, ADMMKPCA):
-        shards = digits(100, 6) if case.table.shape[1] == 64 else spread(6, rows=100)
-    else:
-        shards = np.array_split(PATIENTS if case.axis == 0 else WINE, case.clients, axis=case.axis)
-    nodes = []
-    for number, shard in enumerate(shards):
-        np.save(folder / f"{number}.npy", shard)
-        node = {"name": f"s{number}", "data": str(folder / f"{number}.npy"), "out": str(folder / f"out{number}")}
-        nodes.append({**node, "share-rows": "true"})
-    return nodes
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_pair_s_own_run_passes_and_has_the_numbers_of_one_without(case, tmp_path, monkeypatch):
-    nodes, results = nodes_of(case, tmp_path), []
-    for guards in (Guards(), None):
-        monkeypatch.setattr(placement, "Guards", lambda guards=guards: guards)
-        result, _ = run_on(nodes, case.strategy)
-        outputs = [_bits(dict(np.load(path))) for path in sorted(tmp_path.glob("out*/trial.npz"))]
-        results.append([_bits(_arrays(result.model)), *outputs, result.ledger.totals()])
-    assert results[0] == results[1]
-
-
 def test_a_coordinator_that_asks_for_every_row_gets_none(tmp_path):
+    """Also where the operator has approved whatever it asks."""
+
     class Greedy(VFedPCA):
         def _exact(self):
             return (yield from self._multiply(np.eye(len(WINE)), 1))
 
-    nodes = nodes_of(next(case for case in CASES if str(case) == "VFedPCA exact"), tmp_path)
-    run = spec("VFedPCA", [node["name"] for node in nodes])
+    (tmp_path / "site.toml").write_text("[study]\nplan = false")
+    own = {"policy": str(tmp_path / "site.toml"), "approve": "any"}
+    nodes = []
+    for name, part in zip(NAMES, np.array_split(WINE, 3, axis=1), strict=True):
+        np.save(tmp_path / f"{name}.npy", part)
+        nodes.append({"name": name, "data": str(tmp_path / f"{name}.npy"), "out": str(tmp_path / name), **own})
+    run = spec("VFedPCA", NAMES, plan=None)
     with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="what the 178 rows were multiplied with"):
         Greedy(merge="exact").run(grid, settings_of(run))
-    for folder in tmp_path.glob("out*"):
-        assert "(guard: probes)" in (folder / "outbox.jsonl").read_text()
+    for name in NAMES:
+        assert "(guard: probes)" in (tmp_path / name / "outbox.jsonl").read_text()

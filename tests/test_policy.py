@@ -219,6 +219,10 @@ def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):
         ("[table]\nmin_row = 5", "table.min_row is not a known name here (did you mean min_rows? allowed: min_rows,"),
         ("[study]\napprove = 'never'", "study.approve = 'never': input should be 'ask', 'by hash' or 'any'"),
         ("[limits]\nfloats = 3", "limits.floats is not a known name here (allowed: run, total)"),
+        (
+            "[guards]\nleverages = 1",
+            "guards.leverages is not a known name here (did you mean leverage? allowed: probed",
+        ),
         ("[table", "is no TOML: "),
         ("[table]\nsha256 = 'abc'", "table.sha256 = 'abc'"),
     ],

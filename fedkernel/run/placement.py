@@ -20,7 +20,6 @@ from fedkernel.errors import InputError, OwnFileError, RefusedError, called
 from fedkernel.numerics.kernels import Kernel, import_kernels
 from fedkernel.peers.sealing import KeyPair, read_pins
 from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.guards import Guards
 from fedkernel.run import flower
 from fedkernel.run.alignment import read_key
 from fedkernel.run.gate import Gate
@@ -258,7 +257,7 @@ def _own_site(site: Site, node: Mapping[str, Any], job: Job, run: RunSpec) -> Si
         min_rows=policy.table.min_rows,
         row_share=policy.table.row_share,
         ids_without_key=flower.flag(node, "ids-without-key"),
-        guards=Guards(),
+        guards=policy.guards,
         pairs=pairs,
         gate=Gate(policy, run, job.study.sha256 if job.study else ""),
         path=str(data),  # as error texts have it

@@ -4,6 +4,7 @@ A TOML file, or the options of ``fedkernel join``; whoever gives neither has `Po
 has a name, such as ``study.min_sites``, by which refusals and the record of what left know it.
 """
 
+import dataclasses
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -17,6 +18,7 @@ from fedkernel.addresses import names, own_names
 from fedkernel.data.tables import readable
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics.kernels import kernel_tables
+from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.plan import AT_MOST, Asked
 from fedkernel.run.approval import check_hash, is_approved, not_approved
 from fedkernel.run.flower import flag
@@ -201,12 +203,15 @@ class Policy(_Table):
         By the reply's type; ``"*"`` stands for all that are not named, which are refused without it. None: whatever the
         study's plan has.
     limits : AllLimits
+    guards : Guards
+        Of any request, see `fedkernel.protocol.guards`.
     """
 
     table: TableRules = TableRules()
     study: StudyRules = StudyRules()
     messages: dict[str, MessageRules] | None = None
     limits: AllLimits = AllLimits()
+    guards: Guards = Guards()
 
     @property
     def share_rows(self) -> bool:
@@ -400,6 +405,7 @@ def _parsed(path: Path, text: str) -> Policy:
         raise InputError(f"{path} is no TOML: {error}") from None
     except pydantic.ValidationError as error:
         inner = {name: list(kind.model_fields) for name, kind in _TABLES.items()}
+        inner["guards"] = [field.name for field in dataclasses.fields(Guards)]
         raise InputError(f"{path}: {explain(error, list(Policy.model_fields), inner=inner)}") from None
 
 
