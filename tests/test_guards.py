@@ -14,13 +14,21 @@ from clients.diskpca import DisKPCAClient, SketchPoints
 from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, ProjectNewRows
 from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
 from clients.kmeans import SampleCoreset, SolveLocally
+from clients.peer_vfedpca import PeerVectors, PeerVFedPCAClient
 from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, VFedPCAClient
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.widths import median_sigma
+from fedkernel.peers import Letters
 from fedkernel.protocol.guards import Guards, Probed, widened, width_range
+<<<<<<< HEAD
 from strategies import VFedPCA
+=======
+from fedkernel.run import placement
+from fedkernel.testing import _arrays, _bits
+from strategies import ADMMKPCA, PeerVFedPCA, VFedPCA
+>>>>>>> 1cced17 (What guards hold and what they do not stands in SECURITY; a neighbour's letter that picks a row out is refused in a test)
 
 rng = np.random.default_rng(0)
 N = 120
@@ -261,6 +269,52 @@ def test_new_rows_and_the_result_are_measured_once(request_):
     assert "was answered before in this run" in refusal(site, request_)
 
 
+<<<<<<< HEAD
+=======
+# Runs
+
+
+def nodes_of(case, folder):
+    """Sites with files of more than 100 rows."""
+    if isinstance(case.strategy, ADMMKPCA):
+        shards = digits(100, 6) if case.table.shape[1] == 64 else spread(6, rows=100)
+    else:
+        shards = np.array_split(PATIENTS if case.axis == 0 else WINE, case.clients, axis=case.axis)
+    nodes = []
+    for number, shard in enumerate(shards):
+        np.save(folder / f"{number}.npy", shard)
+        node = {"name": f"s{number}", "data": str(folder / f"{number}.npy"), "out": str(folder / f"out{number}")}
+        nodes.append({**node, "share-rows": "true"})
+    return nodes
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_pair_s_own_run_passes_and_has_the_numbers_of_one_without(case, tmp_path, monkeypatch):
+    nodes, results = nodes_of(case, tmp_path), []
+    for guards in (Guards(), None):
+        monkeypatch.setattr(placement, "Guards", lambda guards=guards: guards)
+        result, _ = run_on(nodes, case.strategy)
+        outputs = [_bits(dict(np.load(path))) for path in sorted(tmp_path.glob("out*/trial.npz"))]
+        results.append([_bits(_arrays(result.model)), *outputs, result.ledger.totals()])
+    assert results[0] == results[1]
+
+
+def test_a_neighbour_that_writes_a_row_s_place_is_refused(tmp_path, monkeypatch):
+    honest = PeerVFedPCAClient.iterate_among_peers
+
+    def iterate(self, ask):
+        if self.client != 1:
+            return honest(self, ask)
+        self.mail.write_to_all(PeerVectors(vectors=np.eye(len(WINE))[:, :1], values=np.array([1e9])))
+        return Letters()
+
+    monkeypatch.setattr(PeerVFedPCAClient, "iterate_among_peers", iterate)
+    nodes = nodes_of(next(case for case in CASES if str(case) == "peer VFedPCA"), tmp_path)
+    with pytest.raises(ProtocolError, match="what its neighbours wrote tells a row from the others"):
+        run_on(nodes, PeerVFedPCA())
+
+
+>>>>>>> 1cced17 (What guards hold and what they do not stands in SECURITY; a neighbour's letter that picks a row out is refused in a test)
 def test_a_coordinator_that_asks_for_every_row_gets_none(tmp_path):
     """Also where the operator has approved whatever it asks."""
 
