@@ -18,14 +18,13 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.run import alignment, flower, placement, site
 from fedkernel.run.alignment import (
     SIZE,
-    check_row_set,
+    check_rows_apart,
     check_same_columns,
     common_rows,
     find_rows,
     hash_ids,
     own_rows,
     read_key,
-    row_set,
 )
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
@@ -40,6 +39,7 @@ IDS = [f"patient-{number:03d}" for number in rng.permutation(40)]
 TABLE = rng.standard_normal((40, 7))
 COLUMNS = [slice(0, 2), slice(2, 5), slice(5, 7)]
 HELD = [rng.permutation(40)[:count] for count in (36, 33, 38)]  # each site has other rows, in another order
+COMMON_ROWS = [row for row in range(40) if all(row in held for held in HELD)]
 COMMON = {IDS[row] for row in range(40) if all(row in held for held in HELD)}
 NAMES = ("north", "east", "south")
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -84,7 +84,7 @@ class Sites(LocalGrid):
 
 def spec(strategy="DKPCA", sites=NAMES, **more):
     default = {"pair": PAIRS[strategy].client.__name__, "plan": ()}
-    return RunSpec(id="trial", strategy=strategy, sites=list(sites), **default | more)
+    return RunSpec(strategy=strategy, sites=list(sites), **{"id": "trial"} | default | more)
 
 
 def settings_of(run):
@@ -307,25 +307,47 @@ def test_a_site_does_not_work_on_a_small_share_of_its_rows(tmp_path):
     run_on(vertical(tmp_path, [np.arange(38), shared, shared], **{"min-rows": 1}), DKPCA(2))
 
 
-def test_runs_whose_rows_differ_by_few_are_told_apart():
+def test_runs_whose_rows_differ_by_few_are_told_apart(tmp_path):
     named = lambda rows: own_rows(IDS, KEY, np.array(rows), 40)  # noqa: E731
     first = named(range(30))
     assert own_rows(None, b"", np.arange(5), 40).tobytes() == own_rows(None, b"", None, 5).tobytes()
-    assert row_set(first) == row_set(named(range(29, -1, -1)))
-    assert row_set(first) != row_set(named(range(29)))
     assert not set(map(bytes, first)) & {hashed(id_, KEY) for id_ in IDS}, "not what leaves in a run"
-    for rows in (range(30), range(29, -1, -1), range(20), range(40), range(10, 40)):
-        check_row_set([first], named(rows), 10)
+    for number, rows in enumerate((range(30), range(29, -1, -1), range(20), range(40), range(10, 40))):
+        check_rows_apart(tmp_path / str(number), first, 10)
+        check_rows_apart(tmp_path / str(number), named(rows), 10)
+        assert len([*(tmp_path / str(number)).iterdir()]) == (1 if set(rows) == set(range(30)) else 2)
     for rows, sentence in (
         (range(29), "1 rows fewer than an earlier one"),
         (range(31), "1 rows more than an earlier one"),
         (range(1, 31), "1 rows more than an earlier one"),
         (range(9, 40), "9 rows fewer than an earlier one"),
     ):
+        for folder in (tmp_path / "0", tmp_path / "4"):  # the last has another one, too
+            with pytest.raises(InputError, match=r"allowed: the same rows, or at least 10 others \(table.rows_apart\)"):
+                check_rows_apart(folder, named(rows), 10)
         with pytest.raises(InputError, match=sentence):
-            check_row_set([first], named(rows), 10)
-        with pytest.raises(InputError, match=r"allowed: the same rows, or at least 10 others \(guard: differencing\)"):
-            check_row_set([named(range(10, 40)), first], named(rows), 10)
+            check_rows_apart(tmp_path / "0", named(rows), 10)
+
+
+def test_a_run_on_other_rows_than_the_last_is_refused_and_one_on_the_same_is_not(tmp_path):
+    """With ids; and without, where the site's file has got a row more."""
+    run_on(vertical(tmp_path), DKPCA(2))
+    run_on(vertical(tmp_path), DKPCA(2), id="again")
+    fewer = [held[held != min(COMMON_ROWS)] for held in HELD]
+    message = refused(vertical(tmp_path, fewer), DKPCA(2), ProtocolError)
+    assert "the run would work on 1 rows fewer than an earlier one" in message
+    nodes = horizontal(tmp_path, **{"ids-without-key": "true"})
+    strategy = FKKMeans(n_clusters=1, iterations=1, coreset_size=3)
+    for node in nodes:
+        node |= {"label": node.pop("id"), "out": f"{node['out']}-rows"}
+    run_on(nodes, strategy)
+    write_csv(tmp_path / "north.csv", IDS[:13], TABLE[:13, :2], ("age", "weight"))
+    assert "the run would work on 1 rows more than an earlier one" in refused(nodes, strategy, ProtocolError)
+    (tmp_path / "site.toml").write_text("[table]\nmin_rows = 1\nrows_apart = 0")
+    for node in nodes:
+        node |= {"policy": str(tmp_path / "site.toml")}
+        del node["min-rows"]
+    run_on(nodes, strategy)
 
 
 def test_keys_that_cannot_be_used(tmp_path):
@@ -434,13 +456,13 @@ def test_columns_that_differ_are_named(names, sentence):
     assert str(caught.value) == sentence
 
 
-def horizontal(folder, names=("age", "weight"), last=("age", "weight")):
+def horizontal(folder, names=("age", "weight"), last=("age", "weight"), **more):
     nodes = []
     for number, name in enumerate(NAMES):
         rows = slice(number * 12, number * 12 + 12)
         path = write_csv(folder / f"{name}.csv", IDS[rows], TABLE[rows, :2], last if name == "south" else names)
         own = {"name": name, "data": str(path), "id": "patient", "out": str(folder / name)}
-        nodes.append({**own, "min-rows": 12, "approve": "any"})
+        nodes.append({**own, "min-rows": 12, "approve": "any", **more})
     return nodes
 
 

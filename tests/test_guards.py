@@ -7,7 +7,7 @@ from networks import digits
 from scipy.linalg import hadamard
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
-from test_alignment import NAMES, Sites, settings_of, spec
+from test_alignment import NAMES, Sites, run_on, settings_of, spec
 from test_consent import asked
 
 from clients.diskpca import DisKPCAClient, SketchPoints
@@ -22,13 +22,7 @@ from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.widths import median_sigma
 from fedkernel.peers import Letters
 from fedkernel.protocol.guards import Guards, Probed, widened, width_range
-<<<<<<< HEAD
-from strategies import VFedPCA
-=======
-from fedkernel.run import placement
-from fedkernel.testing import _arrays, _bits
-from strategies import ADMMKPCA, PeerVFedPCA, VFedPCA
->>>>>>> 1cced17 (What guards hold and what they do not stands in SECURITY; a neighbour's letter that picks a row out is refused in a test)
+from strategies import PeerVFedPCA, VFedPCA
 
 rng = np.random.default_rng(0)
 N = 120
@@ -269,34 +263,16 @@ def test_new_rows_and_the_result_are_measured_once(request_):
     assert "was answered before in this run" in refusal(site, request_)
 
 
-<<<<<<< HEAD
-=======
 # Runs
 
 
-def nodes_of(case, folder):
-    """Sites with files of more than 100 rows."""
-    if isinstance(case.strategy, ADMMKPCA):
-        shards = digits(100, 6) if case.table.shape[1] == 64 else spread(6, rows=100)
-    else:
-        shards = np.array_split(PATIENTS if case.axis == 0 else WINE, case.clients, axis=case.axis)
-    nodes = []
-    for number, shard in enumerate(shards):
-        np.save(folder / f"{number}.npy", shard)
-        node = {"name": f"s{number}", "data": str(folder / f"{number}.npy"), "out": str(folder / f"out{number}")}
-        nodes.append({**node, "share-rows": "true"})
-    return nodes
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_pair_s_own_run_passes_and_has_the_numbers_of_one_without(case, tmp_path, monkeypatch):
-    nodes, results = nodes_of(case, tmp_path), []
-    for guards in (Guards(), None):
-        monkeypatch.setattr(placement, "Guards", lambda guards=guards: guards)
-        result, _ = run_on(nodes, case.strategy)
-        outputs = [_bits(dict(np.load(path))) for path in sorted(tmp_path.glob("out*/trial.npz"))]
-        results.append([_bits(_arrays(result.model)), *outputs, result.ledger.totals()])
-    assert results[0] == results[1]
+def guarded_nodes(folder, policy=""):
+    """Three sites whose operators have approved whatever is asked."""
+    (folder / "site.toml").write_text(policy)
+    own = {"policy": str(folder / "site.toml"), "approve": "any"}
+    for name, part in zip(NAMES, np.array_split(WINE, 3, axis=1), strict=True):
+        np.save(folder / f"{name}.npy", part)
+        yield {"name": name, "data": str(folder / f"{name}.npy"), "out": str(folder / name), **own}
 
 
 def test_a_neighbour_that_writes_a_row_s_place_is_refused(tmp_path, monkeypatch):
@@ -309,12 +285,11 @@ def test_a_neighbour_that_writes_a_row_s_place_is_refused(tmp_path, monkeypatch)
         return Letters()
 
     monkeypatch.setattr(PeerVFedPCAClient, "iterate_among_peers", iterate)
-    nodes = nodes_of(next(case for case in CASES if str(case) == "peer VFedPCA"), tmp_path)
+    nodes = list(guarded_nodes(tmp_path))
     with pytest.raises(ProtocolError, match="what its neighbours wrote tells a row from the others"):
         run_on(nodes, PeerVFedPCA())
 
 
->>>>>>> 1cced17 (What guards hold and what they do not stands in SECURITY; a neighbour's letter that picks a row out is refused in a test)
 def test_a_coordinator_that_asks_for_every_row_gets_none(tmp_path):
     """Also where the operator has approved whatever it asks."""
 
@@ -322,12 +297,7 @@ def test_a_coordinator_that_asks_for_every_row_gets_none(tmp_path):
         def _exact(self):
             return (yield from self._multiply(np.eye(len(WINE)), 1))
 
-    (tmp_path / "site.toml").write_text("[study]\nplan = false")
-    own = {"policy": str(tmp_path / "site.toml"), "approve": "any"}
-    nodes = []
-    for name, part in zip(NAMES, np.array_split(WINE, 3, axis=1), strict=True):
-        np.save(tmp_path / f"{name}.npy", part)
-        nodes.append({"name": name, "data": str(tmp_path / f"{name}.npy"), "out": str(tmp_path / name), **own})
+    nodes = list(guarded_nodes(tmp_path, "[study]\nplan = false"))
     run = spec("VFedPCA", NAMES, plan=None)
     with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="what the 178 rows were multiplied with"):
         Greedy(merge="exact").run(grid, settings_of(run))

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from fedkernel.arrays import Positions
 from fedkernel.data.tables import readable
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.storage import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -115,24 +116,33 @@ def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None,
     return hash_ids([names[row] for row in chosen], key, "", 0)
 
 
-def row_set(hashes: Hashes) -> str:
-    """Return the SHA-256 of a set of rows (n, 16), whatever their order."""
-    return hashlib.sha256(np.sort(_as_keys(hashes)).tobytes()).hexdigest()
-
-
-def check_row_set(previous: Sequence[Hashes], new: Hashes, min_rows: int) -> None:
-    """Raise InputError if rows (n, 16) differ from those of an earlier run by few, which a difference would be about.
+def check_rows_apart(folder: Path, rows: Hashes, least: int) -> None:
+    """Raise InputError if rows (n, 16) differ from those of an earlier run by few; else note them for later ones.
 
     The same rows again are allowed. What three runs say together about few rows is not seen.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the rows of earlier runs are noted.
+    rows : ndarray of shape (n, 16)
+        As `own_rows` gives them.
+    least : int
+        By how many they may differ.
     """
-    rows = _as_keys(new)
-    for before in map(_as_keys, previous):
-        for what, differing in (("more", np.setdiff1d(rows, before)), ("fewer", np.setdiff1d(before, rows))):
-            if 0 < len(differing) < min_rows:
+    keys = np.sort(_as_keys(rows))
+    path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"
+    if path.exists():
+        return
+    for earlier in sorted(folder.glob("*.npy")):
+        before = _as_keys(np.load(earlier, allow_pickle=False))
+        for what, differing in (("more", np.setdiff1d(keys, before)), ("fewer", np.setdiff1d(before, keys))):
+            if 0 < len(differing) < least:
                 raise InputError(
                     f"the run would work on {len(differing)} rows {what} than an earlier one, whose difference would "
-                    f"be about these; allowed: the same rows, or at least {min_rows} others (guard: differencing)"
+                    f"be about these; allowed: the same rows, or at least {least} others (table.rows_apart)"
                 )
+    write_whole(path, lambda file: np.save(file, rows), 0o600)
 
 
 # --- what the coordinator does ---------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import Context
 
 from fedkernel.addresses import find, names, own_names
-from fedkernel.arrays import AnyArray
+from fedkernel.arrays import AnyArray, Positions
 from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, load, split
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables, readable
@@ -21,7 +21,7 @@ from fedkernel.numerics.kernels import Kernel, import_kernels
 from fedkernel.peers.sealing import KeyPair, read_pins
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run import flower
-from fedkernel.run.alignment import read_key
+from fedkernel.run.alignment import check_rows_apart, own_rows, read_key
 from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.outbox import check_record
@@ -247,10 +247,15 @@ def _own_site(site: Site, node: Mapping[str, Any], job: Job, run: RunSpec) -> Si
             if results.resolve() == data.resolve():
                 raise InputError(f"results of run {run.id!r} would replace {results}; choose another folder (--out)")
 
+    def apart(positions: Positions | None) -> None:
+        if least := policy.table.rows_apart:
+            check_rows_apart(out / "rows", own_rows(own.ids, site.id_key, positions, own.X.shape[0]), least)
+
     return replace(
         site,
         X=own.X,
         keep=keep,
+        check_rows_apart=apart,
         columns=own.columns,
         ids=own.ids,
         share_rows=policy.share_rows,

@@ -48,6 +48,9 @@ class TableRules(_Table):
         Nothing is answered from fewer.
     row_share : float
         Of the site's own rows all sites must have so large a share in common, where rows are aligned.
+    rows_apart : int
+        The rows that two runs work on are the same, or differ by so many either way: by fewer, the difference between
+        their answers would be about these. 0: they may differ by any.
     columns, hidden : tuple of str
         Patterns with ``*`` and ``?``: which columns may be in the table, and which are never read.
     sha256 : str, optional
@@ -56,6 +59,7 @@ class TableRules(_Table):
 
     min_rows: Number = MIN_ROWS
     row_share: Annotated[float, Field(ge=0, le=1)] = ROW_SHARE
+    rows_apart: Amount = MIN_ROWS
     columns: tuple[str, ...] = ("*",)
     hidden: tuple[str, ...] = ()
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None

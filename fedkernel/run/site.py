@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedkernel.arrays import AnyArray
+from fedkernel.arrays import AnyArray, Positions
 from fedkernel.data import TableLike, as_table
 from fedkernel.errors import FedkernelError, InputError, OwnFileError, RefusedError, called, one_line
 from fedkernel.peers.client import PeerClient
@@ -83,6 +83,9 @@ class Site:
         What passes; None: all that the other attributes allow.
     path : str, optional
         Where `X` is, which the coordinator does not hear.
+    check_rows_apart : callable
+        Given the positions of the rows that a run works on, or None for all, raises InputError if these differ by few
+        from those of an earlier run.
     check_keep : callable
         Raises OwnFileError if nothing can be stored on the site.
     outline : callable
@@ -108,6 +111,7 @@ class Site:
     pairs: Mapping[str, type[KernelClient]] | None = None
     gate: Gate | None = None
     path: str | None = None
+    check_rows_apart: Callable[[Positions | None], object] = lambda positions: None
     check_keep: Callable[[], object] = lambda: None
     outline: Callable[[Exception], str] = _logged
 
@@ -274,6 +278,7 @@ def _take_rows(call: _Call) -> Reply:
         )
     memory.settle()
     memory.rows = None if np.array_equal(positions, np.arange(len(own))) else positions
+    call.site.check_rows_apart(memory.rows)
     return CommonRows(rows=len(positions))
 
 
@@ -281,7 +286,9 @@ def _train(call: _Call) -> Answer:
     """Answer a request of the protocol."""
     arrays = flower.read_arrays(call.message.content.array_records["arrays"])
     memory = call.memory()
-    memory.settle()
+    if not memory.settled:
+        call.site.check_rows_apart(None)
+        memory.settle()
     client = call.client(memory)
     with blas_threads(call.site.threads):
         # of this thread's processor: what other clients do on the same machine does not count
