@@ -1,0 +1,125 @@
+"""A site as its operator runs it, and requests as a coordinator chooses them: any, in any order, any number."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Message
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.preprocessing import StandardScaler
+
+from fedkernel.addresses import find
+from fedkernel.run import flower
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.joining import HashIds, Introduce, TakeRows
+from fedkernel.run.placement import site_of_job
+from fedkernel.run.site import client_app
+from fedkernel.run.wire import from_content, to_content
+from fedkernel.strategy import KernelStrategy
+
+NAMES = ("north", "east", "south")
+"""The sites of the job; the target is the first."""
+
+WINE = StandardScaler().fit_transform(load_wine().data)  # 178 x 13
+CANCER = StandardScaler().fit_transform(load_breast_cancer().data)  # 569 x 30
+IDS = [f"patient-{number:04d}" for number in np.random.default_rng(7).permutation(1000)]
+
+KEY = b"0123456789abcdef0123456789abcdef"
+"""What the sites' ids are hashed with, where their operators have agreed on a key."""
+
+KINDS = {Introduce: "query", HashIds: "query.ids", TakeRows: "query.align"}
+"""Flower's kind of message, of requests that are none of a client's."""
+
+
+class Refused(Exception):  # noqa: N818 - no error of the attacker's
+    """What the site said instead of an answer."""
+
+
+def node_of(folder: Path, X: Any, ids: bool, operator: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the site's file, and return its node's configuration: with nothing from its operator, all by default.
+
+    In `operator` the key of ids and the peers' pins stand themselves, in place of files.
+    """
+    node = {"name": NAMES[0], "out": str(folder / "out"), **operator}
+    if "id-key" in operator:
+        (folder / "sites.key").write_bytes(operator["id-key"])
+        node["id-key"] = str(folder / "sites.key")
+    if "pins" in operator:
+        (folder / "pins.toml").write_text("".join(f'{peer} = "{pin}"\n' for peer, pin in operator["pins"].items()))
+        node["pins"] = str(folder / "pins.toml")
+    if not ids:
+        np.save(folder / "table.npy", X)
+        return {"data": str(folder / "table.npy"), **node}
+    lines = [",".join([IDS[place], *map(repr, row.tolist())]) for place, row in enumerate(X)]
+    header = ",".join(["patient", *(f"c{place}" for place in range(X.shape[1]))])
+    (folder / "table.csv").write_text("\n".join([header, *lines]) + "\n")
+    return {"data": str(folder / "table.csv"), "id": "patient", **node}
+
+
+def job_of(strategy: str, client: str) -> Job:
+    """Return the job that the coordinator hands out; it says no more than it must."""
+    return Job(runs=[RunSpec(id="study", strategy=strategy, pair=client, sites=list(NAMES))])
+
+
+@dataclass
+class Target:
+    """A site under attack.
+
+    Attributes
+    ----------
+    folder : Path
+        An empty one, for the site's file and its record.
+    strategy : str
+        The pair.
+    X : ndarray of shape (n, d)
+        The site's table. An attack uses it for its error, and for rows that it says it knows.
+    ids : bool
+        Whether the file has a column of ids.
+    operator : mapping
+        What the operator has decided, as the node's configuration has it.
+    answered, refused : int
+        How many requests were.
+    """
+
+    folder: Path
+    strategy: str
+    X: Any
+    ids: bool = False
+    operator: Mapping[str, Any] = field(default_factory=dict)
+    answered: int = 0
+    refused: int = 0
+
+    def __post_init__(self) -> None:
+        flower.ensure_task_identity()
+        self.client = find(self.strategy, KernelStrategy, "pairs", "strategy").client.__name__
+        self._job = job_of(self.strategy, self.client)
+        self._app = client_app({}, site_of_job)
+        node = node_of(self.folder, self.X, self.ids, self.operator)
+        self._context = flower.new_context(1, node, {"job": self._job.model_dump_json()})
+        self._round = 0
+        self.restart()
+
+    @property
+    def run(self) -> str:
+        return self._job.runs[0].id
+
+    @property
+    def rows(self) -> int:
+        return len(self.X)
+
+    def restart(self) -> None:
+        """Begin the run, once more: the site forgets what it was asked before."""
+        self.ask(Introduce())
+
+    def ask(self, request: Any, seed: int = 0) -> Any:
+        """Return the site's reply; Refused, with its reason, if it gives none."""
+        self._round += 1
+        header = {"pair": self.client, "run": self.run, "seed": seed, "round": self._round}
+        reply = self._app(Message(to_content(request, header), 1, KINDS.get(type(request), "train")), self._context)
+        if reply.has_error():
+            self.refused += 1
+            raise Refused(reply.error.reason)
+        self.answered += 1
+        return from_content(type(request).reply_type, reply.content)
