@@ -49,8 +49,8 @@ class OwnRows(Letter):
 class Features(Letter):
     """Random features of the sender's rows, perhaps with noise: n D floats.
 
-    Reveals of each row, since the receiver knows the draw, what so many smooth functions of it tell, which may be all
-    of it where they are as many as its entries.
+    Reveals each row, where there are no fewer features than it has entries, since the receiver knows the draw and can
+    invert it; of a linear kernel, they are the rows. Noise leaves its part, as in `OwnRows`.
     """
 
     rows: Annotated[FloatArray, Shape("n_m", "d")]

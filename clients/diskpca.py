@@ -52,7 +52,7 @@ class Products(Summed):
     """Upper triangle of products that are sums over all of the site's rows, row after row: c (c + 1) / 2 floats.
 
     Reveals sums of products of smooth functions of a row: of c sketched random features, or of c kernel values against
-    the landmarks.
+    the landmarks. With a narrow kernel and a landmark near a row, that row's value is all of the sum.
     """
 
     upper: Annotated[FloatArray, Shape("packed")]
@@ -80,7 +80,8 @@ class Sketch(Reply):
 
     Reveals sums over the site's rows of smooth functions of a row, or of their products, as `Products` does. A sketch
     has q sums, each over n_m / q rows in the mean, at least two, but some over a single one; the coordinator knows
-    which rows, and their signs. A site with fewer than 2 q rows sends products over all of them.
+    which rows, and their signs, so that sketches under a few seeds give every row's functions, and of a linear kernel
+    the rows. A site with fewer than 2 q rows sends products over all of them.
     """
 
     factor: Annotated[FloatArray | None, Shape("c", "q_m")] = None

@@ -26,8 +26,9 @@ from fedkernel.validation import check_at_most
 class LocalSpectrum(Reply):
     """Leading eigenpairs of the site's part of the kernel matrix: D_m (N + 1) floats.
 
-    Reveals the site's similarities between all pairs of rows, as exactly as D_m eigenpairs can: with an RBF kernel,
-    who knows a few rows of the table can rebuild the others from it up to the error of the truncation.
+    Reveals the site's similarities between all pairs of rows, as exactly as D_m eigenpairs can: who knows a few rows of
+    the table can rebuild the others from it, with an RBF kernel up to the error of the truncation, with a linear one
+    exactly if the site has no more columns than D_m.
     """
 
     vectors: Annotated[FloatArray, Shape("N", "D_m")]

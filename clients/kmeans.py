@@ -36,8 +36,9 @@ class SolveLocally(Request[LocalCost]):
 class LocalCoreset(Reply):
     """Weighted points that stand for the site's rows: (samples + k) (s + 1) floats, n_m (s + 1) at most.
 
-    Reveals the coordinates of some embedded rows as they are, and the site's cluster centres and sizes. From s
-    coordinates of a row its attributes do not follow, but rows that are alike are seen to be.
+    Reveals the coordinates of some embedded rows as they are, of all where no fewer are asked for, and the site's
+    cluster centres and sizes. Rows that are alike are seen to be; and a row follows from its coordinates where these
+    are no fewer than its attributes, as with random features that nothing has reduced.
     """
 
     points: Annotated[FloatArray, Shape("c_m", "s")]

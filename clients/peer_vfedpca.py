@@ -19,7 +19,8 @@ from fedkernel.protocol import Receipt, ReplyT, Shape, State
 class PeerVectors(Letter):
     """Approximate leading eigenpairs of the sender's matrix: k (N + 1) floats.
 
-    Reveals the directions over the rows along which the sender's columns vary most, and how much they do.
+    Reveals the directions over the rows along which the sender's columns vary most, and how much they do; of a sender
+    with no more than k columns, who knows k + 1 rows of its table has the others.
     """
 
     vectors: Annotated[FloatArray, Shape("N", "k")]

@@ -58,7 +58,8 @@ class LocalTable(Request[ReplyT], Generic[ReplyT]):
 class LeadingVectors(Reply):
     """Approximate leading eigenpairs of the site's matrix: k (N + 1) floats.
 
-    Reveals the directions over the rows along which the site's columns vary most, and how much they do.
+    Reveals the directions over the rows along which the site's columns vary most, and how much they do; of a site with
+    no more than k columns, who knows k + 1 rows of its table has the others.
     """
 
     vectors: Annotated[FloatArray, Shape("N", "k")]
@@ -88,7 +89,8 @@ class IterateLocally(LocalIterations[LeadingVectors]):
 class Product(Summed):
     """The site's matrix times a block of vectors: N b floats.
 
-    Reveals combinations of the site's columns, summed over them; after N independent vectors, the whole matrix.
+    Reveals combinations of the site's columns, summed over them; after N independent vectors, the whole matrix, by
+    which who knows d_m + 1 rows of the table has the others.
     """
 
     product: Annotated[FloatArray, Shape("N", "b")]
