@@ -5,8 +5,9 @@ from cases import PAIRS
 
 from attacks import cards
 from attacks.algebra import EXACT
-from attacks.table import ATTACKS, CASES, NOTHING, OPENINGS
+from attacks.table import ATTACKS, CASES, KEYED, NOTHING, OPENINGS
 from attacks.target import WINE, Target
+from fedkernel.run.outbox import read_outbox
 
 STOPPED = [(name, pair) for name, pair in CASES if ATTACKS[name].guard is not None]
 
@@ -16,6 +17,7 @@ def test_it_recovers_what_it_claims_and_the_card_says_so(name, pair, tmp_path):
     attack = ATTACKS[name]
     error = attack.error(tmp_path, pair, attack.operator)
     assert error <= attack.below
+    assert len(read_outbox(tmp_path / "out").departures) > 1
     figure = float(cards.written()[name, pair])
     # of one digit, the last bit of which another machine's rounding may change
     assert error < EXACT if figure == 0 else figure / 2 < error < 2 * figure
@@ -25,6 +27,8 @@ def test_it_recovers_what_it_claims_and_the_card_says_so(name, pair, tmp_path):
 def test_what_stops_it_leaves_nothing(name, pair, tmp_path):
     attack = ATTACKS[name]
     assert attack.error(tmp_path, pair, attack.guard) > 0.9
+    refusals = [line.refused for line in read_outbox(tmp_path / "out").departures if line.refused]
+    assert refusals or attack.guard == KEYED, "the operator reads of every attempt; hashes under a key are no refusal"
 
 
 def test_what_is_said_to_stop_an_attack_is_tried():
