@@ -68,7 +68,7 @@ class MultiplyColumns(Iteration[PackedGram]):
 class GramProduct(Summed):
     """The products of the site's columns times a vector: D + r floats.
 
-    Reveals, after D + r independent vectors, what a `PackedGram` reveals.
+    Reveals what a `PackedGram` reveals, after D + r independent vectors; for 20 rows, half as many are enough.
     """
 
     product: Annotated[FloatArray, Shape("p")]

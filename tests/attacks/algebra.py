@@ -64,23 +64,24 @@ def rows_of_features(values: Any, features: Callable[[Any], Any], d: int, gamma:
     return rows
 
 
-def rows_of_products(packed: Any, features: RandomFeatures, n: int, d: int) -> Any:
-    """Return rows (n, d), in some order, whose features, pairs of the first draw, have these products A^T A, packed.
+def rows_of_products(vectors: Any, products: Any, features: RandomFeatures, n: int, d: int) -> Any:
+    """Return rows (n, d), in some order, whose features A, pairs of the first draw, have A^T A vectors = products.
 
     Newton's method of least squares in a trust region, from up to three random starts.
     """
     half = features.n_features // 2
-    j, k = np.triu_indices(features.n_features)
     features_of, frequencies = features.map(d), np.tile(features._draw(d)[0], 2)
 
     def wrong(flat: Any) -> Any:
         A = features_of(flat.reshape(n, d))
-        return (A.T @ A)[j, k] - packed
+        return (A.T @ (A @ vectors) - products).ravel()
 
     def slopes(flat: Any) -> Any:
         A = features_of(flat.reshape(n, d))
         S = np.hstack([-A[:, half:], A[:, :half]])[:, :, None] * frequencies.T  # of each feature by its row's entries
-        return (S[:, j] * A[:, k, None] + A[:, j, None] * S[:, k]).transpose(1, 0, 2).reshape(len(j), n * d)
+        slope = S[:, :, None] * (A @ vectors)[:, None, :, None]
+        slope += A[:, :, None, None] * np.einsum("npd,pq->nqd", S, vectors)[:, None]
+        return slope.transpose(1, 2, 0, 3).reshape(-1, n * d)
 
     rng = np.random.default_rng(0)
     for _ in range(3):

@@ -180,9 +180,9 @@ ATTACKS: Mapping[str, Attack] = {
         coordinator.products_of_features,
         CURIOUS,
         ("FKKMeans",),
-        "finds 20 rows by a non-linear search from the products of 50 features: one iteration of the solver `gram`",
+        "finds 20 rows by a non-linear search from the products of 50 features with the vectors of one iteration",
         NOTHING,
-        "all; more rows need more of the 50 iterations and a longer search: three give 50 rows in a minute",
+        "all; more rows need more of the 50 iterations, and a longer search",
         table=WINE[:20],
     ),
     "one row at a time": Attack(
