@@ -11,11 +11,11 @@ coordinator sees how long they are, and the figures that replies carry beside th
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Generic
+from typing import Annotated, Generic, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
@@ -128,6 +128,12 @@ class Sharing(Request[ReplyT], Generic[ReplyT]):
 
     features: SubspaceEmbedding | None
     noise: Annotated[float, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _features_are_none_of_rows_themselves(self) -> Self:
+        if self.features is not None and isinstance(self.features.kernel, Linear):
+            raise ValueError("features: a linear kernel's are the rows")
+        return self
 
 
 class ShareRows(Sharing[RowLetters]):

@@ -150,7 +150,10 @@ class _Call:
 
     @property
     def seed(self) -> int:
-        return int(str(self.config["seed"]))
+        seed, gate = int(str(self.config["seed"])), self.site.gate
+        if gate is not None and seed != gate.run.seed:
+            raise InputError(f"run {self.run!r} has seed = {gate.run.seed}, but the request has {seed}")
+        return seed
 
     def request(self, kind: type[MessageT]) -> MessageT:
         """Return the message as a request of the given kind."""

@@ -1,21 +1,23 @@
 """A site as its operator runs it, and requests as a coordinator chooses them: any, in any order, any number."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Context, Message
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from fedkernel.addresses import find
+from fedkernel.coordinator import strategy_of
 from fedkernel.run import flower
-from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.approval import approve
+from fedkernel.run.job import Job, RunSpec, Study
 from fedkernel.run.joining import HashIds, Introduce, TakeRows
 from fedkernel.run.placement import site_of_job
-from fedkernel.run.site import client_app
+from fedkernel.run.site import Site, client_app
 from fedkernel.run.wire import from_content, to_content
 from fedkernel.strategy import KernelStrategy
 
@@ -37,12 +39,62 @@ class Refused(Exception):  # noqa: N818 - no error of the attacker's
     """What the site said instead of an answer."""
 
 
-def node_of(folder: Path, X: Any, ids: bool, operator: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the site's file, and return its node's configuration: with nothing from its operator, all by default.
+UNGUARDED = """
+[table]
+min_rows = {min_rows}
+row_share = 0
+rows_apart = 0
 
-    In `operator` the key of ids and the peers' pins stand themselves, in place of files.
+[study]
+approve = "any"
+plan = false
+min_sites = 1
+attempts = 1000000
+
+[limits.total]
+{rows}
+"""
+"""The policy of an operator who has approved of everything but what its options say."""
+
+APPROVING = """
+[study]
+approve = "any"
+plan = false
+"""
+"""Of one who has approved just what an honest-but-curious adversary asks, at a site that is otherwise by default."""
+
+Mode = Literal["unguarded", "approved", "honest study"]
+"""The site's guards are off and everything is approved; what is asked was approved; another study was."""
+
+STUDIES: Mapping[str, Mapping[str, Any]] = {
+    "DKPCA": {"n_components": 3},
+    "VFedPCA": {"n_components": 3, "merge": "exact"},
+    "VFedAKPCA": {"n_components": 3},
+    "PeerVFedPCA": {"n_components": 3},
+    "FKKMeans": {"n_clusters": 3},
+    "RFKKMeans": {"n_clusters": 3},
+    "DisKPCA": {"n_components": 3, "n_adaptive": 20, "share_rows": True},
+    "UniformKPCA": {"n_components": 3, "n_samples": 20, "share_rows": True},
+    "SpectralKMeans": {
+        "n_clusters": 3,
+        "components": {"method": "UniformKPCA", "n_components": 3, "n_samples": 20, "share_rows": True},
+    },
+    "ADMMKPCA": {"exchange": "features"},
+}
+"""What the coordinator of each pair said that it would do."""
+
+
+def node_of(folder: Path, X: Any, ids: bool, operator: Mapping[str, Any], mode: Mode) -> dict[str, Any]:
+    """Write the site's file and its policy, and return its node's configuration.
+
+    In `operator` stand ``share-rows`` and ``min-rows``, the key of ids and the peers' pins themselves.
     """
-    node = {"name": NAMES[0], "out": str(folder / "out"), **operator}
+    node = {"name": NAMES[0], "out": str(folder / "out"), "policy": str(folder / "site.toml")}
+    rows = "" if "share-rows" in operator else "rows = 0"
+    policy = {"unguarded": UNGUARDED.format(min_rows=operator.get("min-rows", 20), rows=rows), "approved": APPROVING}
+    (folder / "site.toml").write_text(policy.get(mode, ""))
+    if mode == "unguarded":
+        node["ids-without-key"] = "true"
     if "id-key" in operator:
         (folder / "sites.key").write_bytes(operator["id-key"])
         node["id-key"] = str(folder / "sites.key")
@@ -58,9 +110,16 @@ def node_of(folder: Path, X: Any, ids: bool, operator: Mapping[str, Any]) -> dic
     return {"data": str(folder / "table.csv"), "id": "patient", **node}
 
 
-def job_of(strategy: str, client: str) -> Job:
-    """Return the job that the coordinator hands out; it says no more than it must."""
-    return Job(runs=[RunSpec(id="study", strategy=strategy, pair=client, sites=list(NAMES))])
+def job_of(strategy: str, client: type, mode: Mode, folder: Path) -> Job:
+    """Return the job that the coordinator hands out; it says no more than it must to be approved."""
+    run = RunSpec(id="study", strategy=strategy, pair=f"{client.__module__}:{client.__name__}", sites=list(NAMES))
+    if mode != "honest study":
+        return Job(runs=[run])
+    honest = strategy_of(strategy, STUDIES[strategy])
+    run = run.model_copy(update={"parameters": honest.hyperparameters, "plan": honest.plan(len(NAMES), 0)})
+    study = Study(name="study", runs=[run])
+    approve(folder / "out", study.sha256)
+    return Job(runs=study.runs, study=study)
 
 
 @dataclass
@@ -78,7 +137,9 @@ class Target:
     ids : bool
         Whether the file has a column of ids.
     operator : mapping
-        What the operator has decided, as the node's configuration has it.
+        What the operator has decided, see `node_of`.
+    mode : str
+        See `Mode`.
     answered, refused : int
         How many requests were.
     """
@@ -88,18 +149,24 @@ class Target:
     X: Any
     ids: bool = False
     operator: Mapping[str, Any] = field(default_factory=dict)
+    mode: Mode = "unguarded"
     answered: int = 0
     refused: int = 0
 
     def __post_init__(self) -> None:
         flower.ensure_task_identity()
-        self.client = find(self.strategy, KernelStrategy, "pairs", "strategy").client.__name__
-        self._job = job_of(self.strategy, self.client)
-        self._app = client_app({}, site_of_job)
-        node = node_of(self.folder, self.X, self.ids, self.operator)
+        kind = find(self.strategy, KernelStrategy, "pairs", "strategy").client
+        self.client = kind.__name__
+        self._job = job_of(self.strategy, kind, self.mode, self.folder)
+        self._app = client_app({}, self._site)
+        node = node_of(self.folder, self.X, self.ids, self.operator, self.mode)
         self._context = flower.new_context(1, node, {"job": self._job.model_dump_json()})
         self._round = 0
         self.restart()
+
+    def _site(self, context: Context, config: Mapping[str, Any]) -> Site:
+        site = site_of_job(context, config)
+        return replace(site, guards=None) if self.mode == "unguarded" else site
 
     @property
     def run(self) -> str:
