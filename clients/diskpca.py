@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Generic, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedkernel.arrays import FloatArray, Positions, Rows, row_blocks, stack_rows
 from fedkernel.data import Table, as_table, rows_from_arrays, rows_to_arrays
@@ -62,17 +62,17 @@ class Products(Summed):
         """The products, of shape (c, c)."""
         return unpack_symmetric(self.upper)
 
+    @model_validator(mode="after")
+    def _is_triangle(self) -> "Products":
+        _ = self.product
+        return self
+
 
 class MultiplyPoints(Request[Products]):
     """Asks for the products E_m^T E_m (t, t) of the embedded rows."""
 
     embedding: SubspaceEmbedding
     precision: Precision
-
-    def check_reply(self, reply: Products) -> None:
-        """Check also that the reply is a triangle."""
-        super().check_reply(reply)
-        unpack_symmetric(reply.upper)
 
 
 class Sketch(Reply):
@@ -104,18 +104,28 @@ class Sketch(Reply):
         return np.empty((0, 0)) if self.factor is None else np.asarray(self.factor @ self.factor.T)
 
 
-class SketchPoints(Request[Sketch]):
-    """Asks for the embedded rows E_m^T (t, n_m), sketched to p columns; from fewer than 2 p rows, for products."""
+class SketchRequest(Request[Sketch]):
+    """Asks for columns, or for products."""
 
     sketched: ClassVar = "columns"
-    embedding: SubspaceEmbedding
     columns: Count
-    precision: Precision
 
     def check_reply(self, reply: Sketch) -> None:
         """Check also that the reply is in the form that was asked."""
         super().check_reply(reply)
-        _check_form(reply, self.columns)
+        if (reply.upper is None) == (reply.factor is None):
+            raise ValueError("the reply must hold factor or upper, and nothing else")
+        if reply.upper is not None:
+            unpack_symmetric(reply.upper)  # which refuses what is no triangle
+        if reply.factor is not None and reply.factor.shape[1] > self.columns:
+            raise ValueError(f"factor has {reply.factor.shape[1]} columns, but at most {self.columns} were asked")
+
+
+class SketchPoints(SketchRequest):
+    """Asks for the embedded rows E_m^T (t, n_m), sketched to p columns; from fewer than 2 p rows, for products."""
+
+    embedding: SubspaceEmbedding
+    precision: Precision
 
 
 class Total(Reply):
@@ -163,22 +173,9 @@ class MeasureDistances(LandmarkRequest[Total]):
 class MultiplyKernel(LandmarkRequest[Products]):
     """Asks for the products k(Y, X_m) k(X_m, Y) (|Y|, |Y|) of the kernel values."""
 
-    def check_reply(self, reply: Products) -> None:
-        """Check also that the reply is a triangle."""
-        super().check_reply(reply)
-        unpack_symmetric(reply.upper)
 
-
-class SketchKernel(LandmarkRequest[Sketch]):
+class SketchKernel(LandmarkRequest[Sketch], SketchRequest):
     """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products."""
-
-    sketched: ClassVar = "columns"
-    columns: Count
-
-    def check_reply(self, reply: Sketch) -> None:
-        """Check also that the reply is in the form that was asked."""
-        super().check_reply(reply)
-        _check_form(reply, self.columns)
 
 
 class DrawnRows(CarriesRows, Reply):
@@ -509,12 +506,3 @@ def _product(sketch: RowSketch) -> FloatArray:
 def _reply(sketch: RowSketch) -> Sketch:
     product = sketch.product
     return Sketch(factor=sketch.factor) if product is None else Sketch(upper=pack_symmetric(product))
-
-
-def _check_form(reply: Sketch, columns: int) -> None:
-    if (reply.upper is None) == (reply.factor is None):
-        raise ValueError("the reply must hold factor or upper, and nothing else")
-    if reply.upper is not None:
-        unpack_symmetric(reply.upper)  # which refuses what is no triangle
-    if reply.factor is not None and reply.factor.shape[1] > columns:
-        raise ValueError(f"factor has {reply.factor.shape[1]} columns, but at most {columns} were asked")

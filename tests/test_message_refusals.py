@@ -11,7 +11,6 @@ from clients.diskpca import (
     DrawnRows,
     DrawUniformly,
     MeasureCaptured,
-    MultiplyPoints,
     Products,
     Sketch,
     SketchPoints,
@@ -199,11 +198,7 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
             Sketch(factor=np.ones((4, 5)), upper=np.ones(10)),
             "the reply must hold factor or upper, and nothing else",
         ),
-        (
-            MultiplyPoints(embedding=SubspaceEmbedding(RBF(gamma=1.0), 4, 10), precision="float64"),
-            Products(upper=np.ones(4)),
-            "upper of shape (4,) is not allowed",
-        ),
+        (sketch_points(5), Sketch(upper=np.ones(4)), "upper of shape (4,) is not allowed"),
         (
             MeasureCaptured(kernel=Linear()),
             SquaredLengths(sums=np.ones(1)),
@@ -218,9 +213,14 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
     ],
 )
 def test_a_reply_that_is_not_what_was_asked_is_refused(request_, reply, sentence):
-    with pytest.raises(ValueError, match=r"entries|order|the reply|factor") as caught:
+    with pytest.raises(ValueError, match=r"entries|order|the reply|factor|upper") as caught:
         request_.check_reply(reply)
     assert sentence in str(caught.value)
+
+
+def test_products_that_are_no_triangle_are_refused_at_both_ends():
+    with pytest.raises(ValueError, match=r"upper of shape \(4,\) is not allowed"):
+        Products(upper=np.ones(4))
 
 
 @pytest.mark.parametrize(
