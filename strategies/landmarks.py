@@ -28,7 +28,7 @@ from clients.diskpca import (
 from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA, compare_components
-from fedkernel.numerics import AnyKernel, is_sketched, leading_eigenpairs, whitening
+from fedkernel.numerics import AnyKernel, above_rounding, is_sketched, leading_eigenpairs, whitening
 from fedkernel.protocol import (
     FLOAT,
     AtMost,
@@ -289,6 +289,6 @@ def kernel_pca(X: Rows, kernel: AnyKernel, n_components: int) -> LandmarkPCA:
     pairs = leading_eigenpairs(kernel.gram(X), n_components)
     if not pairs.values[0] > 0:
         raise InputError(f"the kernel is zero on all {N} rows, so that there are no components")
-    above = pairs.values > N * np.finfo(np.float64).eps * pairs.values[0]
+    above = above_rounding(pairs.values, N)
     values, vectors = pairs.values[above], pairs.vectors[:, above]
     return LandmarkPCA(kernel, X, vectors / np.sqrt(values), values)

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from fedkernel.arrays import EPS, FloatArray, Rows
+from fedkernel.arrays import FloatArray, Rows
 from fedkernel.errors import InputError
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.clustering import k_means
 from fedkernel.numerics.kernels import AnyKernel
-from fedkernel.numerics.linalg import leading_eigenpairs
+from fedkernel.numerics.linalg import above_rounding, leading_eigenpairs
 from fedkernel.validation import check_at_most
 
 RESTARTS = 10
@@ -81,7 +81,7 @@ def check_landmarks(n_landmarks: int, n_components: int, rows: int) -> None:
 
 def _roots(values: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
     """Return the roots of eigenvalues and their inverses; both are 0 for what is rounding beside the largest."""
-    above = values > n * EPS * max(float(values[0]), 0.0)
+    above = above_rounding(values, n)
     roots = np.sqrt(np.where(above, values, 0.0))
     return roots, np.where(above, 1 / np.where(above, roots, 1.0), 0.0)
 

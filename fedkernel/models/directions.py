@@ -9,7 +9,7 @@ import numpy as np
 from fedkernel.arrays import FloatArray
 from fedkernel.models.components import KernelPCA
 from fedkernel.numerics.kernels import AnyKernel, normalised_gram
-from fedkernel.numerics.linalg import center_gram, leading_eigenpairs
+from fedkernel.numerics.linalg import above_rounding, center_gram, leading_eigenpairs
 
 
 def center_blocks(K: FloatArray, ends: Sequence[int]) -> FloatArray:
@@ -104,7 +104,7 @@ class Directions:
     def _roots(self) -> FloatArray:
         """Return the lengths of phi(X) V's columns; infinity where there is no such direction, only rounding."""
         values = self.model.eigenvalues_
-        above = values > len(self.X) * np.finfo(np.float64).eps * values[0]
+        above = above_rounding(values, len(self.X))
         return np.where(above, np.sqrt(np.where(above, values, 1.0)), np.inf)
 
     def _gram(self, rows: FloatArray) -> FloatArray:

@@ -17,6 +17,7 @@ from fedkernel.numerics.kernels import (
 from fedkernel.numerics.krylov import Search, block_krylov, block_krylov_above
 from fedkernel.numerics.linalg import (
     Eigenpairs,
+    above_rounding,
     center_gram,
     eigenpairs_above,
     eigenpairs_of_factor_above,
@@ -49,6 +50,7 @@ __all__ = [
     "ShiftInvariant",
     "Sigmoid",
     "SubspaceEmbedding",
+    "above_rounding",
     "align_signs",
     "allot",
     "assign",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg
 from scipy.linalg.blas import dsymv
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
@@ -162,6 +163,11 @@ def eigenpairs_of_factor_above(F: FloatArray, ratio: float) -> Eigenpairs:
     return _above(lambda k: leading_eigenpairs_of_factor(F, k), max(1, min(F.shape)), ratio)
 
 
+def above_rounding(values: FloatArray, n: int, tol: float = 0.0) -> npt.NDArray[np.bool_]:
+    """Tell which eigenvalues of an (n, n) matrix, the largest l_1 first, are above max(tol, n eps) l_1, and above 0."""
+    return np.asarray(values > max(tol, n * EPS) * max(float(values[0]), 0.0))
+
+
 def whitening(A: FloatArray, tol: float) -> FloatArray:
     """Return R, of shape (n, r), with R^T A R = I, for a symmetric positive semidefinite A: V diag(1 / sqrt(l)).
 
@@ -174,7 +180,7 @@ def whitening(A: FloatArray, tol: float) -> FloatArray:
         Eigenpairs (l, v) with l <= max(tol, n eps) l_1 are left out: r is the numerical rank.
     """
     pairs = leading_eigenpairs(A, len(A))
-    above = pairs.values > max(tol, len(A) * EPS) * max(float(pairs.values[0]), 0.0)
+    above = above_rounding(pairs.values, len(A), tol)
     return np.asarray(pairs.vectors[:, above] / np.sqrt(pairs.values[above]))
 
 
