@@ -21,10 +21,11 @@ FORMAT_VERSION = 1
 NUMBERS = "biufc"
 """Kinds of arrays that a model can have: no objects, whose pickles could run anything, and no text."""
 
-_UNREADABLE = (
-    *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also a .npy file, an encrypted zip
+UNREADABLE = (
+    *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also an encrypted zip; pyarrow's are among
     *(zipfile.BadZipFile, zlib.error),
 )
+"""What goes wrong in reading a file that is damaged or another than it seems."""
 
 
 class Parts(NamedTuple):
@@ -66,7 +67,7 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
         header = json.loads(str(arrays.pop("header")))
     except FileNotFoundError:
         raise InputError(f"there is no model file {path}") from None
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise InputError(f"{path} is damaged or is no fedkernel model ({type(error).__name__})") from None
     if not isinstance(header, dict) or header.pop("format", None) != FORMAT or not isinstance(header.get("model"), str):
         raise InputError(f"{path} holds no fedkernel model")

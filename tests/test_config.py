@@ -217,7 +217,7 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
         ("engine=cloud", "engine = 'cloud', but must be one of local, ray"),
         ("name=..", "name = '..': string should match"),
         ("folder=sets", "folder: 'sets' must be an absolute path; by default it is the folder of the file"),
-        ("baseline.c.name=a", "name = 'a' stands twice, but names must be unique"),
+        ("baseline.c.name=a", "name = 'a' stands twice, but the values must differ"),
         ("baseline.c.name=a!", "'a' and 'a!' would both have runs with the id 'a__seed=0'"),
         ("data.name=irsi", "data: data set 'irsi' is not known (did you mean iris"),
         ("data=iris", "data = 'iris': input should be a table"),

@@ -10,7 +10,7 @@ import pydantic
 
 from experiments.baselines import check_baseline
 from experiments.claims import AnyCheck
-from experiments.config.sections import STRICT, Data, Method, ReportOptions, Shards, Sites, data_fields
+from experiments.config.sections import STRICT, Data, Method, ReportOptions, Shards, Sites, data_fields, differing
 from fedkernel.addresses import address
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import ENGINES
@@ -149,14 +149,12 @@ class Experiment(pydantic.BaseModel):
         if self.engine not in ENGINES:
             raise ValueError(f"engine = {self.engine!r}, but must be one of {', '.join(ENGINES)}")
         for what, values in (("seeds", self.seeds), *self._lists()):
-            if again := [value for place, value in enumerate(values) if value in values[:place]]:
-                raise ValueError(f"{what}: {again[0]!r} stands twice, but the values must differ")
+            differing(values, f"{what}: ")
         methods = [*self.strategy, *self.baseline]
         if not methods:
             raise ValueError("at least one [[strategy]] or [[baseline]] is needed")
         names = [method.name for method in methods]
-        if repeated := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"name = {sorted(repeated)[0]!r} stands twice, but names must be unique")
+        differing(names, "name = ")
         for table in self.strategy:
             address(table.method, "pairs", f"strategy {table.name!r}: method")
         for table in self.baseline:

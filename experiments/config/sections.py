@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic
 
@@ -12,13 +12,14 @@ from fedkernel.data import DataSpec
 from fedkernel.engines.grpc.certificates import check_name
 from fedkernel.models import check_metric
 
+T = TypeVar("T")
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
-def differing(values: list[str]) -> list[str]:
-    """Return the values if no two are equal."""
+def differing(values: list[T], what: str = "") -> list[T]:
+    """Return the values if no two are equal; `what` begins the error."""
     if again := [value for place, value in enumerate(values) if value in values[:place]]:
-        raise ValueError(f"{again[0]!r} stands twice, but the values must differ")
+        raise ValueError(f"{what}{again[0]!r} stands twice, but the values must differ")
     return values
 
 

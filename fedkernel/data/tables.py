@@ -15,8 +15,6 @@ import csv
 import importlib
 import os
 import threading
-import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,14 +29,11 @@ from fedkernel.arrays import READING, AnyArray, Positions, Rows
 from fedkernel.data.columns import is_numeric, stack_columns
 from fedkernel.data.matrix import as_array, check_rows, first_not_finite, not_finite
 from fedkernel.errors import InputError
+from fedkernel.storage import UNREADABLE
 
 Raw: TypeAlias = AnyArray | sparse.csr_array
 
 ALLOWED = ".npy, .npz with an array X or from scipy.sparse.save_npz, .parquet"
-_UNREADABLE = (
-    *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also an encrypted zip; pyarrow's are among
-    *(csv.Error, zipfile.BadZipFile, zlib.error),
-)
 
 
 class Table(ABC):
@@ -399,5 +394,5 @@ def readable(path: str | os.PathLike[str], allowed: str = f"{ALLOWED}, of number
         raise
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
-    except _UNREADABLE as error:
+    except (csv.Error, *UNREADABLE) as error:
         raise InputError(f"{path} cannot be read ({type(error).__name__}); allowed: {allowed}") from None
