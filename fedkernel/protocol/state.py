@@ -34,8 +34,9 @@ class State:
     @classmethod
     def forget(cls, memory: MutableMapping[str, AnyArray]) -> None:
         """Take what was saved out of the memory, if anything."""
-        for field in fields(cls):
-            memory.pop(f"{cls.__name__}.{field.name}", None)
+        for name in (f"{cls.__name__}.{field.name}" for field in fields(cls)):
+            if name in memory:
+                del memory[name]  # `pop` would read the array
 
     def save(self, memory: MutableMapping[str, AnyArray]) -> Self:
         """Put the arrays into the memory, in place of those of an earlier one."""
