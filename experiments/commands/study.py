@@ -73,7 +73,8 @@ def show_study(study: Study) -> None:
     for runs in alike.values():
         run, seeds = runs[0], ", ".join(str(run.seed) for run in runs)
         _line(f"\n{', '.join(one_line(run.id) for run in runs[:3])}{'' if len(runs) < 4 else ', ...'}")
-        _line(f"sites: {', '.join(run.sites or ())}; seeds: {seeds}; rows missing somewhere: {run.missing}")
+        aligned = f"aligned by ids, those missing somewhere: {run.missing}" if run.align else "each site's own"
+        _line(f"sites: {', '.join(run.sites or ())}; seeds: {seeds}; rows: {aligned}")
         _line(f"method: {run.strategy}, answered by {run.pair}")
         _line(f"with: {_fields(run.parameters)}")
         if run.plan is None:

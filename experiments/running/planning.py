@@ -117,7 +117,8 @@ class Planned:
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
             sites = experiment.data.sites  # who approve all that will be asked of them
-            return RunSpec(**common, sites=sites, plan=self.strategy.plan(len(sites), self.seed))
+            common |= {"align": kind.partition == "vertical", "plan": self.strategy.plan(len(sites), self.seed)}
+            return RunSpec(**common, sites=sites)
         return RunSpec(**common, data=experiment.data, partition=experiment.partition)
 
 

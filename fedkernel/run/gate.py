@@ -19,8 +19,9 @@ from fedkernel.run.policy import Leaving, Limits, Policy
 
 Count = Annotated[int, Field(ge=0)]
 
-JOINING: Plan = (once(Introduce), once(HashIds), once(TakeRows))
-"""What is asked before a run's own plan."""
+JOINING: Plan = (once(Introduce),)
+ALIGNING: Plan = (once(HashIds), once(TakeRows))
+"""What is asked before a run's own plan: of all, and where rows are compared."""
 
 
 class Sums(pydantic.BaseModel):
@@ -121,7 +122,8 @@ class Gate:
         if self.run.plan is None:
             return standing
         try:
-            place = advance((*JOINING, *self.run.plan), standing.place, *asking)
+            plan = (*JOINING, *(ALIGNING if self.run.align else ()), *self.run.plan)
+            place = advance(plan, standing.place, *asking)
         except InputError as error:
             raise RefusedError("plan", f"{error} (plan of study {self.study[:12]})") from None
         return standing.model_copy(update={"place": place})

@@ -60,6 +60,8 @@ class RunSpec(pydantic.BaseModel):
         everywhere, or the run is refused.
     evaluate : bool
         Measure the model on the clients by one more round, where the method has such a measure.
+    align : bool
+        Whether the sites' rows may be compared by their ids; with a horizontal partition no method needs that.
     plan : tuple of Step, optional
         What the strategy will ask of each client.
     """
@@ -78,6 +80,7 @@ class RunSpec(pydantic.BaseModel):
     clients: int | None = pydantic.Field(default=None, ge=1)
     missing: Missing = "drop"
     evaluate: bool = False
+    align: bool = True
     plan: Plan | None = None
 
     @pydantic.model_validator(mode="before")

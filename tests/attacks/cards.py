@@ -16,6 +16,7 @@ from attacks.table import (
     MALICIOUS_PEER,
     Adversary,
     Attack,
+    Outcome,
 )
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "privacy.md"
@@ -30,54 +31,61 @@ cd tests && ../.venv/bin/python -m attacks.cards
 ```
 
 *Recovered* is the relative error in the Frobenius norm, of one digit: 0 is everything, but for rounding, and 1 nothing.
-Which part of the table, or which figure, the attack is after, it says. The site is one of `fedkernel join` with its
-defaults, unless the card says with which option; tables are scikit-learn's wine and breast cancer, standardised.
+Which part of the table, or which figure, the attack is after, it says. First at a site that has approved everything and
+has no guards, but consents to rows only where the card says so; then, *guarded*, at one of `fedkernel join` with its
+defaults, a key for ids and pins for peers. There a malicious adversary has another study of the pair approved, to which
+it does not keep; of an honest-but-curious one just what it asks is approved. *What stops it* is what the site's record
+names: a rule of its policy, the plan of the study, or a guard. Tables are scikit-learn's wine and breast cancer,
+standardised.
 
 An *honest-but-curious* adversary follows the protocol and computes what it can of what it is sent; a *malicious* one
 asks for, or sends, whatever it likes. A pair is said to be safe against one only as far as these attacks go: there may
 be others.
 """
 
-COLUMNS = ("attack", "adversary", "recovered", "what stops it", "what remains")
+COLUMNS = ("attack", "adversary", "recovered", "guarded", "what stops it", "what remains")
 
 WORSE: Mapping[Adversary, Adversary] = {MALICIOUS: CURIOUS, MALICIOUS_PEER: CURIOUS_PEER}
 
-Figures = Mapping[tuple[str, str], str]
-"""Relative errors as the page has them, by attack and pair."""
+Figures = Mapping[tuple[str, str], tuple[str, str, str]]
+"""By attack and pair, relative errors as the page has them, without and with guards, and what stopped it."""
 
 
 def digit(error: float) -> str:
     """Return a relative error as the page has it."""
-    return "0" if error < EXACT else f"{error:.1g}"
+    return "0" if error < EXACT else "1" if error > STOPPED else f"{error:.1g}"
 
 
-def safe_against(pair: str) -> list[Adversary]:
-    """Return the adversaries that recover nothing of a pair's site by its defaults, with any of the attacks.
+STOPPED = 0.9
+"""An attack with a larger relative error has recovered nothing."""
+
+
+def safe_against(pair: str, figures: Figures) -> list[Adversary]:
+    """Return the adversaries that recover nothing of a pair's guarded site, with any of the attacks.
 
     A malicious one can do what an honest-but-curious one does.
     """
-    against = [attack for attack in ATTACKS.values() if pair in attack.pairs]
-    peers = any("peer" in attack.adversary for attack in against)
-    beaten = {attack.adversary for attack in against if not attack.openings}
+    against = {name: attack for name, attack in ATTACKS.items() if pair in attack.pairs}
+    peers = any("peer" in attack.adversary for attack in against.values())
+    beaten = {attack.adversary for name, attack in against.items() if figures[name, pair][1] != "1"}
     beaten |= {malicious for malicious, curious in WORSE.items() if curious in beaten}
     return [who for who in get_args(Adversary) if who not in beaten and (peers or "peer" not in who)]
 
 
 def card(pair: str, figures: Figures) -> str:
     """Return the card of a pair."""
-    safe = safe_against(pair)
+    safe = safe_against(pair, figures)
     lines = [
         f"## {pair}",
         "",
-        f"Safe by default against: {', '.join(safe)}." if safe else "Safe by default against: none of them.",
+        f"Safe, guarded, against: {', '.join(safe) or 'none of them'}.",
         "",
         _line(*COLUMNS),
         _line(*["---"] * len(COLUMNS)),
     ]
     for name, attack in ATTACKS.items():
         if pair in attack.pairs:
-            cells = attack.adversary, figures[name, pair], attack.stops, attack.remains
-            lines.append(_line(_says(name, attack), *cells))
+            lines.append(_line(_says(name, attack), attack.adversary, *figures[name, pair], attack.remains))
     return "\n".join(lines) + "\n"
 
 
@@ -92,9 +100,25 @@ def written() -> Figures:
     figures = {}
     for section in PAGE.read_text().split("\n## ")[1:]:
         pair = section.partition("\n")[0]
-        for name, figure in re.findall(r"^\| \*\*(.+?)\*\*.*? \| [^|]+ \| (\S+) \|", section, flags=re.M):
-            figures[name, pair] = figure
+        row = r"^\| \*\*(.+?)\*\*.*? \| [^|]+ \| (\S+) \| (\S+) \| ([^|]+) \|"
+        for name, *figure in re.findall(row, section, flags=re.M):
+            figures[name, pair] = (figure[0], figure[1], figure[2])
     return figures
+
+
+def tried(name: str, pair: str) -> tuple[str, str, str]:
+    """Carry an attack out, without and with guards, and return its figures."""
+    outcomes = []
+    for guarded in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            outcomes.append(ATTACKS[name].try_on(Path(folder), pair, guarded=guarded))
+    return figures_of(*outcomes)
+
+
+def figures_of(unguarded: Outcome, guarded: Outcome) -> tuple[str, str, str]:
+    """Return what the page has of an attack."""
+    stopped = ", ".join(guarded.rules) or ("id-key" if guarded.error > STOPPED else "nothing")
+    return digit(unguarded.error), digit(guarded.error), stopped
 
 
 def _says(name: str, attack: Attack) -> str:
@@ -108,10 +132,7 @@ def _line(*cells: str) -> str:
 
 def main() -> None:
     """Carry all attacks out, and write the page."""
-    figures = {}
-    for name, pair in CASES:
-        with tempfile.TemporaryDirectory() as folder:
-            figures[name, pair] = digit(ATTACKS[name].error(Path(folder), pair, ATTACKS[name].operator))
+    figures = {case: tried(*case) for case in CASES}
     PAGE.write_text(page(figures))
 
 

@@ -255,8 +255,9 @@ def guess_ids(target: Target) -> float:
 
 
 def _sum_over(target: Target, hashes: Any, places: Any) -> Any:
-    """Align the site to these of its rows, and ask for their sum."""
+    """Begin the run anew, align the site to these of its rows, and ask for their sum."""
     common = sorted(hashes[place].tobytes() for place in places)
+    target.restart()
     target.ask(TakeRows(hashes=np.frombuffer(b"".join(common), np.uint8).reshape(-1, 16)))
     return target.ask(SumRows()).sum
 

@@ -9,7 +9,7 @@ from attacks.coordinator import KNOWN
 from attacks.target import IDS, KEY, Target
 from clients.admm_kpca import Features, OwnRows, ShareRows
 from clients.peer_vfedpca import IterateAmongPeers, PeerVectors
-from fedkernel import RBF, Linear
+from fedkernel import RBF
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.peers import PublishKeys, TakeKeys
 from fedkernel.peers.letters import letter_from_bytes
@@ -53,12 +53,6 @@ def averaged_noise(target: Target) -> float:
         target.restart()
         tables.append(Peer(target).read(target.ask(ShareRows(features=None, noise=NOISE)), OwnRows).rows)
     return relative(np.mean(tables, axis=0), target.X)
-
-
-def linear_features(target: Target) -> float:
-    """Ask for "features" of a linear kernel, which are the rows. Exact, and nothing counts them as rows."""
-    ask = ShareRows(features=SubspaceEmbedding(Linear()), noise=0.0)
-    return relative(Peer(target).read(target.ask(ask), Features).rows, target.X)
 
 
 def inverted_features(target: Target) -> float:

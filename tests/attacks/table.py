@@ -1,13 +1,15 @@
-"""The attacks: by whom, on which pairs, what they do, what stops them today, and what remains."""
+"""The attacks: by whom, on which pairs, what they do, and what remains where a site is guarded."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from attacks import coordinator, peer
 from attacks.algebra import EXACT
-from attacks.target import CANCER, KEY, WINE, Refused, Target
+from attacks.target import CANCER, KEY, WINE, Mode, Refused, Target
+from fedkernel.run.outbox import read_outbox
 
 Adversary = Literal[
     "honest-but-curious coordinator", "malicious coordinator", "honest-but-curious peer", "malicious peer"
@@ -19,8 +21,6 @@ MALICIOUS_PEER: Adversary = "malicious peer"
 
 OPENINGS = {"share-rows": "`--share-rows`", "min-rows": "`--min-rows {}`"}
 """Of a node's configuration, what makes it answer more than it does by default, as the operator writes it."""
-
-NOTHING = "nothing yet"
 
 LANDMARKS = ("DisKPCA", "UniformKPCA", "SpectralKMeans")
 KMEANS = ("FKKMeans", "RFKKMeans")
@@ -46,10 +46,8 @@ class Attack:
         The strategies whose clients answer it; it is tried on each.
     what : str
         What it does and recovers, in a sentence.
-    stops : str
-        What stops it at a site.
     remains : str
-        What is left to the adversary where that holds.
+        What is left to the adversary at a guarded site.
     below : float
         The bound of the error at an unguarded site; the function's docstring says why.
     table : ndarray of shape (n, d)
@@ -57,35 +55,60 @@ class Attack:
         Whether the site knows its rows by ids.
     operator : mapping
         What the site's operator has decided beside the defaults.
-    guard : mapping, optional
-        What the operator decides in place of that where it is stopped; None: there is nothing.
+    guard : mapping
+        What the operator of a guarded site has decided beside the defaults, in place of that.
     """
 
     function: Callable[[Target], float]
     adversary: Adversary
     pairs: tuple[str, ...]
     what: str
-    stops: str
     remains: str
     below: float = EXACT
     table: Any = field(default_factory=lambda: WINE)
     ids: bool = False
     operator: Mapping[str, Any] = field(default_factory=dict)
-    guard: Mapping[str, Any] | None = None
+    guard: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def openings(self) -> list[str]:
         """What the operator has opened for it, as options; empty: it succeeds at a site's defaults."""
         return [text.format(self.operator[key]) for key, text in OPENINGS.items() if key in self.operator]
 
-    def error(self, folder: Path, pair: str, operator: Mapping[str, Any]) -> float:
-        """Carry it out on a site whose operator has decided this; 1 where the site refuses: nothing is recovered."""
+    def try_on(self, folder: Path, pair: str, *, guarded: bool) -> "Outcome":
+        """Carry it out on a site.
+
+        A guarded one has the defaults, and what its operator has approved: of a malicious adversary another study of
+        the pair, of an honest-but-curious one just this.
+        """
+        curious: Mode = "approved" if self.adversary in (CURIOUS, CURIOUS_PEER) else "honest study"
+        mode, operator = (curious, self.guard) if guarded else ("unguarded", self.operator)
         try:
-            return self.function(Target(folder, pair, self.table, self.ids, operator))
+            error = self.function(Target(folder, pair, self.table, self.ids, operator, mode))
         except Refused:
-            return 1.0
+            error = 1.0
+        refused = [line for line in read_outbox(folder / "out").departures if line.refused]
+        return Outcome(error, tuple(dict.fromkeys(line.rule or _rule_of(line.refused) for line in refused)))
 
 
+def _rule_of(refused: str) -> str:
+    """Return the name of what refuses beside the policy's rules and the plan."""
+    if guard := re.search(r"\((guard: \w+)\)", refused):
+        return guard[1]
+    return next(rule for rule, words in OTHERS.items() if words in refused)
+
+
+OTHERS = {"consent to rows": "as they are; allowed only where the site says so", "pins": "is pinned"}
+
+
+class Outcome(NamedTuple):
+    """The relative error of what was recovered, 1 for nothing, and by which rules the site refused."""
+
+    error: float
+    rules: tuple[str, ...]
+
+
+SAID = "a study whose plan says just that, for an operator who approves it"
 NO_KNOWN = "with no known row, the table up to an affine map; rows that are alike are seen to be"
 
 ATTACKS: Mapping[str, Attack] = {
@@ -94,44 +117,37 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         LANDMARKS,
         "asks for as many landmarks as the site has rows",
-        "share_rows: without it no landmark leaves",
-        "a site that lets landmarks go lets all rows go: their number is the coordinator's",
+        "as many as the study says, where rows may leave",
         operator=SHARING,
-        guard={},
     ),
     "landmarks": Attack(
         coordinator.landmarks,
         CURIOUS,
         LANDMARKS,
         "reads the landmarks, which are rows",
-        "share_rows: without it no landmark leaves, and there is no run",
         "the coordinator and every site have the landmarks: the method has no other form",
         operator=SHARING,
-        guard={},
     ),
     "sketches under many seeds": Attack(
         coordinator.sketch_again,
         MALICIOUS,
         LANDMARKS,
         "asks for sketches of linearly embedded rows under six seeds, and solves for the rows",
-        NOTHING,
-        "all",
+        SAID,
     ),
     "second moments": Attack(
         coordinator.second_moments,
         MALICIOUS,
         LANDMARKS,
         "asks for the products of linearly embedded rows: the site's X^T X, and no row",
-        NOTHING,
-        "all; what the method asks for itself are products of random features",
+        "what the method asks for itself: products of random features",
     ),
     "narrow width": Attack(
         coordinator.narrow_width,
         MALICIOUS,
         LANDMARKS,
         "finds an attribute of rows whose others it knows, by landmarks of its own and a kernel narrow enough",
-        NOTHING,
-        "all",
+        SAID,
         below=1e-3,
     ),
     "rows as their own embedding": Attack(
@@ -139,16 +155,14 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         ("SpectralKMeans",),
         "hands over components by which coordinates are the rows, and asks for a coreset of all",
-        NOTHING,
-        "all",
+        SAID,
     ),
     "coreset of flat features": Attack(
         coordinator.flat_coreset,
         MALICIOUS,
         KMEANS,
         "has rows embedded by features of a very wide kernel, asks for a coreset of all, and inverts it",
-        NOTHING,
-        "all",
+        SAID,
         table=CANCER,
     ),
     "the method's own coreset": Attack(
@@ -156,16 +170,14 @@ ATTACKS: Mapping[str, Attack] = {
         CURIOUS,
         ("RFKKMeans",),
         "inverts the 200 features of each point of the coreset, which at the default size is the whole table",
-        NOTHING,
-        "all; a smaller coreset leaves out the rows that are not drawn",
+        "a coreset of a quarter of the rows, whose features give these rows",
     ),
     "features by unit vectors": Attack(
         coordinator.combine_unit_vectors,
         MALICIOUS,
         KMEANS,
         "asks for single features of every row, of a very wide kernel",
-        NOTHING,
-        "all",
+        SAID,
         table=CANCER,
     ),
     "sums that weigh one row": Attack(
@@ -173,15 +185,13 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         KMEANS,
         "asks for sums of features with weights that single out one row after the other",
-        NOTHING,
-        "all",
+        SAID,
     ),
     "products of features": Attack(
         coordinator.products_of_features,
         CURIOUS,
         ("FKKMeans",),
         "finds 20 rows by a non-linear search from the products of 50 features with the vectors of one iteration",
-        NOTHING,
         "all; more rows need more of the 50 iterations, and a longer search",
         table=WINE[:20],
     ),
@@ -190,28 +200,26 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         KMEANS,
         "aligns the site to one row and asks for its sum, every row",
-        "min_rows",
         "differences, below",
         ids=True,
         operator={"min-rows": "1"},
-        guard={},
+        guard=KEYED,
     ),
     "differences": Attack(
         coordinator.differences,
         MALICIOUS,
         KMEANS,
         "aligns the site to 21 rows and to 20 of them, and subtracts the sums, every row",
-        NOTHING,
-        "all, where rows have ids",
+        "runs on rows that differ by more than `table.rows_apart`, in combinations of three and more",
         ids=True,
+        guard=KEYED,
     ),
     "scatter around points of its choice": Attack(
         coordinator.scatter_of_means,
         MALICIOUS,
         KMEANS,
         "asks for the scatter around d + 1 points, from which the site's mean follows",
-        NOTHING,
-        "all; the method itself asks for the site's sum",
+        "the method itself asks for the site's sum",
         table=WINE + 1,
     ),
     "all inner products": Attack(
@@ -219,7 +227,6 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         SERVED,
         "asks for the products of all rows; known rows, one more than columns, give the others",
-        NOTHING,
         NO_KNOWN,
     ),
     "leading vectors of a narrow table": Attack(
@@ -227,7 +234,6 @@ ATTACKS: Mapping[str, Attack] = {
         CURIOUS,
         SERVED,
         "knows 8 rows of a site with 4 columns, whose 5 leading vectors give the others",
-        NOTHING,
         "all where a site has no more columns than there are components; with more, their leading directions",
         table=WINE[:, :4],
     ),
@@ -236,7 +242,6 @@ ATTACKS: Mapping[str, Attack] = {
         CURIOUS,
         ("DKPCA",),
         "knows 8 rows of a site with 4 columns, whose 5 eigenpairs give the others",
-        NOTHING,
         "all where a site has no more columns than there are components; with more, their leading directions",
         table=WINE[:, :4],
     ),
@@ -245,7 +250,6 @@ ATTACKS: Mapping[str, Attack] = {
         CURIOUS,
         ("DKPCA",),
         "knows 8 rows of a site with 4 columns, and finds the others by the eigenpairs above 0.0005",
-        NOTHING,
         "fewer eigenpairs leave less of it",
         table=WINE[:, :4],
         below=0.05,
@@ -255,7 +259,6 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         ("DKPCA",),
         "does the same having asked for all eigenpairs",
-        NOTHING,
         NO_KNOWN,
         table=WINE[:, :4],
     ),
@@ -264,7 +267,6 @@ ATTACKS: Mapping[str, Attack] = {
         CURIOUS,
         VERTICAL,
         "hashes likely ids, and sees who is in the table",
-        "id-key",
         "how many rows there are, and which are at which sites",
         ids=True,
         guard=KEYED,
@@ -274,7 +276,6 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         HORIZONTAL,
         "asks for ids that the method does not need, and does the same",
-        "id-key; a file without a column of ids",
         "how many rows there are",
         ids=True,
         guard=KEYED,
@@ -284,57 +285,41 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS_PEER,
         VERTICAL,
         "claims likely ids, and is told which rows are common",
-        NOTHING,
         "all; a peer has the sites' key",
         ids=True,
         operator=KEYED,
+        guard=KEYED,
     ),
     "an invented peer gets rows": Attack(
         peer.rows_to_a_peer,
         MALICIOUS,
         ("ADMMKPCA",),
         "hands out keys of its own as a neighbour's, and reads the rows written to that",
-        "pins; and share_rows",
         "with pins, what a pinned neighbour gets",
         operator=SHARING,
-        guard={},
-    ),
-    "an invented peer gets linear features": Attack(
-        peer.linear_features,
-        MALICIOUS,
-        ("ADMMKPCA",),
-        "does the same, asking for features of a linear kernel, which are the rows",
-        "pins",
-        "with pins, a pinned neighbour gets the rows, whatever share_rows says",
-        guard=PINNED,
     ),
     "averaged noise": Attack(
         peer.averaged_noise,
         MALICIOUS,
         ("ADMMKPCA",),
         "begins the run 25 times, and takes the mean of the rows with their noise",
-        "pins; and share_rows",
-        "noise is the operating system's and cannot be subtracted, but new in every run",
+        "noise is the operating system's, but new whenever a run begins, `study.attempts` times",
         below=1.1 * peer.NOISE / peer.RUNS**0.5,
         operator=SHARING,
-        guard={},
     ),
     "a neighbour's rows": Attack(
         peer.rows_to_a_peer,
         CURIOUS_PEER,
         ("ADMMKPCA",),
         "keeps the rows that the method writes to it",
-        "share_rows; features in their place",
         "the features, below",
         operator=SHARING,
-        guard={},
     ),
     "a neighbour's features": Attack(
         peer.inverted_features,
         CURIOUS_PEER,
         ("ADMMKPCA",),
         "inverts the 2000 features of each row that the method writes to it",
-        NOTHING,
         "all; noise on them leaves its part",
     ),
     "an invented peer gets all vectors": Attack(
@@ -342,7 +327,6 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         ("PeerVFedPCA",),
         "reads as a neighbour as many vectors as there are columns; known rows, one more, give the others",
-        "pins",
         "with pins, a pinned neighbour gets them",
         guard=PINNED,
     ),
@@ -351,7 +335,6 @@ ATTACKS: Mapping[str, Attack] = {
         CURIOUS_PEER,
         ("PeerVFedPCA",),
         "knows 8 rows of a site with 4 columns, whose 5 vectors give the others",
-        NOTHING,
         "all where a site has no more columns than there are components; with more, their leading directions",
         table=WINE[:, :4],
     ),
@@ -360,8 +343,7 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         (*HORIZONTAL, *VERTICAL),
         f"sends {coordinator.REPLAYS} further requests with other parameters; the share that is not answered",
-        NOTHING,
-        "all",
+        SAID,
     ),
 }
 

@@ -64,7 +64,7 @@ plan = false
 """Of one who has approved just what an honest-but-curious adversary asks, at a site that is otherwise by default."""
 
 Mode = Literal["unguarded", "approved", "honest study"]
-"""The site's guards are off and everything is approved; what is asked was approved; another study was."""
+"""The site has neither gate nor guards; what is asked was approved; another study was, and its rows if it has any."""
 
 STUDIES: Mapping[str, Mapping[str, Any]] = {
     "DKPCA": {"n_components": 3},
@@ -77,7 +77,7 @@ STUDIES: Mapping[str, Mapping[str, Any]] = {
     "UniformKPCA": {"n_components": 3, "n_samples": 20, "share_rows": True},
     "SpectralKMeans": {
         "n_clusters": 3,
-        "components": {"method": "UniformKPCA", "n_components": 3, "n_samples": 20, "share_rows": True},
+        "components": {"n_components": 3, "n_samples": 20, "share_rows": True},
     },
     "ADMMKPCA": {"exchange": "features"},
 }
@@ -116,7 +116,12 @@ def job_of(strategy: str, client: type, mode: Mode, folder: Path) -> Job:
     if mode != "honest study":
         return Job(runs=[run])
     honest = strategy_of(strategy, STUDIES[strategy])
-    run = run.model_copy(update={"parameters": honest.hyperparameters, "plan": honest.plan(len(NAMES), 0)})
+    plan = honest.plan(len(NAMES), 0)
+    run = run.model_copy(
+        update={"parameters": honest.hyperparameters, "align": honest.partition == "vertical", "plan": plan}
+    )
+    if run.shares_rows:
+        (folder / "site.toml").write_text("[limits.total]\nrows = 20")
     study = Study(name="study", runs=[run])
     approve(folder / "out", study.sha256)
     return Job(runs=study.runs, study=study)
@@ -157,16 +162,16 @@ class Target:
         flower.ensure_task_identity()
         kind = find(self.strategy, KernelStrategy, "pairs", "strategy").client
         self.client = kind.__name__
+        node = node_of(self.folder, self.X, self.ids, self.operator, self.mode)
         self._job = job_of(self.strategy, kind, self.mode, self.folder)
         self._app = client_app({}, self._site)
-        node = node_of(self.folder, self.X, self.ids, self.operator, self.mode)
         self._context = flower.new_context(1, node, {"job": self._job.model_dump_json()})
         self._round = 0
         self.restart()
 
     def _site(self, context: Context, config: Mapping[str, Any]) -> Site:
         site = site_of_job(context, config)
-        return replace(site, guards=None) if self.mode == "unguarded" else site
+        return replace(site, guards=None, gate=None) if self.mode == "unguarded" else site
 
     @property
     def run(self) -> str:
