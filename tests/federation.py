@@ -141,13 +141,17 @@ def federation(place, tls):
         own = ["--tls", str(tls / "server")] if "--insecure" not in more else []
         return start(name, "serve", config, "--listen", address, *own, "--out", "out", *more, within=within)
 
-    def join(name, *more, log=None):
+    def join(name, *more, log=None, within=()):
         own = ["--tls", str(tls / name)] if not {"--insecure", "--tls"} & set(more) else []
-        data = [] if "--data" in more else ["--data", f"{name}.csv", "--id", "patient", "--ids-without-key"]
+        data = (
+            []
+            if {"--data", "--rehearse"} & set(more)
+            else ["--data", f"{name}.csv", "--id", "patient", "--ids-without-key"]
+        )
         own += [*data, "--out", f"kept-{name}"]
         if not {"--approve", "--policy"} & set(more):
             own += ["--approve", "any"]
-        return start(log or name, "join", address, "--name", name, *own, *more)
+        return start(log or name, "join", address, "--name", name, *own, *more, within=within)
 
     serve.address = address
     try:

@@ -13,6 +13,7 @@ from experiments.commands.console import Follow, errors, output, progress, say, 
 from experiments.commands.study import show_study
 from experiments.config import Sites, read_config
 from experiments.running import plan, run_experiment, study_of
+from fedkernel.data.rehearsal import read_schema
 from fedkernel.engines import grpc
 from fedkernel.engines.grpc.address import check_address, is_loopback
 from fedkernel.engines.grpc.certificates import TLS, check_name, make_certificates, read_tls
@@ -111,8 +112,17 @@ def serve(  # noqa: PLR0917 - one option each
 def join(  # noqa: PLR0917 - one option each
     server: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")],
     name: Annotated[str, typer.Option(help="The site's name, as its certificate has it.")],
-    data: Annotated[Path, typer.Option(help="The site's table: .csv, .parquet, .npz or .npy.")],
     out: Annotated[Path, typer.Option(help="Folder for what the site keeps of each run: labels, embedding, ...")],
+    data: Annotated[Path | None, typer.Option(help="The site's table: .csv, .parquet, .npz or .npy.")] = None,
+    rehearse: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCHEMA",
+            help="In place of --data: rows are made up as a file says that `fedkernel policy schema` writes, the table "
+            "is not opened, and what is kept goes to the folder rehearsal in --out. Every study that the policy allows "
+            "is taken part in.",
+        ),
+    ] = None,
     tls: Annotated[Path | None, typer.Option(help="The site's folder of `fedkernel certs`.")] = None,
     insecure: Insecure = False,
     columns: Annotated[
@@ -165,6 +175,15 @@ def join(  # noqa: PLR0917 - one option each
         check_address(server)
         check_name(name)
         secured = _tls(tls, insecure, server, "site")
+        if rehearse is not None:
+            if data is not None or id_ is not None or label is not None:
+                raise InputError(
+                    "--rehearse stands in place of --data, --id and --label; allowed: none of them beside it"
+                )
+            out, approval = out / "rehearsal", approval or "any"
+            data = read_schema(rehearse).write(out / "made-up.npz")
+        if data is None:
+            raise InputError("--data FILE or --rehearse SCHEMA is needed, but neither is given")
         if secured is not None and secured.name != name:
             raise InputError(f"name = {name!r}, but the certificate in {tls} is that of {secured.name!r}")
         options = {

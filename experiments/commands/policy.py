@@ -9,8 +9,9 @@ from rich.text import Text
 
 from experiments.commands.console import BAD_INPUT, errors, output, say, show
 from experiments.commands.study import read_study
+from fedkernel.data.rehearsal import schema_of
 from fedkernel.errors import one_line
-from fedkernel.run import SHORT, read_policy
+from fedkernel.run import SHORT, read_own_data, read_policy
 from fedkernel.storage import write_new
 
 app = typer.Typer(no_args_is_help=True, help="Write and check a site's policy: what its operator allows.")
@@ -66,6 +67,22 @@ def explain(
         output.print(f"study {read.sha256[:SHORT]} ({one_line(read.name)}): {ending}", highlight=False, markup=False)
         if refused:
             raise typer.Exit(BAD_INPUT)
+
+
+@app.command()
+def schema(  # noqa: PLR0917 - one option each
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")],
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("schema.toml"),
+    id_: Annotated[str | None, typer.Option("--id", help="The column that says which row is which.")] = None,
+    label: Annotated[str | None, typer.Option(help="A column that is kept out.")] = None,
+    policy: Annotated[Path | None, typer.Option(help="The site's policy: columns that it hides are not read.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges tell the extreme values."""
+    with errors(debug):
+        options = {"data": data, "id": id_, "label": label, "policy": policy}
+        read = read_own_data({name: str(value) for name, value in options.items() if value is not None})
+        say(f"wrote {write_new(out, schema_of(read).encode())}")
 
 
 def _flat(path: str, table: dict[str, object]) -> list[tuple[str, object]]:
