@@ -30,9 +30,14 @@ def message_classes():
     for module in pkgutil.iter_modules(clients.__path__, "clients."):
         for name, value in vars(importlib.import_module(module.name)).items():
             concrete = inspect.isclass(value) and issubclass(value, Request) and value.reply_type is not Reply
-            if concrete and "[" not in name and value.__module__ == module.name:
+            if concrete and "[" not in name and value.__module__ == module.name and not derived(value):
                 classes |= {value, value.reply_type}
     return classes
+
+
+def derived(request):
+    """Those of the same file that a request is a base of: nobody is sent it."""
+    return [other for other in request.__subclasses__() if other.__module__ == request.__module__]
 
 
 def through_flower(arrays_):
