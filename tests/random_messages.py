@@ -206,6 +206,7 @@ def messages(draw, kind):
     filled = {d for shape in kind.shapes().values() if not shape.empty for d in shape.dimensions}
     dimensions = {d for shape in kind.shapes().values() for d in shape.dimensions}
     sizes = draw(st.fixed_dictionaries({d: st.integers(int(d in filled), 5) for d in sorted(dimensions)}))
+    sizes |= {d: size * (size + 1) // 2 for d, size in sizes.items() if d.startswith("packed")}  # a triangle
     fields = dict(draw(SCALARS[kind]))
     for name, shape in kind.shapes().items():
         if NoneType in get_args(kind.model_fields[name].annotation) and draw(st.booleans()):
