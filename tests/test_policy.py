@@ -1,6 +1,8 @@
 """A site's policy: what it says of a study, and what it lets pass."""
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from typer.testing import CliRunner
 
 from clients.dkpca import FindLocalEigenpairs
@@ -10,9 +12,10 @@ from fedkernel import RBF
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics import RandomFeatures
 from fedkernel.protocol import AtMost, ask, once, repeated
+from fedkernel.run.approval import approve, sign
 from fedkernel.run.gate import Asking, Gate, Standing
 from fedkernel.run.job import Job, RunSpec, Study
-from fedkernel.run.policy import Leaving, Policy, own_policy, read_policy
+from fedkernel.run.policy import Leaving, Policy, check_approved, own_policy, read_policy
 
 KERNEL = {"type": "rbf", "gamma": 0.1}
 PLAN = (
@@ -181,6 +184,42 @@ def test_a_gate_lets_nothing_pass_that_a_rule_forbids(tables, messages, rule, se
     assert sentence in str(caught.value)
 
 
+# Signatures
+
+
+def test_a_signature_approves_the_study_that_it_is_of_and_no_other(tmp_path):
+    keys = []
+    for name in ("committee", "stranger"):
+        keys.append(tmp_path / f"{name}.pem")
+        pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        keys[-1].write_bytes(pem)
+    study, other = Study(name="s", runs=[run()]), Study(name="t", runs=[run()])
+    signature = sign(study.sha256, keys[0])
+    signer = signature.partition(":")[0]
+    rules = policy(study={"approve": "signed", "signers": [signer]})
+    node = {"out": str(tmp_path / "out")}
+    check_approved(node, rules, Job(runs=study.runs, study=study, signatures=["none", signature]))
+    forged = f"{signer}:{sign(study.sha256, keys[1]).partition(':')[2]}"
+    for signed, signatures in (
+        (study, []),
+        (study, [sign(study.sha256, keys[1])]),
+        (study, [forged]),
+        (study, [f"{signer}:{'0' * 128}"]),
+        (other, [signature]),
+    ):
+        with pytest.raises(RefusedError, match=f"study {signed.sha256[:12]} is not approved") as caught:
+            check_approved(node, rules, Job(runs=signed.runs, study=signed, signatures=signatures))
+        assert caught.value.rule == "study.approve"
+    approve(tmp_path / "out", other.sha256)
+    check_approved(node, rules, Job(runs=other.runs, study=other))
+    with pytest.raises(RefusedError):
+        check_approved({**node, "approve": "ask"}, rules, Job(runs=study.runs, study=study, signatures=[signature]))
+    with pytest.raises(InputError, match="is no Ed25519 key without a password"):
+        sign(study.sha256, (tmp_path / "out" / "approved"))
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        sign(study.sha256, tmp_path / "none.pem")
+
+
 # The file, and options in its place
 
 
@@ -192,7 +231,7 @@ def test_the_policy_that_init_writes_is_that_of_a_site_without_one(tmp_path):
     assert read_policy(path) == Policy() == own_policy({})
     lines = path.read_text().split("\n")
     commented = "\n".join(line.removeprefix("# ") if "=" in line or line.startswith("# [") else line for line in lines)
-    path.write_text(commented.replace('sha256 = "..."', f'sha256 = "{"0" * 64}"').replace(lines[0], ""))
+    path.write_text(commented.replace('"..."', f'"{"0" * 64}"').replace(lines[0], ""))
     whole = read_policy(path)
     assert whole.study.kernels["rbf"].gamma == (0.001, 1.0)
     assert whole.messages["LocalSpectrum"].floats == 100_000
@@ -217,7 +256,7 @@ def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):
     ("text", "sentence"),
     [
         ("[table]\nmin_row = 5", "table.min_row is not a known name here (did you mean min_rows? allowed: min_rows,"),
-        ("[study]\napprove = 'never'", "study.approve = 'never': input should be 'ask', 'by hash' or 'any'"),
+        ("[study]\napprove = 'never'", "study.approve = 'never': input should be 'ask', 'by hash', 'signed' or 'any'"),
         ("[limits]\nfloats = 3", "limits.floats is not a known name here (allowed: run, total)"),
         (
             "[guards]\nleverages = 1",

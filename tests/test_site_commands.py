@@ -1,9 +1,12 @@
 """What the commands for sites and their server refuse before anything is sent."""
 
 import hashlib
+import re
 from types import SimpleNamespace
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from federation import CONFIG
 from typer.testing import CliRunner
 
@@ -14,7 +17,7 @@ from experiments.commands.study import read_study
 from fedkernel import Linear
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.protocol import once
-from fedkernel.run import Job, Policy, is_approved
+from fedkernel.run import Job, Policy, is_approved, is_signed
 
 
 def told(*arguments, code=2):
@@ -169,6 +172,12 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     for number, name in enumerate((sha256, "study.json")):
         told("study", "approve", name, "--out", f"kept-{number}", code=0)
         assert is_approved(place / f"kept-{number}", sha256)
+    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (place / "key.pem").write_bytes(pem)
+    signature = re.search(r'signatures = \["(\S+)"\]', told("study", "sign", "run.toml", "--key", "key.pem", code=0))[1]
+    assert is_signed(sha256, [signature], [signature.partition(":")[0]])
+    (place / "run.toml").write_text(CONFIG.replace("share_model", f'signatures = ["{signature}"]\nshare_model'))
+    assert read_study(place / "run.toml").sha256 == sha256, "it is not what it signs"
     assert "must be the SHA-256 of a study" in told("study", "approve", sha256[:12], "--out", "kept")
     (place / "site.toml").write_text("[limits.run]\nrows = 0")
     assert "the policy allows it" in told("policy", "explain", "site.toml", "study.json", code=0)

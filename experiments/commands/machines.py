@@ -35,6 +35,7 @@ from fedkernel.run import (
     check_hash,
     check_record,
     is_approved,
+    is_signed,
     own_policy,
     read_own_data,
     read_own_keys,
@@ -225,7 +226,8 @@ def _consider(policy: Policy, approval: str, out: Path, tell: Callable[[str], ob
     if faults := [f"{verdict.text} ({verdict.rule})" for verdict in policy.verdicts(study) if not verdict.allowed]:
         tell(f"{known} is refused by the policy: {'; '.join(faults)}")
         return
-    if approval in ("any", study.sha256) or is_approved(out, study.sha256):
+    signed = approval == "signed" and is_signed(study.sha256, job.signatures, policy.study.signers)
+    if approval in ("any", study.sha256) or signed or is_approved(out, study.sha256):
         tell(f"{known} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
         return
     show_study(study)

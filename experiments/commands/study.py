@@ -11,7 +11,7 @@ from experiments.commands.console import errors, output, say, show
 from experiments.config import read_config
 from experiments.running import plan, study_of
 from fedkernel.errors import InputError, one_line
-from fedkernel.run import SHORT, RunSpec, Study, approve, check_hash
+from fedkernel.run import SHORT, RunSpec, Study, approve, check_hash, sign
 from fedkernel.storage import write_whole
 
 app = typer.Typer(no_args_is_help=True, help="Show a study, which is all that sites will be asked, and approve it.")
@@ -47,6 +47,19 @@ def approve_(
         sha256 = read_study(Path(study)).sha256 if study.endswith(".json") else check_hash(study)
         approve(out, sha256)
         output.print(f"study {sha256[:SHORT]} is approved in {out}", highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command(name="sign")
+def sign_(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Its .json, or the experiment that makes it.")],
+    key: Annotated[Path, typer.Option(help="The signer's key: openssl genpkey -algorithm ed25519 -out FILE")],
+    debug: Debug = False,
+) -> None:
+    """Sign a study for sites whose policies trust the signer; [data] of the experiment takes the signature."""
+    with errors(debug):
+        signature = sign(read_study(study).sha256, key)
+        output.print(f'signatures = ["{signature}"]', highlight=False, markup=False, soft_wrap=True)
+        say(f'approve = "signed" and signers = ["{signature.partition(":")[0]}"] in [study] of a policy trust it')
 
 
 def read_study(path: Path) -> Study:

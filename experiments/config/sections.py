@@ -71,6 +71,8 @@ class Sites(pydantic.BaseModel):
         What rows mean, with columns divided and an id column, that not all sites have.
     share_model : bool
         Whether every site gets the model of each run.
+    signatures : list of str
+        Of the study, as `fedkernel study sign` prints them, for sites that trust the signer.
     """
 
     model_config = STRICT
@@ -78,6 +80,7 @@ class Sites(pydantic.BaseModel):
     sites: list[Annotated[str, pydantic.AfterValidator(check_name)]] = pydantic.Field(min_length=1)
     missing: Literal["drop", "refuse"] = "drop"
     share_model: bool = False
+    signatures: list[str] = []
 
     @pydantic.field_validator("sites")
     @classmethod

@@ -93,6 +93,7 @@ def _carry_out(
         job = Job(
             runs=[run.spec for run in by_id.values()],
             study=study,
+            signatures=experiment.data.signatures if isinstance(experiment.data, Sites) else [],
             apps=APPS,
             out=str((out / "results").resolve()),
             deadline=experiment.deadline,

@@ -1,6 +1,6 @@
 """One run: joining, conversation, ledger, memory, result, and what stands at a site."""
 
-from fedkernel.run.approval import approve, check_hash, is_approved
+from fedkernel.run.approval import approve, check_hash, is_approved, is_signed, sign
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import SHORT, Job, RunSpec, Study
 from fedkernel.run.outbox import Departure, check_payload, check_record, departures_of, missing_from, read_outbox
@@ -26,6 +26,7 @@ __all__ = [
     "check_record",
     "departures_of",
     "is_approved",
+    "is_signed",
     "missing_from",
     "own_policy",
     "read_ledger",
@@ -33,5 +34,6 @@ __all__ = [
     "read_own_data",
     "read_own_keys",
     "read_policy",
+    "sign",
     "simulated_partition",
 ]

@@ -1,9 +1,17 @@
-"""Which studies a site's operator has approved: a file of their hashes in the folder that the site keeps things in."""
+"""Which studies a site's operator has approved: a file of their hashes in the folder that the site keeps things in.
+
+Or somebody whom the operator trusts with that, whose signature comes with the study: Ed25519.
+"""
 
 import os
 import re
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fedkernel.errors import InputError
 from fedkernel.run.job import SHORT
@@ -48,3 +56,52 @@ def is_approved(folder: Path, sha256: str) -> bool:
 def not_approved(sha256: str) -> str:
     """Return the sentence about a study that has not been approved."""
     return f"study {sha256[:SHORT]} is not approved; its operator can: fedkernel study approve {sha256} --out FOLDER"
+
+
+SIGNATURE = re.compile(r"([0-9a-f]{64}):([0-9a-f]{128})")
+"""A public key and what it has signed, in hexadecimal digits."""
+
+
+def _signed(sha256: str) -> bytes:
+    """Return the bytes of which a study's signature is."""
+    return f"fedkernel study {sha256}".encode()
+
+
+def sign(sha256: str, key: Path) -> str:
+    """Return the signature of a study: the signer's public key, a colon, what it signed.
+
+    Parameters
+    ----------
+    sha256 : str
+        The study's.
+    key : Path
+        An Ed25519 key as ``openssl genpkey -algorithm ed25519`` writes it: PKCS#8 as PEM, without a password.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or holds no such key.
+    """
+    try:
+        private = load_pem_private_key(key.read_bytes(), password=None)
+    except OSError as error:
+        raise InputError(f"{key} cannot be read: {error.strerror}") from None
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        private = None
+    if not isinstance(private, Ed25519PrivateKey):
+        raise InputError(f"{key} is no Ed25519 key without a password; openssl genpkey -algorithm ed25519 writes one")
+    return f"{private.public_key().public_bytes_raw().hex()}:{private.sign(_signed(check_hash(sha256))).hex()}"
+
+
+def is_signed(sha256: str, signatures: Iterable[str], signers: Sequence[str]) -> bool:
+    """Return whether one of some signatures is of this study, by one of some public keys."""
+    for text in signatures:
+        match = SIGNATURE.fullmatch(text)
+        if match is None or match[1] not in signers:
+            continue
+        try:
+            Ed25519PublicKey.from_public_bytes(bytes.fromhex(match[1])).verify(bytes.fromhex(match[2]), _signed(sha256))
+        except (InvalidSignature, ValueError):
+            continue
+        return True
+    return False

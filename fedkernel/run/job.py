@@ -179,6 +179,8 @@ class Job(pydantic.BaseModel):
     runs : list of RunSpec
     study : Study, optional
         That they belong to; it may have more runs.
+    signatures : list of str
+        Of the study, see `fedkernel.run.approval.sign`.
     apps : Apps, optional
         What an engine starts; None: nothing is to be started, since the job comes to apps that are there.
     out : str or None
@@ -196,6 +198,7 @@ class Job(pydantic.BaseModel):
 
     runs: list[RunSpec] = pydantic.Field(min_length=1)
     study: Study | None = None
+    signatures: list[str] = []
     apps: Apps | None = None
     out: str | None = None
     mark: str | None = None

@@ -227,7 +227,7 @@ def _own_site(site: Site, node: Mapping[str, Any], job: Job, run: RunSpec) -> Si
         policy = own_policy(node)
     try:
         policy.check_run(run)
-        check_approved(node, policy, job.study)
+        check_approved(node, policy, job)
     except RefusedError as error:
         raise RefusedError(error.rule, f"{site.called}: {error}") from None
     with _for_its_log(site.called, "read its data"):

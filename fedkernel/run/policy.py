@@ -20,14 +20,14 @@ from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics.kernels import kernel_tables
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.plan import AT_MOST, Asked
-from fedkernel.run.approval import check_hash, is_approved, not_approved
+from fedkernel.run.approval import check_hash, is_approved, is_signed, not_approved
 from fedkernel.run.flower import flag
-from fedkernel.run.job import RunSpec, Study
+from fedkernel.run.job import Job, RunSpec, Study
 from fedkernel.validation import explain
 
 Amount = Annotated[int, Field(ge=0)]
 Number = Annotated[int, Field(ge=1)]
-Approval = Literal["ask", "by hash", "any"]
+Approval = Literal["ask", "by hash", "signed", "any"]
 
 MIN_ROWS, ROW_SHARE, MIN_SITES, ATTEMPTS = 20, 0.5, 3, 10
 
@@ -82,8 +82,11 @@ class StudyRules(_Table):
 
     Attributes
     ----------
-    approve : {"ask", "by hash", "any"}
-        The operator is asked at the terminal; or names each study by its hash; or leaves it to the other rules.
+    approve : {"ask", "by hash", "signed", "any"}
+        The operator is asked at the terminal; or names each study by its hash; or trusts signatures with that; or
+        leaves it to the other rules. With all but the last, what was approved by its hash is.
+    signers : tuple of str
+        Public Ed25519 keys, 64 hexadecimal digits each, whose signature approves a study.
     min_sites : int
         Sites that a run has at least: with fewer, what is summed tells each what the others have.
     pairs : tuple of str, optional
@@ -101,6 +104,7 @@ class StudyRules(_Table):
     """
 
     approve: Approval = "ask"
+    signers: tuple[Annotated[str, Field(pattern="^[0-9a-f]{64}$")], ...] = ()
     min_sites: Number = MIN_SITES
     pairs: tuple[str, ...] | None = None
     kernels: dict[str, KernelRules] | None = None
@@ -441,11 +445,12 @@ OPTIONS = ("min-rows", "min-sites", "share-rows", "allow")
 """Of a node, which a policy says itself."""
 
 
-def check_approved(node: Mapping[str, Any], policy: Policy, study: Study | None) -> None:
-    """Raise RefusedError unless a site's operator has approved a study, or leaves that to the policy's other rules.
+def check_approved(node: Mapping[str, Any], policy: Policy, job: Job) -> None:
+    """Raise RefusedError unless a site's operator has approved a job's study, or leaves that to the other rules.
 
-    The node's ``approve`` comes before the policy's: ``any``, ``ask``, ``by hash``, or the hash of one study.
+    The node's ``approve`` comes before the policy's: ``any``, ``ask``, ``by hash``, ``signed``, or a study's hash.
     """
+    study = job.study
     rule, said = "study.approve", str(node.get("approve", policy.study.approve))
     if said not in get_args(Approval):
         check_hash(said)
@@ -453,5 +458,7 @@ def check_approved(node: Mapping[str, Any], policy: Policy, study: Study | None)
         return
     if study is None:
         raise RefusedError(rule, f"the job names no study that could be approved ({rule})")
+    if said == "signed" and is_signed(study.sha256, job.signatures, policy.study.signers):
+        return
     if study.sha256 != said and not is_approved(Path(str(node["out"])).expanduser(), study.sha256):
         raise RefusedError(rule, f"{not_approved(study.sha256)} ({rule})")
