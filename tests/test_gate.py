@@ -17,9 +17,9 @@ from fedkernel.errors import InputError
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.run import flower
 from fedkernel.run.approval import approve
+from fedkernel.run.departures import read_outbox
 from fedkernel.run.job import Job, RunSpec, Study
 from fedkernel.run.joining import HashIds, Introduce, TakeRows
-from fedkernel.run.outbox import read_outbox
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.site import client_app
 from fedkernel.run.wire import to_content

@@ -18,7 +18,8 @@ from fedkernel import Linear
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.protocol.messages import Receipt
 from fedkernel.run import flower, outbox
-from fedkernel.run.outbox import FIRST, OUTBOX, Answer, missing_from, read_outbox, record
+from fedkernel.run.departures import FIRST, OUTBOX, missing_from, read_outbox
+from fedkernel.run.outbox import Answer, record
 from fedkernel.run.wire import to_content
 from strategies import DKPCA, UniformKPCA, VFedPCA
 

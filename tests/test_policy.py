@@ -12,10 +12,11 @@ from fedkernel import RBF
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics import RandomFeatures
 from fedkernel.protocol import AtMost, ask, once, repeated
-from fedkernel.run.approval import approve, sign
+from fedkernel.run.approval import approve, check_approved, sign
 from fedkernel.run.gate import Asking, Gate, Standing
 from fedkernel.run.job import Job, RunSpec, Study
-from fedkernel.run.policy import Leaving, Policy, check_approved, own_policy, read_policy
+from fedkernel.run.policy import Leaving, Policy, own_policy, read_policy
+from fedkernel.run.verdicts import check_run, verdicts
 
 KERNEL = {"type": "rbf", "gamma": 0.1}
 PLAN = (
@@ -96,11 +97,11 @@ def test_a_study_is_known_by_its_hash_which_one_character_changes():
 )
 def test_a_policy_refuses_a_study_by_a_rule_that_it_names(spec, tables, rule, sentence):
     rules = policy(**tables)
-    refused = [verdict for verdict in rules.verdicts(Study(name="s", runs=[spec])) if not verdict.allowed]
+    refused = [verdict for verdict in verdicts(rules, Study(name="s", runs=[spec])) if not verdict.allowed]
     assert {verdict.rule for verdict in refused} == {rule}
     assert sentence in refused[0].text
     with pytest.raises(RefusedError, match=r"\(" + rule.replace(".", r"\.") + r"\)$") as caught:
-        rules.check_run(spec)
+        check_run(rules, spec)
     assert caught.value.rule == rule
 
 
@@ -110,8 +111,8 @@ def test_a_policy_that_names_what_a_study_has_allows_it():
         "messages": {"LocalSpectrum": {"times": 1}, "GramProduct": {"only_summed": True, "times": 3}},
     }
     for rules in (policy(), policy(**tables)):
-        assert all(verdict.allowed for verdict in rules.verdicts(Study(name="s", runs=[run()])))
-        rules.check_run(run())
+        assert all(verdict.allowed for verdict in verdicts(rules, Study(name="s", runs=[run()])))
+        check_run(rules, run())
 
 
 # What passes

@@ -11,7 +11,7 @@ from experiments.cli import app
 from fedkernel.data.rehearsal import Schema, read_schema
 from fedkernel.data.site_files import SiteFile
 from fedkernel.errors import InputError
-from fedkernel.run.outbox import read_outbox
+from fedkernel.run.departures import read_outbox
 
 TABLE = 'age,"b ""m"" i",patient\n18,15.5,p1\n99,45.0,p2\n40,20.25,p3\n'
 

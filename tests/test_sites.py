@@ -17,7 +17,7 @@ from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models.files import load_model
 from fedkernel.run.approval import approve
-from fedkernel.run.outbox import missing_from, read_outbox
+from fedkernel.run.departures import missing_from, read_outbox
 from fedkernel.run.result import Result, read_ledger
 from strategies import DKPCA, VFedPCA
 

@@ -39,6 +39,7 @@ from fedkernel.run import (
     own_policy,
     read_own_data,
     read_own_keys,
+    verdicts,
 )
 from fedkernel.storage import check_folder, write_new
 
@@ -223,7 +224,7 @@ def _consider(policy: Policy, approval: str, out: Path, tell: Callable[[str], ob
     if (study := job.study) is None:
         return
     known = f"study {study.sha256[:SHORT]}"
-    if faults := [f"{verdict.text} ({verdict.rule})" for verdict in policy.verdicts(study) if not verdict.allowed]:
+    if faults := [f"{verdict.text} ({verdict.rule})" for verdict in verdicts(policy, study) if not verdict.allowed]:
         tell(f"{known} is refused by the policy: {'; '.join(faults)}")
         return
     signed = approval == "signed" and is_signed(study.sha256, job.signatures, policy.study.signers)

@@ -11,7 +11,7 @@ from experiments.commands.console import BAD_INPUT, errors, output, say, show
 from experiments.commands.study import read_study
 from fedkernel.data.rehearsal import schema_of
 from fedkernel.errors import one_line
-from fedkernel.run import SHORT, read_own_data, read_policy
+from fedkernel.run import SHORT, read_own_data, read_policy, verdicts
 from fedkernel.storage import write_new
 
 app = typer.Typer(no_args_is_help=True, help="Write and check a site's policy: what its operator allows.")
@@ -53,16 +53,16 @@ def explain(
     """Say of each rule whether it allows a study, before anything connects; exit code 2 if one does not."""
     with errors(debug):
         read = read_study(study)
-        verdicts = list(read_policy(path).verdicts(read))
+        held = list(verdicts(read_policy(path), read))
         table = Table(box=None, pad_edge=False)
         for heading in ("rule", "", "why"):
             table.add_column(heading, overflow="fold")
-        for verdict in verdicts:
+        for verdict in held:
             table.add_row(
                 *map(Text, (verdict.rule, "allowed" if verdict.allowed else "refused", one_line(verdict.text)))
             )
         show(table)
-        refused = sum(not verdict.allowed for verdict in verdicts)
+        refused = sum(not verdict.allowed for verdict in held)
         ending = f"{refused} reasons to refuse it" if refused else "the policy allows it"
         output.print(f"study {read.sha256[:SHORT]} ({one_line(read.name)}): {ending}", highlight=False, markup=False)
         if refused:

@@ -2,11 +2,13 @@
 
 from fedkernel.run.approval import approve, check_hash, is_approved, is_signed, sign
 from fedkernel.run.cohort import RunSettings
+from fedkernel.run.departures import Departure, check_payload, departures_of, missing_from, read_outbox
 from fedkernel.run.job import SHORT, Job, RunSpec, Study
-from fedkernel.run.outbox import Departure, check_payload, check_record, departures_of, missing_from, read_outbox
+from fedkernel.run.outbox import check_record
 from fedkernel.run.placement import allowed, read_own_data, read_own_keys, simulated_partition
 from fedkernel.run.policy import MIN_ROWS, MIN_SITES, Policy, own_policy, read_policy
 from fedkernel.run.result import Result, read_ledger
+from fedkernel.run.verdicts import verdicts
 
 __all__ = [
     "MIN_ROWS",
@@ -36,4 +38,5 @@ __all__ = [
     "read_policy",
     "sign",
     "simulated_partition",
+    "verdicts",
 ]

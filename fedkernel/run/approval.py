@@ -5,16 +5,18 @@ Or somebody whom the operator trusts with that, whose signature comes with the s
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, get_args
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from fedkernel.errors import InputError
-from fedkernel.run.job import SHORT
+from fedkernel.errors import InputError, RefusedError
+from fedkernel.run.job import SHORT, Job
+from fedkernel.run.policy import Approval, Policy
 
 APPROVED = "approved"
 """The file: a line for each study, its SHA-256 and when it was approved."""
@@ -105,3 +107,22 @@ def is_signed(sha256: str, signatures: Iterable[str], signers: Sequence[str]) ->
             continue
         return True
     return False
+
+
+def check_approved(node: Mapping[str, Any], policy: Policy, job: Job) -> None:
+    """Raise RefusedError unless a site's operator has approved a job's study, or leaves that to the other rules.
+
+    The node's ``approve`` comes before the policy's: ``any``, ``ask``, ``by hash``, ``signed``, or a study's hash.
+    """
+    study = job.study
+    rule, said = "study.approve", str(node.get("approve", policy.study.approve))
+    if said not in get_args(Approval):
+        check_hash(said)
+    if said == "any":
+        return
+    if study is None:
+        raise RefusedError(rule, f"the job names no study that could be approved ({rule})")
+    if said == "signed" and is_signed(study.sha256, job.signatures, policy.study.signers):
+        return
+    if study.sha256 != said and not is_approved(Path(str(node["out"])).expanduser(), study.sha256):
+        raise RefusedError(rule, f"{not_approved(study.sha256)} ({rule})")

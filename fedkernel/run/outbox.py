@@ -1,9 +1,7 @@
 """The record of what left a site: a file of JSON lines, each of which holds the hash of the one before.
 
-A line can be added, and none be changed or taken out unnoticed but the last ones, which the hash of the last line holds
-where that was written down elsewhere. Whoever owns the file can write all of it anew. Not in it: what Flower itself
-answers to messages of kinds that no client has; and that an engine refused a reply as too large, once its line was
-there.
+Not in it: what Flower itself answers to messages of kinds that no client has; and that an engine refused a reply as too
+large, once its line was there. `fedkernel.run.departures` reads it.
 """
 
 import errno
@@ -14,16 +12,14 @@ import json
 import os
 import secrets
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-import pydantic
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedkernel.arrays import AnyArray
@@ -31,15 +27,12 @@ from fedkernel.errors import InputError, OwnFileError, RefusedError
 from fedkernel.peers.letters import sealed_in
 from fedkernel.protocol.messages import FIELDS, Reply, Summed
 from fedkernel.run import flower
+from fedkernel.run.departures import FIRST, IDENTITY, OUTBOX, entry_of, payload_of
 from fedkernel.run.gate import Asking, Gate, Standing
-from fedkernel.run.ledger import Entry, Ledger
 from fedkernel.run.policy import Leaving
 from fedkernel.run.wire import digest, identity_of
 from fedkernel.storage import write_whole
-from fedkernel.validation import explain
 
-OUTBOX = "outbox.jsonl"
-PAYLOADS, IDENTITY = "payloads", "message.json"
 STEP = 8192
 """Bytes of the record that are read at a time, from its end."""
 
@@ -51,83 +44,6 @@ MOST = 100
 
 TEXT = 1000
 """Characters of other texts that somebody else wrote."""
-FIRST = "0" * 64
-"""What the first line has for the hash of the one before."""
-
-Count = Annotated[int, pydantic.Field(ge=0)]
-Hash = Annotated[str, pydantic.Field(pattern="^[0-9a-f]{64}$")]
-Shapes = dict[str, tuple[Count, ...]]
-
-
-class Departure(pydantic.BaseModel):
-    """One request, and the reply that left the site or why none did.
-
-    Attributes
-    ----------
-    number : int
-        Of the line, from 1.
-    time : str
-        UTC, to the second.
-    run : str
-    round : int
-        0 where clients join and agree on their rows.
-    request : str
-        Its type.
-    parameters : dict
-        Its scalars: kernel, sizes and the like.
-    arrays : dict of str to tuple of int
-        Shapes of the arrays that came with it.
-    reply : str
-        Its type; empty where nothing left.
-    shapes : dict of str to tuple of int
-        Of the arrays that left.
-    floats, bytes, rows : int
-        As the coordinator's ledger counts them: entries of arrays of floats, serialised content, rows of the site's
-        table as they are.
-    letters : int
-        Floats of the letters to peers in it, sealed.
-    sha256 : str
-        Of the reply (`fedkernel.run.wire.digest`); empty where nothing left.
-    refused : str
-        Why nothing left, as the coordinator read it.
-    rule : str
-        Of the site's policy: which one allows it, or refuses; empty where that is none of its rules.
-    study : str
-        SHA-256 of the study that was approved; empty: none.
-    standing : Standing
-        How much has left with this line.
-    previous : str
-        SHA-256 of the line before, without its end.
-    """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    number: Annotated[int, pydantic.Field(ge=1)]
-    time: str
-    run: str
-    round: Count
-    request: str
-    parameters: dict[str, Any]
-    arrays: Shapes
-    reply: str = ""
-    shapes: Shapes = {}
-    floats: Count = 0
-    letters: Count = 0
-    bytes: Count = 0
-    rows: Count = 0
-    sha256: Hash | Annotated[str, pydantic.Field(max_length=0)] = ""
-    refused: str = ""
-    rule: str = ""
-    study: Hash | Annotated[str, pydantic.Field(max_length=0)] = ""
-    standing: Standing = Standing()
-    previous: Hash
-
-
-class Record(NamedTuple):
-    """What a file says has left a site, and the hash of its last line, by which its end can be known again."""
-
-    departures: list[Departure]
-    end: str
 
 
 class Answer(NamedTuple):
@@ -214,7 +130,7 @@ def record(
                 else:
                     standing, line["rule"] = gate.release(gate.admit(standing, asking), leaving)
                 if flower.flag(node, "keep-payloads"):
-                    path = _payload(folder, line["sha256"])
+                    path = payload_of(folder, line["sha256"])
                     write_whole(path, lambda stored: _store(stored, identity, arrays), 0o600)
             line |= {"standing": standing.model_dump(mode="json"), "previous": previous}
             text = json.dumps({"number": number, **line}, ensure_ascii=False)
@@ -306,7 +222,7 @@ def _end_of(file: FileIO, run: str = "", study: str = "") -> _End:
     """Read a record from its end, until there is a line of a run of a study."""
     end: _End | None = None
     for line in _backwards(file):
-        entry = _entry(line)
+        entry = entry_of(line)
         if end is None:
             total = Standing(total=entry.standing.total)
             end = _End(entry.number + 1, hashlib.sha256(line).hexdigest(), total)
@@ -341,11 +257,6 @@ def _own(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _payload(folder: Path, sha256: str) -> Path:
-    """Return where a reply is stored: under its salted hash, so that none takes another's place."""
-    return folder / PAYLOADS / f"{sha256}.npz"
-
-
 def _store(file: BinaryIO, identity: str, arrays: Mapping[str, AnyArray]) -> None:
     """Write a message as .npz, whose arrays may have any names, with its `identity_of` beside them."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -353,29 +264,6 @@ def _store(file: BinaryIO, identity: str, arrays: Mapping[str, AnyArray]) -> Non
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def check_payload(path: Path, departure: Departure) -> bool:
-    """Return whether what left is stored, or raise InputError if that is not what the record says.
-
-    Parameters
-    ----------
-    path : Path
-        As `read_outbox` takes it.
-    departure : Departure
-    """
-    stored = _payload(path if path.is_dir() else path.parent, departure.sha256)
-    if departure.refused or not stored.exists():
-        return False
-    try:
-        with stored.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = [file[name] for name in file.files if name != IDENTITY]
-            sha256 = digest(file[IDENTITY].decode(), arrays)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{stored} is damaged ({type(error).__name__})") from None
-    if sha256 != departure.sha256:
-        raise InputError(f"{stored} is not what line {departure.number} says has left")
-    return True
 
 
 def _append(file: FileIO, line: bytes) -> None:
@@ -401,14 +289,6 @@ def _shapes(arrays: Mapping[str, AnyArray]) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in arrays.items()}
 
 
-def _entry(line: bytes) -> Departure:
-    """Read a line; ValueError with one sentence if it is none."""
-    try:
-        return Departure.model_validate_json(line)
-    except pydantic.ValidationError as error:
-        raise ValueError(explain(error, quote=False) or "it is no entry") from None
-
-
 def check_record(folder: Path) -> None:
     """Raise InputError if no line can be added to the record in a folder, which need not be there yet."""
     try:
@@ -416,65 +296,3 @@ def check_record(folder: Path) -> None:
             _end_of(file)
     except (OSError, ValueError) as error:
         raise InputError(f"{folder / OUTBOX}: {error}") from None
-
-
-def departures_of(path: Path) -> Iterator[tuple[Departure, str]]:
-    """Read the record of what left a site line by line, each with its hash.
-
-    Parameters
-    ----------
-    path : Path
-        The file, or the folder that it is in.
-
-    Raises
-    ------
-    InputError
-        If there is none, or at the first line that is not as it was written.
-    """
-    path = path / OUTBOX if path.is_dir() else path
-    try:
-        *lines, rest = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}; allowed: the --out of a join") from None
-    previous = FIRST
-    for number, line in enumerate(lines, start=1):
-        try:
-            departure = _entry(line)
-        except ValueError as error:
-            raise InputError(f"{path}, line {number}: {error}") from None
-        if (departure.number, departure.previous) != (number, previous):
-            raise InputError(
-                f"{path}, line {number}: it does not follow the line before, which was changed or taken out"
-            )
-        previous = hashlib.sha256(line).hexdigest()
-        yield departure, previous
-    if rest:
-        raise InputError(f"{path}, line {len(lines) + 1}: it has no end")
-
-
-def read_outbox(path: Path) -> Record:
-    """Read the whole record, as `departures_of` does."""
-    lines = list(departures_of(path))
-    return Record([departure for departure, _ in lines], lines[-1][1] if lines else FIRST)
-
-
-def missing_from(departures: Sequence[Departure], run: str, ledger: Ledger) -> list[Entry]:
-    """Return what a coordinator's ledger of a run has of one client, but the record of that site has not.
-
-    Parameters
-    ----------
-    departures : sequence of Departure
-    run : str
-    ledger : Ledger
-        Of the client (`Ledger.of_client`). A site that was asked again has left more than the ledger has.
-    """
-    left = {
-        (departure.round, departure.floats, departure.bytes, departure.rows, departure.sha256)
-        for departure in departures
-        if departure.run == run and not departure.refused
-    }
-    return [
-        entry
-        for entry in ledger.entries
-        if (entry.round, entry.floats_up, entry.bytes_up, entry.rows_up, entry.sha256) not in left
-    ]

@@ -22,11 +22,13 @@ from fedkernel.peers.sealing import KeyPair, read_pins
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run import flower
 from fedkernel.run.alignment import check_rows_apart, own_rows, read_key
+from fedkernel.run.approval import check_approved
 from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.outbox import check_record
-from fedkernel.run.policy import check_approved, own_policy
+from fedkernel.run.policy import own_policy
 from fedkernel.run.site import Site
+from fedkernel.run.verdicts import check_run
 from fedkernel.storage import check_folder, write_whole
 
 
@@ -226,7 +228,7 @@ def _own_site(site: Site, node: Mapping[str, Any], job: Job, run: RunSpec) -> Si
     with _for_its_log(site.called, "read its policy"):
         policy = own_policy(node)
     try:
-        policy.check_run(run)
+        check_run(policy, run)
         check_approved(node, policy, job)
     except RefusedError as error:
         raise RefusedError(error.rule, f"{site.called}: {error}") from None

@@ -6,23 +6,19 @@ has a name, such as ``study.min_sites``, by which refusals and the record of wha
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 from pydantic import Field
 
-from fedkernel.addresses import names, own_names
 from fedkernel.data.tables import readable
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics.kernels import kernel_tables
 from fedkernel.protocol.guards import Guards
-from fedkernel.protocol.plan import AT_MOST, Asked
-from fedkernel.run.approval import check_hash, is_approved, is_signed, not_approved
 from fedkernel.run.flower import flag
-from fedkernel.run.job import Job, RunSpec, Study
 from fedkernel.validation import explain
 
 Amount = Annotated[int, Field(ge=0)]
@@ -113,6 +109,18 @@ class StudyRules(_Table):
     runs: Amount | None = None
     attempts: Number = ATTEMPTS
 
+    def kernel_faults(self, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
+        """Say which kernels of some parameters are not allowed; where it is `settled`, no width may be left open."""
+        for kernel in kernel_tables(fields) if self.kernels is not None else ():
+            rules, gamma = (self.kernels or {}).get(str(kernel["type"])), kernel.get("gamma")
+            if rules is None:
+                yield f"a kernel of type {kernel['type']!r} is not allowed"
+            elif rules.gamma is None or (gamma is None and not settled):
+                continue
+            elif gamma is None or not rules.gamma[0] <= gamma <= rules.gamma[1]:
+                least, most = rules.gamma
+                yield f"a kernel of type {kernel['type']!r} has gamma = {gamma}, but must be from {least:g} to {most:g}"
+
 
 class MessageRules(_Table):
     """What a type of reply may carry.
@@ -192,14 +200,6 @@ class Leaving(NamedTuple):
     summed: bool = False
 
 
-class Verdict(NamedTuple):
-    """What a rule says of a study: why it refuses it, or nothing."""
-
-    rule: str
-    text: str
-    allowed: bool
-
-
 class Policy(_Table):
     """What a site's operator allows; without anything said, cautious: no rows, and every study is asked about.
 
@@ -226,23 +226,9 @@ class Policy(_Table):
         """Whether any row may leave as it is."""
         return self.limits.total.rows != 0 and self.limits.run.rows != 0
 
-    def verdicts(self, study: Study) -> Iterator[Verdict]:
-        """Hold against a study each rule that can be before it begins."""
-        for name, rule in _RULES.items():
-            faults = dict.fromkeys(fault for run in study.runs for fault in rule.faults(self, run))
-            yield from (Verdict(name, fault, False) for fault in faults or ())
-            if not faults:
-                yield Verdict(name, rule.says(self), True)
-
-    def check_run(self, run: RunSpec) -> None:
-        """Raise RefusedError at the first rule that a run of a study does not keep."""
-        for name, rule in _RULES.items():
-            for fault in rule.faults(self, run):
-                raise RefusedError(name, f"{fault} ({name})")
-
     def check_request(self, fields: Mapping[str, Any]) -> None:
         """Raise RefusedError if a request has a kernel that is not allowed: one whose width its plan left open."""
-        for text in _kernel_faults(self, fields, settled=True):
+        for text in self.study.kernel_faults(fields, settled=True):
             raise RefusedError("study.kernels", f"{text} (study.kernels)")
 
     def rules_of(self, reply: str) -> MessageRules:
@@ -261,7 +247,7 @@ class Policy(_Table):
         kind = leaving.reply
         rules, where = self.rules_of(kind), f"messages.{kind}"
         if rules.only_summed and not leaving.summed:
-            raise RefusedError(f"{where}.only_summed", _not_summed(kind))
+            raise RefusedError(f"{where}.only_summed", not_summed(kind))
         columns = max((shape[-1] for shape in leaving.shapes.values() if shape), default=0)
         for name, amount in (
             ("times", times),
@@ -277,124 +263,9 @@ class Policy(_Table):
         return "plan" if self.messages is None else where
 
 
-def _not_summed(reply: str) -> str:
+def not_summed(reply: str) -> str:
+    """Return the sentence about a reply that is to be summed only, and is not of such a type."""
     return f"{reply} is not only summed up (messages.{reply}.only_summed)"
-
-
-# --- what is held against a study --------------------------------------------------------------------------------
-
-
-def _too_few_sites(policy: Policy, run: RunSpec) -> Iterator[str]:
-    if (sites := run.clients or 0) < policy.study.min_sites:
-        yield f"run {run.id!r} has {sites} sites, but must have {policy.study.min_sites} or more"
-
-
-def _other_pair(policy: Policy, run: RunSpec) -> Iterator[str]:
-    ours = own_names("clients")
-    willing = [*ours, *ours.values()] if policy.study.pairs is None else policy.study.pairs
-    known = names("clients")
-    if run.pair is not None and run.pair not in {whole for name in willing for whole in (name, known.get(name))}:
-        yield f"run {run.id!r} is answered by {run.pair}, which is not allowed without --allow {run.pair}"
-
-
-def _kernels(policy: Policy, run: RunSpec) -> Iterator[str]:
-    for parameters in _parameters(run):
-        yield from _kernel_faults(policy, parameters, settled=False)
-
-
-def _parameters(run: RunSpec) -> Iterator[Mapping[str, Any]]:
-    """Yield the strategy's parameters, and those of each request of its plan, which whoever asks could write anew."""
-    yield run.parameters
-    yield from (asked.fields for step in run.plan or () for asked in step.requests)
-
-
-def _kernel_faults(policy: Policy, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
-    """Say which kernels of some parameters are not allowed; a width left open is a fault where it is `settled`."""
-    for kernel in kernel_tables(fields) if policy.study.kernels is not None else ():
-        rules, gamma = (policy.study.kernels or {}).get(str(kernel["type"])), kernel.get("gamma")
-        if rules is None:
-            yield f"a kernel of type {kernel['type']!r} is not allowed"
-        elif rules.gamma is None or (gamma is None and not settled):
-            continue
-        elif gamma is None or not rules.gamma[0] <= gamma <= rules.gamma[1]:
-            least, most = rules.gamma
-            yield f"a kernel of type {kernel['type']!r} has gamma = {gamma}, but must be from {least:g} to {most:g}"
-
-
-def _too_many_components(policy: Policy, run: RunSpec) -> Iterator[str]:
-    most = policy.study.n_components
-    if most is None:
-        return
-    for parameters in _parameters(run):
-        for value in _named("n_components", parameters):
-            number = value.get(AT_MOST) if isinstance(value, Mapping) else value
-            if not isinstance(number, int) or number > most:
-                yield f"run {run.id!r} has n_components = {number}, but must have at most {most}"
-
-
-def _no_plan(policy: Policy, run: RunSpec) -> Iterator[str]:
-    if policy.study.plan and run.plan is None:
-        yield f"run {run.id!r} does not say what it will ask"
-
-
-def _rows(policy: Policy, run: RunSpec) -> Iterator[str]:
-    if run.shares_rows and not policy.share_rows:
-        yield f"run {run.id!r} has rows of each site sent as they are, which is not allowed without --share-rows"
-
-
-def _messages(policy: Policy, run: RunSpec) -> Iterator[str]:
-    for step in run.plan or ():
-        for asked in step.requests:
-            yield from _message_faults(policy, asked, step.times)
-
-
-def _message_faults(policy: Policy, asked: Asked, times: int) -> Iterator[str]:
-    try:
-        rules = policy.rules_of(asked.reply)
-    except RefusedError as refusal:
-        yield str(refusal)
-        return
-    if rules.only_summed and not asked.summed:
-        yield _not_summed(asked.reply)
-    if rules.times is not None and times > rules.times:
-        yield f"{asked.reply} is asked for up to {times} times, but {rules.times} are allowed"
-
-
-def _named(name: str, table: Any) -> Iterator[Any]:
-    """Yield the values of that name in a table, or in one within it."""
-    if isinstance(table, Mapping):
-        if table.get(name) is not None:
-            yield table[name]
-        for value in table.values():
-            yield from _named(name, value)
-
-
-class _Rule(NamedTuple):
-    faults: Callable[[Policy, RunSpec], Iterator[str]]
-    says: Callable[[Policy], str]
-
-
-_RULES: dict[str, _Rule] = {
-    "study.min_sites": _Rule(_too_few_sites, lambda policy: f"{policy.study.min_sites} sites or more"),
-    "study.pairs": _Rule(
-        _other_pair, lambda policy: f"answered by {', '.join(policy.study.pairs or ['a client of fedkernel'])}"
-    ),
-    "study.kernels": _Rule(
-        _kernels, lambda policy: "any kernel" if policy.study.kernels is None else ", ".join(policy.study.kernels)
-    ),
-    "study.n_components": _Rule(
-        _too_many_components, lambda policy: f"{policy.study.n_components or 'any number of'} components"
-    ),
-    "study.plan": _Rule(
-        _no_plan, lambda policy: "says what it asks" if policy.study.plan else "may leave open what it asks"
-    ),
-    "limits.total.rows": _Rule(
-        _rows, lambda policy: "rows may leave as they are" if policy.share_rows else "no row leaves as it is"
-    ),
-    "messages": _Rule(
-        _messages, lambda policy: "what the plan has" if policy.messages is None else "every reply is allowed"
-    ),
-}
 
 
 def read_policy(path: str | Path) -> Policy:
@@ -443,22 +314,3 @@ def own_policy(node: Mapping[str, Any]) -> Policy:
 
 OPTIONS = ("min-rows", "min-sites", "share-rows", "allow")
 """Of a node, which a policy says itself."""
-
-
-def check_approved(node: Mapping[str, Any], policy: Policy, job: Job) -> None:
-    """Raise RefusedError unless a site's operator has approved a job's study, or leaves that to the other rules.
-
-    The node's ``approve`` comes before the policy's: ``any``, ``ask``, ``by hash``, ``signed``, or a study's hash.
-    """
-    study = job.study
-    rule, said = "study.approve", str(node.get("approve", policy.study.approve))
-    if said not in get_args(Approval):
-        check_hash(said)
-    if said == "any":
-        return
-    if study is None:
-        raise RefusedError(rule, f"the job names no study that could be approved ({rule})")
-    if said == "signed" and is_signed(study.sha256, job.signatures, policy.study.signers):
-        return
-    if study.sha256 != said and not is_approved(Path(str(node["out"])).expanduser(), study.sha256):
-        raise RefusedError(rule, f"{not_approved(study.sha256)} ({rule})")

@@ -1,0 +1,137 @@
+"""What a site's policy says of a study before it begins, rule by rule."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from fedkernel.addresses import names, own_names
+from fedkernel.errors import RefusedError
+from fedkernel.protocol.plan import AT_MOST, Asked
+from fedkernel.run.job import RunSpec, Study
+from fedkernel.run.policy import Policy, not_summed
+
+
+class Verdict(NamedTuple):
+    """What a rule says of a study: why it refuses it, or nothing."""
+
+    rule: str
+    text: str
+    allowed: bool
+
+
+def verdicts(policy: Policy, study: Study) -> Iterator[Verdict]:
+    """Hold against a study each rule that can be before it begins."""
+    for name, rule in _RULES.items():
+        faults = dict.fromkeys(fault for run in study.runs for fault in rule.faults(policy, run))
+        yield from (Verdict(name, fault, False) for fault in faults or ())
+        if not faults:
+            yield Verdict(name, rule.says(policy), True)
+
+
+def check_run(policy: Policy, run: RunSpec) -> None:
+    """Raise RefusedError at the first rule that a run of a study does not keep."""
+    for name, rule in _RULES.items():
+        for fault in rule.faults(policy, run):
+            raise RefusedError(name, f"{fault} ({name})")
+
+
+# --- the rules
+
+
+def _too_few_sites(policy: Policy, run: RunSpec) -> Iterator[str]:
+    if (sites := run.clients or 0) < policy.study.min_sites:
+        yield f"run {run.id!r} has {sites} sites, but must have {policy.study.min_sites} or more"
+
+
+def _other_pair(policy: Policy, run: RunSpec) -> Iterator[str]:
+    ours = own_names("clients")
+    willing = [*ours, *ours.values()] if policy.study.pairs is None else policy.study.pairs
+    known = names("clients")
+    if run.pair is not None and run.pair not in {whole for name in willing for whole in (name, known.get(name))}:
+        yield f"run {run.id!r} is answered by {run.pair}, which is not allowed without --allow {run.pair}"
+
+
+def _kernels(policy: Policy, run: RunSpec) -> Iterator[str]:
+    for parameters in _parameters(run):
+        yield from policy.study.kernel_faults(parameters, settled=False)
+
+
+def _parameters(run: RunSpec) -> Iterator[Mapping[str, Any]]:
+    """Yield the strategy's parameters, and those of each request of its plan, which whoever asks could write anew."""
+    yield run.parameters
+    yield from (asked.fields for step in run.plan or () for asked in step.requests)
+
+
+def _too_many_components(policy: Policy, run: RunSpec) -> Iterator[str]:
+    most = policy.study.n_components
+    if most is None:
+        return
+    for parameters in _parameters(run):
+        for value in _named("n_components", parameters):
+            number = value.get(AT_MOST) if isinstance(value, Mapping) else value
+            if not isinstance(number, int) or number > most:
+                yield f"run {run.id!r} has n_components = {number}, but must have at most {most}"
+
+
+def _no_plan(policy: Policy, run: RunSpec) -> Iterator[str]:
+    if policy.study.plan and run.plan is None:
+        yield f"run {run.id!r} does not say what it will ask"
+
+
+def _rows(policy: Policy, run: RunSpec) -> Iterator[str]:
+    if run.shares_rows and not policy.share_rows:
+        yield f"run {run.id!r} has rows of each site sent as they are, which is not allowed without --share-rows"
+
+
+def _messages(policy: Policy, run: RunSpec) -> Iterator[str]:
+    for step in run.plan or ():
+        for asked in step.requests:
+            yield from _message_faults(policy, asked, step.times)
+
+
+def _message_faults(policy: Policy, asked: Asked, times: int) -> Iterator[str]:
+    try:
+        rules = policy.rules_of(asked.reply)
+    except RefusedError as refusal:
+        yield str(refusal)
+        return
+    if rules.only_summed and not asked.summed:
+        yield not_summed(asked.reply)
+    if rules.times is not None and times > rules.times:
+        yield f"{asked.reply} is asked for up to {times} times, but {rules.times} are allowed"
+
+
+def _named(name: str, table: Any) -> Iterator[Any]:
+    """Yield the values of that name in a table, or in one within it."""
+    if isinstance(table, Mapping):
+        if table.get(name) is not None:
+            yield table[name]
+        for value in table.values():
+            yield from _named(name, value)
+
+
+class _Rule(NamedTuple):
+    faults: Callable[[Policy, RunSpec], Iterator[str]]
+    says: Callable[[Policy], str]
+
+
+_RULES: dict[str, _Rule] = {
+    "study.min_sites": _Rule(_too_few_sites, lambda policy: f"{policy.study.min_sites} sites or more"),
+    "study.pairs": _Rule(
+        _other_pair, lambda policy: f"answered by {', '.join(policy.study.pairs or ['a client of fedkernel'])}"
+    ),
+    "study.kernels": _Rule(
+        _kernels, lambda policy: "any kernel" if policy.study.kernels is None else ", ".join(policy.study.kernels)
+    ),
+    "study.n_components": _Rule(
+        _too_many_components, lambda policy: f"{policy.study.n_components or 'any number of'} components"
+    ),
+    "study.plan": _Rule(
+        _no_plan, lambda policy: "says what it asks" if policy.study.plan else "may leave open what it asks"
+    ),
+    "limits.total.rows": _Rule(
+        _rows, lambda policy: "rows may leave as they are" if policy.share_rows else "no row leaves as it is"
+    ),
+    "messages": _Rule(
+        _messages, lambda policy: "what the plan has" if policy.messages is None else "every reply is allowed"
+    ),
+}
