@@ -177,8 +177,9 @@ def test_nothing_that_crosses_the_wire_holds_an_id(tmp_path):
     path.write_bytes(KEY + b"\n")
     sent = {}
     for name, more, options in [("plain", {}, {}), ("keyed", {"id-key": str(path)}, {}), ("seed", {}, {"seed": 1})]:
-        result, grid = run_on(vertical(tmp_path, **more), DKPCA(2), **options)
-        again, repeated = run_on(vertical(tmp_path, **more), DKPCA(2), **options)
+        (folder := tmp_path / name).mkdir()
+        result, grid = run_on(vertical(folder, **more), DKPCA(2), **options)
+        again, repeated = run_on(vertical(folder, **more), DKPCA(2), **options)
         assert hashes_sent(grid) == hashes_sent(repeated)
         assert result.ledger == again.ledger
         assert not any(text.encode() in grid.wire for text in (*IDS, "patient-", KEY.decode()))
@@ -508,7 +509,9 @@ def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(t
     monkeypatch.setattr(placement, "open_tables", lambda path: pytest.fail("it read a job's path"))
     run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3, plan=())
     node = vertical(tmp_path)[1] | {"partition-id": 1, "num-partitions": 3}
-    place = find(node, run)
+    with pytest.raises(InputError, match=r"run 'trial' has 0 sites, but must have 3 or more \(study.min_sites\)"):
+        find(node, run)
+    place = find(node, spec())
     np.testing.assert_array_equal(place.X, TABLE[HELD[1], COLUMNS[1]])
     there = set(tmp_path.rglob("*"))
     place.keep({"secret": np.ones(3)})

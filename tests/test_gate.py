@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases import CASES, PAIRS
-from flwr.app import Message
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from networks import digits, spread
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
@@ -15,6 +15,7 @@ from clients.vfedpca import Multiply
 from fedkernel import Linear
 from fedkernel.errors import InputError
 from fedkernel.numerics import SubspaceEmbedding
+from fedkernel.protocol.plan import Step
 from fedkernel.run import flower
 from fedkernel.run.approval import approve
 from fedkernel.run.departures import read_outbox
@@ -23,7 +24,7 @@ from fedkernel.run.joining import HashIds, Introduce, TakeRows
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.site import client_app
 from fedkernel.run.wire import to_content
-from strategies import ADMMKPCA, DKPCA
+from strategies import ADMMKPCA, DKPCA, VFedPCA
 
 SEED = 0
 
@@ -192,6 +193,71 @@ def test_after_an_approval_only_what_the_plan_has_next_comes_back(tmp_path):
     assert "came 1 times, as often as the plan has it" in target.ask(planned)
     assert [line.reply for line in target.lines if line.reply] == ["Introduction", "LocalSpectrum"]
     assert "no run" in target.ask(planned, run="another")
+
+
+@pytest.fixture
+def exact(tmp_path):
+    """A site that has approved a run of VFedPCA's exact merge."""
+    flower.ensure_task_identity()
+    study = study_of(VFedPCA(2, merge="exact"), NAMES)
+    approve(tmp_path / "out", study.sha256)
+    return Target(tmp_path, Job(runs=study.runs, study=study))
+
+
+def test_no_array_takes_the_place_of_a_parameter(tmp_path):
+    flower.ensure_task_identity()
+    study = study_of(DKPCA(2), NAMES)
+    approve(tmp_path / "out", study.sha256)
+    target = Target(tmp_path, Job(runs=study.runs, study=study))
+    content = to_content(FindLocalEigenpairs(kernel=Linear(), n_components=2))
+    header = {"pair": "DKPCAClient", "run": "trial", "seed": SEED, "round": 1, "arrays": "n_components"}
+    content["config"] = ConfigRecord({**content["config"], **header})
+    content["arrays"] = ArrayRecord([np.array(12.0)])
+    reply = target.app(Message(content, 1, "train"), target.context)
+    assert reply.error.reason.endswith("FindLocalEigenpairs has no array 'n_components'")
+
+
+def test_what_is_refused_makes_no_guard_forget_and_settles_no_rows(exact):
+    multiply = lambda V: Multiply(block=V, kernel=None, center="columns")  # noqa: E731
+    V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
+    assert not isinstance(exact.ask(Introduce(), "query", "VFedPCAClient", round=0), str)
+    for first in range(0, 20, 2):
+        assert not isinstance(exact.ask(multiply(V[:, first : first + 2]), pair="VFedPCAClient"), str)
+    for _ in range(5):
+        assert "runs VFedPCAClient" in exact.ask(Introduce(), "query", "Nope", round=0)
+        assert "span 22 dimensions; allowed: at most 20" in exact.ask(multiply(V[:, 20:22]), pair="VFedPCAClient")
+    assert exact.lines[-1].standing.run.begun == 1
+
+
+def test_what_was_computed_for_nothing_counts(tmp_path):
+    flower.ensure_task_identity()
+    study = study_of(DKPCA(2), NAMES)
+    approve(tmp_path / "out", study.sha256)
+    (tmp_path / "site.toml").write_text("[limits.run]\nfloats = 1")
+    target = Target(tmp_path, Job(runs=study.runs, study=study), policy=str(tmp_path / "site.toml"))
+    target.ask(Introduce(), "query", round=0)
+    for _ in range(3):
+        assert "limits.run.floats" in target.ask(FindLocalEigenpairs(kernel=Linear(), n_components=2))
+    seconds = [line.standing.run.seconds for line in target.lines]
+    assert 0 < seconds[1] < seconds[2] < seconds[3]
+
+
+@pytest.mark.parametrize(
+    ("claim", "sentence"),
+    [
+        ({"reply": "Receipt"}, "the plan says of FindLocalEigenpairs: reply = Receipt, but it is LocalSpectrum"),
+        ({"summed": True}, "the plan says of FindLocalEigenpairs: summed = True, but it is False"),
+        ({"arrays": {}}, "the plan says of FindLocalEigenpairs: arrays = {}, but it is {'vectors'"),
+        ({"fields": {"at most 1": None}}, "FindLocalEigenpairs with at most 1, which is no parameter of it"),
+        ({"request": "Steal"}, "the plan has Steal, which its client does not answer"),
+    ],
+)
+def test_a_plan_that_says_of_a_reply_what_its_class_does_not_is_refused(tmp_path, claim, sentence):
+    flower.ensure_task_identity()
+    ((asked,),) = [step.requests for step in DKPCA(2).plan(3, SEED)]
+    study = study_of(DKPCA(2), NAMES, plan=(Step(requests=(asked.model_copy(update=claim),)),))
+    approve(tmp_path / "out", study.sha256)
+    assert sentence in Target(tmp_path, Job(runs=study.runs, study=study)).ask(Introduce(), "query", round=0)
 
 
 def test_a_run_is_as_the_study_has_it(tmp_path):

@@ -65,6 +65,10 @@ def test_a_study_is_known_by_its_hash_which_one_character_changes():
     hashes = {Study(name="s", runs=[other]).sha256 for other in others} | {Study(name="t", runs=[run()]).sha256}
     assert len(hashes | {study.sha256}) == len(others) + 2
     study.check_run(run())
+    with pytest.raises(InputError, match="two of its runs have the same id"):
+        Study.from_json(study.model_copy(update={"runs": [run(), run(seed=1)]}).text)
+    with pytest.raises(InputError, match="a number in it is not finite"):
+        Study.from_json(study.text.replace("0.1", "Infinity"))
     for other in others:
         with pytest.raises(InputError, match=f"run 'r' is not as study {study.sha256[:12]} has it"):
             study.check_run(other)
@@ -83,7 +87,7 @@ def test_a_study_is_known_by_its_hash_which_one_character_changes():
             "study.kernels",
             "a kernel of type 'rbf' has gamma = 0.1, but must be from 0.001 to 0.01",
         ),
-        (run(), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but must have at most 19"),
+        (run(), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but must be at most 19"),
         # a plan of its own beside harmless parameters
         (run(parameters={}), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but"),
         (run(parameters={}), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "'rbf' is not allowed"),
@@ -145,6 +149,24 @@ def test_what_is_counted_goes_on_where_a_run_begins_again_but_its_plan_begins_an
         ({}, [(Asking("TakeRows", {}, {}), None)] * 2, "plan", "TakeRows came 1 times"),
         ({"study": {"attempts": 2}}, [INTRODUCE] * 3, "study.attempts", "run 'r' began 2 times, as often as allowed"),
         ({"study": {"runs": 0}}, [INTRODUCE], "study.runs", "0 runs have begun, as many as allowed"),
+        (
+            {"study": {"n_components": 19}},
+            [(EIGENPAIRS, SPECTRUM)],
+            "study.n_components",
+            "n_components = 20, but must",
+        ),
+        (
+            {"study": {"kernels": {"rbf": {}}}},
+            [(EIGENPAIRS._replace(fields={"n_components": 2, "kernel": None}), SPECTRUM)],
+            "study.kernels",
+            "a kernel of type 'linear' is not allowed",
+        ),
+        (
+            {"study": {"kernels": {"rbf": {"gamma": [1, 2]}}}},
+            [(EIGENPAIRS._replace(fields={"n_components": 2, "kernel": {"type": "rbf", "gamma": "x"}}), SPECTRUM)],
+            "study.kernels",
+            "a kernel of type 'rbf' has gamma = x, but must be from 1 to 2",
+        ),
         (
             {"study": {"kernels": {"rbf": {"gamma": [1, 2]}}}},
             [(EIGENPAIRS, SPECTRUM)],

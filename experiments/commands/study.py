@@ -1,5 +1,6 @@
 """The commands about a study: `fedkernel study show`, and `approve` for a site's operator."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,10 @@ from rich.text import Text
 from experiments.commands.console import errors, output, say, show
 from experiments.config import read_config
 from experiments.running import plan, study_of
+from fedkernel.addresses import find, own_names
 from fedkernel.errors import InputError, one_line
+from fedkernel.protocol import KernelClient, Request
+from fedkernel.protocol.plan import reveals
 from fedkernel.run import SHORT, RunSpec, Study, approve, check_hash, sign
 from fedkernel.storage import write_whole
 
@@ -85,7 +89,8 @@ def show_study(study: Study) -> None:
         alike.setdefault(repr(_without_seeds({**run.model_dump(mode="json"), "id": ""})), []).append(run)
     for runs in alike.values():
         run, seeds = runs[0], ", ".join(str(run.seed) for run in runs)
-        _line(f"\n{', '.join(one_line(run.id) for run in runs[:3])}{'' if len(runs) < 4 else ', ...'}")
+        _line()
+        _line(f"{', '.join(run.id for run in runs[:3])}{'' if len(runs) < 4 else ', ...'}")
         aligned = f"aligned by ids, those missing somewhere: {run.missing}" if run.align else "each site's own"
         _line(f"sites: {', '.join(run.sites or ())}; seeds: {seeds}; rows: {aligned}")
         _line(f"method: {run.strategy}, answered by {run.pair}")
@@ -94,7 +99,8 @@ def show_study(study: Study) -> None:
             _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
         else:
             show(_steps(run))
-    _line(f"\nSHA-256: {study.sha256}")
+    _line()
+    _line(f"SHA-256: {study.sha256}")
 
 
 def _without_seeds(value: Any) -> Any:
@@ -104,6 +110,7 @@ def _without_seeds(value: Any) -> Any:
 
 
 def _steps(run: RunSpec) -> Table:
+    here = {kind.__name__: kind.reply_type for kind in _answers(run)}
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     for heading in ("step", "times at most", "asks", "with", "leaves the site", "which"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("step", "times at most") else "left")
@@ -113,8 +120,17 @@ def _steps(run: RunSpec) -> Table:
             with_ = {**asked.fields, **{name: {"shape at most": shape} for name, shape in asked.sizes.items()}}
             cells = str(number), str(step.times), asked.request, _fields(with_)
             summed = " (summed)" if asked.summed else ""
-            table.add_row(*map(Text, map(one_line, (*cells, f"{asked.reply} {leaves}{summed}", asked.reveals))))
+            known = here.get(asked.request)
+            tells = f"(so its author says) {asked.reveals}" if known is None else reveals(known)
+            table.add_row(*map(Text, map(one_line, (*cells, f"{asked.reply} {leaves}{summed}", tells))))
     return table
+
+
+def _answers(run: RunSpec) -> Sequence[type[Request[Any]]]:
+    """Return what a run's client answers, if it is ours: what a reply tells is said by the class that is here."""
+    ours = own_names("clients")
+    pair = ours.get(run.pair or "", run.pair or "")
+    return find(pair, KernelClient, "clients", "pair").answers if pair in ours.values() else ()
 
 
 def _fields(fields: Any) -> str:
@@ -123,7 +139,7 @@ def _fields(fields: Any) -> str:
 
 def _value(value: Any) -> str:
     if not isinstance(value, dict):
-        return str(value)
+        return repr(value) if isinstance(value, str) else str(value)
     if len(value) == 1 and (name := next(iter(value))).endswith("at most"):
         inner = value[name]
         sizes = ["any" if size is None else str(size) for size in inner] if isinstance(inner, tuple) else [str(inner)]
@@ -131,7 +147,6 @@ def _value(value: Any) -> str:
     return f"{{{_fields(value)}}}"
 
 
-def _line(text: str) -> None:
-    """Print a line of what somebody else wrote, perhaps after an empty one."""
-    for line in text.split("\n"):
-        output.print(one_line(line) if line.strip() else "", highlight=False, markup=False, soft_wrap=True)
+def _line(text: str = "") -> None:
+    """Print a line, one also where what somebody else wrote has several."""
+    output.print(one_line(text), highlight=False, markup=False, soft_wrap=True, emoji=False)

@@ -415,6 +415,8 @@ def import_kernels(table: Any) -> None:
 
 def kernel_tables(table: Any) -> list[Mapping[str, Any]]:
     """Return the tables that name a type: this one, and those within it."""
+    if isinstance(table, list | tuple):
+        return [inner for value in table for inner in kernel_tables(value)]
     if not isinstance(table, Mapping):
         return []
     own = [table] if isinstance(table.get("type"), str) else []

@@ -189,7 +189,7 @@ class Guards:
         gamma, least = float(kernel.gamma or 1.0 / X.shape[1]), low if is_embedded else 0.0
         if not least <= gamma <= high:
             raise InputError(
-                f"{name}.gamma = {gamma:.3g}, but the site's rows allow from {least:.3g} to {high:.3g} (guard: widths)"
+                f"{name}.gamma = {gamma:.3g}, but the site's rows allow from {least:.1g} to {high:.1g} (guard: widths)"
             )
 
 

@@ -321,8 +321,13 @@ def decode(kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Ma
         raise ProtocolError(f"{kind.__name__} announces {len(names)} arrays, but {len(arrays)} came")
     if len(set(names)) != len(names):
         raise ProtocolError(f"{kind.__name__} names an array twice: {', '.join(names)}")
+    shapes = kind.shapes()
+    if strange := [name for name in names if name not in shapes]:
+        raise ProtocolError(f"{kind.__name__} has no array {strange[0][:100]!r}")
     try:
         fields = FIELDS.validate_json(str(scalars.get("fields", "")))
+        if both := shapes.keys() & fields.keys():
+            raise ProtocolError(f"{kind.__name__}: {min(both)} is an array, but stands among the scalars")
         return kind.model_validate({**fields, **dict(zip(names, arrays, strict=True))})
     except pydantic.ValidationError as error:
         raise ProtocolError(f"{kind.__name__}: {explain(error)}") from None

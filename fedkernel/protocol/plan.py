@@ -216,6 +216,33 @@ def advance(
     raise InputError(why or f"{request} {late if past else 'is not in the plan'}")
 
 
+def check_plan(plan: Plan, answers: Sequence[type[Request[Any]]]) -> None:
+    """Raise InputError unless a plan says of each request what its class says, here, of it and of its reply.
+
+    Who reads a plan would else read what its author likes. Sentences may differ between versions: those that are here
+    are to be shown.
+
+    Parameters
+    ----------
+    plan : tuple of Step
+    answers : sequence of type
+        The requests that a client answers.
+    """
+    kinds = {kind.__name__: kind for kind in answers}
+    for asked in (asked for step in plan for asked in step.requests):
+        if asked.request not in kinds:
+            raise InputError(f"the plan has {asked.request}, which its client does not answer")
+        kind = kinds[asked.request]
+        own, parameters = ask(kind), kind.model_fields.keys() - kind.shapes().keys()
+        for name in ("reply", "arrays", "summed"):
+            if getattr(asked, name) != getattr(own, name):
+                raise InputError(
+                    f"the plan says of {asked.request}: {name} = {getattr(asked, name)}, but it is {getattr(own, name)}"
+                )
+        if strange := sorted(asked.fields.keys() - parameters):
+            raise InputError(f"the plan has {asked.request} with {strange[0]}, which is no parameter of it")
+
+
 def _difference(asked: Asked, fields: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> str:
     """Return how a request differs from what was to be asked; empty: not at all."""
     for path, planned, value in _pairs("", asked.fields, fields):

@@ -85,6 +85,12 @@ class Standing(pydantic.BaseModel):
             update={"run": self.run.plus(leaving), "total": self.total.plus(leaving), "replies": replies}
         )
 
+    def with_seconds(self, seconds: float) -> "Standing":
+        """Return where the site stands once something was computed, of which nothing left."""
+        sums = {name: getattr(self, name) for name in ("run", "total")}
+        more = {name: part.model_copy(update={"seconds": part.seconds + seconds}) for name, part in sums.items()}
+        return self.model_copy(update=more)
+
 
 class Asking(NamedTuple):
     """A request as the gate sees it: its type, its parameters, the shapes of its arrays."""

@@ -129,6 +129,15 @@ class Study(pydantic.BaseModel):
         default_factory=lambda: {"fedkernel": installed_version(), "messages": str(VERSION)}
     )
 
+    @pydantic.model_validator(mode="after")
+    def _is_one_thing(self) -> "Study":
+        """Refuse runs of the same id, and numbers that JSON does not have."""
+        if len({run.id for run in self.runs}) < len(self.runs):
+            raise ValueError("two of its runs have the same id")
+        if "Infinity" in (text := json.dumps([run.model_dump() for run in self.runs], default=repr)) or "NaN" in text:
+            raise ValueError("a number in it is not finite")
+        return self
+
     @property
     def text(self) -> str:
         """The study as canonical JSON: sorted, without spaces."""
@@ -149,7 +158,7 @@ class Study(pydantic.BaseModel):
 
     def check_run(self, run: RunSpec) -> None:
         """Raise InputError unless a run is, to the letter, one of the study's."""
-        if run not in self.runs:
+        if run.model_dump_json() not in {own.model_dump_json() for own in self.runs}:
             raise InputError(f"run {run.id!r} is not as study {self.sha256[:SHORT]} has it")
 
 

@@ -3,11 +3,19 @@
 from collections.abc import Iterator, MutableMapping
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from fedkernel.arrays import AnyArray
 from fedkernel.errors import ProtocolError
 from fedkernel.run import flower
+
+
+def copy_of(state: RecordDict) -> RecordDict:
+    """Return a copy of a context's state, whose arrays, which are never changed in place, are the same."""
+    copies = RecordDict()
+    for name, record in state.items():
+        copies[name] = type(record)(dict(record))  # type: ignore[arg-type] # each of its own kind
+    return copies
 
 
 class Memory(MutableMapping[str, AnyArray]):

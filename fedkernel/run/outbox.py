@@ -87,8 +87,8 @@ def record(
         are stored beside it, for the owner only to read.
     request : flwr.app.Message
     answer : Answer, optional
-        None: nothing leaves, for a reason that `refused` says, and by which `rule`.
     refused, rule : str
+        Why nothing leaves, and by which rule; an answer that was made all the same counts with its seconds.
     gate : Gate, optional
         Holds the reply to what has left before, and the request once more: other messages may have come meanwhile.
 
@@ -107,24 +107,27 @@ def record(
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         **_header(request),
         "request": asking.request[:TEXT],
-        "parameters": _parameters(request, asking),
+        "parameters": _parameters(request, asking, LONGEST if gate else TEXT),
         "arrays": dict(itertools.islice(_short_names(asking.shapes).items(), MOST)),
         "study": gate.study if gate else "",
     }
-    if answer is None:
+    leaving: Leaving | None = None
+    if answer is not None:
+        # or a small reply could be guessed from its hash, also where a coordinator is to keep a sum only
+        answer.content.config_records["config"]["salt"] = secrets.token_hex(16)
+        leaving = _leaving(answer)
+    if answer is None or leaving is None or refused:
         line |= {"refused": refused, "rule": rule}
     else:
-        content = answer.content
-        # or a small reply could be guessed from its hash, also where a coordinator is to keep a sum only
-        content.config_records["config"]["salt"] = secrets.token_hex(16)
-        arrays, identity = _arrays(content), identity_of(content)
-        leaving = _leaving(answer)
+        arrays, identity = _arrays(answer.content), identity_of(answer.content)
         left = {name: getattr(leaving, name) for name in ("reply", "shapes", "floats", "letters", "bytes", "rows")}
         line |= {**left, "sha256": digest(identity, arrays.values())}
     try:
         with _opened(folder) as file:
-            number, previous, standing = _end_of(file, line["run"], line["study"])
-            if answer is not None:
+            number, previous, standing = _end_of(file, line["run"] if gate else "", line["study"])
+            if refused:
+                standing = standing if leaving is None else standing.with_seconds(leaving.seconds)
+            elif leaving is not None:
                 if gate is None:
                     standing = standing.with_reply(leaving)
                 else:
@@ -133,12 +136,22 @@ def record(
                     path = payload_of(folder, line["sha256"])
                     write_whole(path, lambda stored: _store(stored, identity, arrays), 0o600)
             line |= {"standing": standing.model_dump(mode="json"), "previous": previous}
-            text = json.dumps({"number": number, **line}, ensure_ascii=False)
-            _append(file, text.encode(errors="replace") + b"\n")
+            _append(file, _line_of({"number": number, **line}))
     except RefusedError:
         raise
     except (OSError, ValueError) as error:
         raise _unwritable(folder, error) from None
+
+
+def _line_of(line: Mapping[str, Any]) -> bytes:
+    """Return a line as bytes, which can be read again whatever a request had in it."""
+    text = json.dumps(line, ensure_ascii=False).encode(errors="replace")
+    try:
+        entry_of(text)
+    except ValueError:
+        cut = {"fields": json.dumps(line["parameters"], default=repr)[:TEXT]}
+        text = json.dumps({**line, "parameters": cut}, ensure_ascii=False).encode(errors="replace")
+    return text + b"\n"
 
 
 def _unwritable(folder: Path, error: Exception) -> OwnFileError:
@@ -183,10 +196,10 @@ def asking_of(request: Message) -> Asking:
     return Asking(str(config.get("message", "")), fields, shapes)
 
 
-def _parameters(request: Message, asking: Asking) -> Mapping[str, Any]:
+def _parameters(request: Message, asking: Asking, longest: int) -> Mapping[str, Any]:
     """Return a request's parameters, or the beginning of the text that stands there: whoever asks decides what."""
     text = str(_config(request).get("fields", "{}"))
-    return asking.fields if len(text) <= LONGEST and (asking.fields or text == "{}") else {"fields": text[:TEXT]}
+    return asking.fields if len(text) <= longest and (asking.fields or text == "{}") else {"fields": text[:TEXT]}
 
 
 def _short_names(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:

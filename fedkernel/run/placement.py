@@ -20,6 +20,7 @@ from fedkernel.errors import InputError, OwnFileError, RefusedError, called
 from fedkernel.numerics.kernels import Kernel, import_kernels
 from fedkernel.peers.sealing import KeyPair, read_pins
 from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.plan import check_plan
 from fedkernel.run import flower
 from fedkernel.run.alignment import check_rows_apart, own_rows, read_key
 from fedkernel.run.approval import check_approved
@@ -46,6 +47,12 @@ def _run_of(text: str, run_id: str) -> RunSpec:
     if job.study is not None:
         job.study.check_run(run)
     return run
+
+
+@lru_cache(maxsize=8)
+def _check_plan(text: str, run_id: str, kinds: tuple[type[KernelClient], ...]) -> None:
+    """Hold the plan of a job's run against the clients that the site is willing to run."""
+    check_plan(_job(text).run(run_id).plan or (), [request for kind in kinds for request in kind.answers])
 
 
 @lru_cache(maxsize=1)
@@ -212,18 +219,19 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     if number >= clients:
         return site
     if "data" in node:
-        return _own_site(site, node, job, run)
+        return _own_site(site, node, text, run)
     if run.sites is not None:
         raise InputError(f"{who} has no data of its own for run {run.id!r}: its node needs data = PATH")
     return _simulated_site(site, job, run, clients)
 
 
-def _own_site(site: Site, node: Mapping[str, Any], job: Job, run: RunSpec) -> Site:
+def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> Site:
     """Return the site with its own file, and what its operator allows."""
     if "out" not in node:
         raise InputError(
             f"{site.called} has data of its own, but no folder for the record of what leaves it: out = PATH"
         )
+    job = _job(text)
     data, out = (Path(str(node[name])).expanduser() for name in ("data", "out"))
     with _for_its_log(site.called, "read its policy"):
         policy = own_policy(node)
@@ -236,6 +244,7 @@ def _own_site(site: Site, node: Mapping[str, Any], job: Job, run: RunSpec) -> Si
         own = read_own_data(node)
     with _for_its_log(site.called, "import what its operator allows"):
         pairs = allowed(own_pairs([run]) if policy.study.pairs is None else policy.study.pairs)
+    _check_plan(text, run.id, tuple(pairs.values()))
     results = out / f"{run.id}.npz"
 
     def keep(outputs: dict[str, AnyArray]) -> None:

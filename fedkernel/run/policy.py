@@ -18,6 +18,7 @@ from fedkernel.data.tables import readable
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics.kernels import kernel_tables
 from fedkernel.protocol.guards import Guards
+from fedkernel.protocol.plan import AT_MOST
 from fedkernel.run.flower import flag
 from fedkernel.validation import explain
 
@@ -25,7 +26,7 @@ Amount = Annotated[int, Field(ge=0)]
 Number = Annotated[int, Field(ge=1)]
 Approval = Literal["ask", "by hash", "signed", "any"]
 
-MIN_ROWS, ROW_SHARE, MIN_SITES, ATTEMPTS = 20, 0.5, 3, 10
+MIN_ROWS, ROW_SHARE, MIN_SITES, ATTEMPTS = 20, 0.5, 3, 3
 
 FREE = ("Receipt", "Introduction", "HashedIds", "CommonRows", "PublicKeys")
 """Replies that `messages` need not name: those of joining, keys, and the one that tells nothing."""
@@ -109,15 +110,24 @@ class StudyRules(_Table):
     runs: Amount | None = None
     attempts: Number = ATTEMPTS
 
+    def component_faults(self, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
+        """Say which numbers of components are too large, and where it is `settled` which are none."""
+        for value in values_of("n_components", fields) if self.n_components is not None else ():
+            number = value.get(AT_MOST) if isinstance(value, Mapping) else value
+            if number is None and not settled:
+                continue
+            if not isinstance(number, int) or number > (self.n_components or 0):
+                yield f"n_components = {number}, but must be at most {self.n_components}"
+
     def kernel_faults(self, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
         """Say which kernels of some parameters are not allowed; where it is `settled`, no width may be left open."""
-        for kernel in kernel_tables(fields) if self.kernels is not None else ():
+        for kernel in _kernels_of(fields) if self.kernels is not None else ():
             rules, gamma = (self.kernels or {}).get(str(kernel["type"])), kernel.get("gamma")
             if rules is None:
                 yield f"a kernel of type {kernel['type']!r} is not allowed"
             elif rules.gamma is None or (gamma is None and not settled):
                 continue
-            elif gamma is None or not rules.gamma[0] <= gamma <= rules.gamma[1]:
+            elif not isinstance(gamma, int | float) or not rules.gamma[0] <= gamma <= rules.gamma[1]:
                 least, most = rules.gamma
                 yield f"a kernel of type {kernel['type']!r} has gamma = {gamma}, but must be from {least:g} to {most:g}"
 
@@ -227,9 +237,11 @@ class Policy(_Table):
         return self.limits.total.rows != 0 and self.limits.run.rows != 0
 
     def check_request(self, fields: Mapping[str, Any]) -> None:
-        """Raise RefusedError if a request has a kernel that is not allowed: one whose width its plan left open."""
+        """Raise RefusedError if what a plan left open of a request is not allowed: a width, a number of components."""
         for text in self.study.kernel_faults(fields, settled=True):
             raise RefusedError("study.kernels", f"{text} (study.kernels)")
+        for text in self.study.component_faults(fields, settled=True):
+            raise RefusedError("study.n_components", f"{text} (study.n_components)")
 
     def rules_of(self, reply: str) -> MessageRules:
         """Return what the policy says of a type of reply; RefusedError if it may never leave."""
@@ -261,6 +273,24 @@ class Policy(_Table):
                 rule = f"{where}.{name}"
                 raise RefusedError(rule, f"{what}, but {most} are allowed ({rule})")
         return "plan" if self.messages is None else where
+
+
+def values_of(name: str, table: Any) -> Iterator[Any]:
+    """Yield the values of that name in a table, or in one within it."""
+    if isinstance(table, list | tuple):
+        for inner in table:
+            yield from values_of(name, inner)
+    if isinstance(table, Mapping):
+        if name in table:
+            yield table[name]
+        for value in table.values():
+            yield from values_of(name, value)
+
+
+def _kernels_of(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the tables of kernels; one that is None is the linear kernel."""
+    yield from kernel_tables(fields)
+    yield from ({"type": "linear"} for kernel in values_of("kernel", fields) if kernel is None)
 
 
 def not_summed(reply: str) -> str:

@@ -25,7 +25,7 @@ from fedkernel.run.alignment import find_rows, hash_ids, key_check
 from fedkernel.run.cohort import REASON
 from fedkernel.run.gate import Gate
 from fedkernel.run.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
-from fedkernel.run.memory import Memory
+from fedkernel.run.memory import Memory, copy_of
 from fedkernel.run.outbox import Answer, admit, record
 from fedkernel.run.wire import from_content, to_content
 from fedkernel.threads import blas_threads
@@ -207,10 +207,12 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
         def handle(message: Message, context: Context) -> Message:
             site: Site | None = None
             gate: Gate | None = None
-            rule, node = "", context.node_config
+            answer: Answer | None = None
+            rule, node, before = "", context.node_config, None
             try:
                 site = find_site(context, message.content.config_records["config"])
                 if (gate := site.gate) is not None:
+                    before = copy_of(context.state)
                     admit(node, message, gate)
                 answer = act(_Call(message, context, site, clients))
                 record(node, message, answer, gate=gate)  # or nothing leaves
@@ -225,9 +227,11 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 code, outline = REFUSED, text
             except Exception as error:
                 code, outline = FAILED, (site.outline if site else _logged)(error)
+            if before is not None:  # what is refused has changed nothing: no guard forgets, no rows are settled
+                context.state = before
             outline = one_line(outline)[:REASON]  # what is written down is all that leaves
             try:
-                record(node, message, refused=outline, rule=rule, gate=gate)
+                record(node, message, answer, refused=outline, rule=rule, gate=gate)
             except Exception:
                 log.exception("the refusal is not in the record")
             return Message(Error(code, outline), reply_to=message)

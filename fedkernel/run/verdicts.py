@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from fedkernel.addresses import names, own_names
 from fedkernel.errors import RefusedError
-from fedkernel.protocol.plan import AT_MOST, Asked
+from fedkernel.protocol.plan import Asked
 from fedkernel.run.job import RunSpec, Study
 from fedkernel.run.policy import Policy, not_summed
 
@@ -38,7 +38,7 @@ def check_run(policy: Policy, run: RunSpec) -> None:
 
 
 def _too_few_sites(policy: Policy, run: RunSpec) -> Iterator[str]:
-    if (sites := run.clients or 0) < policy.study.min_sites:
+    if (sites := len(run.sites or ())) < policy.study.min_sites:
         yield f"run {run.id!r} has {sites} sites, but must have {policy.study.min_sites} or more"
 
 
@@ -62,14 +62,8 @@ def _parameters(run: RunSpec) -> Iterator[Mapping[str, Any]]:
 
 
 def _too_many_components(policy: Policy, run: RunSpec) -> Iterator[str]:
-    most = policy.study.n_components
-    if most is None:
-        return
     for parameters in _parameters(run):
-        for value in _named("n_components", parameters):
-            number = value.get(AT_MOST) if isinstance(value, Mapping) else value
-            if not isinstance(number, int) or number > most:
-                yield f"run {run.id!r} has n_components = {number}, but must have at most {most}"
+        yield from (f"run {run.id!r} has {fault}" for fault in policy.study.component_faults(parameters, settled=False))
 
 
 def _no_plan(policy: Policy, run: RunSpec) -> Iterator[str]:
@@ -98,15 +92,6 @@ def _message_faults(policy: Policy, asked: Asked, times: int) -> Iterator[str]:
         yield not_summed(asked.reply)
     if rules.times is not None and times > rules.times:
         yield f"{asked.reply} is asked for up to {times} times, but {rules.times} are allowed"
-
-
-def _named(name: str, table: Any) -> Iterator[Any]:
-    """Yield the values of that name in a table, or in one within it."""
-    if isinstance(table, Mapping):
-        if table.get(name) is not None:
-            yield table[name]
-        for value in table.values():
-            yield from _named(name, value)
 
 
 class _Rule(NamedTuple):

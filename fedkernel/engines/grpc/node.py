@@ -248,7 +248,7 @@ class Node:
         try:
             while (task := self._tasks.get()) is not None:
                 if isinstance(task, Job):
-                    self.consider(task)
+                    self._consider(task)
                     continue
                 reply = self._reply(*task)
                 with self._lock:
@@ -260,6 +260,14 @@ class Node:
                 self._broken = error
                 if self._call is not None:
                     self._call.cancel()
+
+    def _consider(self, job: Job) -> None:
+        """Have a job considered; one that nobody can is not approved, and what it asks is refused."""
+        try:
+            self.consider(job)
+        except Exception as error:
+            log.exception("the job could not be considered")
+            self.tell(f"the work could not be considered ({type(error).__name__}); the log has the details")
 
     def _reply(self, request: Envelope, context: Context) -> Envelope:
         try:
