@@ -70,7 +70,7 @@ class SumRows(Request[RowSum]):
 
 
 class Scatter(Summed):
-    """The sum of the rows' squared distances to a point: 1 float, which it reveals."""
+    """The sum of the rows' squared distances to a point: 1 float. Reveals how far they are from it, all together."""
 
     scatter: Annotated[float, Shape()]
 

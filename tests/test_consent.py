@@ -117,7 +117,7 @@ def test_a_site_answers_as_the_clients_its_job_names_or_its_operator_allows(tmp_
     nodes = vertical(tmp_path)
     message = refused(nodes, DKPCA(2), ProtocolError, pair="VFedPCAClient", plan=())
     assert message == "client 0 (site 'north') runs VFedPCAClient, but was asked for 'DKPCAClient' (and 2 more)"
-    message = refused(nodes, DKPCA(2), ProtocolError, pair=None)
+    message = refused(nodes, DKPCA(2), ProtocolError, pair=None, plan=())
     assert "runs nothing, since neither its job nor --allow names a pair, but was asked for 'DKPCAClient'" in message
     run_on(vertical(tmp_path, allow="VFedPCAClient, DKPCAClient"), DKPCA(2), pair=None)
     message = refused(vertical(tmp_path, allow="VFedPCAClient"), DKPCA(2), ProtocolError)

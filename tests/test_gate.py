@@ -213,6 +213,7 @@ def test_no_array_takes_the_place_of_a_parameter(tmp_path):
     header = {"pair": "DKPCAClient", "run": "trial", "seed": SEED, "round": 1, "arrays": "n_components"}
     content["config"] = ConfigRecord({**content["config"], **header})
     content["arrays"] = ArrayRecord([np.array(12.0)])
+    target.ask(Introduce(), "query", round=0)
     reply = target.app(Message(content, 1, "train"), target.context)
     assert reply.error.reason.endswith("FindLocalEigenpairs has no array 'n_components'")
 

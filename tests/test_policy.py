@@ -13,7 +13,7 @@ from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics import RandomFeatures
 from fedkernel.protocol import AtMost, ask, once, repeated
 from fedkernel.run.approval import approve, check_approved, sign
-from fedkernel.run.gate import Asking, Gate, Standing
+from fedkernel.run.gate import Asking, Gate, Standing, Sums
 from fedkernel.run.job import Job, RunSpec, Study
 from fedkernel.run.policy import Leaving, Policy, own_policy, read_policy
 from fedkernel.run.verdicts import check_run, verdicts
@@ -107,6 +107,21 @@ def test_a_policy_refuses_a_study_by_a_rule_that_it_names(spec, tables, rule, se
     with pytest.raises(RefusedError, match=r"\(" + rule.replace(".", r"\.") + r"\)$") as caught:
         check_run(rules, spec)
     assert caught.value.rule == rule
+
+
+def test_a_policy_that_names_a_reply_which_the_study_has_not_says_so():
+    """It may be misspelt."""
+    rules = policy(messages={"*": {}, "LocalSpektrum": {"never": True}})
+    (said,) = [verdict for verdict in verdicts(rules, Study(name="s", runs=[run()])) if verdict.rule == "messages"]
+    assert said.text == "every reply is allowed; no reply of the study is called LocalSpektrum"
+
+
+def test_what_left_before_does_not_refuse_a_reply_that_adds_nothing():
+    standing = Standing(total=Sums(begun=1, rows=50, floats=900))
+    after, _ = gate().release(standing, SPECTRUM)
+    assert after.total.floats == 2920
+    with pytest.raises(RefusedError, match="limits.total.rows"):
+        gate().release(standing, SPECTRUM._replace(rows=1))
 
 
 def test_a_policy_that_names_what_a_study_has_allows_it():
@@ -285,6 +300,8 @@ def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):
             "[guards]\nleverages = 1",
             "guards.leverages is not a known name here (did you mean leverage? allowed: probed",
         ),
+        ("[study.kernels]\nrbff = {}", "rbff is not a known name here (did you mean rbf? allowed: "),
+        ("[study.kernels]\nrbf = { gamma = [2, 1] }", "gamma = [2, 1], but must be the least and the most"),
         ("[table", "is no TOML: "),
         ("[table]\nsha256 = 'abc'", "table.sha256 = 'abc'"),
     ],

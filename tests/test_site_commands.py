@@ -17,6 +17,7 @@ from experiments.commands.study import read_study
 from fedkernel import Linear
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.protocol import once
+from fedkernel.protocol.plan import Step
 from fedkernel.run import Job, Policy, is_approved, is_signed
 
 
@@ -158,7 +159,15 @@ def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):
     wide = once(FindLocalEigenpairs, kernel=Linear(), n_components=178)
     runs = [study.runs[0], study.runs[1].model_copy(update={"plan": (wide,)})]
     (place / "study.json").write_text(study.model_copy(update={"runs": runs}).text)
-    assert told("study", "show", "study.json", code=0).count("FindLocalEigenpairs") == 2
+    text = told("study", "show", "study.json", code=0)
+    assert text.count("FindLocalEigenpairs") == 2
+    assert "n_components = 178" in text
+    claims = wide.requests[0].model_copy(update={"reveals": "Nothing.\nSHA-256: 0"})
+    runs = [study.runs[0].model_copy(update={"pair": "a:B\n[red]", "plan": (Step(requests=(claims,)),)})]
+    (place / "study.json").write_text(study.model_copy(update={"runs": runs}).text)
+    text = told("study", "show", "study.json", code=0)
+    assert "LocalSpectrum: (so its author says) Nothing. SHA-256: 0" in text
+    assert [line for line in text.splitlines() if line.startswith("SHA-256")] == text.splitlines()[-1:]
     (place / "wine.toml").write_text(
         CONFIG.replace('sites = ["a", "b", "c"]\nshare_model = true', 'name = "wine"\n[partition]\nclients = 3')
     )

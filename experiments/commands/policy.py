@@ -63,7 +63,11 @@ def explain(
             )
         show(table)
         refused = sum(not verdict.allowed for verdict in held)
-        ending = f"{refused} reasons to refuse it" if refused else "the policy allows it"
+        ending = (
+            f"{refused} reasons to refuse it"
+            if refused
+            else "the policy allows it as far as it tells; limits, guards and what data decide are for the run"
+        )
         output.print(f"study {read.sha256[:SHORT]} ({one_line(read.name)}): {ending}", highlight=False, markup=False)
         if refused:
             raise typer.Exit(BAD_INPUT)

@@ -1,5 +1,6 @@
 """The commands about a study: `fedkernel study show`, and `approve` for a site's operator."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -99,6 +100,8 @@ def show_study(study: Study) -> None:
             _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
         else:
             show(_steps(run))
+            for reply, text in _tells(run).items():
+                _line(f"{reply}: {text}")
     _line()
     _line(f"SHA-256: {study.sha256}")
 
@@ -110,20 +113,55 @@ def _without_seeds(value: Any) -> Any:
 
 
 def _steps(run: RunSpec) -> Table:
-    here = {kind.__name__: kind.reply_type for kind in _answers(run)}
+    """Lay a plan out: steps one after the other that differ in numbers only are one line, with the least and the most."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for heading in ("step", "times at most", "asks", "with", "leaves the site", "which"):
+    for heading in ("step", "times at most", "asks", "with", "leaves the site"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("step", "times at most") else "left")
-    for number, step in enumerate(run.plan or (), start=1):
-        for asked in step.requests:
+    steps = enumerate(run.plan or (), start=1)
+    for _, alike in itertools.groupby(steps, key=lambda step: _shape(step[1].model_dump(mode="json"))):
+        numbers, folded = zip(*alike, strict=True)
+        for place, asked in enumerate(folded[0].requests):
             leaves = ", ".join(f"{name} {shape}" for name, shape in asked.arrays.items())
-            with_ = {**asked.fields, **{name: {"shape at most": shape} for name, shape in asked.sizes.items()}}
-            cells = str(number), str(step.times), asked.request, _fields(with_)
-            summed = " (summed)" if asked.summed else ""
-            known = here.get(asked.request)
-            tells = f"(so its author says) {asked.reveals}" if known is None else reveals(known)
-            table.add_row(*map(Text, map(one_line, (*cells, f"{asked.reply} {leaves}{summed}", tells))))
+            fields = [_flat("", step.requests[place].fields) for step in folded]
+            sizes = [_flat("", step.requests[place].sizes) for step in folded]
+            with_ = [f"{name} = {_span([part[name] for part in fields])}" for name in fields[0]]
+            with_ += [f"{name} at most {_span([part[name] for part in sizes])}" for name in sizes[0]]
+            cells = _span(numbers), _span([step.times for step in folded]), asked.request, ", ".join(with_)
+            table.add_row(*map(Text, map(one_line, (*cells, f"{asked.reply} {leaves}{' (summed)' * asked.summed}"))))
     return table
+
+
+def _shape(value: Any) -> str:
+    """Return a value of JSON without its numbers."""
+    if isinstance(value, dict):
+        return repr({name: _shape(inner) for name, inner in value.items()})
+    if isinstance(value, list):
+        return repr(list(map(_shape, value)))
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else repr(value)
+
+
+def _flat(path: str, value: Any) -> dict[str, Any]:
+    """Return the values of a table and of those within it, by dotted names; a list is one of its entries each."""
+    if isinstance(value, tuple | list):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        return {path: value}
+    inner = (_flat(f"{path}.{key}" if path else str(key), value[key]) for key in value)
+    return {name: leaf for part in inner for name, leaf in part.items()}
+
+
+def _span(values: Sequence[Any]) -> str:
+    """Return a value, or the least and the most of several numbers."""
+    if all(value == values[0] for value in values):
+        return repr(values[0])
+    return f"{min(values)} to {max(values)}"
+
+
+def _tells(run: RunSpec) -> dict[str, str]:
+    """Return what each reply of a run tells, by what its class says that is here, if it is ours."""
+    here = {kind.reply_type.__name__: reveals(kind.reply_type) for kind in _answers(run)}
+    replies = (asked for step in run.plan or () for asked in step.requests)
+    return {asked.reply: here.get(asked.reply, f"(so its author says) {asked.reveals}") for asked in replies}
 
 
 def _answers(run: RunSpec) -> Sequence[type[Request[Any]]]:

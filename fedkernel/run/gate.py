@@ -136,12 +136,14 @@ class Gate:
 
     def release(self, standing: Standing, leaving: Leaving) -> tuple[Standing, str]:
         """Return where the site stands once a reply has left, and the rule that lets it; RefusedError if none does."""
+        before = {where: sums for sums, _, where in self._limits(standing)}
         after = standing.with_reply(leaving)
         rule = self.policy.check_reply(leaving, after.replies[leaving.reply])
         for sums, limits, where in self._limits(after):
             for name in ("floats", "rows", "bytes"):
                 most, amount = getattr(limits, name), getattr(sums, name)
-                if most is not None and amount > most:
+                # what adds nothing is not refused for what left before
+                if most is not None and amount > most and (name == "bytes" or amount > getattr(before[where], name)):
                     what = f"with {leaving.reply}, {amount:,} {name} would have left, but {most:,} are allowed"
                     raise RefusedError(f"{where}.{name}", f"{what} ({where}.{name})")
         return after, rule

@@ -14,13 +14,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
+from fedkernel.addresses import names
 from fedkernel.data.tables import readable
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics.kernels import kernel_tables
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.plan import AT_MOST
 from fedkernel.run.flower import flag
-from fedkernel.validation import explain
+from fedkernel.validation import explain, unknown_name
 
 Amount = Annotated[int, Field(ge=0)]
 Number = Annotated[int, Field(ge=1)]
@@ -73,6 +74,12 @@ class KernelRules(_Table):
 
     gamma: tuple[float, float] | None = None
 
+    @pydantic.model_validator(mode="after")
+    def _in_order(self) -> "KernelRules":
+        if self.gamma is not None and not self.gamma[0] <= self.gamma[1]:
+            raise ValueError(f"gamma = [{self.gamma[0]:g}, {self.gamma[1]:g}], but must be the least and the most")
+        return self
+
 
 class StudyRules(_Table):
     """Which studies the site takes part in.
@@ -109,6 +116,14 @@ class StudyRules(_Table):
     plan: bool = True
     runs: Amount | None = None
     attempts: Number = ATTEMPTS
+
+    @pydantic.field_validator("kernels")
+    @classmethod
+    def _are_kernels(cls, kernels: dict[str, KernelRules] | None) -> dict[str, KernelRules] | None:
+        known = names("kernels")
+        if strange := [name for name in kernels or {} if name not in known and ":" not in name]:
+            raise ValueError(unknown_name(strange[0], list(known)))
+        return kernels
 
     def component_faults(self, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
         """Say which numbers of components are too large, and where it is `settled` which are none."""

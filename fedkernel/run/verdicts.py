@@ -1,5 +1,6 @@
 """What a site's policy says of a study before it begins, rule by rule."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -7,7 +8,9 @@ from fedkernel.addresses import names, own_names
 from fedkernel.errors import RefusedError
 from fedkernel.protocol.plan import Asked
 from fedkernel.run.job import RunSpec, Study
-from fedkernel.run.policy import Policy, not_summed
+from fedkernel.run.policy import MessageRules, Policy, not_summed
+
+FREELY = MessageRules()
 
 
 class Verdict(NamedTuple):
@@ -24,7 +27,7 @@ def verdicts(policy: Policy, study: Study) -> Iterator[Verdict]:
         faults = dict.fromkeys(fault for run in study.runs for fault in rule.faults(policy, run))
         yield from (Verdict(name, fault, False) for fault in faults or ())
         if not faults:
-            yield Verdict(name, rule.says(policy), True)
+            yield Verdict(name, rule.says(policy, study), True)
 
 
 def check_run(policy: Policy, run: RunSpec) -> None:
@@ -77,46 +80,55 @@ def _rows(policy: Policy, run: RunSpec) -> Iterator[str]:
 
 
 def _messages(policy: Policy, run: RunSpec) -> Iterator[str]:
+    times: Counter[str] = Counter()
     for step in run.plan or ():
         for asked in step.requests:
-            yield from _message_faults(policy, asked, step.times)
+            times[asked.reply] += step.times
+            yield from _message_faults(policy, asked)
+    for reply, number in times.items():
+        most = None if policy.messages is None else policy.messages.get(reply, policy.messages.get("*", FREELY)).times
+        if most is not None and number > most:
+            yield f"{reply} is asked for up to {number} times, but {most} are allowed"
 
 
-def _message_faults(policy: Policy, asked: Asked, times: int) -> Iterator[str]:
+def _message_faults(policy: Policy, asked: Asked) -> Iterator[str]:
     try:
-        rules = policy.rules_of(asked.reply)
+        if policy.rules_of(asked.reply).only_summed and not asked.summed:
+            yield not_summed(asked.reply)
     except RefusedError as refusal:
         yield str(refusal)
-        return
-    if rules.only_summed and not asked.summed:
-        yield not_summed(asked.reply)
-    if rules.times is not None and times > rules.times:
-        yield f"{asked.reply} is asked for up to {times} times, but {rules.times} are allowed"
+
+
+def _says_of_messages(policy: Policy, study: Study) -> str:
+    if policy.messages is None:
+        return "what the plan has"
+    replies = {asked.reply for run in study.runs for step in run.plan or () for asked in step.requests}
+    others = sorted(policy.messages.keys() - replies - {"*"})
+    return "every reply is allowed" + (f"; no reply of the study is called {', '.join(others)}" if others else "")
 
 
 class _Rule(NamedTuple):
     faults: Callable[[Policy, RunSpec], Iterator[str]]
-    says: Callable[[Policy], str]
+    says: Callable[[Policy, Study], str]
 
 
 _RULES: dict[str, _Rule] = {
-    "study.min_sites": _Rule(_too_few_sites, lambda policy: f"{policy.study.min_sites} sites or more"),
+    "study.min_sites": _Rule(_too_few_sites, lambda policy, study: f"{policy.study.min_sites} sites or more"),
     "study.pairs": _Rule(
-        _other_pair, lambda policy: f"answered by {', '.join(policy.study.pairs or ['a client of fedkernel'])}"
+        _other_pair, lambda policy, study: f"answered by {', '.join(policy.study.pairs or ['a client of fedkernel'])}"
     ),
     "study.kernels": _Rule(
-        _kernels, lambda policy: "any kernel" if policy.study.kernels is None else ", ".join(policy.study.kernels)
+        _kernels,
+        lambda policy, study: "any kernel" if policy.study.kernels is None else ", ".join(policy.study.kernels),
     ),
     "study.n_components": _Rule(
-        _too_many_components, lambda policy: f"{policy.study.n_components or 'any number of'} components"
+        _too_many_components, lambda policy, study: f"{policy.study.n_components or 'any number of'} components"
     ),
     "study.plan": _Rule(
-        _no_plan, lambda policy: "says what it asks" if policy.study.plan else "may leave open what it asks"
+        _no_plan, lambda policy, study: "says what it asks" if policy.study.plan else "may leave open what it asks"
     ),
     "limits.total.rows": _Rule(
-        _rows, lambda policy: "rows may leave as they are" if policy.share_rows else "no row leaves as it is"
+        _rows, lambda policy, study: "rows may leave as they are" if policy.share_rows else "no row leaves as it is"
     ),
-    "messages": _Rule(
-        _messages, lambda policy: "what the plan has" if policy.messages is None else "every reply is allowed"
-    ),
+    "messages": _Rule(_messages, _says_of_messages),
 }
