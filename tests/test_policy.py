@@ -120,7 +120,7 @@ def test_what_left_before_does_not_refuse_a_reply_that_adds_nothing():
     standing = Standing(total=Sums(begun=1, rows=50, floats=900))
     after, _ = gate().release(standing, SPECTRUM)
     assert after.total.floats == 2920
-    with pytest.raises(RefusedError, match="limits.total.rows"):
+    with pytest.raises(RefusedError, match=r"limits\.total\.rows"):
         gate().release(standing, SPECTRUM._replace(rows=1))
 
 

@@ -113,7 +113,7 @@ def _without_seeds(value: Any) -> Any:
 
 
 def _steps(run: RunSpec) -> Table:
-    """Lay a plan out: steps one after the other that differ in numbers only are one line, with the least and the most."""
+    """Lay a plan out; steps one after the other that differ in numbers only are one line, with the least and most."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     for heading in ("step", "times at most", "asks", "with", "leaves the site"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("step", "times at most") else "left")
@@ -127,7 +127,8 @@ def _steps(run: RunSpec) -> Table:
             with_ = [f"{name} = {_span([part[name] for part in fields])}" for name in fields[0]]
             with_ += [f"{name} at most {_span([part[name] for part in sizes])}" for name in sizes[0]]
             cells = _span(numbers), _span([step.times for step in folded]), asked.request, ", ".join(with_)
-            table.add_row(*map(Text, map(one_line, (*cells, f"{asked.reply} {leaves}{' (summed)' * asked.summed}"))))
+            leaving = f"{asked.reply} {leaves}{' (summed)' * asked.summed}"
+            table.add_row(*map(Text, map(one_line, (*cells, leaving))))
     return table
 
 
