@@ -288,7 +288,7 @@ def test_a_node_projects_new_rows(fields, tmp_path):
     # of its own rows the coordinates are K alpha
     X, kernel = shards[1], RBF(gamma=0.02)
     if "exchange" in fields:
-        mapped = strategy._features(6, 3).map(6)
+        mapped = strategy._features(strategy.kernel.settled(6), 3).map(6)
         X, kernel = mapped(X), Linear()
     K = normalised_gram(kernel, X)
     if strategy.center:

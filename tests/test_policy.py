@@ -216,7 +216,7 @@ def test_what_is_counted_goes_on_where_a_run_begins_again_but_its_plan_begins_an
     ],
 )
 def test_a_gate_lets_nothing_pass_that_a_rule_forbids(tables, messages, rule, sentence):
-    with pytest.raises(RefusedError, match=rule if rule != "plan" else "plan of study") as caught:
+    with pytest.raises(RefusedError, match=rule if rule != "plan" else "plan of run") as caught:
         passed(gate(**tables), *messages)
     assert caught.value.rule == rule
     assert sentence in str(caught.value)

@@ -326,8 +326,8 @@ def decode(kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Ma
         raise ProtocolError(f"{kind.__name__} has no array {strange[0][:100]!r}")
     try:
         fields = FIELDS.validate_json(str(scalars.get("fields", "")))
-        if both := shapes.keys() & fields.keys():
-            raise ProtocolError(f"{kind.__name__}: {min(both)} is an array, but stands among the scalars")
+        if both := [name for name in shapes if fields.get(name) is not None]:
+            raise ProtocolError(f"{kind.__name__}: {both[0]} is an array, but stands among the scalars")
         return kind.model_validate({**fields, **dict(zip(names, arrays, strict=True))})
     except pydantic.ValidationError as error:
         raise ProtocolError(f"{kind.__name__}: {explain(error)}") from None

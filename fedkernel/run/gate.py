@@ -13,7 +13,7 @@ from pydantic import Field
 
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.protocol.plan import Place, Plan, advance, once
-from fedkernel.run.job import RunSpec
+from fedkernel.run.job import SHORT, RunSpec
 from fedkernel.run.joining import HashIds, Introduce, TakeRows
 from fedkernel.run.policy import Leaving, Limits, Policy
 
@@ -131,7 +131,8 @@ class Gate:
             plan = (*JOINING, *(ALIGNING if self.run.align else ()), *self.run.plan)
             place = advance(plan, standing.place, *asking)
         except InputError as error:
-            raise RefusedError("plan", f"{error} (plan of study {self.study[:12]})") from None
+            whose = f"study {self.study[:SHORT]}" if self.study else f"run {self.run.id!r}"
+            raise RefusedError("plan", f"{error} (plan of {whose})") from None
         return standing.model_copy(update={"place": place})
 
     def release(self, standing: Standing, leaving: Leaving) -> tuple[Standing, str]:

@@ -13,6 +13,7 @@ from fedkernel import (
     Shape,
     Summed,
     Tags,
+    once,
     to_sum,
     value_object,
 )
@@ -58,6 +59,10 @@ class WeightedCentre(KernelStrategy[Centre]):
     def protocol(self, run):
         total = yield from to_sum(SumWeighted(kernel=self.kernel, fail=self.fail))
         return Centre(self.kernel, total.values / total.weight, total.weight, tuple(run.clients))
+
+    def plan(self, clients, seed):
+        """Say that each site is asked once."""
+        return (once(SumWeighted, kernel=self.kernel, fail=self.fail),)
 
     def central(self, shards):
         """Return the same of all rows at one site."""
