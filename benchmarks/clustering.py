@@ -124,7 +124,7 @@ def main() -> None:
         for name in RUNS:  # in turn, so that a busy minute meets all of them
             command = [sys.executable, __file__, "--only", name, "--rows", str(arguments.rows)]
             figures[name].append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    best = {name: min(one["seconds"] for one in runs) for name, runs in figures.items()}
+    best = {name: min(run["seconds"] for run in runs) for name, runs in figures.items()}
     for name, runs in figures.items():
         memory = max(one["beyond the rows, MB"] for one in runs)
         print(f"{name}: {best[name]:.2f} s, {best[name] / best['plain']:.2f} x plain, {memory:.0f} MB beyond the rows")

@@ -91,7 +91,7 @@ class Process:
 def server(*names, tls=None, **options):
     messages = []
     hub = Hub(names, tell=messages.append, **options)
-    hub.told = messages
+    hub.messages = messages
     with listening(hub, "127.0.0.1:0", tls) as port:
         yield hub, port
 

@@ -6,16 +6,32 @@ import logging
 
 import numpy as np
 import pytest
-from cases import PAIRS
-from flwr.app import Message, RecordDict
+from flwr.app import Message
+from named_sites import (
+    COLUMNS,
+    COMMON,
+    COMMON_ROWS,
+    HELD,
+    IDS,
+    KEY,
+    NAMES,
+    TABLE,
+    Sites,
+    refused,
+    rng,
+    run_on,
+    settings_of,
+    spec,
+    vertical,
+    write_csv,
+)
 
 from clients.dkpca import FindLocalEigenpairs
 from fedkernel import Linear
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.flower_apps import client
 from fedkernel.protocol.client import KernelClient
-from fedkernel.run import alignment, flower, placement, site
+from fedkernel.run import alignment, flower, site
 from fedkernel.run.alignment import (
     SIZE,
     check_rows_apart,
@@ -27,83 +43,9 @@ from fedkernel.run.alignment import (
     read_key,
 )
 from fedkernel.run.cohort import RunSettings
-from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.memory import Memory
-from fedkernel.run.placement import site_of_job
 from fedkernel.run.site import Site, client_app
 from fedkernel.run.wire import to_content
 from strategies import DKPCA, FKKMeans, VFedPCA
-
-rng = np.random.default_rng(0)
-IDS = [f"patient-{number:03d}" for number in rng.permutation(40)]
-TABLE = rng.standard_normal((40, 7))
-COLUMNS = [slice(0, 2), slice(2, 5), slice(5, 7)]
-HELD = [rng.permutation(40)[:count] for count in (36, 33, 38)]  # each site has other rows, in another order
-COMMON_ROWS = [row for row in range(40) if all(row in held for held in HELD)]
-COMMON = {IDS[row] for row in range(40) if all(row in held for held in HELD)}
-NAMES = ("north", "east", "south")
-KEY = b"0123456789abcdef0123456789abcdef"
-
-
-def write_csv(path, ids, X, names=None):
-    names = names or [f"c{place}" for place in range(X.shape[1])]
-    lines = [",".join([*map(repr, row.tolist()), id_]) for id_, row in zip(ids, X, strict=True)]
-    path.write_text("\n".join([",".join([*names, "patient"]), *lines]) + "\n", encoding="utf-8")
-    return path
-
-
-def vertical(folder, held=HELD, **more):
-    """Node configurations of three sites with columns of different, shuffled rows."""
-    nodes = []
-    for name, columns, rows in zip(NAMES, COLUMNS, held, strict=True):
-        path = write_csv(folder / f"{name}.csv", [IDS[row] for row in rows], TABLE[rows, columns])
-        own = {"name": name, "data": str(path), "id": "patient", "out": str(folder / name)}
-        nodes.append({**own, "approve": "any", "ids-without-key": "true", **more})
-    return nodes
-
-
-class Sites(LocalGrid):
-    """Nodes with these configurations; keeps all that crosses the wire, and may lose its memory before the rounds."""
-
-    def __init__(self, run, nodes, restarts=False):
-        super().__init__(client, clients=len(nodes), run_config={"job": Job(runs=[run]).model_dump_json()})
-        for context, node in zip(self._contexts.values(), nodes, strict=True):
-            context.node_config = dict(node)
-        self.restarts, self.seen, self.wire = restarts, [], b""
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        if self.restarts and messages[0].metadata.message_type == "train":
-            for context in self._contexts.values():
-                context.state = RecordDict()
-        replies = list(super().send_and_receive(messages, timeout=timeout))
-        self.seen += messages + replies
-        self.wire += b"".join(flower.to_bytes(message) for message in messages + replies)
-        return replies
-
-
-def spec(strategy="DKPCA", sites=NAMES, **more):
-    default = {"pair": PAIRS[strategy].client.__name__, "plan": ()}
-    return RunSpec(strategy=strategy, sites=list(sites), **{"id": "trial"} | default | more)
-
-
-def settings_of(run):
-    return RunSettings(run.id, run.seed, run.clients, 60, run.missing, hashes=True)
-
-
-def run_on(nodes, strategy, **more):
-    plan = {"parameters": strategy.hyperparameters, "plan": strategy.plan(len(nodes), more.get("seed", 0))}
-    run = spec(type(strategy).__name__, [node["name"] for node in nodes], **plan | more)
-    with Sites(run, nodes) as grid:
-        return strategy.run(grid, settings_of(run)), grid
-
-
-def refused(nodes, strategy, error=InputError, **more):
-    with pytest.raises(error) as caught:
-        run_on(nodes, strategy, **more)
-    assert "\n" not in str(caught.value)
-    assert "patient-" not in str(caught.value)
-    return str(caught.value)
 
 
 def hashed(id_, key=b"", seed=0):
@@ -486,108 +428,3 @@ def test_horizontal_sites_with_other_columns_are_refused(tmp_path):
     nodes = horizontal(tmp_path)
     nodes[1]["columns"] = " age"
     assert refused(nodes, strategy).startswith("client 1 (site 'east') has no column 'weight', which client 0")
-
-
-# Where a site finds its data
-
-
-def find(node, run=None):
-    job = Job(runs=[run or spec()], out="/nowhere").model_dump_json()
-    return site_of_job(flower.new_context(1, node, {"job": job}), {"run": "trial"})
-
-
-def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
-    north, east, _ = vertical(tmp_path)
-    assert [(site.number, site.name) for site in (find(north), find(east))] == [(0, "north"), (1, "east")]
-    del east["name"]
-    third = find(east | {"partition-id": 2, "num-partitions": 3})
-    assert (third.number, third.name, third.called) == (2, "south", "client 2 (site 'south')")
-    assert find(east | {"partition-id": 3, "num-partitions": 5}).X is None, "more nodes than sites"
-
-
-def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(placement, "open_tables", lambda path: pytest.fail("it read a job's path"))
-    run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3, plan=())
-    node = vertical(tmp_path)[1] | {"partition-id": 1, "num-partitions": 3}
-    with pytest.raises(InputError, match=r"run 'trial' has 0 sites, but must have 3 or more \(study.min_sites\)"):
-        find(node, run)
-    place = find(node, spec())
-    np.testing.assert_array_equal(place.X, TABLE[HELD[1], COLUMNS[1]])
-    there = set(tmp_path.rglob("*"))
-    place.keep({"secret": np.ones(3)})
-    assert set(tmp_path.rglob("*")) - there == {tmp_path / "east", tmp_path / "east" / "trial.npz"}
-    del node["out"]
-    with pytest.raises(InputError, match="no folder for the record of what leaves it: out = PATH"):
-        find(node, run)
-
-
-def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
-    node = vertical(tmp_path)[0]
-    first = find(node)
-    assert find(node).X is first.X
-    assert find(node | {"columns": "c1"}).X.shape == (36, 1)
-    write_csv(tmp_path / "north.csv", IDS[:5], TABLE[:5, :2])
-    assert len(find(node).X) == 5
-
-
-@pytest.mark.parametrize(
-    ("changed", "sentence"),
-    [
-        ({"name": "west"}, "this node's name = 'west', but the sites of run 'trial' are north, east, south"),
-        ({"name": None}, "this node has no partition-id; allowed without one: a name, and a run of named sites"),
-        ({"partition-id": 1}, "this node's partition-id = 1, but site 'north' is client 0"),
-        ({"data": None}, "client 0 (site 'north') has no data of its own for run 'trial': its node needs data = PATH"),
-        (
-            {"min-sites": 4},
-            "client 0 (site 'north'): run 'trial' has 3 sites, but must have 4 or more (study.min_sites)",
-        ),
-        ({"data": "none.csv"}, "client 0 (site 'north'): there is no file none.csv"),
-        ({"columns": "c0, c7"}, "client 0 (site 'north'): columns = 'c7' is no column of "),
-        ({"label": "y"}, "client 0 (site 'north'): label = 'y' is no column of "),
-        ({"id-key": "none"}, "client 0 (site 'north'): there is no file none"),
-    ],
-)
-def test_a_node_that_does_not_fit_the_run_says_why(tmp_path, changed, sentence):
-    node = vertical(tmp_path)[0] | changed
-    with pytest.raises(InputError) as caught:
-        find({key: value for key, value in node.items() if value is not None})
-    assert str(caught.value).startswith(sentence)
-
-
-def test_a_coordinator_hears_which_site_cannot_read_its_data_and_the_site_why(tmp_path, caplog):
-    nodes = vertical(tmp_path)
-    nodes[1]["label"] = "diagnosis"
-    message = refused(nodes, DKPCA(2), ProtocolError)
-    assert message == "client 1 (site 'east') cannot read its data; its log says why"
-    assert "client 1 (site 'east'): label = 'diagnosis' is no column of " in caplog.text
-
-
-# Memory
-
-
-def test_a_site_that_was_restarted_within_a_run_says_so(tmp_path):
-    run = spec(sites=NAMES, plan=DKPCA(2).plan(3, 0))
-    with Sites(run, vertical(tmp_path), restarts=True) as grid, pytest.raises(ProtocolError) as caught:
-        DKPCA(2).run(grid, settings_of(run))
-    assert str(caught.value) == (
-        "DKPCA, round 1 (FindLocalEigenpairs), client 0 (site 'north'): it knows nothing of run 'trial': it was "
-        "restarted after the run had begun (and 2 more)"
-    )
-
-
-def test_the_rows_of_a_run_are_forgotten_when_another_begins():
-    context = flower.new_context(1, {}, {})
-    memory = Memory.begin(context, "first")
-    assert memory.rows is None
-    memory.rows = np.array([2, 0])
-    np.testing.assert_array_equal(Memory(context, "first").rows, [2, 0])
-    assert list(memory) == []
-    memory.rows = None  # all, as they are
-    assert Memory(context, "first").rows is None
-    memory.rows = np.array([1])
-    assert Memory.begin(context, "first").rows is None
-
-
-def test_a_wish_about_missing_rows_is_checked():
-    with pytest.raises(InputError, match="missing = 'ask', but must be one of drop, refuse"):
-        RunSettings(missing="ask")

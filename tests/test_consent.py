@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cases import CLIENTS_OF_OURS
 from gossip import TABLES
+from named_sites import COLUMNS, NAMES, TABLE, find, refused, run_on, vertical
 from networks import spread
-from test_alignment import COLUMNS, NAMES, TABLE, find, refused, run_on, vertical
 
 from clients.admm_kpca import ADMMKPCAClient, Features, OwnRows, ShareRows
 from clients.diskpca import DisKPCAClient, DrawUniformly, SketchPoints

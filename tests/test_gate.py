@@ -1,29 +1,34 @@
 """At a site with a policy: every pair runs as its approved study has it, and what is not in that does not pass."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from cases import CASES, PAIRS
 from flwr.app import ArrayRecord, ConfigRecord, Message
+from named_sites import NAMES, TABLE, Sites, settings_of, vertical
 from networks import digits, spread
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
-from test_alignment import NAMES, TABLE, Sites, settings_of
 
 from clients.diskpca import DrawUniformly, SketchPoints
-from clients.dkpca import FindLocalEigenpairs
+from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from clients.vfedpca import Multiply
 from fedkernel import Linear
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol.plan import Step
 from fedkernel.run import flower
 from fedkernel.run.approval import approve
 from fedkernel.run.departures import read_outbox
+from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, RunSpec, Study
-from fedkernel.run.joining import HashIds, Introduce, TakeRows
+from fedkernel.run.joining import HashedIds, HashIds, Introduce, Introduction, TakeRows
+from fedkernel.run.outbox import Answer, admit, record
 from fedkernel.run.placement import site_of_job
+from fedkernel.run.policy import Policy
 from fedkernel.run.site import client_app
-from fedkernel.run.wire import to_content
+from fedkernel.run.wire import from_content, to_content
 from strategies import ADMMKPCA, DKPCA, VFedPCA
 
 SEED = 0
@@ -87,8 +92,8 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
     study = study_of(strategy, names)
     times: dict[str, int] = {}
     for step in study.runs[0].plan:
-        for asked in step.requests:
-            times[asked.reply] = times.get(asked.reply, 0) + step.times
+        for planned in step.requests:
+            times[planned.reply] = times.get(planned.reply, 0) + step.times
     rows = (
         "[limits.total]\nrows = 10000\n"
         if strategy.hyperparameters.get("share_rows") or "'share_rows': True" in str(strategy.hyperparameters)
@@ -230,6 +235,43 @@ def test_what_is_refused_makes_no_guard_forget_and_settles_no_rows(exact):
     assert exact.lines[-1].standing.run.begun == 1
 
 
+def test_rows_that_are_refused_are_not_worked_on(tmp_path):
+    """Where a run would have fewer rows than an earlier one, by one, nothing is asked of these."""
+    flower.ensure_task_identity()
+    first = study_of(DKPCA(2), NAMES).runs[0]
+    study = Study(name="study", runs=[first, first.model_copy(update={"id": "again"})])
+    node = vertical(tmp_path, [np.arange(40)] * 3)[0]
+    approve(Path(node["out"]), study.sha256)
+    target = Target(tmp_path, Job(runs=study.runs, study=study), **node | {"approve": "by hash"})
+    target.folder = Path(node["out"])
+    for target.run, rows in (("trial", 40), ("again", 39)):
+        target.ask(Introduce(), "query", round=0)
+        hashes = from_content(HashedIds, target.ask(HashIds(), "query.ids", round=0)).hashes
+        common = np.array(sorted(map(bytes, hashes)), "V16").view(np.uint8).reshape(-1, 16)[:rows]
+        aligned = target.ask(TakeRows(hashes=common), "query.align", round=0)
+    assert "would work on 1 rows fewer than an earlier one" in aligned
+    assert from_content(
+        LocalSpectrum, target.ask(FindLocalEigenpairs(kernel=Linear(), n_components=2))
+    ).vectors.shape == (
+        40,
+        2,
+    ), "but on all, as the earlier one did"
+
+
+def test_a_line_about_another_run_of_that_name_makes_no_limit_forget(tmp_path):
+    """As where the job is not the one that had been approved: nothing was looked up for it."""
+    flower.ensure_task_identity()
+    node = {"data": "a.csv", "out": str(tmp_path)}
+    request = Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query")
+    rules = Gate(Policy(), study_of(DKPCA(2), NAMES).runs[0])
+    reply = Introduction(client=0, rows=40, columns=2, new_rows=0)
+    for _ in range(3):
+        record(node, request, Answer(to_content(reply), reply), gate=rules)
+        record(node, request, refused="of another job")
+    with pytest.raises(RefusedError, match="began 3 times"):
+        admit(node, request, rules)
+
+
 def test_what_was_computed_for_nothing_counts(tmp_path):
     flower.ensure_task_identity()
     study = study_of(DKPCA(2), NAMES)
@@ -255,8 +297,8 @@ def test_what_was_computed_for_nothing_counts(tmp_path):
 )
 def test_a_plan_that_says_of_a_reply_what_its_class_does_not_is_refused(tmp_path, claim, sentence):
     flower.ensure_task_identity()
-    ((asked,),) = [step.requests for step in DKPCA(2).plan(3, SEED)]
-    study = study_of(DKPCA(2), NAMES, plan=(Step(requests=(asked.model_copy(update=claim),)),))
+    ((planned,),) = [step.requests for step in DKPCA(2).plan(3, SEED)]
+    study = study_of(DKPCA(2), NAMES, plan=(Step(requests=(planned.model_copy(update=claim),)),))
     approve(tmp_path / "out", study.sha256)
     assert sentence in Target(tmp_path, Job(runs=study.runs, study=study)).ask(Introduce(), "query", round=0)
 

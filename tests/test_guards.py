@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from cases import CLIENTS_OF_OURS
+from named_sites import NAMES, Sites, run_on, settings_of, spec
 from networks import digits
 from scipy.linalg import hadamard
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
-from test_alignment import NAMES, Sites, run_on, settings_of, spec
 from test_consent import asked
 
 from clients.diskpca import DisKPCAClient, SketchPoints

@@ -30,7 +30,7 @@ def test_memory_lasts_and_the_end_is_told():
         with health(port) as check:
             assert check() == health_pb2.HealthCheckResponse.SERVING
     assert [site.end() for site in sites] == [None, None]
-    assert any(line.startswith("a is here, from ipv4:127.0.0.1") for line in hub.told)
+    assert any(line.startswith("a is here, from ipv4:127.0.0.1") for line in hub.messages)
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def test_strangers_and_doubles_are_refused():
         assert Process("c", port).end() == f"{address} cannot be joined: no site of this run is called 'c'"
         double = Process("a", port).end()
         assert double.startswith(f"{address} cannot be joined: site 'a' is connected already, from ipv4:127.0.0.1:")
-        assert [line.split(" from ")[0] for line in hub.told if "refused" in line] == ["refused 'c'", "refused 'a'"]
+        assert [line.split(" from ")[0] for line in hub.messages if "refused" in line] == ["refused 'c'", "refused 'a'"]
         assert count(hub).model == [3.0]
     assert site.end() is None
 
@@ -172,7 +172,7 @@ def test_who_sends_what_is_no_message_is_disconnected_and_its_seat_is_free(frame
     with server("a") as (hub, port):
         with raw_stream(port, frames) as call, pytest.raises(grpc.RpcError):
             list(call)
-        until(lambda: f"a is disconnected: {why}" in hub.told)
+        until(lambda: f"a is disconnected: {why}" in hub.messages)
         until(lambda: hub.missing == ["a"])
         site = Process("a", port)
         hub.wait_for_all()
@@ -188,7 +188,7 @@ def test_whatever_a_stream_fails_with_is_told(monkeypatch):
         monkeypatch.setattr(Inbox, "take", fail)
         with raw_stream(port, [b"\2"]) as call, pytest.raises(grpc.RpcError):
             list(call)
-        until(lambda: "a is disconnected: RuntimeError: the disk is full" in hub.told)
+        until(lambda: "a is disconnected: RuntimeError: the disk is full" in hub.messages)
         until(lambda: hub.missing == ["a"])
 
 

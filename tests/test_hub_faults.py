@@ -80,7 +80,7 @@ def test_a_site_that_computes_long_and_one_that_waits_stay_connected(before):
         hub.wait_for_all()
         before(lambda client, asked: time.sleep(6) if (client, asked) == (0, 2.0) else None)
         assert count(hub).model == [3.0, 3.0]
-        assert not [line for line in hub.told if "gone" in line]
+        assert not [line for line in hub.messages if "gone" in line]
     assert [site.end() for site in sites] == [None, None]
 
 
@@ -93,7 +93,7 @@ def test_the_same_process_comes_back_while_it_computes_and_is_not_asked_twice(be
         def break_stream(client, asked):
             if (client, asked) == (0, 2.0):
                 hub._nodes[0].outbox.put(None)
-                until(lambda: any(line.startswith("a is back, from") for line in hub.told))
+                until(lambda: any(line.startswith("a is back, from") for line in hub.messages))
                 time.sleep(1.5)
 
         before(break_stream)
@@ -123,7 +123,7 @@ def test_a_restarted_process_is_asked_again_for_all_of_the_run(before):
         second = Process("a", port)
         runner.join(10)
         assert result[0].model == [4.0, 4.0]
-        assert any(line.startswith("a is back, restarted") for line in hub.told)
+        assert any(line.startswith("a is back, restarted") for line in hub.messages)
     assert [second.end(), b.end()] == [None, None]
 
 
@@ -163,7 +163,7 @@ def test_a_process_that_is_restarted_at_once_waits_for_its_seat():
             hub.wait_for_all()
             threading.Timer(0.5, call.cancel).start()
             second = Process("a", port)
-            until(lambda: any(line.startswith("a is back, restarted") for line in hub.told))
+            until(lambda: any(line.startswith("a is back, restarted") for line in hub.messages))
         assert count(hub).model == [3.0]
     assert second.end() is None
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
-from test_alignment import COMMON, NAMES, refused, run_on, vertical
+from named_sites import COMMON, NAMES, refused, run_on, vertical
 from typer.testing import CliRunner
 
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum

@@ -68,10 +68,10 @@ def walk(*requests, shapes=None):
 
 
 def test_a_plan_says_what_leaves_and_what_that_tells():
-    asked = PLAN[1].requests[0]
-    assert asked.fields == {"kernel": {"type": "rbf", "gamma": 0.1}, "size": {"at most": 5}}
-    assert (asked.reply, asked.arrays) == ("Totals", {"sums": "d x b"})
-    assert asked.reveals == "Reveals the mean row, and nothing else."
+    planned = PLAN[1].requests[0]
+    assert planned.fields == {"kernel": {"type": "rbf", "gamma": 0.1}, "size": {"at most": 5}}
+    assert (planned.reply, planned.arrays) == ("Totals", {"sums": "d x b"})
+    assert planned.reveals == "Reveals the mean row, and nothing else."
     assert PLAN[0].requests[0].fields["kernel"] == {"type": "rbf"}, "its width is left open"
     assert reveals(Request) == "What may be asked of a site; generic in the reply that answers it."
 
@@ -181,7 +181,7 @@ def test_a_run_asks_what_its_plan_has_and_needs_each_step_of_it(strategy, shards
     came = {
         type(exchange.request).__name__ for exchanges in pair.recording.exchanges.values() for exchange in exchanges
     }
-    assert needed == [any(asked.request in came for asked in step.requests) for step in plan]
+    assert needed == [any(planned.request in came for planned in step.requests) for step in plan]
     assert all(needed) or any(step.instead_of for step in plan)
 
 
@@ -245,6 +245,6 @@ FOLLOWS = {"n_components", "epsilon", "rho_self", "rho_peers", "dual", "width", 
 @pytest.mark.parametrize("strategy", [case.strategy for case in CASES], ids=[case.name for case in CASES])
 def test_what_a_plan_leaves_open_follows_from_the_data(strategy):
     kinds = {kind.__name__: kind for kind, _ in strategy.client.handlers.values()}
-    for asked in (asked for step in strategy.plan(6, 0) for asked in step.requests):
-        kind = kinds[asked.request]
-        assert kind.model_fields.keys() - kind.shapes().keys() - asked.fields.keys() <= FOLLOWS, asked
+    for planned in (planned for step in strategy.plan(6, 0) for planned in step.requests):
+        kind = kinds[planned.request]
+        assert kind.model_fields.keys() - kind.shapes().keys() - planned.fields.keys() <= FOLLOWS, planned

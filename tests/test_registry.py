@@ -67,7 +67,7 @@ def test_its_plan_asks_what_its_client_answers(name):
     for strategy in (case.strategy for case in CASES if type(case.strategy) is PAIRS[name]):
         plan = strategy.plan(4, 0)
         assert plan is not None  # test_pairs.py holds the runs to it
-        requests = {asked.request for step in (*plan, *strategy.evaluation_plan()) for asked in step.requests}
+        requests = {planned.request for step in (*plan, *strategy.evaluation_plan()) for planned in step.requests}
         assert requests <= strategy.client.handlers.keys()
 
 

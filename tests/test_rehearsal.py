@@ -28,10 +28,10 @@ def test_the_schema_of_a_table_and_rows_made_up_by_it(tmp_path):
         '"b \\"m\\" i" = { from = 15.5, to = 45.0 }\n'
     )
     schema = read_schema(tmp_path / "schema.toml").model_copy(update={"rows": 500})
-    made = SiteFile(schema.write(tmp_path / "made-up.npz", seed=0)).read()
-    assert made.columns == ("age", 'b "m" i')
-    assert len(set(made.ids)) == 500
-    X = np.asarray(made.X)
+    table = SiteFile(schema.write(tmp_path / "made-up.npz", seed=0)).read()
+    assert table.columns == ("age", 'b "m" i')
+    assert len(set(table.ids)) == 500
+    X = np.asarray(table.X)
     assert ((X >= [18, 15.5]) & (X <= [99, 45])).all()
     assert (X[:, 0] == np.round(X[:, 0])).all()
     assert len(np.unique(X[:, 1])) == 500
@@ -88,7 +88,7 @@ def test_a_site_that_rehearses_opens_nothing_of_its_own(place, tls):
         trace = ("strace", "-f", "-e", "trace=open,openat,openat2", "-o", str(place / "trace"))
         sites = [join("a", "--rehearse", "schema.toml", within=trace)]
         sites += [join(name, "--data", f"{name}.csv") for name in "bc"]
-        assert [one.end(90) for one in (server, *sites)] == [0, 0, 0, 0], server.text + sites[0].text
+        assert [process.end(90) for process in (server, *sites)] == [0, 0, 0, 0], server.text + sites[0].text
     opened = (place / "trace").read_text()
     assert "schema.toml" in opened
     assert "a.csv" not in opened

@@ -18,7 +18,8 @@ from fedkernel import Linear
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.protocol import once
 from fedkernel.protocol.plan import Step
-from fedkernel.run import Job, Policy, is_approved, is_signed
+from fedkernel.run import Job, Policy, is_approved
+from fedkernel.run.approval import is_signed
 
 
 def told(*arguments, code=2):
@@ -128,21 +129,21 @@ def test_run_says_that_sites_are_to_be_served(place, monkeypatch):
 def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answer, capsys):
     """The policy's other rules come first: what they refuse is not asked about."""
     study = read_study(place / "run.toml")
-    job, told, asked = Job(runs=study.runs, study=study), [], []
+    job, sentences, questions = Job(runs=study.runs, study=study), [], []
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr("typer.confirm", lambda text: asked.append(text) or answer)
-    machines._consider(Policy(study={"min_sites": 4}), "ask", place, told.append, job)
-    assert told[0].endswith(
+    monkeypatch.setattr("typer.confirm", lambda text: questions.append(text) or answer)
+    machines._consider(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
+    assert sentences[0].endswith(
         "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have 4 or more (study.min_sites)"
     )
-    assert asked == []
-    machines._consider(Policy(), "ask", place, told.append, job)
-    assert asked == ["Take part in this study?"]
+    assert questions == []
+    machines._consider(Policy(), "ask", place, sentences.append, job)
+    assert questions == ["Take part in this study?"]
     assert study.sha256 in capsys.readouterr().out
     assert is_approved(place, study.sha256) is answer
-    machines._consider(Policy(), "ask", place, told.append, job)
-    assert len(asked) == (1 if answer else 2)
-    assert told[1:] == ([f"study {study.sha256[:12]} is approved: {study.sha256}"] if answer else [])
+    machines._consider(Policy(), "ask", place, sentences.append, job)
+    assert len(questions) == (1 if answer else 2)
+    assert sentences[1:] == ([f"study {study.sha256[:12]} is approved: {study.sha256}"] if answer else [])
 
 
 def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):

@@ -93,7 +93,7 @@ def test_a_site_that_is_killed_and_comes_back_goes_on(place, tls):
         assert "b is back, restarted" in server.text
         model = Result.load(place / "out" / "results" / "slow__seed=0").model
         with np.load(place / "kept-b" / "slow__seed=0.npz") as stored:
-            order = [int(one[1:]) for one in stored["ids"]]
+            order = [int(patient[1:]) for patient in stored["ids"]]
         assert sorted(order) == COMMON
         reference = VFedPCA(rounds=400).fit([part[order] for part in PARTS]).model
         np.testing.assert_allclose(model.eigenvectors_, reference.eigenvectors_, rtol=0, atol=1e-12)
@@ -136,7 +136,7 @@ def test_a_study_is_approved_before_anything_leaves(place, tls):
                 sites[0].until(f"study {study[:12]} is not approved: fedkernel study approve {study} --out kept-a")
                 assert "Reveals the site's similarities between all pairs of rows" in sites[0].text
                 approve(place / "kept-a", study)
-            codes = [one.end() for one in (server, *sites)]
+            codes = [process.end() for process in (server, *sites)]
             if name == "second":
                 assert codes == [0, 0, 0, 0], server.text
                 continue

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +23,7 @@ from fedkernel.engines.grpc.handshakes import report_failed_handshakes
 from fedkernel.engines.grpc.hub import PATIENCE
 from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, RefusedError
 from fedkernel.flower_apps import client as client_app
 from fedkernel.run import (
     MIN_ROWS,
@@ -32,10 +33,10 @@ from fedkernel.run import (
     Policy,
     allowed,
     approve,
+    check_approved,
     check_hash,
     check_record,
     is_approved,
-    is_signed,
     own_policy,
     read_own_data,
     read_own_keys,
@@ -182,8 +183,9 @@ def join(  # noqa: PLR0917 - one option each
                 raise InputError(
                     "--rehearse stands in place of --data, --id and --label; allowed: none of them beside it"
                 )
+            schema = read_schema(rehearse)
             out, approval = out / "rehearsal", approval or "any"
-            data = read_schema(rehearse).write(out / "made-up.npz")
+            data = out / "made-up.npz"
         if data is None:
             raise InputError("--data FILE or --rehearse SCHEMA is needed, but neither is given")
         if secured is not None and secured.name != name:
@@ -202,6 +204,8 @@ def join(  # noqa: PLR0917 - one option each
         rules = own_policy(config)
         allowed(rules.study.pairs or [])
         read_own_keys(config)
+        if rehearse is not None:
+            schema.write(data)
         rows, width = read_own_data(config).X.shape
         if rows < rules.table.min_rows:
             least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"
@@ -227,8 +231,8 @@ def _consider(policy: Policy, approval: str, out: Path, tell: Callable[[str], ob
     if faults := [f"{verdict.text} ({verdict.rule})" for verdict in verdicts(policy, study) if not verdict.allowed]:
         tell(f"{known} is refused by the policy: {'; '.join(faults)}")
         return
-    signed = approval == "signed" and is_signed(study.sha256, job.signatures, policy.study.signers)
-    if approval in ("any", study.sha256) or signed or is_approved(out, study.sha256):
+    with suppress(RefusedError):
+        check_approved({"approve": approval, "out": out}, policy, job)
         tell(f"{known} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
         return
     show_study(study)

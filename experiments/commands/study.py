@@ -15,7 +15,7 @@ from experiments.running import plan, study_of
 from fedkernel.addresses import find, own_names
 from fedkernel.errors import InputError, one_line
 from fedkernel.protocol import KernelClient, Request
-from fedkernel.protocol.plan import reveals
+from fedkernel.protocol.plan import AT_MOST, reveals
 from fedkernel.run import SHORT, RunSpec, Study, approve, check_hash, sign
 from fedkernel.storage import write_whole
 
@@ -87,7 +87,7 @@ def show_study(study: Study) -> None:
     _line(f"study {study.name!r}, {versions}")
     alike: dict[str, list[RunSpec]] = {}
     for run in study.runs:
-        alike.setdefault(repr(_without_seeds({**run.model_dump(mode="json"), "id": ""})), []).append(run)
+        alike.setdefault(repr(_without_seed({**run.model_dump(mode="json"), "id": ""}, run.seed)), []).append(run)
     for runs in alike.values():
         run, seeds = runs[0], ", ".join(str(run.seed) for run in runs)
         _line()
@@ -106,10 +106,12 @@ def show_study(study: Study) -> None:
     _line(f"SHA-256: {study.sha256}")
 
 
-def _without_seeds(value: Any) -> Any:
+def _without_seed(value: Any, seed: int) -> Any:
+    """Return a value of JSON without the run's seed, wherever it is called that; another seed stays."""
     if isinstance(value, dict):
-        return {name: _without_seeds(inner) for name, inner in value.items() if name != "seed"}
-    return list(map(_without_seeds, value)) if isinstance(value, list | tuple) else value
+        others = {name: inner for name, inner in value.items() if (name, inner) != ("seed", seed)}
+        return {name: _without_seed(inner, seed) for name, inner in others.items()}
+    return [_without_seed(inner, seed) for inner in value] if isinstance(value, list) else value
 
 
 def _steps(run: RunSpec) -> Table:
@@ -120,14 +122,14 @@ def _steps(run: RunSpec) -> Table:
     steps = enumerate(run.plan or (), start=1)
     for _, alike in itertools.groupby(steps, key=lambda step: _shape(step[1].model_dump(mode="json"))):
         numbers, folded = zip(*alike, strict=True)
-        for place, asked in enumerate(folded[0].requests):
-            leaves = ", ".join(f"{name} {shape}" for name, shape in asked.arrays.items())
+        for place, planned in enumerate(folded[0].requests):
+            leaves = ", ".join(f"{name} {shape}" for name, shape in planned.arrays.items())
             fields = [_flat("", step.requests[place].fields) for step in folded]
             sizes = [_flat("", step.requests[place].sizes) for step in folded]
-            with_ = [f"{name} = {_span([part[name] for part in fields])}" for name in fields[0]]
+            with_ = [f"{_equals(name)} {_span([part[name] for part in fields])}" for name in fields[0]]
             with_ += [f"{name} at most {_span([part[name] for part in sizes])}" for name in sizes[0]]
-            cells = _span(numbers), _span([step.times for step in folded]), asked.request, ", ".join(with_)
-            leaving = f"{asked.reply} {leaves}{' (summed)' * asked.summed}"
+            cells = _span(numbers), _span([step.times for step in folded]), planned.request, ", ".join(with_)
+            leaving = f"{planned.reply} {leaves}{' (summed)' * planned.summed}"
             table.add_row(*map(Text, map(one_line, (*cells, leaving))))
     return table
 
@@ -151,6 +153,11 @@ def _flat(path: str, value: Any) -> dict[str, Any]:
     return {name: leaf for part in inner for name, leaf in part.items()}
 
 
+def _equals(name: str) -> str:
+    """Return a parameter's name and the sign after it; numbers that are bounded stand in a table of their own."""
+    return f"{name.removesuffix(f'.{AT_MOST}')} {AT_MOST}" if name.endswith(f".{AT_MOST}") else f"{name} ="
+
+
 def _span(values: Sequence[Any]) -> str:
     """Return a value, or the least and the most of several numbers."""
     if all(value == values[0] for value in values):
@@ -161,8 +168,8 @@ def _span(values: Sequence[Any]) -> str:
 def _tells(run: RunSpec) -> dict[str, str]:
     """Return what each reply of a run tells, by what its class says that is here, if it is ours."""
     here = {kind.reply_type.__name__: reveals(kind.reply_type) for kind in _answers(run)}
-    replies = (asked for step in run.plan or () for asked in step.requests)
-    return {asked.reply: here.get(asked.reply, f"(so its author says) {asked.reveals}") for asked in replies}
+    replies = (planned for step in run.plan or () for planned in step.requests)
+    return {planned.reply: here.get(planned.reply, f"(so its author says) {planned.reveals}") for planned in replies}
 
 
 def _answers(run: RunSpec) -> Sequence[type[Request[Any]]]:
@@ -177,13 +184,9 @@ def _fields(fields: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    if not isinstance(value, dict):
-        return repr(value) if isinstance(value, str) else str(value)
-    if len(value) == 1 and (name := next(iter(value))).endswith("at most"):
-        inner = value[name]
-        sizes = ["any" if size is None else str(size) for size in inner] if isinstance(inner, tuple) else [str(inner)]
-        return f"{name} {' x '.join(sizes)}"
-    return f"{{{_fields(value)}}}"
+    if isinstance(value, dict):
+        return f"{{{_fields(value)}}}"
+    return repr(value) if isinstance(value, str) else str(value)
 
 
 def _line(text: str = "") -> None:

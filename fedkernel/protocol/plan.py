@@ -26,7 +26,7 @@ class AtMost:
     number: float
 
 
-class Asked(pydantic.BaseModel):
+class PlannedRequest(pydantic.BaseModel):
     """One type of request.
 
     Attributes
@@ -64,7 +64,7 @@ class Step(pydantic.BaseModel):
 
     Attributes
     ----------
-    requests : tuple of Asked
+    requests : tuple of PlannedRequest
     times : int
         How often a client gets each of them, at most.
     instead_of : int
@@ -73,7 +73,7 @@ class Step(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
-    requests: Annotated[tuple[Asked, ...], Field(min_length=1)]
+    requests: Annotated[tuple[PlannedRequest, ...], Field(min_length=1)]
     times: Annotated[int, Field(ge=1)] = 1
     instead_of: Annotated[int, Field(ge=0)] = 0
 
@@ -82,7 +82,7 @@ Plan = tuple[Step, ...]
 """The steps of a run, each of which may be left out; none comes again once a later one has begun."""
 
 
-def ask(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fields: Any) -> Asked:
+def ask(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fields: Any) -> PlannedRequest:
     """Return what a request of a class will be.
 
     Parameters
@@ -104,7 +104,7 @@ def ask(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fiel
     values = {name: value for name, value in fields.items() if name not in bounds | tables}
     settled = kind.model_construct(**values).model_dump(mode="json", include=set(values))
     reply = kind.reply_type
-    return Asked(
+    return PlannedRequest(
         request=kind.__name__,
         fields=settled | tables | bounds,
         sizes={
@@ -124,7 +124,7 @@ def once(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fie
     return Step(requests=(ask(kind, sizes, **fields),))
 
 
-def repeated(times: int, *requests: Asked) -> Step:
+def repeated(times: int, *requests: PlannedRequest) -> Step:
     """Return the step of requests that come so often at most."""
     return Step(requests=requests, times=times)
 
@@ -200,17 +200,17 @@ def advance(
     gone = place.step + 1 + (plan[place.step].instead_of if place.step >= 0 else 0)
     exhausted, different = "", ""
     for number in [*range(max(place.step, 0), place.step + 1), *range(gone, len(plan))]:
-        asked = next((asked for asked in plan[number].requests if asked.request == request), None)
-        if asked is None:
+        planned = next((planned for planned in plan[number].requests if planned.request == request), None)
+        if planned is None:
             continue
         times = dict(place.times) if number == place.step else {}
         if times.get(request, 0) >= plan[number].times:
             exhausted = f"{request} came {times[request]} times, as often as the plan has it"
-        elif difference := _difference(asked, fields, shapes):
+        elif difference := _difference(planned, fields, shapes):
             different = different or difference
         else:
             return Place(number, times | {request: times.get(request, 0) + 1})
-    past = any(asked.request == request for step in plan[:gone] for asked in step.requests)
+    past = any(planned.request == request for step in plan[:gone] for planned in step.requests)
     late = "comes too late: the run is past that step of the plan"
     why = "; then ".join(filter(None, (exhausted, different)))
     raise InputError(why or f"{request} {late if past else 'is not in the plan'}")
@@ -229,33 +229,34 @@ def check_plan(plan: Plan, answers: Sequence[type[Request[Any]]]) -> None:
         The requests that a client answers.
     """
     kinds = {kind.__name__: kind for kind in answers}
-    for asked in (asked for step in plan for asked in step.requests):
-        if asked.request not in kinds:
-            raise InputError(f"the plan has {asked.request}, which its client does not answer")
-        kind = kinds[asked.request]
+    for planned in (planned for step in plan for planned in step.requests):
+        if planned.request not in kinds:
+            raise InputError(f"the plan has {planned.request}, which its client does not answer")
+        kind = kinds[planned.request]
         own, parameters = ask(kind), kind.model_fields.keys() - kind.shapes().keys()
         for name in ("reply", "arrays", "summed"):
-            if getattr(asked, name) != getattr(own, name):
+            if getattr(planned, name) != getattr(own, name):
                 raise InputError(
-                    f"the plan says of {asked.request}: {name} = {getattr(asked, name)}, but it is {getattr(own, name)}"
+                    f"the plan says of {planned.request}: {name} = {getattr(planned, name)}, but it is "
+                    f"{getattr(own, name)}"
                 )
-        if strange := sorted(asked.fields.keys() - parameters):
-            raise InputError(f"the plan has {asked.request} with {strange[0]}, which is no parameter of it")
+        if strange := sorted(planned.fields.keys() - parameters):
+            raise InputError(f"the plan has {planned.request} with {strange[0]}, which is no parameter of it")
 
 
-def _difference(asked: Asked, fields: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> str:
+def _difference(planned: PlannedRequest, fields: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> str:
     """Return how a request differs from what was to be asked; empty: not at all."""
-    for path, planned, value in _pairs("", asked.fields, fields):
-        if isinstance(planned, Mapping) and planned.keys() == {AT_MOST}:
-            if not isinstance(value, int | float) or not value <= planned[AT_MOST]:
-                return f"{asked.request} has {path} = {value!r}, but the plan at most {planned[AT_MOST]:g}"
-        elif planned != value:
-            return f"{asked.request} has {path} = {value!r}, but the plan {planned!r}"
-    for name, largest in asked.sizes.items():
+    for path, settled, value in _pairs("", planned.fields, fields):
+        if isinstance(settled, Mapping) and settled.keys() == {AT_MOST}:
+            if not isinstance(value, int | float) or not value <= settled[AT_MOST]:
+                return f"{planned.request} has {path} = {value!r}, but the plan at most {settled[AT_MOST]:g}"
+        elif settled != value:
+            return f"{planned.request} has {path} = {value!r}, but the plan {settled!r}"
+    for name, largest in planned.sizes.items():
         shape = shapes.get(name, ())
         if any(most is not None and size > most for size, most in zip(shape, largest, strict=False)):
-            planned = " x ".join("any" if most is None else str(most) for most in largest)
-            return f"{asked.request} has {name} of shape {' x '.join(map(str, shape))}, but the plan at most {planned}"
+            bound = " x ".join("any" if most is None else str(most) for most in largest)
+            return f"{planned.request} has {name} of shape {' x '.join(map(str, shape))}, but the plan at most {bound}"
     return ""
 
 

@@ -1,6 +1,6 @@
 """One run: joining, conversation, ledger, memory, result, and what stands at a site."""
 
-from fedkernel.run.approval import approve, check_hash, is_approved, is_signed, sign
+from fedkernel.run.approval import approve, check_approved, check_hash, is_approved, sign
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.departures import Departure, check_payload, departures_of, missing_from, read_outbox
 from fedkernel.run.job import SHORT, Job, RunSpec, Study
@@ -23,12 +23,12 @@ __all__ = [
     "Study",
     "allowed",
     "approve",
+    "check_approved",
     "check_hash",
     "check_payload",
     "check_record",
     "departures_of",
     "is_approved",
-    "is_signed",
     "missing_from",
     "own_policy",
     "read_ledger",

@@ -14,7 +14,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from fedkernel.errors import InputError, RefusedError
+from fedkernel.errors import InputError, OwnFileError, RefusedError
 from fedkernel.run.job import SHORT, Job
 from fedkernel.run.policy import Approval, Policy
 
@@ -43,7 +43,7 @@ def is_approved(folder: Path, sha256: str) -> bool:
 
     Raises
     ------
-    InputError
+    OwnFileError
         If the file cannot be read.
     """
     try:
@@ -51,7 +51,8 @@ def is_approved(folder: Path, sha256: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise InputError(f"{folder / APPROVED} cannot be read: {error.strerror}") from None
+        outline = "the site cannot read which studies are approved; its log says why"
+        raise OwnFileError(outline, f"{folder / APPROVED} cannot be read: {error.strerror}") from None
     return any(line.split(" ")[0] == sha256 for line in lines)
 
 

@@ -134,8 +134,10 @@ class Study(pydantic.BaseModel):
         """Refuse runs of the same id, and numbers that JSON does not have."""
         if len({run.id for run in self.runs}) < len(self.runs):
             raise ValueError("two of its runs have the same id")
-        if "Infinity" in (text := json.dumps([run.model_dump() for run in self.runs], default=repr)) or "NaN" in text:
-            raise ValueError("a number in it is not finite")
+        try:
+            json.dumps([run.model_dump() for run in self.runs], default=repr, allow_nan=False)
+        except ValueError:
+            raise ValueError("a number in it is not finite") from None
         return self
 
     @property

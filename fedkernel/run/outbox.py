@@ -28,7 +28,7 @@ from fedkernel.peers.letters import sealed_in
 from fedkernel.protocol.messages import FIELDS, Reply, Summed
 from fedkernel.run import flower
 from fedkernel.run.departures import FIRST, IDENTITY, OUTBOX, entry_of, payload_of
-from fedkernel.run.gate import Asking, Gate, Standing
+from fedkernel.run.gate import Asking, Gate, Standing, Sums
 from fedkernel.run.policy import Leaving
 from fedkernel.run.wire import digest, identity_of
 from fedkernel.storage import write_whole
@@ -51,11 +51,6 @@ class Answer(NamedTuple):
 
     content: RecordDict
     reply: Reply
-
-
-def keeps_record(node: Mapping[str, Any]) -> bool:
-    """Return whether a node keeps a record: it has data of its own, and a folder."""
-    return "data" in node and "out" in node
 
 
 def admit(node: Mapping[str, Any], request: Message, gate: Gate) -> None:
@@ -99,7 +94,7 @@ def record(
     RefusedError
         If the gate does not let it: nothing is written then.
     """
-    if not keeps_record(node):
+    if "data" not in node or "out" not in node:
         return
     folder = _folder(node)
     asking = asking_of(request)
@@ -241,7 +236,8 @@ def _end_of(file: FileIO, run: str = "", study: str = "") -> _End:
             end = _End(entry.number + 1, hashlib.sha256(line).hexdigest(), total)
         if not run:
             break
-        if (entry.run, entry.study) == (run, study):
+        # a line that was refused before the run had begun tells nothing of it
+        if (entry.run, entry.study) == (run, study) and entry.standing.run != Sums():
             return end._replace(standing=entry.standing.model_copy(update={"total": end.standing.total}))
     return end or _End(1, FIRST, Standing())
 

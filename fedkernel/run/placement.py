@@ -195,7 +195,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         Without a policy: nothing is answered from fewer rows of its file than these, or with fewer sites; 20 and 3
         without them.
     ``approve``
-        Which studies it takes part in, see `fedkernel.run.policy.check_approved`.
+        Which studies it takes part in, see `fedkernel.run.approval.check_approved`.
     ``keep-payloads``
         Whether all that leaves it is stored in ``out``, beside the record of it (`fedkernel.run.outbox`).
     ``identity``, ``pins``
@@ -244,7 +244,10 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         own = read_own_data(node)
     with _for_its_log(site.called, "import what its operator allows"):
         pairs = allowed(own_pairs([run]) if policy.study.pairs is None else policy.study.pairs)
-    _check_plan(text, run.id, tuple(pairs.values()))
+    try:
+        _check_plan(text, run.id, tuple(pairs.values()))
+    except InputError as error:
+        raise RefusedError("study.plan", f"{site.called}: {error} (study.plan)") from None
     results = out / f"{run.id}.npz"
 
     def keep(outputs: dict[str, AnyArray]) -> None:

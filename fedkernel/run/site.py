@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedkernel.arrays import AnyArray, Positions
@@ -224,6 +224,8 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 rule = error.rule if isinstance(error, RefusedError) else ""
                 log.info("refused: %s", error)
                 text = str(error).replace(site.path, "its table") if site and site.path else str(error)
+                if rule and site and message.metadata.message_type != MessageType.TRAIN:
+                    text = f"{site.called}: {text}"  # in a round, the coordinator says who it was
                 code, outline = REFUSED, text
             except Exception as error:
                 code, outline = FAILED, (site.outline if site else _logged)(error)
@@ -283,9 +285,10 @@ def _take_rows(call: _Call) -> Reply:
             f"{call.site.called} has {len(positions)} of its {len(own)} rows in common with all others, but works on "
             f"{least} or more (guard: alignment)"
         )
+    rows = None if np.array_equal(positions, np.arange(len(own))) else positions
+    call.site.check_rows_apart(rows)
     memory.settle()
-    memory.rows = None if np.array_equal(positions, np.arange(len(own))) else positions
-    call.site.check_rows_apart(memory.rows)
+    memory.rows = rows
     return CommonRows(rows=len(positions))
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from fedkernel.addresses import names, own_names
 from fedkernel.errors import RefusedError
-from fedkernel.protocol.plan import Asked
+from fedkernel.protocol.plan import PlannedRequest
 from fedkernel.run.job import RunSpec, Study
 from fedkernel.run.policy import MessageRules, Policy, not_summed
 
@@ -61,7 +61,7 @@ def _kernels(policy: Policy, run: RunSpec) -> Iterator[str]:
 def _parameters(run: RunSpec) -> Iterator[Mapping[str, Any]]:
     """Yield the strategy's parameters, and those of each request of its plan, which whoever asks could write anew."""
     yield run.parameters
-    yield from (asked.fields for step in run.plan or () for asked in step.requests)
+    yield from (planned.fields for step in run.plan or () for planned in step.requests)
 
 
 def _too_many_components(policy: Policy, run: RunSpec) -> Iterator[str]:
@@ -82,19 +82,19 @@ def _rows(policy: Policy, run: RunSpec) -> Iterator[str]:
 def _messages(policy: Policy, run: RunSpec) -> Iterator[str]:
     times: Counter[str] = Counter()
     for step in run.plan or ():
-        for asked in step.requests:
-            times[asked.reply] += step.times
-            yield from _message_faults(policy, asked)
+        for planned in step.requests:
+            times[planned.reply] += step.times
+            yield from _message_faults(policy, planned)
     for reply, number in times.items():
         most = None if policy.messages is None else policy.messages.get(reply, policy.messages.get("*", FREELY)).times
         if most is not None and number > most:
             yield f"{reply} is asked for up to {number} times, but {most} are allowed"
 
 
-def _message_faults(policy: Policy, asked: Asked) -> Iterator[str]:
+def _message_faults(policy: Policy, planned: PlannedRequest) -> Iterator[str]:
     try:
-        if policy.rules_of(asked.reply).only_summed and not asked.summed:
-            yield not_summed(asked.reply)
+        if policy.rules_of(planned.reply).only_summed and not planned.summed:
+            yield not_summed(planned.reply)
     except RefusedError as refusal:
         yield str(refusal)
 
@@ -102,7 +102,7 @@ def _message_faults(policy: Policy, asked: Asked) -> Iterator[str]:
 def _says_of_messages(policy: Policy, study: Study) -> str:
     if policy.messages is None:
         return "what the plan has"
-    replies = {asked.reply for run in study.runs for step in run.plan or () for asked in step.requests}
+    replies = {planned.reply for run in study.runs for step in run.plan or () for planned in step.requests}
     others = sorted(policy.messages.keys() - replies - {"*"})
     return "every reply is allowed" + (f"; no reply of the study is called {', '.join(others)}" if others else "")
 

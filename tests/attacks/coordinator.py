@@ -275,7 +275,9 @@ def differences(target: Target) -> float:
     for first in range(0, n, 21):
         block = [place % n for place in range(first, first + 21)]
         whole = _sum_over(target, hashes, block)
-        recovered += [whole - _sum_over(target, hashes, [other for other in block if other != one]) for one in block]
+        recovered += [
+            whole - _sum_over(target, hashes, [other for other in block if other != place]) for place in block
+        ]
     return relative(recovered[:n], target.X)
 
 

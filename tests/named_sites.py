@@ -1,0 +1,90 @@
+"""Three sites with files of their own, as nodes of a grid in this process."""
+
+import numpy as np
+import pytest
+from cases import PAIRS
+from flwr.app import RecordDict
+
+from fedkernel.engines.local import LocalGrid
+from fedkernel.errors import InputError
+from fedkernel.flower_apps import client
+from fedkernel.run import flower
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.placement import site_of_job
+
+rng = np.random.default_rng(0)
+IDS = [f"patient-{number:03d}" for number in rng.permutation(40)]
+TABLE = rng.standard_normal((40, 7))
+COLUMNS = [slice(0, 2), slice(2, 5), slice(5, 7)]
+HELD = [rng.permutation(40)[:count] for count in (36, 33, 38)]  # each site has other rows, in another order
+COMMON_ROWS = [row for row in range(40) if all(row in held for held in HELD)]
+COMMON = {IDS[row] for row in range(40) if all(row in held for held in HELD)}
+NAMES = ("north", "east", "south")
+KEY = b"0123456789abcdef0123456789abcdef"
+
+
+def write_csv(path, ids, X, names=None):
+    names = names or [f"c{place}" for place in range(X.shape[1])]
+    lines = [",".join([*map(repr, row.tolist()), id_]) for id_, row in zip(ids, X, strict=True)]
+    path.write_text("\n".join([",".join([*names, "patient"]), *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def vertical(folder, held=HELD, **more):
+    """Node configurations of three sites with columns of different, shuffled rows."""
+    nodes = []
+    for name, columns, rows in zip(NAMES, COLUMNS, held, strict=True):
+        path = write_csv(folder / f"{name}.csv", [IDS[row] for row in rows], TABLE[rows, columns])
+        own = {"name": name, "data": str(path), "id": "patient", "out": str(folder / name)}
+        nodes.append({**own, "approve": "any", "ids-without-key": "true", **more})
+    return nodes
+
+
+class Sites(LocalGrid):
+    """Nodes with these configurations; keeps all that crosses the wire, and may lose its memory before the rounds."""
+
+    def __init__(self, run, nodes, restarts=False):
+        super().__init__(client, clients=len(nodes), run_config={"job": Job(runs=[run]).model_dump_json()})
+        for context, node in zip(self._contexts.values(), nodes, strict=True):
+            context.node_config = dict(node)
+        self.restarts, self.seen, self.wire = restarts, [], b""
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        if self.restarts and messages[0].metadata.message_type == "train":
+            for context in self._contexts.values():
+                context.state = RecordDict()
+        replies = list(super().send_and_receive(messages, timeout=timeout))
+        self.seen += messages + replies
+        self.wire += b"".join(flower.to_bytes(message) for message in messages + replies)
+        return replies
+
+
+def spec(strategy="DKPCA", sites=NAMES, **more):
+    default = {"pair": PAIRS[strategy].client.__name__, "plan": ()}
+    return RunSpec(strategy=strategy, sites=list(sites), **{"id": "trial"} | default | more)
+
+
+def settings_of(run):
+    return RunSettings(run.id, run.seed, run.clients, 60, run.missing, hashes=True)
+
+
+def run_on(nodes, strategy, **more):
+    plan = {"parameters": strategy.hyperparameters, "plan": strategy.plan(len(nodes), more.get("seed", 0))}
+    run = spec(type(strategy).__name__, [node["name"] for node in nodes], **plan | more)
+    with Sites(run, nodes) as grid:
+        return strategy.run(grid, settings_of(run)), grid
+
+
+def refused(nodes, strategy, error=InputError, **more):
+    with pytest.raises(error) as caught:
+        run_on(nodes, strategy, **more)
+    assert "\n" not in str(caught.value)
+    assert "patient-" not in str(caught.value)
+    return str(caught.value)
+
+
+def find(node, run=None):
+    job = Job(runs=[run or spec()], out="/nowhere").model_dump_json()
+    return site_of_job(flower.new_context(1, node, {"job": job}), {"run": "trial"})

@@ -1,0 +1,109 @@
+"""Where a site finds its data, and what it remembers of a run."""
+
+import numpy as np
+import pytest
+from named_sites import COLUMNS, HELD, IDS, NAMES, TABLE, Sites, find, refused, settings_of, spec, vertical, write_csv
+
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.run import flower, placement
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.job import RunSpec
+from fedkernel.run.memory import Memory
+from strategies import DKPCA
+
+
+def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
+    north, east, _ = vertical(tmp_path)
+    assert [(site.number, site.name) for site in (find(north), find(east))] == [(0, "north"), (1, "east")]
+    del east["name"]
+    third = find(east | {"partition-id": 2, "num-partitions": 3})
+    assert (third.number, third.name, third.called) == (2, "south", "client 2 (site 'south')")
+    assert find(east | {"partition-id": 3, "num-partitions": 5}).X is None, "more nodes than sites"
+
+
+def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(placement, "open_tables", lambda path: pytest.fail("it read a job's path"))
+    run = RunSpec(id="trial", strategy="DKPCA", shards=["/etc/passwd"] * 3, clients=3, plan=())
+    node = vertical(tmp_path)[1] | {"partition-id": 1, "num-partitions": 3}
+    with pytest.raises(InputError, match=r"run 'trial' has 0 sites, but must have 3 or more \(study.min_sites\)"):
+        find(node, run)
+    place = find(node, spec())
+    np.testing.assert_array_equal(place.X, TABLE[HELD[1], COLUMNS[1]])
+    there = set(tmp_path.rglob("*"))
+    place.keep({"secret": np.ones(3)})
+    assert set(tmp_path.rglob("*")) - there == {tmp_path / "east", tmp_path / "east" / "trial.npz"}
+    del node["out"]
+    with pytest.raises(InputError, match="no folder for the record of what leaves it: out = PATH"):
+        find(node, run)
+
+
+def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
+    node = vertical(tmp_path)[0]
+    first = find(node)
+    assert find(node).X is first.X
+    assert find(node | {"columns": "c1"}).X.shape == (36, 1)
+    write_csv(tmp_path / "north.csv", IDS[:5], TABLE[:5, :2])
+    assert len(find(node).X) == 5
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"name": "west"}, "this node's name = 'west', but the sites of run 'trial' are north, east, south"),
+        ({"name": None}, "this node has no partition-id; allowed without one: a name, and a run of named sites"),
+        ({"partition-id": 1}, "this node's partition-id = 1, but site 'north' is client 0"),
+        ({"data": None}, "client 0 (site 'north') has no data of its own for run 'trial': its node needs data = PATH"),
+        (
+            {"min-sites": 4},
+            "client 0 (site 'north'): run 'trial' has 3 sites, but must have 4 or more (study.min_sites)",
+        ),
+        ({"data": "none.csv"}, "client 0 (site 'north'): there is no file none.csv"),
+        ({"columns": "c0, c7"}, "client 0 (site 'north'): columns = 'c7' is no column of "),
+        ({"label": "y"}, "client 0 (site 'north'): label = 'y' is no column of "),
+        ({"id-key": "none"}, "client 0 (site 'north'): there is no file none"),
+    ],
+)
+def test_a_node_that_does_not_fit_the_run_says_why(tmp_path, changed, sentence):
+    node = vertical(tmp_path)[0] | changed
+    with pytest.raises(InputError) as caught:
+        find({key: value for key, value in node.items() if value is not None})
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_coordinator_hears_which_site_cannot_read_its_data_and_the_site_why(tmp_path, caplog):
+    nodes = vertical(tmp_path)
+    nodes[1]["label"] = "diagnosis"
+    message = refused(nodes, DKPCA(2), ProtocolError)
+    assert message == "client 1 (site 'east') cannot read its data; its log says why"
+    assert "client 1 (site 'east'): label = 'diagnosis' is no column of " in caplog.text
+
+
+# Memory
+
+
+def test_a_site_that_was_restarted_within_a_run_says_so(tmp_path):
+    run = spec(sites=NAMES, plan=DKPCA(2).plan(3, 0))
+    with Sites(run, vertical(tmp_path), restarts=True) as grid, pytest.raises(ProtocolError) as caught:
+        DKPCA(2).run(grid, settings_of(run))
+    assert str(caught.value) == (
+        "DKPCA, round 1 (FindLocalEigenpairs), client 0 (site 'north'): it knows nothing of run 'trial': it was "
+        "restarted after the run had begun (and 2 more)"
+    )
+
+
+def test_the_rows_of_a_run_are_forgotten_when_another_begins():
+    context = flower.new_context(1, {}, {})
+    memory = Memory.begin(context, "first")
+    assert memory.rows is None
+    memory.rows = np.array([2, 0])
+    np.testing.assert_array_equal(Memory(context, "first").rows, [2, 0])
+    assert list(memory) == []
+    memory.rows = None  # all, as they are
+    assert Memory(context, "first").rows is None
+    memory.rows = np.array([1])
+    assert Memory.begin(context, "first").rows is None
+
+
+def test_a_wish_about_missing_rows_is_checked():
+    with pytest.raises(InputError, match="missing = 'ask', but must be one of drop, refuse"):
+        RunSettings(missing="ask")
