@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import center_blocks
-from fedkernel.noise import system_normal
+from fedkernel.noise import noise_on
 from fedkernel.numerics import Kernel, Linear, SubspaceEmbedding, leading_eigenpairs, normalised_gram
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
 from fedkernel.protocol import Receipt, Reply, ReplyT, Request, Shape, State
@@ -461,7 +461,7 @@ class ADMMKPCAClient(PeerClient):
         rows: FloatArray = self.X if ask.features is None else ask.features.map(self.X.shape[1])(self.X)
         if ask.noise:
             # not from the run's seed, which the coordinator knows; and once, for differences and means would undo it
-            rows = noisy(rows + ask.noise * system_normal(rows.shape)).save(self.memory).rows
+            rows = noisy(rows + noise_on(rows, ask.noise, self.noise_key)).save(self.memory).rows
         return rows
 
     def _start(self, largest: float) -> PenaltyBound:

@@ -108,6 +108,7 @@ class SketchRequest(Request[Sketch]):
     """Asks for columns, or for products."""
 
     sketched: ClassVar = "columns"
+    seeded: ClassVar = True
     columns: Count
 
     def check_reply(self, reply: Sketch) -> None:
@@ -193,6 +194,7 @@ class DrawnRows(CarriesRows, Reply):
 class DrawRequest(Request[ReplyT], Generic[ReplyT]):
     """Asks for rows of the table, and takes no more than it asks for."""
 
+    seeded: ClassVar = True
     samples: Count
 
     def check_reply(self, reply: ReplyT) -> None:

@@ -30,6 +30,7 @@ class LocalCost(Reply):
 class SolveLocally(Request[LocalCost]):
     """Asks for a local k-means solution, of which only the cost leaves the site."""
 
+    seeded: ClassVar = True
     n_clusters: Count
 
 
@@ -50,6 +51,7 @@ class SampleCoreset(Request[LocalCoreset]):
 
     once: ClassVar = True
     sampled: ClassVar = "samples"
+    seeded: ClassVar = True
     samples: Annotated[int, Field(ge=0, le=1_000_000)]
 
 

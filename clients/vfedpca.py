@@ -69,6 +69,7 @@ class LeadingVectors(Reply):
 class LocalIterations(LocalTable[ReplyT], Generic[ReplyT]):
     """What the requests say that ask for local power iterations."""
 
+    seeded: ClassVar = True
     n_components: Count
     iterations: Iterations
     update: Literal["inplace", "original"] = "inplace"

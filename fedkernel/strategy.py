@@ -225,7 +225,7 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         """Join the clients of a run, and check that they can be used together."""
         name, pair, go_on = type(self).__name__, self.client.__name__, self.on_missing == "continue"
         account = Account()
-        members = join(grid, settings, pair, account, self.partition)
+        members, settings = join(grid, settings, pair, account, self.partition)
         self.check_cohort(members)
         return Execution(name, pair, self.partition, go_on, grid, settings, Run(tuple(members), settings.seed), account)
 

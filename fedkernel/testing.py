@@ -237,6 +237,19 @@ def a_generator_serves_one_draw(pair: Pair) -> None:
         )
 
 
+def a_request_says_that_its_answer_is_drawn(pair: Pair) -> None:
+    """Demand that requests which a client draws numbers for say so, or sites would let a coordinator choose these."""
+    seeded = {request.__name__: request.seeded for request in pair.strategy.client.answers}
+    for (client, purpose), requests in pair.recording.purposes.items():
+        for request in set(requests):
+            pair.require(
+                seeded.get(request, True),
+                "a_request_says_that_its_answer_is_drawn",
+                f"client {client} takes random numbers, rng({purpose!r}), to answer {request}, which does not say so: "
+                "seeded: ClassVar = True",
+            )
+
+
 def another_order_of_the_clients(pair: Pair) -> None:
     """Demand that it does not matter which client has which number (`Tags.order`), but to its draws (`Tags.draws`)."""
     clients = len(pair.tables)
@@ -503,6 +516,7 @@ CHECKS: tuple[Check, ...] = (
     everything_is_finite,
     same_seed_same_bits,
     a_generator_serves_one_draw,
+    a_request_says_that_its_answer_is_drawn,
     another_order_of_the_clients,
     rows_in_another_order,
     signs_of_columns,

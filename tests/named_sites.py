@@ -8,10 +8,13 @@ from flwr.app import RecordDict
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
 from fedkernel.flower_apps import client
+from fedkernel.protocol.plan import is_seeded
 from fedkernel.run import flower
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.joining import ShowShare, TakeShares
 from fedkernel.run.placement import site_of_job
+from fedkernel.run.seeding import commitment, joint_seed
 
 rng = np.random.default_rng(0)
 IDS = [f"patient-{number:03d}" for number in rng.permutation(40)]
@@ -36,8 +39,8 @@ def vertical(folder, held=HELD, **more):
     nodes = []
     for name, columns, rows in zip(NAMES, COLUMNS, held, strict=True):
         path = write_csv(folder / f"{name}.csv", [IDS[row] for row in rows], TABLE[rows, columns])
-        own = {"name": name, "data": str(path), "id": "patient", "out": str(folder / name)}
-        nodes.append({**own, "approve": "any", "ids-without-key": "true", **more})
+        own = {"name": name, "data": str(path), "id": "patient", "out": str(folder / name), "approve": "any"}
+        nodes.append(own | {"ids-without-key": "true"} | ({} if "policy" in more else {"given-seed": "true"}) | more)
     return nodes
 
 
@@ -67,12 +70,27 @@ def spec(strategy="DKPCA", sites=NAMES, **more):
 
 
 def settings_of(run):
-    return RunSettings(run.id, run.seed, run.clients, 60, run.missing, hashes=True)
+    return RunSettings(run.id, run.seed, run.clients, 60, run.missing, hashes=True, joint_seed=run.joint_seed)
+
+
+def draw_seed(introduction, ask):
+    """Return the seed that a site draws with two others, which whoever asks has invented."""
+    others = [f"{number:064x}" for number in (1, 2)]
+    share = ask(ShowShare(commitments=(introduction.commitment, *map(commitment, others)))).share
+    ask(TakeShares(shares=(share, *others)))
+    return joint_seed([share, *others])
+
+
+def drawn_seed(result):
+    """Return the seed that the sites of a run drew together; 0, the one it has, where they did not."""
+    return next((row["values"]["seed"] for row in result.history if row["phase"] == "seed"), 0)
 
 
 def run_on(nodes, strategy, **more):
-    plan = {"parameters": strategy.hyperparameters, "plan": strategy.plan(len(nodes), more.get("seed", 0))}
-    run = spec(type(strategy).__name__, [node["name"] for node in nodes], **plan | more)
+    plan = strategy.plan(len(nodes), more.get("seed", 0))
+    own = {"parameters": strategy.hyperparameters, "plan": plan}
+    own["joint_seed"] = is_seeded(plan) and "given-seed" not in nodes[0]
+    run = spec(type(strategy).__name__, [node["name"] for node in nodes], **own | more)
     with Sites(run, nodes) as grid:
         return strategy.run(grid, settings_of(run)), grid
 

@@ -231,7 +231,7 @@ class Aligning(Sites):
 @pytest.mark.parametrize("first", [None, FindLocalEigenpairs(kernel=Linear(), n_components=2)], ids=["twice", "late"])
 def test_rows_are_aligned_once_and_before_anything_else(tmp_path, first):
     """Also where no plan says so."""
-    (tmp_path / "site.toml").write_text("[study]\nplan = false")
+    (tmp_path / "site.toml").write_text("[study]\nplan = false\njoint_seed = 'never'")
     with Aligning(spec(plan=None), vertical(tmp_path, policy=str(tmp_path / "site.toml"))) as grid:
         if first is not None:
             grid.first = to_content(first, settings_of(spec()).header("DKPCAClient"))
@@ -277,7 +277,7 @@ def test_a_run_on_other_rows_than_the_last_is_refused_and_one_on_the_same_is_not
     run_on(vertical(tmp_path), DKPCA(2))
     run_on(vertical(tmp_path), DKPCA(2), id="again")
     fewer = [held[held != min(COMMON_ROWS)] for held in HELD]
-    message = refused(vertical(tmp_path, fewer), DKPCA(2), ProtocolError)
+    message = refused(vertical(tmp_path, fewer), DKPCA(2), ProtocolError, id="with-fewer")
     assert "the run would work on 1 rows fewer than an earlier one" in message
     nodes = horizontal(tmp_path, **{"ids-without-key": "true"})
     strategy = FKKMeans(n_clusters=1, iterations=1, coreset_size=3)
@@ -285,12 +285,13 @@ def test_a_run_on_other_rows_than_the_last_is_refused_and_one_on_the_same_is_not
         node |= {"label": node.pop("id"), "out": f"{node['out']}-rows"}
     run_on(nodes, strategy)
     write_csv(tmp_path / "north.csv", IDS[:13], TABLE[:13, :2], ("age", "weight"))
-    assert "the run would work on 1 rows more than an earlier one" in refused(nodes, strategy, ProtocolError)
+    message = refused(nodes, strategy, ProtocolError, id="with-more")
+    assert "the run would work on 1 rows more than an earlier one" in message
     (tmp_path / "site.toml").write_text("[table]\nmin_rows = 1\nrows_apart = 0")
     for node in nodes:
         node |= {"policy": str(tmp_path / "site.toml")}
         del node["min-rows"]
-    run_on(nodes, strategy)
+    run_on(nodes, strategy, id="with-more")
 
 
 def test_keys_that_cannot_be_used(tmp_path):

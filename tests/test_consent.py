@@ -205,7 +205,7 @@ def test_nothing_is_answered_from_few_rows(tmp_path):
     )
     run_on(vertical(tmp_path, few, **{"min-rows": 19}), DKPCA(2))
     apart = [np.arange(25), np.arange(20, 40), np.arange(15, 40)]
-    message = refused(vertical(tmp_path, apart), DKPCA(2), ProtocolError)
+    message = refused(vertical(tmp_path, apart), DKPCA(2), ProtocolError, id="apart")
     assert "is to answer from 5 rows, but answers from 20 or more" in message
 
 
@@ -242,7 +242,7 @@ def test_paths_and_columns_that_are_kept_out_stay_at_the_site(tmp_path, caplog, 
         ({"label": "diagnosis"}, "client 0 (site 'north') cannot read its data; its log says why"),
         ({"data": str(tmp_path / "gone.csv")}, "client 0 (site 'north') cannot read its data; its log says why"),
         ({"id-key": str(tmp_path / "gone.key")}, "client 0 (site 'north') cannot read its keys; its log says why"),
-        ({"out": str(tmp_path / "north.csv")}, "the site cannot write down what would leave it; its log says why"),
+        ({"out": str(tmp_path / "north.csv")}, "client 0 (site 'north') cannot keep its secret; its log says why"),
     ):
         caplog.clear()
         run = next(iter(changed))  # one may begin three times
@@ -268,7 +268,7 @@ def test_where_nothing_can_be_kept_is_found_as_a_run_begins(tmp_path):
     with pytest.raises(OwnFileError, match=r"run 'trial' would replace .*trial\.npz; choose another folder"):
         find(own).check_keep()
     find(node | {"out": str(tmp_path / "new" / "folder")}).check_keep()
-    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["outbox.jsonl"]
+    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {"outbox.jsonl", "secret"}
     (tmp_path / "new" / "folder" / "outbox.jsonl").write_text("{")
     with pytest.raises(OwnFileError, match=r"outbox.jsonl: its last line has no end"):
         find(node | {"out": str(tmp_path / "new" / "folder")}).check_keep()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases import CASES, PAIRS
 from flwr.app import ArrayRecord, ConfigRecord, Message
-from named_sites import NAMES, TABLE, Sites, settings_of, vertical
+from named_sites import NAMES, TABLE, Sites, draw_seed, drawn_seed, settings_of, vertical
 from networks import digits, spread
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
@@ -17,13 +17,13 @@ from clients.vfedpca import Multiply
 from fedkernel import Linear
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics import SubspaceEmbedding
-from fedkernel.protocol.plan import Step
+from fedkernel.protocol.plan import Step, is_seeded
 from fedkernel.run import flower
 from fedkernel.run.approval import approve
 from fedkernel.run.departures import read_outbox
 from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, RunSpec, Study
-from fedkernel.run.joining import HashedIds, HashIds, Introduce, Introduction, TakeRows
+from fedkernel.run.joining import HashedIds, HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
 from fedkernel.run.outbox import Answer, admit, record
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.policy import Policy
@@ -43,7 +43,8 @@ def study_of(strategy, names, **more):
         "parameters": strategy.hyperparameters,
         "seed": SEED,
         "sites": list(names),
-        "plan": strategy.plan(len(names), SEED),
+        "plan": (plan := strategy.plan(len(names), SEED)),
+        "joint_seed": is_seeded(plan),
     }
     return Study(name="study", runs=[RunSpec(**table | more)])
 
@@ -104,9 +105,9 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
     nodes = list(nodes_of(tmp_path, names, shards, policy))
     for name in names:
         approve(tmp_path / name, study.sha256)
-    expected = strategy.fit(shards, seed=SEED)
     with Approved(study, nodes) as grid:
         result = strategy.run(grid, settings_of(study.runs[0]))
+    expected = strategy.fit(shards, seed=drawn_seed(result))
     for name, array in vars(expected.model).items():
         if isinstance(array, np.ndarray):
             np.testing.assert_array_equal(getattr(result.model, name), array)
@@ -140,12 +141,23 @@ class Target:
         node = {"name": "north", "data": str(folder / "north.npy"), "out": str(folder / "out"), **node}
         self.app = client_app({}, site_of_job)
         self.context = flower.new_context(1, node, {"job": job.model_dump_json()})
-        self.folder, self.run = folder / "out", run
+        self.folder, self.run, self.seed = folder / "out", run, SEED
 
     def ask(self, request, kind="train", pair="DKPCAClient", **config):
-        header = {"pair": pair, "run": self.run, "seed": SEED, "round": 1, **config}
+        header = {"pair": pair, "run": self.run, "seed": self.seed, "round": 1, **config}
         reply = self.app(Message(to_content(request, header), 1, kind), self.context)
         return reply.error.reason if reply.has_error() else reply.content
+
+    def begin(self, pair="DKPCAClient"):
+        """Begin the run, and draw its seed where all sites do."""
+        self.seed, kinds = SEED, {ShowShare: "query.share", TakeShares: "query.seed"}
+
+        def ask(request):
+            return from_content(request.reply_type, self.ask(request, kinds.get(type(request), "query"), pair, round=0))
+
+        introduction = ask(Introduce())
+        if introduction.commitment is not None:
+            self.seed = draw_seed(introduction, ask)
 
     @property
     def lines(self):
@@ -226,11 +238,11 @@ def test_no_array_takes_the_place_of_a_parameter(tmp_path):
 def test_what_is_refused_makes_no_guard_forget_and_settles_no_rows(exact):
     multiply = lambda V: Multiply(block=V, kernel=None, center="columns")  # noqa: E731
     V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
-    assert not isinstance(exact.ask(Introduce(), "query", "VFedPCAClient", round=0), str)
+    exact.begin("VFedPCAClient")
     for first in range(0, 20, 2):
         assert not isinstance(exact.ask(multiply(V[:, first : first + 2]), pair="VFedPCAClient"), str)
     for _ in range(5):
-        assert "runs VFedPCAClient" in exact.ask(Introduce(), "query", "Nope", round=0)
+        assert "Introduce, request 1 of the run, is another" in exact.ask(Introduce(), "query", "Nope", round=0)
         assert "span 22 dimensions; allowed: at most 20" in exact.ask(multiply(V[:, 20:22]), pair="VFedPCAClient")
     assert exact.lines[-1].standing.run.begun == 1
 

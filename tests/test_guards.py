@@ -297,7 +297,7 @@ def test_a_coordinator_that_asks_for_every_row_gets_none(tmp_path):
         def _exact(self):
             return (yield from self._multiply(np.eye(len(WINE)), 1))
 
-    nodes = list(guarded_nodes(tmp_path, "[study]\nplan = false"))
+    nodes = list(guarded_nodes(tmp_path, "[study]\nplan = false\njoint_seed = 'never'"))
     run = spec("VFedPCA", NAMES, plan=None)
     with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="what the 178 rows were multiplied with"):
         Greedy(merge="exact").run(grid, settings_of(run))

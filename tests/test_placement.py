@@ -31,7 +31,7 @@ def test_a_site_with_data_of_its_own_reads_and_writes_nothing_that_a_job_names(t
     np.testing.assert_array_equal(place.X, TABLE[HELD[1], COLUMNS[1]])
     there = set(tmp_path.rglob("*"))
     place.keep({"secret": np.ones(3)})
-    assert set(tmp_path.rglob("*")) - there == {tmp_path / "east", tmp_path / "east" / "trial.npz"}
+    assert set(tmp_path.rglob("*")) - there == {tmp_path / "east" / "trial.npz"}
     del node["out"]
     with pytest.raises(InputError, match="no folder for the record of what leaves it: out = PATH"):
         find(node, run)

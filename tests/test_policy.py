@@ -91,7 +91,7 @@ def test_a_study_is_known_by_its_hash_which_one_character_changes():
         # a plan of its own beside harmless parameters
         (run(parameters={}), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but"),
         (run(parameters={}), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "'rbf' is not allowed"),
-        (run(plan=None), {}, "study.plan", "run 'r' does not say what it will ask"),
+        (run(plan=None), {"study": {"joint_seed": "never"}}, "study.plan", "run 'r' does not say what it will ask"),
         (run(parameters={"share_rows": True}), {}, "limits.total.rows", "run 'r' has rows of each site sent as they"),
         (run(), {"messages": {"GramProduct": {}}}, "messages", "LocalSpectrum is none of the replies that the policy"),
         (run(), {"messages": {"*": {"never": True}}}, "messages", "LocalSpectrum may never leave"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from flower_network import NAME, network
 from flwr.app import Message, MessageType, RecordDict
+from named_sites import drawn_seed
 from test_flower_app import bundle
 
 from experiments.commands.study import read_study
@@ -88,11 +89,12 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
     result = Result.load(out / "results" / "components__seed=0")
 
     # columns of the same patients, in the order of the hashes of their ids
-    hashes = {p: hash_ids([f"p{p}"], b"", "components__seed=0", 0).tobytes() for p in range(PATIENTS)}
+    seed = drawn_seed(result)
+    hashes = {p: hash_ids([f"p{p}"], b"", "components__seed=0", seed).tobytes() for p in range(PATIENTS)}
     order = sorted(hashes, key=hashes.__getitem__)
     shards = [values[np.argsort(patients)][order] for patients, values in tables.values()]
     strategy = VFedAKPCA(2, kernel=RBF(gamma=0.1), rounds=1)
-    expected = strategy.fit(shards)
+    expected = strategy.fit(shards, seed=seed)
     np.testing.assert_allclose(result.model.eigenvectors_, expected.model.eigenvectors_, rtol=0, atol=1e-12)
     np.testing.assert_allclose(result.model.eigenvalues_, expected.model.eigenvalues_, rtol=0, atol=1e-12)
     assert result.ledger.rounds == strategy.forecast(members(*[(PATIENTS, 4)] * 3)).rounds

@@ -169,6 +169,9 @@ def join(  # noqa: PLR0917 - one option each
     min_sites: Annotated[
         int | None, typer.Option(min=1, help=f"Take part with at least so many sites; by default {MIN_SITES}.")
     ] = None,
+    given_seed: Annotated[
+        bool, typer.Option("--given-seed", help="Let the server choose the seed also of what is drawn from the rows.")
+    ] = False,
     log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds for which a server is looked for.")] = NODE_PATIENCE,
     debug: Debug = False,
@@ -197,6 +200,7 @@ def join(  # noqa: PLR0917 - one option each
         }  # fmt: skip
         config: dict[str, str | int] = {key: str(value) for key, value in options.items() if value is not None}
         numbers = {"min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None}
+        numbers |= {"given-seed": given_seed or None}
         config |= {name: number for name, number in numbers.items() if number is not None}
         config |= {"keep-payloads": keep, "ids-without-key": ids_without_key}
         if approval not in (None, "ask", "any"):

@@ -93,7 +93,8 @@ def show_study(study: Study) -> None:
         _line()
         _line(f"{', '.join(run.id for run in runs[:3])}{'' if len(runs) < 4 else ', ...'}")
         aligned = f"aligned by ids, those missing somewhere: {run.missing}" if run.align else "each site's own"
-        _line(f"sites: {', '.join(run.sites or ())}; seeds: {seeds}; rows: {aligned}")
+        drawn = "drawn by all sites, runs " if run.joint_seed else ""
+        _line(f"sites: {', '.join(run.sites or ())}; seeds: {drawn}{seeds}; rows: {aligned}")
         _line(f"method: {run.strategy}, answered by {run.pair}")
         _line(f"with: {_fields(run.parameters)}")
         if run.plan is None:

@@ -71,6 +71,8 @@ class Sites(pydantic.BaseModel):
         What rows mean, with columns divided and an id column, that not all sites have.
     share_model : bool
         Whether every site gets the model of each run.
+    joint_seed : bool, optional
+        Whether the sites draw the seed of each run together; by default where answers are drawn from it.
     signatures : list of str
         Of the study, as `fedkernel study sign` prints them, for sites that trust the signer.
     """
@@ -80,6 +82,7 @@ class Sites(pydantic.BaseModel):
     sites: list[Annotated[str, pydantic.AfterValidator(check_name)]] = pydantic.Field(min_length=1)
     missing: Literal["drop", "refuse"] = "drop"
     share_model: bool = False
+    joint_seed: bool | None = None
     signatures: list[str] = []
 
     @pydantic.field_validator("sites")

@@ -18,6 +18,7 @@ from fedkernel.data import DataSpec, open_table
 from fedkernel.errors import InputError
 from fedkernel.numerics import KERNELS, with_width
 from fedkernel.protocol import KernelClient
+from fedkernel.protocol.plan import is_seeded
 from fedkernel.run import RunSpec, Study, simulated_partition
 from fedkernel.strategy import KernelStrategy
 
@@ -117,7 +118,9 @@ class Planned:
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
             sites = experiment.data.sites  # who approve all that will be asked of them
-            common |= {"align": kind.partition == "vertical", "plan": self.strategy.plan(len(sites), self.seed)}
+            steps, joint = self.strategy.plan(len(sites), self.seed), experiment.data.joint_seed
+            joint = is_seeded(steps) if joint is None else joint
+            common |= {"align": kind.partition == "vertical", "plan": steps, "joint_seed": joint}
             return RunSpec(**common, sites=sites)
         return RunSpec(**common, data=experiment.data, partition=experiment.partition)
 

@@ -46,6 +46,8 @@ class KernelClient(NumPyClient):
         Whether rows of the table may leave the site as they are, in replies and in letters.
     guards : Guards, optional
         What requests are held to; None, as at simulated sites: they are answered as they come.
+    noise_key : bytes
+        What noise in the run is drawn with, see `fedkernel.noise`; empty: the operating system's generator.
 
     Attributes
     ----------
@@ -65,6 +67,7 @@ class KernelClient(NumPyClient):
         memory: MutableMapping[str, Array] | None = None,
         share_rows: bool = False,
         guards: Guards | None = None,
+        noise_key: bytes = b"",
     ) -> None:
         self.X = self.table(X, f"the data of client {client}")
         self.new = None if new is None else self.table(new, f"the new rows of client {client}")
@@ -73,6 +76,7 @@ class KernelClient(NumPyClient):
         self.memory: MutableMapping[str, Array] = {} if memory is None else memory
         self.may_share_rows = share_rows
         self.guards = guards
+        self.noise_key = noise_key
         self.outputs: dict[str, Array] = {}
 
     reply: Reply

@@ -259,6 +259,9 @@ class Request(Message, Generic[ReplyT]):
     sketched: ClassVar[str | None] = None
     """The field that says into how many sums the rows are to be sketched."""
 
+    seeded: ClassVar[bool] = False
+    """Whether the answer depends on numbers that the site draws from the run's seed."""
+
     @property
     def draw(self) -> int:
         """Of which of a run's independent maps of the rows, counted upwards, the probes are to be combined."""

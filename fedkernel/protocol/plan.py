@@ -46,6 +46,8 @@ class PlannedRequest(pydantic.BaseModel):
         The reply's arrays and their dimensions, such as ``N x k``.
     summed : bool
         Whether coordinators only sum the replies up.
+    seeded : bool
+        Whether the answer depends on numbers that the site draws from the run's seed.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -57,6 +59,7 @@ class PlannedRequest(pydantic.BaseModel):
     reveals: str
     arrays: dict[str, str] = {}
     summed: bool = False
+    seeded: bool = False
 
 
 class Step(pydantic.BaseModel):
@@ -116,6 +119,7 @@ def ask(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fiel
         reveals=reveals(reply),
         arrays={name: " x ".join(shape.dimensions) or "1" for name, shape in reply.shapes().items()},
         summed=issubclass(reply, Summed),
+        seeded=kind.seeded,
     )
 
 
@@ -159,6 +163,11 @@ def reveals(message: type[pydantic.BaseModel]) -> str:
     return text
 
 
+def is_seeded(plan: Plan | None) -> bool:
+    """Return whether answers depend on what sites draw from the run's seed; where there is no plan, they may."""
+    return plan is None or any(planned.seeded for step in plan for planned in step.requests)
+
+
 @dataclass(frozen=True)
 class Place:
     """Where in a plan a client is.
@@ -176,7 +185,13 @@ class Place:
 
 
 def advance(
-    plan: Plan, place: Place, request: str, fields: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
+    plan: Plan,
+    place: Place,
+    request: str,
+    fields: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int]],
+    *,
+    seed: int | None = None,
 ) -> Place:
     """Return where in a plan a client is once it gets a request.
 
@@ -191,6 +206,8 @@ def advance(
         Its parameters, as JSON has them.
     shapes : mapping of str to sequence of int
         Of its arrays.
+    seed : int, optional
+        That of the run where it was not known when the plan was written: what a parameter ``seed`` must be.
 
     Raises
     ------
@@ -206,7 +223,7 @@ def advance(
         times = dict(place.times) if number == place.step else {}
         if times.get(request, 0) >= plan[number].times:
             exhausted = f"{request} came {times[request]} times, as often as the plan has it"
-        elif difference := _difference(planned, fields, shapes):
+        elif difference := _difference(planned, fields, shapes, seed):
             different = different or difference
         else:
             return Place(number, times | {request: times.get(request, 0) + 1})
@@ -234,7 +251,7 @@ def check_plan(plan: Plan, answers: Sequence[type[Request[Any]]]) -> None:
             raise InputError(f"the plan has {planned.request}, which its client does not answer")
         kind = kinds[planned.request]
         own, parameters = ask(kind), kind.model_fields.keys() - kind.shapes().keys()
-        for name in ("reply", "arrays", "summed"):
+        for name in ("reply", "arrays", "summed", "seeded"):
             if getattr(planned, name) != getattr(own, name):
                 raise InputError(
                     f"the plan says of {planned.request}: {name} = {getattr(planned, name)}, but it is "
@@ -244,9 +261,12 @@ def check_plan(plan: Plan, answers: Sequence[type[Request[Any]]]) -> None:
             raise InputError(f"the plan has {planned.request} with {strange[0]}, which is no parameter of it")
 
 
-def _difference(planned: PlannedRequest, fields: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> str:
+def _difference(
+    planned: PlannedRequest, fields: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], seed: int | None
+) -> str:
     """Return how a request differs from what was to be asked; empty: not at all."""
-    for path, settled, value in _pairs("", planned.fields, fields):
+    for path, value_planned, value in _pairs("", planned.fields, fields):
+        settled = seed if seed is not None and path.rpartition(".")[2] == "seed" else value_planned
         if isinstance(settled, Mapping) and settled.keys() == {AT_MOST}:
             if not isinstance(value, int | float) or not value <= settled[AT_MOST]:
                 return f"{planned.request} has {path} = {value!r}, but the plan at most {settled[AT_MOST]:g}"

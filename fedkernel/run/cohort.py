@@ -1,5 +1,6 @@
 """The clients of a run: who takes part, in which order, under which settings, and with which rows in common."""
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,9 +16,12 @@ from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
 from fedkernel.run.alignment import Missing, check_same_columns, common_rows
 from fedkernel.run.exchange import POLL, node_called, send_and_receive
-from fedkernel.run.joining import HashIds, Introduce, TakeRows
+from fedkernel.run.joining import HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
 from fedkernel.run.ledger import Account, Entry
+from fedkernel.run.seeding import commitment, joint_seed
 from fedkernel.run.wire import digest, from_content, identity_of, to_content
+
+log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 60.0
 """How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
@@ -31,7 +35,8 @@ class RunSettings:
     """What every message of a run carries: which run it belongs to, its seed, and how long a round may take.
 
     With a vertical partition and ids, rows that are `missing` somewhere are dropped, or the run is refused. The
-    protocol's own steps have as many BLAS `threads`. With `hashes`, the ledger has that of every reply.
+    protocol's own steps have as many BLAS `threads`. With `hashes`, the ledger has that of every reply. With
+    `joint_seed`, the clients draw the seed, in two rounds more, and the history has it.
     """
 
     run: str = "run"
@@ -41,6 +46,7 @@ class RunSettings:
     missing: Missing = "drop"
     threads: int = 1
     hashes: bool = False
+    joint_seed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""
@@ -78,8 +84,8 @@ def join(
     pair: str,
     account: Account,
     partition: Literal["vertical", "horizontal"],
-) -> list[Member]:
-    """Ask every node who it is, and return the cohort in the order of the clients' own numbers.
+) -> tuple[list[Member], RunSettings]:
+    """Ask every node who it is, and return the cohort in the order of the clients' own numbers, and the run's settings.
 
     Flower's node ids change when a process restarts, so clients are known by the number their site gives them. Sites
     with the same columns must agree on the names of these; sites that know their rows by ids agree on the rows.
@@ -95,7 +101,7 @@ def join(
     nodes = {node: node_called(grid, node) for node in _wait_for_nodes(grid, settings)}
     wire = _Wire(grid, settings, pair)
     down, introductions = wire.ask(Introduce(), MessageType.QUERY, "joining", nodes)
-    members = [Member(node_id=node, **vars(reply)) for node, (reply, _) in introductions.items()]
+    members = [_member(node, reply) for node, (reply, _) in introductions.items()]
     contents = {reply.client: content for reply, content in introductions.values()}
     members.sort(key=lambda member: member.client)
     if settings.clients is not None:
@@ -109,12 +115,49 @@ def join(
     for member in members:
         account.ledger.add(wire.entry("join", member.client, down, contents[member.client]))
     account.close_round(0, "join", time.perf_counter() - started, {})
+    if settings.joint_seed:
+        committed = {reply.client: reply for reply, _ in introductions.values()}
+        settings = replace(settings, seed=_draw_seed(wire, members, committed, account))
+        wire = replace(wire, settings=settings)
     if partition == "vertical":
-        return _align(wire, members, account)
+        return _align(wire, members, account), settings
     named = {member.called: member.names for member in members if member.names}
     if named:
         check_same_columns(named)
-    return members
+    return members, settings
+
+
+def _draw_seed(
+    wire: "_Wire", members: Sequence[Member], introductions: Mapping[int, Introduction], account: Account
+) -> int:
+    """Have the sites draw the run's seed together (`fedkernel.run.seeding`)."""
+    if without := [member.called for member in members if introductions[member.client].commitment is None]:
+        raise ProtocolError(
+            f"{wire.pair}, joining: {without[0]}{and_more(len(without) - 1)} draws no share of the seed"
+        )
+    started = time.perf_counter()
+    commitments = tuple(str(introductions[member.client].commitment) for member in members)
+    who = {member.node_id: member.called for member in members}
+
+    def ask(request: Request[ReplyT], action: str) -> list[ReplyT]:
+        down, replies = wire.ask(request, f"{MessageType.QUERY}.{action}", "drawing the seed", who)
+        for member in members:
+            account.ledger.add(wire.entry("seed", member.client, down, replies[member.node_id][1]))
+        return [replies[member.node_id][0] for member in members]
+
+    shares = tuple(reply.share for reply in ask(ShowShare(commitments=commitments), "share"))
+    for member, share, bound in zip(members, shares, commitments, strict=True):
+        if commitment(share) != bound:
+            raise ProtocolError(f"{wire.pair}, drawing the seed: {member.called} showed another share than it drew")
+    ask(TakeShares(shares=shares), "seed")
+    seed = joint_seed(shares)
+    account.close_round(0, "seed", time.perf_counter() - started, {"seed": seed})
+    log.info("%s: the sites drew the seed %d", wire.settings.run, seed)
+    return seed
+
+
+def _member(node: int, reply: Introduction) -> Member:
+    return Member(node_id=node, **reply.model_dump(exclude={"commitment"}))
 
 
 def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[Member]:

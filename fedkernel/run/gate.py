@@ -14,14 +14,16 @@ from pydantic import Field
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.protocol.plan import Place, Plan, advance, once
 from fedkernel.run.job import SHORT, RunSpec
-from fedkernel.run.joining import HashIds, Introduce, TakeRows
+from fedkernel.run.joining import HashIds, Introduce, ShowShare, TakeRows, TakeShares
 from fedkernel.run.policy import Leaving, Limits, Policy
+from fedkernel.run.seeding import RULE, check_commitments, check_shares
 
 Count = Annotated[int, Field(ge=0)]
 
 JOINING: Plan = (once(Introduce),)
+SEEDING: Plan = (once(ShowShare), once(TakeShares))
 ALIGNING: Plan = (once(HashIds), once(TakeRows))
-"""What is asked before a run's own plan: of all, and where rows are compared."""
+"""What is asked before a run's own plan: of all, where a seed is drawn by all sites, and where rows are compared."""
 
 
 class Sums(pydantic.BaseModel):
@@ -33,8 +35,10 @@ class Sums(pydantic.BaseModel):
         Of one run how often it began, in all how many runs.
     floats, rows, bytes : int
         Floats in letters, too.
+    refused : int
+        Requests of all runs together.
     seconds : float
-        Computed for it.
+        Computed for all.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -43,16 +47,18 @@ class Sums(pydantic.BaseModel):
     floats: Count = 0
     rows: Count = 0
     bytes: Count = 0
+    refused: Count = 0
     seconds: Annotated[float, Field(ge=0)] = 0.0
 
     def plus(self, leaving: Leaving) -> "Sums":
         """Return the sums with one more reply."""
-        return Sums(
-            begun=self.begun,
-            floats=self.floats + leaving.floats + leaving.letters,
-            rows=self.rows + leaving.rows,
-            bytes=self.bytes + leaving.bytes,
-            seconds=self.seconds + leaving.seconds,
+        return self.model_copy(
+            update={
+                "floats": self.floats + leaving.floats + leaving.letters,
+                "rows": self.rows + leaving.rows,
+                "bytes": self.bytes + leaving.bytes,
+                "seconds": self.seconds + leaving.seconds,
+            }
         )
 
 
@@ -69,6 +75,12 @@ class Standing(pydantic.BaseModel):
         In its plan.
     replies : dict of str to int
         How many of each type have left since it began last.
+    taken : int
+        Requests since it began last.
+    commitments : str
+        Digest of those that were shown; empty: none were.
+    seed : int, optional
+        What all sites have drawn.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -77,6 +89,9 @@ class Standing(pydantic.BaseModel):
     run: Sums = Sums()
     place: Place = Place()
     replies: dict[str, Count] = {}
+    taken: Count = 0
+    commitments: str = ""
+    seed: Count | None = None
 
     def with_reply(self, leaving: Leaving) -> "Standing":
         """Return where the site stands once one more reply has left."""
@@ -85,11 +100,11 @@ class Standing(pydantic.BaseModel):
             update={"run": self.run.plus(leaving), "total": self.total.plus(leaving), "replies": replies}
         )
 
-    def with_seconds(self, seconds: float) -> "Standing":
-        """Return where the site stands once something was computed, of which nothing left."""
-        sums = {name: getattr(self, name) for name in ("run", "total")}
-        more = {name: part.model_copy(update={"seconds": part.seconds + seconds}) for name, part in sums.items()}
-        return self.model_copy(update=more)
+    def with_refusal(self, seconds: float) -> "Standing":
+        """Return where the site stands once something was refused for which so much was computed."""
+        run = self.run.model_copy(update={"seconds": self.run.seconds + seconds})
+        update = {"refused": self.total.refused + 1, "seconds": self.total.seconds + seconds}
+        return self.model_copy(update={"run": run, "total": self.total.model_copy(update=update)})
 
 
 class Asking(NamedTuple):
@@ -110,11 +125,20 @@ class Gate:
     run : RunSpec
     study : str
         SHA-256 of the study that was approved; empty: none was, since the policy asks for none.
+    client : int
+        The site's place among those of the run.
+    share : str
+        Its share of the run's seed.
+    key : str
+        What tells the run from all others, also of that id: 64 hexadecimal digits.
     """
 
     policy: Policy
     run: RunSpec
     study: str = ""
+    client: int = 0
+    share: str = ""
+    key: str = "0" * 64
 
     def admit(self, standing: Standing, asking: Asking) -> Standing:
         """Return where the site stands once it has taken a request; RefusedError if it does not take it."""
@@ -125,15 +149,17 @@ class Gate:
                 rule = f"{where}.seconds"
                 raise RefusedError(rule, f"{sums.seconds:.3g} s were computed, {limits.seconds:g} are allowed ({rule})")
         self.policy.check_request(asking.fields)
-        if self.run.plan is None:
-            return standing
-        try:
-            plan = (*JOINING, *(ALIGNING if self.run.align else ()), *self.run.plan)
-            place = advance(plan, standing.place, *asking)
-        except InputError as error:
-            whose = f"study {self.study[:SHORT]}" if self.study else f"run {self.run.id!r}"
-            raise RefusedError("plan", f"{error} (plan of {whose})") from None
-        return standing.model_copy(update={"place": place})
+        place = standing.place
+        if self.run.plan is not None:
+            seeding, aligning = SEEDING if self.run.joint_seed else (), ALIGNING if self.run.align else ()
+            try:
+                plan = (*JOINING, *seeding, *aligning, *self.run.plan)
+                place = advance(plan, place, *asking, seed=standing.seed)
+            except InputError as error:
+                whose = f"study {self.study[:SHORT]}" if self.study else f"run {self.run.id!r}"
+                raise RefusedError("plan", f"{error} (plan of {whose})") from None
+        update = {"place": place, "taken": standing.taken + 1, **self._seeded(standing, asking)}
+        return standing.model_copy(update=update)
 
     def release(self, standing: Standing, leaving: Leaving) -> tuple[Standing, str]:
         """Return where the site stands once a reply has left, and the rule that lets it; RefusedError if none does."""
@@ -160,6 +186,20 @@ class Gate:
         run = standing.run.model_copy(update={"begun": again + 1})
         total = standing.total.model_copy(update={"begun": standing.total.begun + (not again)})
         return Standing(total=total, run=run)
+
+    def _seeded(self, standing: Standing, asking: Asking) -> dict[str, str | int]:
+        """Return what a request settles of the seed that all sites draw; nothing else may come before it is settled."""
+        if not self.run.joint_seed or asking.request == Introduce.__name__:
+            return {}
+        sites = len(self.run.sites or ())
+        if asking.request == ShowShare.__name__ and not standing.commitments:
+            commitments = asking.fields.get("commitments")
+            return {"commitments": check_commitments(commitments, sites, self.client, self.share)}
+        if asking.request == TakeShares.__name__ and standing.seed is None:
+            return {"seed": check_shares(asking.fields.get("shares"), sites, standing.commitments)}
+        if standing.seed is None:
+            raise RefusedError(RULE, f"all sites draw the seed of run {self.run.id!r}, but have not yet ({RULE})")
+        return {}
 
     def _limits(self, standing: Standing) -> tuple[tuple[Sums, Limits, str], ...]:
         limits = self.policy.limits

@@ -64,6 +64,8 @@ class RunSpec(pydantic.BaseModel):
         Whether the sites' rows may be compared by their ids; with a horizontal partition no method needs that.
     plan : tuple of Step, optional
         What the strategy will ask of each client.
+    joint_seed : bool
+        Whether named sites draw the seed together (`fedkernel.run.seeding`); `seed` then only tells runs apart.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -82,6 +84,7 @@ class RunSpec(pydantic.BaseModel):
     evaluate: bool = False
     align: bool = True
     plan: Plan | None = None
+    joint_seed: bool = False
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -100,6 +103,8 @@ class RunSpec(pydantic.BaseModel):
             raise ValueError(f"sites = {self.sites}, but must be different names")
         if self.sites is not None and self.clients != len(self.sites):
             raise ValueError(f"clients = {self.clients}, but must be the number of sites, {len(self.sites)}")
+        if self.joint_seed and self.sites is None:
+            raise ValueError("joint_seed = true, but only named sites draw a seed together")
         return self
 
     @property

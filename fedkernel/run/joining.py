@@ -1,4 +1,4 @@
-"""What a site is asked before the first round: who it is, and which rows it has in common with the others."""
+"""What a site is asked before the first round: who it is, its share of the seed, and which rows all sites have."""
 
 from typing import Annotated
 
@@ -6,10 +6,11 @@ import pydantic
 from pydantic import AfterValidator, Field
 
 from fedkernel.errors import one_line
-from fedkernel.protocol.messages import Reply, Request, Shape
+from fedkernel.protocol.messages import Receipt, Reply, Request, Shape
 from fedkernel.run.alignment import SIZE, Hashes
 
 Size = Annotated[int, Field(ge=0, lt=2**63)]
+Digits = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Introduction(Reply):
@@ -23,6 +24,8 @@ class Introduction(Reply):
         The columns'; empty: they have none.
     ids : bool
         Whether the rows are known by ids.
+    commitment : str, optional
+        To its share of the run's seed, where sites draw that together.
     """
 
     client: Size
@@ -32,6 +35,7 @@ class Introduction(Reply):
     site: Annotated[str, Field(max_length=200), AfterValidator(one_line)] | None = None
     names: tuple[str, ...] = ()
     ids: bool = False
+    commitment: Digits | None = None
 
     @pydantic.model_validator(mode="after")
     def _a_name_each(self) -> "Introduction":
@@ -42,6 +46,24 @@ class Introduction(Reply):
 
 class Introduce(Request[Introduction]):
     """Begins a run, and asks who this is."""
+
+
+class Share(Reply):
+    """The site's share of a seed that all sites draw together: reveals nothing else."""
+
+    share: Digits
+
+
+class ShowShare(Request[Share]):
+    """Asks for the site's share of the run's seed, with all sites' commitments to theirs, in the clients' order."""
+
+    commitments: tuple[Digits, ...]
+
+
+class TakeShares(Request[Receipt]):
+    """Tells the shares of all sites, in the clients' order, from which the run's seed follows."""
+
+    shares: tuple[Digits, ...]
 
 
 class HashedIds(Reply):

@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
@@ -30,6 +30,7 @@ from fedkernel.run import flower
 from fedkernel.run.departures import FIRST, IDENTITY, OUTBOX, entry_of, payload_of
 from fedkernel.run.gate import Asking, Gate, Standing, Sums
 from fedkernel.run.policy import Leaving
+from fedkernel.run.repetition import Requests, hash_of
 from fedkernel.run.wire import digest, identity_of
 from fedkernel.storage import write_whole
 
@@ -45,6 +46,9 @@ MOST = 100
 TEXT = 1000
 """Characters of other texts that somebody else wrote."""
 
+MOST_REFUSED = 10_000
+"""Refusals that are written down, so that asking in vain does not fill the disk; what leaves always is."""
+
 
 class Answer(NamedTuple):
     """A reply that is about to leave, and what carries it."""
@@ -53,15 +57,26 @@ class Answer(NamedTuple):
     reply: Reply
 
 
-def admit(node: Mapping[str, Any], request: Message, gate: Gate) -> None:
-    """Raise RefusedError if a site's gate does not admit a request, after all that its record has."""
+def admit(node: Mapping[str, Any], request: Message, gate: Gate) -> Standing:
+    """Return where a site stands with a request; RefusedError if its gate does not admit it after all before."""
     folder = _folder(node)
     try:
         with _opened(folder) as file:
             end = _end_of(file, _header(request)["run"], gate.study)
     except (OSError, ValueError) as error:
         raise _unwritable(folder, error) from None
-    gate.admit(end.standing, asking_of(request))
+    asking = asking_of(request)
+    standing = gate.admit(end.standing, asking)
+    _repeated(folder, gate, standing, request, asking)
+    return standing
+
+
+def _repeated(folder: Path, gate: Gate, standing: Standing, request: Message, asking: Asking) -> Callable[[], None]:
+    """Hold a request to that in its place when the run began before; return what writes it down."""
+    requests, place = Requests(folder, gate.key), standing.taken - 1
+    hashed = hash_of(request.content, _arrays(request.content))
+    requests.check(place, asking.request, hashed)
+    return lambda: requests.note(place, hashed)
 
 
 def record(
@@ -121,12 +136,17 @@ def record(
         with _opened(folder) as file:
             number, previous, standing = _end_of(file, line["run"] if gate else "", line["study"])
             if refused:
-                standing = standing if leaving is None else standing.with_seconds(leaving.seconds)
+                standing = standing.with_refusal(leaving.seconds if leaving else 0.0)
+                if leaving is None and standing.total.refused > MOST_REFUSED:
+                    return
             elif leaving is not None:
                 if gate is None:
                     standing = standing.with_reply(leaving)
                 else:
-                    standing, line["rule"] = gate.release(gate.admit(standing, asking), leaving)
+                    standing = gate.admit(standing, asking)
+                    note = _repeated(folder, gate, standing, request, asking)
+                    standing, line["rule"] = gate.release(standing, leaving)
+                    note()
                 if flower.flag(node, "keep-payloads"):
                     path = payload_of(folder, line["sha256"])
                     write_whole(path, lambda stored: _store(stored, identity, arrays), 0o600)

@@ -1,6 +1,7 @@
 """Where a site of a job has its data, its keys and its operator's word: its node's configuration, or the job's."""
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,8 +29,10 @@ from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.outbox import check_record
 from fedkernel.run.policy import own_policy
+from fedkernel.run.seeding import own_secret
 from fedkernel.run.site import Site
 from fedkernel.run.verdicts import check_run
+from fedkernel.seeds import derived
 from fedkernel.storage import check_folder, write_whole
 
 
@@ -47,6 +50,14 @@ def _run_of(text: str, run_id: str) -> RunSpec:
     if job.study is not None:
         job.study.check_run(run)
     return run
+
+
+@lru_cache(maxsize=8)
+def _key_of(text: str, run_id: str) -> str:
+    """Return what tells a run of a job from all others, also of that id: a hash of its study and of all it says."""
+    study = _job(text).study
+    whole = f"{study.sha256 if study else ''}{_job(text).run(run_id).model_dump_json()}"
+    return hashlib.sha256(whole.encode()).hexdigest()
 
 
 @lru_cache(maxsize=8)
@@ -194,6 +205,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     ``min-rows``, ``min-sites``
         Without a policy: nothing is answered from fewer rows of its file than these, or with fewer sites; 20 and 3
         without them.
+    ``given-seed``
+        Without a policy: whether the coordinator may choose the seed also where a site's answers are drawn from it.
     ``approve``
         Which studies it takes part in, see `fedkernel.run.approval.check_approved`.
     ``keep-payloads``
@@ -249,6 +262,9 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     except InputError as error:
         raise RefusedError("study.plan", f"{site.called}: {error} (study.plan)") from None
     results = out / f"{run.id}.npz"
+    study, key = job.study.sha256 if job.study else "", _key_of(text, run.id)
+    with _for_its_log(site.called, "keep its secret"):
+        secret = derived(own_secret(out), key)
 
     def keep(outputs: dict[str, AnyArray]) -> None:
         with _for_its_log(site.called, "store what it keeps"):
@@ -278,7 +294,9 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         ids_without_key=flower.flag(node, "ids-without-key"),
         guards=policy.guards,
         pairs=pairs,
-        gate=Gate(policy, run, job.study.sha256 if job.study else ""),
+        gate=Gate(policy, run, study, site.number, derived(secret, "share").hex(), key),
+        noise_key=derived(secret, "noise"),
+        threads=min(site.threads, os.cpu_count() or 1),
         path=str(data),  # as error texts have it
         check_keep=check_keep,
     )

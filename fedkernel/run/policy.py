@@ -21,6 +21,7 @@ from fedkernel.numerics.kernels import kernel_tables
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.plan import AT_MOST
 from fedkernel.run.flower import flag
+from fedkernel.run.resources import LEAST_MEMORY, PROC
 from fedkernel.validation import explain, unknown_name
 
 Amount = Annotated[int, Field(ge=0)]
@@ -29,7 +30,7 @@ Approval = Literal["ask", "by hash", "signed", "any"]
 
 MIN_ROWS, ROW_SHARE, MIN_SITES, ATTEMPTS = 20, 0.5, 3, 3
 
-FREE = ("Receipt", "Introduction", "HashedIds", "CommonRows", "PublicKeys")
+FREE = ("Receipt", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys")
 """Replies that `messages` need not name: those of joining, keys, and the one that tells nothing."""
 
 
@@ -104,7 +105,10 @@ class StudyRules(_Table):
     runs : int, optional
         That may begin at this site, ever.
     attempts : int
-        How often one of them may begin.
+        How often one of them may begin: asked the same each time, as far as it got.
+    joint_seed : {"needed", "always", "never"}
+        Whether all sites must draw the seed of a run, or its coordinator may choose it. It is needed where a site's
+        answers are drawn from it, such as which rows are sampled: a coordinator could try seeds until they suit it.
     """
 
     approve: Approval = "ask"
@@ -116,6 +120,7 @@ class StudyRules(_Table):
     plan: bool = True
     runs: Amount | None = None
     attempts: Number = ATTEMPTS
+    joint_seed: Literal["needed", "always", "never"] = "needed"
 
     @pydantic.field_validator("kernels")
     @classmethod
@@ -186,15 +191,35 @@ class Limits(_Table):
     seconds: Annotated[float, Field(ge=0)] | None = None
 
 
+class RunLimits(Limits):
+    """Those of a run.
+
+    Attributes
+    ----------
+    memory : int, optional
+        Bytes beyond what the site's process has, at a time (where there is /proc, as on Linux).
+    """
+
+    memory: Annotated[int, Field(ge=LEAST_MEMORY)] | None = None
+
+    @pydantic.field_validator("memory")
+    @classmethod
+    def _can_be_limited(cls, memory: int | None) -> int | None:
+        if memory is not None and not PROC.exists():
+            raise ValueError(f"memory = {memory}, but it can be limited only where there is {PROC}")
+        return memory
+
+
 class AllLimits(_Table):
     """Limits of each run, and of all runs of the site together.
 
     Attributes
     ----------
-    run, total : Limits
+    run : RunLimits
+    total : Limits
     """
 
-    run: Limits = Limits()
+    run: RunLimits = RunLimits()
     total: Limits = Limits(rows=0)
 
 
@@ -339,8 +364,8 @@ _TABLES: dict[str, type[_Table]] = {"table": TableRules, "study": StudyRules, "l
 def own_policy(node: Mapping[str, Any]) -> Policy:
     """Return the policy of a node: the file that its configuration names as ``policy``, or what its options say.
 
-    These are ``min-rows``, ``min-sites``, ``share-rows`` and ``allow`` (see `fedkernel.run.placement.site_of_job`);
-    InputError where there are both, since then one would be overlooked.
+    These are ``min-rows``, ``min-sites``, ``share-rows``, ``given-seed`` and ``allow`` (see
+    `fedkernel.run.placement.site_of_job`); InputError where there are both, since then one would be overlooked.
     """
     if "policy" not in node:
         pairs = node.get("allow")
@@ -349,6 +374,7 @@ def own_policy(node: Mapping[str, Any]) -> Policy:
             study=StudyRules(
                 min_sites=int(node.get("min-sites", MIN_SITES)),
                 pairs=None if pairs is None else tuple(name.strip() for name in str(pairs).split(",")),
+                joint_seed="never" if flag(node, "given-seed") else "needed",
             ),
             limits=AllLimits(total=Limits(rows=None if flag(node, "share-rows") else 0)),
         )
@@ -357,5 +383,5 @@ def own_policy(node: Mapping[str, Any]) -> Policy:
     return read_policy(str(node["policy"]))
 
 
-OPTIONS = ("min-rows", "min-sites", "share-rows", "allow")
+OPTIONS = ("min-rows", "min-sites", "share-rows", "given-seed", "allow")
 """Of a node, which a policy says itself."""

@@ -19,14 +19,26 @@ from fedkernel.peers.client import PeerClient
 from fedkernel.peers.sealing import KeyPair
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.guards import Guards
-from fedkernel.protocol.messages import MessageT, Reply
+from fedkernel.protocol.messages import MessageT, Receipt, Reply
 from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check
 from fedkernel.run.cohort import REASON
-from fedkernel.run.gate import Gate
-from fedkernel.run.joining import CommonRows, HashedIds, HashIds, Introduce, Introduction, TakeRows
+from fedkernel.run.gate import Gate, Standing
+from fedkernel.run.joining import (
+    CommonRows,
+    HashedIds,
+    HashIds,
+    Introduce,
+    Introduction,
+    Share,
+    ShowShare,
+    TakeRows,
+    TakeShares,
+)
 from fedkernel.run.memory import Memory, copy_of
 from fedkernel.run.outbox import Answer, admit, record
+from fedkernel.run.resources import memory_within
+from fedkernel.run.seeding import RULE, commitment
 from fedkernel.run.wire import from_content, to_content
 from fedkernel.threads import blas_threads
 
@@ -81,6 +93,8 @@ class Site:
         The client classes it is willing to run, by class name; None: all that the app has.
     gate : Gate, optional
         What passes; None: all that the other attributes allow.
+    noise_key : bytes
+        What its noise in the run is drawn with, see `fedkernel.noise`.
     path : str, optional
         Where `X` is, which the coordinator does not hear.
     check_rows_apart : callable
@@ -110,6 +124,7 @@ class Site:
     guards: Guards | None = None
     pairs: Mapping[str, type[KernelClient]] | None = None
     gate: Gate | None = None
+    noise_key: bytes = b""
     path: str | None = None
     check_rows_apart: Callable[[Positions | None], object] = lambda positions: None
     check_keep: Callable[[], object] = lambda: None
@@ -139,6 +154,7 @@ class _Call:
     context: Context
     site: Site
     clients: Mapping[str, type[KernelClient]]
+    standing: Standing | None = None
 
     @cached_property
     def config(self) -> ConfigRecord:
@@ -151,9 +167,19 @@ class _Call:
     @property
     def seed(self) -> int:
         seed, gate = int(str(self.config["seed"])), self.site.gate
-        if gate is not None and seed != gate.run.seed:
-            raise InputError(f"run {self.run!r} has seed = {gate.run.seed}, but the request has {seed}")
+        if gate is None:
+            return seed
+        drawn = None if self.standing is None else self.standing.seed
+        if seed != (settled := gate.run.seed if drawn is None else drawn):
+            text = f"run {self.run!r} has seed = {settled}, but the request has {seed}"
+            raise RefusedError(RULE if gate.run.joint_seed else "plan", text)
         return seed
+
+    def share(self) -> str:
+        """Return the site's share of the run's seed; InputError where the sites do not draw it."""
+        if (gate := self.site.gate) is None or not gate.run.joint_seed:
+            raise InputError(f"run {self.run!r} has a seed that {self.site.called} does not draw")
+        return gate.share
 
     def request(self, kind: type[MessageT]) -> MessageT:
         """Return the message as a request of the given kind."""
@@ -172,7 +198,7 @@ class _Call:
         X, positions = site.X, memory.rows
         if X is not None and positions is not None:
             X = as_table(X, f"the data of {site.called}").take(positions)
-        own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards}
+        own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards, "noise_key": site.noise_key}
         if issubclass(willing[pair], PeerClient):
             own |= {"identity": site.identity, "pins": site.pins}
         client = willing[pair](X, new=site.new, client=site.number, seed=self.seed, memory=memory, **own)  # type: ignore[arg-type]
@@ -208,13 +234,15 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             site: Site | None = None
             gate: Gate | None = None
             answer: Answer | None = None
+            standing: Standing | None = None
             rule, node, before = "", context.node_config, None
             try:
                 site = find_site(context, message.content.config_records["config"])
                 if (gate := site.gate) is not None:
                     before = copy_of(context.state)
-                    admit(node, message, gate)
-                answer = act(_Call(message, context, site, clients))
+                    standing = admit(node, message, gate)
+                with memory_within(gate.policy.limits.run.memory if gate else None):
+                    answer = act(_Call(message, context, site, clients, standing))
                 record(node, message, answer, gate=gate)  # or nothing leaves
                 return Message(answer.content, reply_to=message)
             except OwnFileError as error:
@@ -249,6 +277,8 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
 
     app = ClientApp()
     app.query()(joining(_introduce))
+    app.query("share")(joining(_show_share))
+    app.query("seed")(joining(_take_shares))
     app.query("ids")(joining(_hash_ids))
     app.query("align")(joining(_take_rows))
     app.train()(handler(_train))
@@ -263,7 +293,22 @@ def _introduce(call: _Call) -> Reply:
         return Introduction(client=site.number, rows=0, columns=0, new_rows=0)
     site.check_keep()
     size = call.client(Memory.begin(call.context, call.run)).get_properties({})
-    return Introduction(**size, site=site.name, names=tuple(site.columns), ids=site.ids is not None)
+    draws = site.gate is not None and site.gate.run.joint_seed
+    bound = commitment(call.share()) if draws else None
+    return Introduction(**size, site=site.name, names=tuple(site.columns), ids=site.ids is not None, commitment=bound)
+
+
+def _show_share(call: _Call) -> Reply:
+    """Tell the site's share of the seed; the gate has seen that all sites are committed to theirs."""
+    call.request(ShowShare)
+    return Share(share=call.share())
+
+
+def _take_shares(call: _Call) -> Reply:
+    """Take the seed that follows from all shares; the gate has seen that these are what the sites committed to."""
+    call.request(TakeShares)
+    call.share()
+    return Receipt()
 
 
 def _hash_ids(call: _Call) -> Reply:
@@ -301,10 +346,12 @@ def _train(call: _Call) -> Answer:
         memory.settle()
     client = call.client(memory)
     with blas_threads(call.site.threads):
-        # of this thread's processor: what other clients do on the same machine does not count
-        began = time.thread_time()
+        # of this thread's processor, since other clients may be simulated beside it; a site with a limit is alone in
+        # its process, and the threads of BLAS count
+        clock = time.thread_time if call.site.gate is None else time.process_time
+        began = clock()
         replied, _, scalars = client.fit(arrays, dict(call.config))  # type: ignore[arg-type]
-        seconds = time.thread_time() - began
+        seconds = clock() - began
     if client.outputs:
         call.site.keep(client.outputs | _ids_in_order(call.site, memory))
     content = RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord({**scalars, "seconds": seconds})})

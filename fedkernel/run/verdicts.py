@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from fedkernel.addresses import names, own_names
 from fedkernel.errors import RefusedError
-from fedkernel.protocol.plan import PlannedRequest
+from fedkernel.protocol.plan import PlannedRequest, is_seeded
 from fedkernel.run.job import RunSpec, Study
 from fedkernel.run.policy import MessageRules, Policy, not_summed
 
@@ -74,6 +74,12 @@ def _no_plan(policy: Policy, run: RunSpec) -> Iterator[str]:
         yield f"run {run.id!r} does not say what it will ask"
 
 
+def _chosen_seed(policy: Policy, run: RunSpec) -> Iterator[str]:
+    rule = policy.study.joint_seed
+    if not run.joint_seed and (rule == "always" or (rule == "needed" and is_seeded(run.plan))):
+        yield f"run {run.id!r} has a seed that its coordinator chose, but all sites must draw it"
+
+
 def _rows(policy: Policy, run: RunSpec) -> Iterator[str]:
     if run.shares_rows and not policy.share_rows:
         yield f"run {run.id!r} has rows of each site sent as they are, which is not allowed without --share-rows"
@@ -126,6 +132,14 @@ _RULES: dict[str, _Rule] = {
     ),
     "study.plan": _Rule(
         _no_plan, lambda policy, study: "says what it asks" if policy.study.plan else "may leave open what it asks"
+    ),
+    "study.joint_seed": _Rule(
+        _chosen_seed,
+        lambda policy, study: (
+            "the seed may be chosen"
+            if policy.study.joint_seed == "never"
+            else "all sites draw the seed" + " where it is needed" * (policy.study.joint_seed == "needed")
+        ),
     ),
     "limits.total.rows": _Rule(
         _rows, lambda policy, study: "rows may leave as they are" if policy.share_rows else "no row leaves as it is"

@@ -90,7 +90,7 @@ def claimed_ids(target: Target) -> float:
     The sites' key does not help: a peer has it.
     """
     claimed = sorted(IDS)
-    hashes = hash_ids(claimed, KEY, target.run, 0)
+    hashes = hash_ids(claimed, KEY, target.run, target.seed)
     common = common_rows({"north": target.ask(HashIds()).hashes, "east": hashes}, "drop", target.run)
     target.ask(TakeRows(hashes=common))
     taken = {row.tobytes() for row in common}

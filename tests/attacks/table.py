@@ -120,6 +120,14 @@ ATTACKS: Mapping[str, Attack] = {
         "as many as the study says, where rows may leave",
         operator=SHARING,
     ),
+    "a row of its choice": Attack(
+        coordinator.draw_one_row,
+        MALICIOUS,
+        ("UniformKPCA",),
+        "tries seeds until one draws the row that it is after among the 20 of the study, and asks with that",
+        "the method's own draw, by a seed of all sites",
+        operator=SHARING,
+    ),
     "landmarks": Attack(
         coordinator.landmarks,
         CURIOUS,
@@ -229,6 +237,13 @@ ATTACKS: Mapping[str, Attack] = {
         "asks for the products of all rows; known rows, one more than columns, give the others",
         NO_KNOWN,
     ),
+    "products over three beginnings": Attack(
+        coordinator.multiply_over_beginnings,
+        MALICIOUS,
+        ("VFedPCA",),
+        "begins the run three times, with other vectors each time, and so has the products of all rows",
+        "the vectors of one run, half as many as rows",
+    ),
     "leading vectors of a narrow table": Attack(
         coordinator.leading_vectors,
         CURIOUS,
@@ -303,7 +318,7 @@ ATTACKS: Mapping[str, Attack] = {
         MALICIOUS,
         ("ADMMKPCA",),
         "begins the run 25 times, and takes the mean of the rows with their noise",
-        "noise is the operating system's, but new whenever a run begins, `study.attempts` times",
+        "the rows with their noise, which is the site's own and the same whenever the run begins",
         below=1.1 * peer.NOISE / peer.RUNS**0.5,
         operator=SHARING,
     ),

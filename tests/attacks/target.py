@@ -7,15 +7,17 @@ from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Context, Message
+from named_sites import draw_seed
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from fedkernel.addresses import find
 from fedkernel.coordinator import strategy_of
+from fedkernel.protocol.plan import is_seeded
 from fedkernel.run import flower
 from fedkernel.run.approval import approve
 from fedkernel.run.job import Job, RunSpec, Study
-from fedkernel.run.joining import HashIds, Introduce, TakeRows
+from fedkernel.run.joining import HashIds, Introduce, ShowShare, TakeRows, TakeShares
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.site import Site, client_app
 from fedkernel.run.wire import from_content, to_content
@@ -31,7 +33,13 @@ IDS = [f"patient-{number:04d}" for number in np.random.default_rng(7).permutatio
 KEY = b"0123456789abcdef0123456789abcdef"
 """What the sites' ids are hashed with, where their operators have agreed on a key."""
 
-KINDS = {Introduce: "query", HashIds: "query.ids", TakeRows: "query.align"}
+KINDS = {
+    Introduce: "query",
+    ShowShare: "query.share",
+    TakeShares: "query.seed",
+    HashIds: "query.ids",
+    TakeRows: "query.align",
+}
 """Flower's kind of message, of requests that are none of a client's."""
 
 
@@ -50,6 +58,7 @@ approve = "any"
 plan = false
 min_sites = 1
 attempts = 1000000
+joint_seed = "never"
 
 [limits.total]
 {rows}
@@ -60,6 +69,7 @@ APPROVING = """
 [study]
 approve = "any"
 plan = false
+joint_seed = "never"
 """
 """Of one who has approved just what an honest-but-curious adversary asks, at a site that is otherwise by default."""
 
@@ -118,7 +128,12 @@ def job_of(strategy: str, client: type, mode: Mode, folder: Path) -> Job:
     honest = strategy_of(strategy, STUDIES[strategy])
     plan = honest.plan(len(NAMES), 0)
     run = run.model_copy(
-        update={"parameters": honest.hyperparameters, "align": honest.partition == "vertical", "plan": plan}
+        update={
+            "parameters": honest.hyperparameters,
+            "align": honest.partition == "vertical",
+            "plan": plan,
+            "joint_seed": is_seeded(plan),
+        }
     )
     if run.shares_rows:
         (folder / "site.toml").write_text("[limits.total]\nrows = 20")
@@ -171,7 +186,7 @@ class Target:
 
     def _site(self, context: Context, config: Mapping[str, Any]) -> Site:
         site = site_of_job(context, config)
-        return replace(site, guards=None, gate=None) if self.mode == "unguarded" else site
+        return replace(site, guards=None, gate=None, noise_key=b"") if self.mode == "unguarded" else site
 
     @property
     def run(self) -> str:
@@ -182,12 +197,16 @@ class Target:
         return len(self.X)
 
     def restart(self) -> None:
-        """Begin the run, once more: the site forgets what it was asked before."""
-        self.ask(Introduce())
+        """Begin the run, once more: the site forgets what it was asked before, but what a study was to be about."""
+        self.seed = 0
+        introduction = self.ask(Introduce())
+        if self._job.runs[0].joint_seed:
+            self.seed = draw_seed(introduction, self.ask)
 
-    def ask(self, request: Any, seed: int = 0) -> Any:
-        """Return the site's reply; Refused, with its reason, if it gives none."""
+    def ask(self, request: Any, seed: int | None = None) -> Any:
+        """Return the site's reply, where a run has a seed that suits; Refused, with its reason, if it gives none."""
         self._round += 1
+        seed = self.seed if seed is None else seed
         header = {"pair": self.client, "run": self.run, "seed": seed, "round": self._round}
         reply = self._app(Message(to_content(request, header), 1, KINDS.get(type(request), "train")), self._context)
         if reply.has_error():

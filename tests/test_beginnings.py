@@ -1,0 +1,205 @@
+"""How a run begins at a site: with a seed that all sites draw, and again only as it began before."""
+
+import resource
+
+import numpy as np
+import pytest
+from named_sites import NAMES, TABLE, drawn_seed, settings_of
+from test_gate import Approved, Target, nodes_of, study_of
+
+from clients.diskpca import DrawUniformly
+from clients.dkpca import FindLocalEigenpairs
+from clients.vfedpca import Multiply
+from fedkernel import Linear
+from fedkernel.errors import ProtocolError
+from fedkernel.noise import noise_on
+from fedkernel.run import flower, outbox
+from fedkernel.run.approval import approve
+from fedkernel.run.departures import read_outbox
+from fedkernel.run.job import Job, Study
+from fedkernel.run.joining import HashIds, Introduce, Introduction, Share, ShowShare, TakeShares
+from fedkernel.run.resources import LEAST_MEMORY
+from fedkernel.run.seeding import commitment, joint_seed, own_secret
+from fedkernel.run.wire import from_content, to_content
+from strategies import DKPCA, UniformKPCA, VFedPCA
+
+PARTS = [np.random.default_rng(number).standard_normal((60, 4)) for number in range(3)]
+SAMPLING = UniformKPCA(2, n_samples=9, share_rows=True)
+KINDS = {Introduce: "query", ShowShare: "query.share", TakeShares: "query.seed", HashIds: "query.ids"}
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    """Three sites that have approved a run whose landmarks are drawn."""
+    study = study_of(SAMPLING, NAMES)
+    for name in NAMES:
+        approve(tmp_path / name, study.sha256)
+    return study, list(nodes_of(tmp_path, NAMES, PARTS, "[limits.total]\nrows = 1000"))
+
+
+def run_of(study, nodes):
+    with Approved(study, nodes) as grid:
+        return SAMPLING.run(grid, settings_of(study.runs[0]))
+
+
+def test_a_run_that_begins_again_has_the_same_seed_and_gives_the_same(nodes):
+    study, configurations = nodes
+    runs = [run_of(study, configurations) for _ in range(3)]
+    seeds = {drawn_seed(result) for result in runs}
+    assert len(seeds) == 1
+    assert 0 < seeds.pop() < 2**48
+    for result in runs[1:]:
+        np.testing.assert_array_equal(result.model.landmarks_, runs[0].model.landmarks_)
+    with pytest.raises(ProtocolError, match=r"began 3 times, as often as allowed \(study.attempts\)"):
+        run_of(study, configurations)
+
+
+def test_another_study_and_another_site_give_another_seed(tmp_path, nodes):
+    study, configurations = nodes
+    seed = drawn_seed(run_of(study, configurations))
+    other = Study(name="another", runs=study.runs)
+    for name in NAMES:
+        approve(tmp_path / name, other.sha256)
+    assert drawn_seed(run_of(other, configurations)) != seed
+    (tmp_path / "north" / "secret").write_bytes(bytes(32))
+    (tmp_path / "north" / "asked" / next((tmp_path / "north" / "asked").iterdir()).name).unlink()
+    assert own_secret(tmp_path / "north") == bytes(32)
+    assert own_secret(tmp_path / "east") == own_secret(tmp_path / "east") != own_secret(tmp_path / "south")
+
+
+def test_a_run_whose_coordinator_chose_the_seed_is_refused_where_it_decides_what_is_drawn(tmp_path, nodes):
+    study, configurations = nodes
+    given = Study(name="study", runs=[study.runs[0].model_copy(update={"joint_seed": False})])
+    for name in NAMES:
+        approve(tmp_path / name, given.sha256)
+    with pytest.raises(ProtocolError, match=r"a seed that its coordinator chose, but all sites must draw it"):
+        run_of(given, configurations)
+
+
+class Coordinator(Target):
+    """Asks one site, having invented the two others."""
+
+    def __init__(self, folder, strategy, pair, policy="", table=TABLE):
+        flower.ensure_task_identity()
+        study = study_of(strategy, NAMES)
+        approve(folder / "out", study.sha256)
+        (folder / "site.toml").write_text(policy)
+        super().__init__(folder, Job(runs=study.runs, study=study), policy=str(folder / "site.toml"))
+        np.save(folder / "north.npy", table)
+        self.pair = pair
+
+    def get(self, request):
+        return super().ask(request, KINDS.get(type(request), "train"), self.pair)
+
+
+@pytest.fixture
+def coordinator(tmp_path):
+    return Coordinator(tmp_path, SAMPLING, "DisKPCAClient", "[limits.total]\nrows = 1000")
+
+
+OTHERS = [f"{number:064x}" for number in (1, 2)]
+BOUND = list(map(commitment, OTHERS))
+
+
+def test_a_site_shows_its_share_once_and_to_who_is_committed(coordinator):
+    own = from_content(Introduction, coordinator.get(Introduce())).commitment
+    draw = DrawUniformly(samples=3)
+    assert "all sites draw the seed of run 'trial', but have not yet (study.joint_seed)" in coordinator.get(draw)
+    for commitments in ([own], [*BOUND, own], [BOUND[0], *BOUND], []):
+        assert "not one of each of 3 sites" in coordinator.get(ShowShare(commitments=commitments))
+    share = from_content(Share, coordinator.get(ShowShare(commitments=[own, *BOUND]))).share
+    assert commitment(share) == own
+    # now that it knows the share, it would rather have others of its own
+    assert "ShowShare came 1 times" in coordinator.get(ShowShare(commitments=[own, BOUND[1], BOUND[0]]))
+    for shares in ([share, OTHERS[1], OTHERS[0]], [share], [share, "0" * 64, OTHERS[1]]):
+        assert "not those that the sites committed themselves to" in coordinator.get(TakeShares(shares=shares))
+    assert not isinstance(coordinator.get(TakeShares(shares=[share, *OTHERS])), str)
+    assert "has seed = " in coordinator.get(draw)
+    coordinator.seed = joint_seed([share, *OTHERS])
+    assert not isinstance(coordinator.get(draw), str)
+    assert {line.rule for line in coordinator.lines if line.refused} == {"study.joint_seed", "plan"}
+
+
+def test_begun_again_it_cannot_have_another_seed(coordinator):
+    """Though it knows this site's share by then."""
+    coordinator.begin("DisKPCAClient")
+    coordinator.seed = 0
+    own = from_content(Introduction, coordinator.get(Introduce())).commitment
+    other = coordinator.get(ShowShare(commitments=[own, BOUND[1], BOUND[0]]))
+    assert "ShowShare, request 2 of the run, is another than when it began before; allowed: the same" in other
+    assert coordinator.lines[-1].rule == "study.attempts"
+
+
+def test_a_site_that_shows_another_share_than_it_committed_to_is_named(nodes, monkeypatch):
+    study, configurations = nodes
+
+    class Lying(Approved):
+        def send_and_receive(self, messages, *, timeout=None):
+            replies = super().send_and_receive(messages, timeout=timeout)
+            if messages[0].metadata.message_type == "query.share":
+                replies[1].content = to_content(Share(share="0" * 64))
+            return replies
+
+    with Lying(study, configurations) as grid, pytest.raises(ProtocolError, match=r"'\w+'\) showed another share than"):
+        SAMPLING.run(grid, settings_of(study.runs[0]))
+
+
+def test_begun_again_a_run_is_asked_the_same_as_far_as_it_got(tmp_path):
+    """Or three beginnings would have three times the vectors that guards allow."""
+    target = Coordinator(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
+    V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
+    blocks = [Multiply(block=V[:, place : place + 2]) for place in range(0, 10, 2)]
+    target.begin("VFedPCAClient")
+    assert not isinstance(target.get(blocks[0]), str)
+    assert not isinstance(target.get(blocks[1]), str)
+    target.begin("VFedPCAClient")
+    assert not isinstance(target.get(blocks[0]), str)
+    assert "Multiply, request 5 of the run, is another than when it began before" in target.get(blocks[2])
+    assert not isinstance(target.get(blocks[1]), str)
+    assert not isinstance(target.get(blocks[2]), str), "it had not got so far"
+    target.begin("VFedPCAClient")
+    for block in blocks[:3]:
+        assert not isinstance(target.get(block), str)
+    assert [line.standing.taken for line in target.lines][-3:] == [4, 5, 6]
+
+
+def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch):
+    """And the process goes on, with the limit that it had."""
+    policy = f"[limits.run]\nmemory = {LEAST_MEMORY}"
+    target = Coordinator(tmp_path, DKPCA(2), "DKPCAClient", policy)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    ask = FindLocalEigenpairs(kernel=Linear(), n_components=2)
+    target.begin()
+
+    def greedy(self, ask):
+        return np.zeros(2 * LEAST_MEMORY // 8)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("clients.dkpca.DKPCAClient.find_local_eigenpairs", greedy)
+        assert "takes more than the 268,435,456 bytes allowed (limits.run.memory)" in target.get(ask)
+    assert resource.getrlimit(resource.RLIMIT_AS) == limits
+    assert target.lines[-1].rule == "limits.run.memory"
+    assert not isinstance(target.get(ask), str)
+
+
+def test_refusals_do_not_fill_the_disk_and_what_leaves_is_always_written_down(tmp_path, monkeypatch):
+    monkeypatch.setattr(outbox, "MOST_REFUSED", 3)
+    target = Coordinator(tmp_path, DKPCA(2), "DKPCAClient")
+    for _ in range(9):
+        assert "is not in the plan" in target.get(Multiply(block=np.eye(2)))
+    target.begin()
+    assert not isinstance(target.get(FindLocalEigenpairs(kernel=Linear(), n_components=2)), str)
+    assert [bool(line.refused) for line in read_outbox(target.folder).departures] == [True] * 3 + [False] * 2
+
+
+def test_noise_is_the_same_for_the_same_rows_and_independent_for_all_others():
+    rows = np.random.default_rng(0).standard_normal((4000, 5))
+    key, other = bytes(32), bytes([1] * 32)
+    noise = noise_on(rows, 0.5, key)
+    np.testing.assert_array_equal(noise_on(rows.copy(), 0.5, key), noise)
+    changed = rows + np.eye(4000, 5)
+    draws = [noise, noise_on(rows, 0.5, other), noise_on(rows, 1.0, key) / 2, noise_on(changed, 0.5, key)]
+    draws += [noise_on(rows, 0.5, b""), noise_on(rows, 0.5, b"")]
+    correlations = np.corrcoef([draw.ravel() for draw in draws])
+    assert np.abs(correlations - np.eye(6)).max() < 6 / 20000**0.5  # six standard errors
+    assert all(abs(draw.std() / 0.5 - 1) < 6 / 40000**0.5 for draw in draws)
