@@ -3,9 +3,10 @@
 They are for requests that are well formed and yet not what a method sends: vectors that pick a row out, widths at which
 a kernel sees one row only, coresets of nearly all rows, the same question again with other parameters. Each refuses and
 none alters, so that a run that passes has the numbers of one without. What they go by is declared by the request's
-class: `Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`. What a run has used up is
-in the client's memory. It begins anew with the next run, and how often a site runs at all is its operator's to limit;
-also where a run begins again, which then must ask the same (`fedkernel.run.repetition`).
+class: `Request.probes`, `Request.draw`, `Request.once`, `Request.sampled`, `Request.sketched`.
+
+What a run has used up is in the client's memory. It begins anew with the next run, and how often a site runs at all is
+its operator's to limit; also where a run begins again, which then must ask the same (`fedkernel.run.repetition`).
 """
 
 import math
