@@ -125,6 +125,7 @@ class SketchRequest(Request[Sketch]):
 class SketchPoints(SketchRequest):
     """Asks for the embedded rows E_m^T (t, n_m), sketched to p columns; from fewer than 2 p rows, for products."""
 
+    setting: ClassVar = "point_sketch_size"
     embedding: SubspaceEmbedding
     precision: Precision
 
@@ -177,6 +178,8 @@ class MultiplyKernel(LandmarkRequest[Products]):
 
 class SketchKernel(LandmarkRequest[Sketch], SketchRequest):
     """Asks for the kernel values k(Y, X_m) (|Y|, n_m), sketched to w columns; from under 2 w rows, for products."""
+
+    setting: ClassVar = "projection_size"
 
 
 class DrawnRows(CarriesRows, Reply):

@@ -38,6 +38,7 @@ class LocalSpectrum(Reply):
 class FindLocalEigenpairs(Request[LocalSpectrum]):
     """Asks for the leading eigenpairs of the local part: a fixed number, or all above a share of the largest."""
 
+    largest: ClassVar = {"D_m": "n_components"}
     kernel: Kernel
     n_components: Count | None = None
     epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None

@@ -94,6 +94,7 @@ class SumFeatures(Request[FeatureSums]):
     """Asks for A_t[m]^T c[m]: the first upload of a Lanczos iteration without CEM."""
 
     probes: ClassVar = ("vector",)
+    largest: ClassVar = {"D": "features.n_features"}
     features: RandomFeatures
     t: Count
     vector: Annotated[FloatArray, Shape("n_m")]

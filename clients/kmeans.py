@@ -52,6 +52,7 @@ class SampleCoreset(Request[LocalCoreset]):
     once: ClassVar = True
     sampled: ClassVar = "samples"
     seeded: ClassVar = True
+    setting: ClassVar = "coreset_size"
     samples: Annotated[int, Field(ge=0, le=1_000_000)]
 
 

@@ -70,6 +70,7 @@ class LocalIterations(LocalTable[ReplyT], Generic[ReplyT]):
     """What the requests say that ask for local power iterations."""
 
     seeded: ClassVar = True
+    largest: ClassVar = {"k": "n_components"}
     n_components: Count
     iterations: Iterations
     update: Literal["inplace", "original"] = "inplace"

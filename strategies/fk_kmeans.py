@@ -239,7 +239,7 @@ class FKKMeans(KMeansStrategy):
         # Lines 4 to 18: T iterations, after which the clients have their rows' coordinates
         chain, values = yield from self._iterate(run, features)
         # Line 19
-        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"))
+        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"), run.members)
         return KernelKMeans(centers, chain, values)
 
     def _iterate(self, run: Run, features: RandomFeatures) -> Protocol[tuple[FeatureChain, FloatArray]]:

@@ -33,7 +33,9 @@ from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
 
 
-def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Generator) -> Protocol[FloatArray]:
+def distributed_kmeans(
+    n_clusters: int, coreset_size: int, rng: np.random.Generator, cohort: Sequence[Member] = ()
+) -> Protocol[FloatArray]:
     """Cluster the rows that the clients have embedded; a sub-protocol.
 
     Three rounds. Up: M floats, then (C + M k)(s + 1), where a client with no more rows than samples sends just these;
@@ -47,6 +49,8 @@ def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Genera
         C, the points sampled by all clients together; their centres come on top.
     rng : Generator
         Of the coordinator's k-means.
+    cohort : sequence of Member
+        Of those that say how many of their rows may be sampled, no more are: the others sample more instead.
 
     Returns
     -------
@@ -56,7 +60,8 @@ def distributed_kmeans(n_clusters: int, coreset_size: int, rng: np.random.Genera
     # Round 1: every client clusters its own rows and replies how well that went
     solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
     # Round 2: clients whose rows are far from their centres sample more of them
-    counts = allot(np.array([reply.cost for reply in solved]), coreset_size)
+    most = np.array([coreset_size if member.sampled is None else member.sampled for member in cohort])
+    counts = allot(np.array([reply.cost for reply in solved]), coreset_size, most if cohort else None)
     requests = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
     coresets = yield from to_each(requests)
     # Round 3: the centres of the weighted union, by which the clients label their rows
@@ -72,6 +77,18 @@ def check_local_clusters(cohort: Sequence[Member], n_clusters: int) -> None:
     for member in cohort:
         rows, why = f"the number of rows of client {member.client}, ", ", since it finds as many centres of its own"
         check_at_most("n_clusters", n_clusters, member.rows, rows, why)
+
+
+def check_coreset(cohort: Sequence[Member], coreset_size: int) -> None:
+    """Raise InputError where the sites let fewer of their rows be sampled than the coreset is to have."""
+    most = [coreset_size if member.sampled is None else member.sampled for member in cohort]
+    if coreset_size > sum(most):
+        least, number = min((number, place) for place, number in enumerate(most))
+        site = cohort[number]
+        raise InputError(
+            f"coreset_size = {coreset_size}, but must be at most {sum(most)}, the rows that all sites together let be "
+            f"sampled: {site.called} {least} of its {site.rows} (guard: coreset)"
+        )
 
 
 def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int, dimensions: int) -> Forecast:
@@ -122,6 +139,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     n_clusters: int
     kernel: AnyKernel | None
+    coreset_size: int
 
     @property
     @abstractmethod
@@ -135,6 +153,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         for name, value in (("n_clusters", self.n_clusters), ("n_components", self.dimensions)):
             check_at_most(name, value, total)
         check_local_clusters(cohort, self.n_clusters)
+        check_coreset(cohort, self.coreset_size)
 
     def for_site(self, rows: int) -> Self:
         """Check that a site has rows enough to embed them by themselves."""

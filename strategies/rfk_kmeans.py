@@ -73,5 +73,5 @@ class RFKKMeans(KMeansStrategy):
         """One draw of features, then distributed k-means."""
         features = self._features((yield from self.federated_kernel(run)), run.seed)
         yield from to_all(EmbedRows(features=features, t=1))
-        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"))
+        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"), run.members)
         return KernelKMeans(centers, FeatureChain(features, run.columns))

@@ -20,7 +20,7 @@ from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import value_object
 from strategies.diskpca import DisKPCA
-from strategies.kmeans import check_local_clusters, distributed_kmeans, kmeans_forecast, kmeans_plan
+from strategies.kmeans import check_coreset, check_local_clusters, distributed_kmeans, kmeans_forecast, kmeans_plan
 from strategies.uniform_kpca import UniformKPCA
 
 
@@ -69,6 +69,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
         super().check_cohort(cohort)
         self.components.check_cohort(cohort)
         check_local_clusters(cohort, self.n_clusters)
+        check_coreset(cohort, self.coreset_size)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above."""
@@ -88,7 +89,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Components first, clusters then."""
         spanned = yield from self._embedding.protocol(run)
-        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"))
+        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"), run.members)
         return KernelKMeans(centers, spanned.embedding, spanned.eigenvalues_)
 
     def central(self, shards: Sequence[Rows]) -> KernelKMeans:

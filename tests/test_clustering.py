@@ -196,6 +196,13 @@ def test_samples_are_divided_by_cost_and_none_is_lost(costs, samples):
     assert (counts >= np.floor(shares * (1 - 1e-12))).all()
     assert (np.abs(counts - shares) < 1 + 1e-9).all()
     assert not counts[costs == 0].any()
+    # with bounds: none is passed, what is over goes to others, and where all have some cost nothing is lost
+    most = np.arange(len(costs)) * 7 % 50 + 1
+    assert (allot(costs, samples, np.maximum(counts, most)) == counts).all()
+    bounded = allot(costs, samples, most)
+    assert (bounded <= most).all()
+    assert not bounded[costs == 0].any()
+    assert bounded.sum() == min(samples, most[costs > 0].sum())
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.widths import median_sigma
 from fedkernel.peers import Letters
 from fedkernel.protocol.guards import Guards, Probed, widened, width_range
-from strategies import PeerVFedPCA, VFedPCA
+from fedkernel.run.departures import read_outbox
+from strategies import DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, VFedPCA
 
 rng = np.random.default_rng(0)
 N = 120
@@ -174,7 +175,7 @@ def test_a_coreset_is_a_share_of_the_rows_and_comes_once():
     site = embedded()
     asked(site, SolveLocally(n_clusters=2))
     assert refusal(site, SampleCoreset(samples=N)) == (
-        "SampleCoreset.samples = 120 of 120 rows; allowed: at most 30, 0.25 of them (guard: coreset)"
+        "SampleCoreset.samples = 120 (coreset_size) of 120 rows; allowed: at most 30, 0.25 of them (guard: coreset)"
     )
     site = embedded()
     asked(site, SolveLocally(n_clusters=2))
@@ -197,14 +198,55 @@ def test_no_row_is_alone_in_its_sum():
     lone = [row for row in TABLE if any(np.allclose(abs(row), abs(column)) for column in shown[0].T)]
     assert len(lone) == pytest.approx(120 * (59 / 60) ** 119, rel=0.5)  # which the guard is for
     assert refusal(guarded(DisKPCAClient), ask(60)) == (
-        "SketchPoints.columns = 60 makes sums of 120 rows, of which 16 would be alone in theirs; allowed: 0.1 in the "
-        "mean, by fewer sums, or products (guard: sums)"
+        "SketchPoints.columns = 60 (point_sketch_size) makes sums of 120 rows, of which 16 would be alone in theirs; "
+        "allowed: 0.1 in the mean, by fewer sums, or products (guard: sums)"
     )
     shown, _, _ = asked(guarded(DisKPCAClient), ask(16))
     assert not any(np.allclose(abs(row), abs(column)) for row in TABLE for column in shown[0].T)
     for sums in (61, 120):
         shown, _, _ = asked(guarded(DisKPCAClient), ask(sums))
         np.testing.assert_allclose(shown[0], (TABLE.T @ TABLE)[np.triu_indices(5)], rtol=1e-12)
+
+
+# What the number of rows decides, before anything is asked
+
+
+def foreseen(strategy, rows, **guards):
+    """What guards say of a plan: those that are certain, and those that are not."""
+    said = list(Guards(**guards).foresee(strategy.plan(3, 0), strategy.client.answers, rows))
+    return [[one.text for one in said if one.certain is certain] for certain in (True, False)]
+
+
+def test_what_rows_decide_is_foreseen_where_the_plan_settles_it_and_else_said_to_be_open():
+    sketched = {"n_components": 2, "n_adaptive": 5, "share_rows": True}
+    for sums in (17, 18, 60, 61, 120):
+        certain, open_ = foreseen(DisKPCA(**sketched, point_sketch_size=sums, projection_size="exact"), N)
+        site, embedding = guarded(DisKPCAClient), SubspaceEmbedding(RBF(gamma=0.1), 20, 30)
+        request = SketchPoints(embedding=embedding, columns=sums, precision="float64")
+        if certain:
+            assert certain == [refusal(site, request)]
+        else:
+            asked(site, request)
+        assert bool(certain) == (sums in (18, 60))
+        assert open_ == []
+    # |Y| columns, of at most 7 landmarks, or 1001 of which no more than a half of the rows is sketched
+    assert foreseen(DisKPCA(**sketched, point_sketch_size=16), N) == [[], []]
+    (text,) = foreseen(DisKPCA(**{**sketched, "n_adaptive": 999}, point_sketch_size=16), N)[1]
+    assert "at most: SketchKernel.columns = 60 (projection_size) makes sums of 120 rows" in text
+    for size in (30, 31):
+        certain, open_ = foreseen(RFKKMeans(2, n_features=10, coreset_size=size), N)
+        assert certain == [], "the sites share it"
+        assert [text[:70] for text in open_] == [
+            "the plan has at most: SampleCoreset.samples = 31 (coreset_size) of 120"
+        ] * (size == 31)
+    for rounds in (20, 21):
+        _, open_ = foreseen(VFedPCA(3, rounds=rounds), N)
+        assert [text[:80] for text in open_] == (
+            ["vectors that the 120 rows are multiplied with span up to 63 dimensions; allowed:"] * (rounds == 21)
+        )
+    lanczos = FKKMeans(2, n_features=10, iterations=3, cem=False, penalty=0.0, coreset_size=5)
+    most = max(step.times for step in lanczos.plan(3, 0))
+    assert [foreseen(lanczos, 2 * most - few)[1] == [] for few in (0, 1)] == [True, False], "each draw is another"
 
 
 # Widths
@@ -273,6 +315,52 @@ def guarded_nodes(folder, policy=""):
     for name, part in zip(NAMES, np.array_split(WINE, 3, axis=1), strict=True):
         np.save(folder / f"{name}.npy", part)
         yield {"name": name, "data": str(folder / f"{name}.npy"), "out": str(folder / name), **own}
+
+
+def clustered(folder, rows, coreset_size, **more):
+    """Run k-means at three sites with so many rows each, the last one's far apart."""
+    nodes = list(guarded_nodes(folder))
+    for node, part, scale in zip(
+        nodes, np.split(np.vstack([TABLE, TABLE])[: sum(rows)], np.cumsum(rows)[:-1]), (1, 1, 9), strict=True
+    ):
+        np.save(node["data"], scale * part)
+    return run_on(nodes, RFKKMeans(2, n_features=10, coreset_size=coreset_size, **more), align=False)[0]
+
+
+def test_a_coreset_too_large_for_the_sites_is_refused_before_the_rounds(tmp_path):
+    with pytest.raises(InputError) as caught:
+        clustered(tmp_path, (60, 40, 80), 46)
+    assert str(caught.value) == (
+        "coreset_size = 46, but must be at most 45, the rows that all sites together let be sampled: client 1 (site "
+        "'east') 10 of its 40 (guard: coreset)"
+    )
+    for name in NAMES:
+        assert [line.request for line in read_outbox(tmp_path / name).departures] == ["Introduce"]
+
+
+def test_what_a_site_does_not_let_be_sampled_others_sample(tmp_path):
+    """By cost alone the last site, whose rows are far apart, would give nearly all points."""
+    result = clustered(tmp_path, (60, 40, 80), 44)
+    samples = [
+        line.parameters["samples"]
+        for name in NAMES
+        for line in read_outbox(tmp_path / name).departures
+        if line.request == "SampleCoreset"
+    ]
+    assert sum(samples) == 44
+    assert samples[2] == 20
+    assert all(most - 1 <= number <= most for number, most in zip(samples, (15, 10, 20), strict=True))
+    assert result.model.centers_.shape == (2, 10)
+
+
+def test_a_sketch_that_shows_rows_is_refused_as_the_run_begins(tmp_path):
+    strategy = DisKPCA(2, RBF(gamma=0.05), n_adaptive=5, point_sketch_size=40, share_rows=True)
+    with pytest.raises(ProtocolError) as caught:
+        run_on(list(guarded_nodes(tmp_path, "[limits.total]")), strategy, align=False)
+    assert str(caught.value).startswith(
+        "client 0 (site 'north'): SketchPoints.columns = 40 (point_sketch_size) makes sums of 178 rows, of which "
+    )
+    assert [line.request for line in read_outbox(tmp_path / "north").departures] == ["Introduce"]
 
 
 def test_a_neighbour_that_writes_a_row_s_place_is_refused(tmp_path, monkeypatch):

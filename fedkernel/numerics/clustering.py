@@ -75,7 +75,7 @@ def assign(points: FloatArray, centers: FloatArray) -> tuple[IntArray, FloatArra
     return labels.astype(np.int64), np.asarray(distances, dtype=np.float64)
 
 
-def allot(costs: FloatArray, samples: int) -> IntArray:
+def allot(costs: FloatArray, samples: int, most: IntArray | None = None) -> IntArray:
     """Divide a number of samples in proportion to the clients' costs, by largest remainders.
 
     Parameters
@@ -83,11 +83,13 @@ def allot(costs: FloatArray, samples: int) -> IntArray:
     costs : ndarray of shape (M,)
         At least 0. If all are 0, nobody samples: the centres tell all.
     samples : int
+    most : ndarray of shape (M,), optional
+        How many each client takes at most; what is over goes to the others, by their costs.
 
     Returns
     -------
     ndarray of shape (M,)
-        Whole numbers that add up to `samples`.
+        Whole numbers that add up to `samples`, where those with a cost take as many.
     """
     total = float(costs.sum())
     if total <= 0:
@@ -96,6 +98,9 @@ def allot(costs: FloatArray, samples: int) -> IntArray:
     counts = np.floor(shares).astype(np.int64)
     order = np.argsort(counts - shares, kind="stable")
     counts[order[: samples - int(counts.sum())]] += 1
+    if most is not None and (over := counts > most).any():
+        counts[over] = most[over]
+        counts[~over] = allot(costs[~over], samples - int(counts[over].sum()), most[~over])
     return counts
 
 

@@ -10,9 +10,9 @@ its operator's to limit; also where a run begins again, which then must ask the 
 """
 
 import math
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from fedkernel.errors import InputError
 from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, moments
 from fedkernel.numerics.blockwise import is_sketched
 from fedkernel.protocol.messages import Request
+from fedkernel.protocol.plan import AT_MOST, Plan, PlannedRequest
 from fedkernel.protocol.state import State
 from fedkernel.validation import value_object
 
@@ -52,6 +53,14 @@ class WidthRange(State):
     """What `width_range` gives for the site's rows, (2,)."""
 
     gammas: FloatArray
+
+
+class Foreseen(NamedTuple):
+    """What a guard, by the name of its field in `Guards`, will say of a plan; not `certain`: of its bounds only."""
+
+    guard: str
+    text: str
+    certain: bool
 
 
 @value_object()
@@ -114,10 +123,8 @@ class Guards:
             if f"answered.{name}" in memory:
                 raise InputError(f"{name} was answered before in this run; allowed: once (guard: repetition)")
             memory[f"answered.{name}"] = np.ones(1)
-        if request.sampled is not None:
-            self._check_sampled(f"{name}.{request.sampled}", getattr(request, request.sampled), X.shape[0])
-        if request.sketched is not None:
-            self._check_sketched(f"{name}.{request.sketched}", getattr(request, request.sketched), X.shape[0])
+        for _, fault in self._size_faults(type(request), dict(request), X.shape[0]):
+            raise InputError(fault)
         for where, kernel, is_embedded in _kernels(request):
             self._check_width(f"{name}.{where}", kernel, is_embedded, X, memory)
         for field in request.probes:
@@ -164,20 +171,51 @@ class Guards:
                 f"a local centre would stand for {least} rows; allowed: at least {self.group_rows} (guard: groups)"
             )
 
-    def _check_sampled(self, name: str, samples: int, rows: int) -> None:
-        if samples > (most := int(self.coreset_share * rows)):
-            raise InputError(
-                f"{name} = {samples} of {rows} rows; allowed: at most {most}, {self.coreset_share:g} of them "
-                "(guard: coreset)"
-            )
+    def foresee(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[Foreseen]:
+        """Yield what a plan has that the guards by the number of rows refuse, or may refuse where it only bounds it.
 
-    def _check_sketched(self, name: str, sums: int, rows: int) -> None:
-        lone = rows * (1 - 1 / sums) ** (rows - 1)
-        if is_sketched(rows, sums) and lone > self.lone_rows:
-            raise InputError(
-                f"{name} = {sums} makes sums of {rows} rows, of which {lone:.2g} would be alone in theirs; allowed: "
-                f"{self.lone_rows:g} in the mean, by fewer sums, or products (guard: sums)"
-            )
+        Parameters
+        ----------
+        plan : tuple of Step
+        answers : sequence of type
+            The requests that the client answers; of others nothing is known.
+        rows : int
+            Of the site, all of which the run works on.
+        """
+        kinds = {kind.__name__: kind for kind in answers}
+        for kind, planned in known_requests(plan, kinds):
+            sizes = {name: planned.fields.get(name) for name in (kind.sampled, kind.sketched) if name is not None}
+            bounds = {name: int(size[AT_MOST]) for name, size in sizes.items() if isinstance(size, Mapping)}
+            if kind.sketched in bounds:  # with more, products leave
+                bounds[kind.sketched] = min(bounds[kind.sketched], rows // 2)
+            for guard, fault in self._size_faults(kind, sizes, rows):
+                yield Foreseen(guard, fault, True)
+            for guard, fault in self._size_faults(kind, bounds, rows):
+                yield Foreseen(guard, f"the plan has at most: {fault}", False)
+        if (span := _span(plan, kinds)) > (most := int(self.probed_share * rows)):
+            wide = f"up to {span}" if math.isfinite(span) else "any number of"
+            fault = f"vectors that the {rows} rows are multiplied with span {wide} dimensions"
+            yield Foreseen("probed_share", f"{fault}; allowed: at most {most} (guard: probes)", False)
+
+    def most_sampled(self, rows: int) -> int:
+        """Return how many of a site's rows may be sampled into a coreset."""
+        return int(self.coreset_share * rows)
+
+    def _size_faults(self, kind: type[Request[Any]], fields: Mapping[str, Any], rows: int) -> Iterator[tuple[str, str]]:
+        """Yield what a request of a class, with numbers among its fields, asks too much of so many rows, by guard."""
+        setting = f" ({kind.setting})" if kind.setting else ""
+        samples, sums = (fields.get(name) if name is not None else None for name in (kind.sampled, kind.sketched))
+        if isinstance(samples, int) and samples > (most := self.most_sampled(rows)):
+            asked = f"{kind.__name__}.{kind.sampled} = {samples}{setting} of {rows} rows"
+            allowed = f"at most {most}, {self.coreset_share:g} of them"
+            yield "coreset_share", f"{asked}; allowed: {allowed} (guard: coreset)"
+        if isinstance(sums, int) and sums > 0 and is_sketched(rows, sums):
+            lone = rows * (1 - 1 / sums) ** (rows - 1)
+            if lone > self.lone_rows:
+                asked = f"{kind.__name__}.{kind.sketched} = {sums}{setting} makes sums of {rows} rows"
+                alone = f"of which {lone:.2g} would be alone in theirs"
+                allowed = f"{self.lone_rows:g} in the mean, by fewer sums, or products"
+                yield "lone_rows", f"{asked}, {alone}; allowed: {allowed} (guard: sums)"
 
     def _check_width(
         self, name: str, kernel: RBF | Laplacian, is_embedded: bool, X: Any, memory: MutableMapping[str, AnyArray]
@@ -193,6 +231,29 @@ class Guards:
             raise InputError(
                 f"{name}.gamma = {gamma:.3g}, but the site's rows allow from {least:.1g} to {high:.1g} (guard: widths)"
             )
+
+
+def known_requests(
+    plan: Plan, kinds: Mapping[str, type[Request[Any]]]
+) -> Iterator[tuple[type[Request[Any]], PlannedRequest]]:
+    """Yield a plan's requests whose classes are known, each with its class, however often it comes."""
+    for planned in (planned for step in plan for planned in step.requests):
+        if planned.request in kinds:
+            yield kinds[planned.request], planned
+
+
+def _span(plan: Plan, kinds: Mapping[str, type[Request[Any]]]) -> float:
+    """Return how many dimensions the vectors of a plan, by which rows are weighed, span at most: those of one draw."""
+    spans: dict[str, float] = {}
+    for step in plan:
+        for kind, planned in known_requests((step,), kinds):
+            draw = str(getattr(kind.model_construct(**planned.fields), "draw", 0))
+            for field in kind.probes:
+                columns = (*planned.sizes.get(field, ()), None, None)[1]
+                most = math.inf if columns is None else columns
+                width = most if len(kind.shapes()[field].dimensions) > 1 else 1
+                spans[draw] = spans.get(draw, 0) + step.times * width
+    return max(spans.values(), default=0)
 
 
 def widened(basis: FloatArray, vectors: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ n_new, its new rows; N, the rows that all have with a vertical partition; d, the
 """
 
 from collections.abc import Mapping, Sequence
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin
 
 import numpy as np
@@ -261,6 +261,11 @@ class Request(Message, Generic[ReplyT]):
 
     seeded: ClassVar[bool] = False
     """Whether the answer depends on numbers that the site draws from the run's seed."""
+    setting: ClassVar[str] = ""
+    """What strategies call the parameter that `sampled` or `sketched` follows from."""
+
+    largest: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Dimensions of the reply that are no larger than a field says, which may stand within another: ``D.size``."""
 
     @property
     def draw(self) -> int:

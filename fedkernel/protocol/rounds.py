@@ -27,6 +27,8 @@ class Member:
         Those of its columns; empty where they have none.
     ids : bool
         Whether it knows its rows by ids.
+    sampled : int or None
+        How many of its rows it lets be sampled into a coreset; None: any.
     """
 
     client: int
@@ -37,6 +39,7 @@ class Member:
     site: str | None = None
     names: tuple[str, ...] = ()
     ids: bool = False
+    sampled: int | None = None
 
     @property
     def called(self) -> str:

@@ -26,6 +26,8 @@ class Introduction(Reply):
         Whether the rows are known by ids.
     commitment : str, optional
         To its share of the run's seed, where sites draw that together.
+    sampled : int, optional
+        How many of the rows may be sampled into a coreset, where a method samples any.
     """
 
     client: Size
@@ -36,6 +38,7 @@ class Introduction(Reply):
     names: tuple[str, ...] = ()
     ids: bool = False
     commitment: Digits | None = None
+    sampled: Size | None = None
 
     @pydantic.model_validator(mode="after")
     def _a_name_each(self) -> "Introduction":

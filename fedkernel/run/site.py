@@ -292,10 +292,16 @@ def _introduce(call: _Call) -> Reply:
     if site.X is None:
         return Introduction(client=site.number, rows=0, columns=0, new_rows=0)
     site.check_keep()
-    size = call.client(Memory.begin(call.context, call.run)).get_properties({})
+    client = call.client(Memory.begin(call.context, call.run))
     draws = site.gate is not None and site.gate.run.joint_seed
-    bound = commitment(call.share()) if draws else None
-    return Introduction(**size, site=site.name, names=tuple(site.columns), ids=site.ids is not None, commitment=bound)
+    return Introduction(
+        **client.get_properties({}),
+        site=site.name,
+        names=tuple(site.columns),
+        ids=site.ids is not None,
+        sampled=_sampled(call, client),
+        commitment=commitment(call.share()) if draws else None,
+    )
 
 
 def _show_share(call: _Call) -> Reply:
@@ -309,6 +315,19 @@ def _take_shares(call: _Call) -> Reply:
     call.request(TakeShares)
     call.share()
     return Receipt()
+
+
+def _sampled(call: _Call, client: KernelClient) -> int | None:
+    """Return how many rows may be sampled, where any are; InputError if the plan surely asks too much of so many."""
+    site, rows, guards = call.site, client.X.shape[0], client.guards
+    if guards is None:
+        return None
+    run = None if site.gate is None else site.gate.run
+    if run is not None and not (run.align and site.ids is not None):  # else the rows are not settled yet
+        for foreseen in guards.foresee(run.plan or (), client.answers, rows):
+            if foreseen.certain:
+                raise InputError(f"{site.called}: {foreseen.text}")
+    return guards.most_sampled(rows) if any(request.sampled for request in client.answers) else None
 
 
 def _hash_ids(call: _Call) -> Reply:
