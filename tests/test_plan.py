@@ -16,6 +16,8 @@ from fedkernel.errors import InputError
 from fedkernel.numerics import Kernel
 from fedkernel.protocol import AtMost, CarriesRows, Reply, Request, Shape, any_width, ask, instead, once, repeated
 from fedkernel.protocol.plan import Place, advance, reveals
+from fedkernel.run.foreseen import reply_sizes
+from fedkernel.run.job import RunSpec
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
 from strategies import (
     DKPCA,
@@ -183,6 +185,26 @@ def test_a_run_asks_what_its_plan_has_and_needs_each_step_of_it(strategy, shards
     }
     assert needed == [any(planned.request in came for planned in step.requests) for step in plan]
     assert all(needed) or any(step.instead_of for step in plan)
+    replies_are_within_what_was_foreseen(pair.recording, strategy, shards)
+
+
+def replies_are_within_what_was_foreseen(recording, strategy, shards):
+    """How often each came, and its floats and columns where these are bounded."""
+    run = RunSpec(id="r", strategy="s", sites=["a"], plan=strategy.plan(len(shards), 0))
+    for client, shard in enumerate(shards):
+        replies = {}
+        sizes = reply_sizes(run, strategy.client.answers, shard.shape)
+        for exchange in recording.exchanges[client]:
+            replies.setdefault(type(exchange.reply).__name__, []).append(exchange.reply)
+        assert replies.keys() <= sizes.keys()
+        for name, came in replies.items():
+            assert len(came) <= sizes[name].times
+            if (floats := sizes[name].floats) is not None:
+                assert max(reply.floats for reply in came) <= floats
+            if (columns := sizes[name].columns) is not None:
+                assert (
+                    max((array.shape[-1] for reply in came for array in reply.arrays().values()), default=0) <= columns
+                )
 
 
 CHANGED = [

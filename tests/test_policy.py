@@ -5,14 +5,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from typer.testing import CliRunner
 
-from clients.dkpca import FindLocalEigenpairs
-from clients.fk_kmeans import MultiplyGram
+from clients.diskpca import SketchPoints
+from clients.dkpca import DKPCAClient, FindLocalEigenpairs
+from clients.fk_kmeans import FKKMeansClient, MultiplyColumns, MultiplyGram, SumFeatures
+from clients.kmeans import SampleCoreset
 from experiments import cli
-from fedkernel import RBF
+from fedkernel import RBF, Linear
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics import RandomFeatures
-from fedkernel.protocol import AtMost, ask, once, repeated
+from fedkernel.numerics.sketch import SubspaceEmbedding
+from fedkernel.protocol import AtMost, Forecast, Step, ask, once, repeated
 from fedkernel.run.approval import approve, check_approved, sign
+from fedkernel.run.foreseen import foreseen
 from fedkernel.run.gate import Asking, Gate, Standing, Sums
 from fedkernel.run.job import Job, RunSpec, Study
 from fedkernel.run.policy import Leaving, Policy, own_policy, read_policy
@@ -114,6 +118,92 @@ def test_a_policy_that_names_a_reply_which_the_study_has_not_says_so():
     rules = policy(messages={"*": {}, "LocalSpektrum": {"never": True}})
     (said,) = [verdict for verdict in verdicts(rules, Study(name="s", runs=[run()])) if verdict.rule == "messages"]
     assert said.text == "every reply is allowed; no reply of the study is called LocalSpektrum"
+
+
+SHAPE = (100, 9)
+OURS = (*DKPCAClient.answers, *FKKMeansClient.answers)
+
+
+def said(tables, spec=None, shape=SHAPE, answers=OURS, forecast=None):
+    """What is foreseen of a study of one run, by rule."""
+    held = foreseen(
+        policy(**tables),
+        Study(name="s", runs=[spec or run()]),
+        shape,
+        lambda run: answers,
+        lambda run, cohort: forecast,
+    )
+    return {verdict.rule: (verdict.allowed, verdict.text) for verdict in held}
+
+
+def test_sizes_of_replies_are_foreseen_where_the_plan_bounds_them():
+    spec = run(plan=PLAN[:1])
+    for columns, allowed in ((20, True), (19, None)):
+        answer, text = said({"messages": {"*": {"columns": columns}}}, spec, shape=None)[
+            "messages.LocalSpectrum.columns"
+        ]
+        assert (answer, "20 columns" in text) == (allowed, True)
+    for floats, allowed in ((2020, True), (2019, None)):  # 20 vectors of 100 rows, and 20 values
+        answer, text = said({"messages": {"*": {"floats": floats}}}, spec)["messages.LocalSpectrum.floats"]
+        assert (answer, "2,020 floats" in text) == (allowed, True)
+        answer, text = said({"limits": {"run": {"floats": floats}}}, spec)["limits.run.floats"]
+        assert (answer, "2,020 floats" in text) == (allowed, True)
+        answer, text = said({"limits": {"run": {"floats": floats}}}, spec, shape=None)["limits.run.floats"]
+        assert (answer, "without the table's size (--shape or --data)" in text) == (None, True)
+    gram = once(MultiplyColumns, features=RandomFeatures(RBF(gamma=0.1), 20), t=1, columns=AtMost(50))
+    unknown = said({"messages": {"*": {"floats": 9}}}, run(plan=(gram,)))
+    assert unknown["messages.PackedGram.floats"] == (None, "how many floats it has cannot be foreseen")
+    strange = said({"messages": {"*": {"floats": 9}}}, answers=())
+    assert {answer for answer, _ in strange.values()} == {None}
+    assert strange["guards"][1] == "what guards will say of run 'r', of another's client, cannot be foreseen"
+
+
+def test_a_forecast_says_more_and_refuses_where_it_is_exact():
+    tables, gram = {"limits": {"run": {"floats": 999}, "total": {"floats": 1000}}}, run(plan=None)
+    exact = said(tables, gram, forecast=Forecast(3, 3000))
+    assert exact["limits.run.floats"] == (False, "run 'r' takes 1,000 floats, but 999 are allowed")
+    assert exact["limits.total.floats"][0] is True
+    about = said(tables, gram, forecast=Forecast(3, 3000, meaning="at most"))
+    assert about["limits.run.floats"][0] is None
+    assert "1,000 by its forecast" in about["limits.run.floats"][1]
+    twice = Study(name="s", runs=[run(plan=None), run(id="q", plan=None)])
+    (total,) = [
+        verdict
+        for verdict in foreseen(policy(**tables), twice, SHAPE, lambda run: (), lambda run, cohort: Forecast(3, 3000))
+        if verdict.rule == "limits.total.floats"
+    ]
+    assert (total.allowed, "takes 2,000 floats, but 1,000" in total.text) == (False, True)
+
+
+def test_guards_are_foreseen_by_the_number_of_rows():
+    sketch = once(SketchPoints, embedding=SubspaceEmbedding(Linear(), None), columns=40, precision="float64")
+    plan = (sketch, once(SampleCoreset, samples=AtMost(26)))
+    own = {"answers": (SketchPoints, SampleCoreset)}
+    own_rows = run(plan=plan, align=False)
+    few = said({}, own_rows, **own)
+    assert few["guards.lone_rows"][0] is False
+    assert few["guards.lone_rows"][1].startswith("SketchPoints.columns = 40 (point_sketch_size) makes sums of 100 rows")
+    assert few["guards.coreset_share"][0] is None
+    assert "samples = 26 (coreset_size) of 100 rows; allowed: at most 25" in few["guards.coreset_share"][1]
+    assert said({}, run(plan=plan), **own)["guards.lone_rows"][0] is None, "which rows all have is not known yet"
+    assert {answer for answer, _ in said({}, own_rows, (1000, 9), **own).values()} == {True}
+    assert said({"guards": {"lone_rows": 20, "coreset_share": 0.26}}, own_rows, **own)["guards.lone_rows"][0] is True
+    unsized = said({}, own_rows, None, **own)
+    assert {rule: answer for rule, (answer, _) in unsized.items()} == {
+        "guards.lone_rows": None,
+        "guards.coreset_share": None,
+    }
+
+
+def test_a_study_made_to_break_what_foresees_breaks_nothing():
+    kind = ask(SampleCoreset, samples=AtMost(5))
+    for fields in ({"samples": "x"}, {"samples": {"at most": "x"}}, {"samples": {}}, {"samples": -1}, {"t": [1]}):
+        plan = (Step(requests=(kind.model_copy(update={"fields": fields, "sizes": {"none": (1,)}}),)),)
+        said({"messages": {"*": {"floats": 1}}}, run(plan=plan), answers=(SampleCoreset,))
+    probing = ask(SumFeatures, features=RandomFeatures(RBF(gamma=0.1), 20), t=1)
+    for fields in ({}, {"t": {"at most": 3}}, {"_fields_set": 1, "t": "x"}):
+        plan = (Step(requests=(probing.model_copy(update={"fields": fields}),), times=60),)
+        assert said({}, run(plan=plan, align=False), answers=(SumFeatures,))["guards.probed_share"][0] is None
 
 
 def test_what_left_before_does_not_refuse_a_reply_that_adds_nothing():

@@ -10,12 +10,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from federation import CONFIG
 from typer.testing import CliRunner
 
+from clients.diskpca import SketchPoints
 from clients.dkpca import FindLocalEigenpairs
 from experiments.cli import app
 from experiments.commands import machines
 from experiments.commands.study import read_study
 from fedkernel import Linear
 from fedkernel.engines.grpc.certificates import make_certificates
+from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.protocol import once
 from fedkernel.protocol.plan import Step
 from fedkernel.run import Job, Policy, is_approved
@@ -125,6 +127,9 @@ def test_run_says_that_sites_are_to_be_served(place, monkeypatch):
     assert "`fedkernel serve run.toml` waits for them" in told("run", "run.toml")
 
 
+DISKPCA = {"pair": "clients.diskpca:DisKPCAClient", "align": False}
+
+
 @pytest.mark.parametrize("answer", [True, False])
 def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answer, capsys):
     """The policy's other rules come first: what they refuse is not asked about."""
@@ -136,6 +141,12 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     assert sentences[0].endswith(
         "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have 4 or more (study.min_sites)"
     )
+    assert questions == []
+    sketch = once(SketchPoints, embedding=SubspaceEmbedding(Linear()), columns=40, precision="float64")
+    narrow = study.model_copy(update={"runs": [study.runs[0].model_copy(update={**DISKPCA, "plan": (sketch,)})]})
+    job_of_narrow = Job(runs=narrow.runs, study=narrow)
+    machines._consider(Policy(), "ask", place, sentences.append, job_of_narrow, shape=(100, 5))
+    assert sentences.pop().endswith("or products (guard: sums) (guards.lone_rows)")
     assert questions == []
     machines._consider(Policy(), "ask", place, sentences.append, job)
     assert questions == ["Take part in this study?"]
@@ -191,6 +202,14 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     assert "must be the SHA-256 of a study" in told("study", "approve", sha256[:12], "--out", "kept")
     (place / "site.toml").write_text("[limits.run]\nrows = 0")
     assert "the policy allows it" in told("policy", "explain", "site.toml", "study.json", code=0)
+    (place / "site.toml").write_text("[limits.run]\nfloats = 3419")  # 20 vectors of 170 rows, and 20 values: 3420
+    sized = (["--shape", "170x5"], ["--data", "a.csv", "--id", "patient"])
+    for size, code, answer in (([], 0, "open"), (sized[0], 2, "refused"), (sized[1], 2, "refused")):
+        text = told("policy", "explain", "site.toml", "study.json", *size, code=code)
+        assert [line.split()[1] for line in text.splitlines() if line.startswith("limits.run.floats")] == [answer]
+    assert "are both given; allowed: one of them" in told(
+        "policy", "explain", "site.toml", "study.json", *sized[0], *sized[1]
+    )
     (place / "site.toml").write_text("[study]\nn_components = 19\nmin_sites = 4")
     text = told("policy", "explain", "site.toml", "run.toml")
     assert "2 reasons to refuse it" in text

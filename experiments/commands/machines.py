@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from experiments.commands.console import Follow, errors, output, progress, say, show_results, site_log
-from experiments.commands.study import show_study
+from experiments.commands.study import answers_of, show_study
 from experiments.config import Sites, read_config
 from experiments.running import plan, run_experiment, study_of
 from fedkernel.data.rehearsal import read_schema
@@ -36,6 +36,7 @@ from fedkernel.run import (
     check_approved,
     check_hash,
     check_record,
+    foreseen,
     is_approved,
     own_policy,
     read_own_data,
@@ -222,17 +223,27 @@ def join(  # noqa: PLR0917 - one option each
 
         with site_log(log) as tell, report_failed_handshakes(lambda text: None):  # the node tells what they mean here
             tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
-            consider = partial(_consider, rules, str(config.get("approve", rules.study.approve)), out, tell)
+            approves = str(config.get("approve", rules.study.approve))
+            consider = partial(_consider, rules, approves, out, tell, shape=(rows, width))
             Node(client_app, name, {**config, "name": name}, tell, receive, consider).attend(server, secured, patience)
             tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
 
 
-def _consider(policy: Policy, approval: str, out: Path, tell: Callable[[str], object], job: Job) -> None:
+def _consider(
+    policy: Policy,
+    approval: str,
+    out: Path,
+    tell: Callable[[str], object],
+    job: Job,
+    *,
+    shape: tuple[int, int] | None = None,
+) -> None:
     """Show a job's study and have it approved; what is not is refused, request by request."""
     if (study := job.study) is None:
         return
     known = f"study {study.sha256[:SHORT]}"
-    if faults := [f"{verdict.text} ({verdict.rule})" for verdict in verdicts(policy, study) if not verdict.allowed]:
+    held = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of)]
+    if faults := [f"{verdict.text} ({verdict.rule})" for verdict in held if verdict.allowed is False]:
         tell(f"{known} is refused by the policy: {'; '.join(faults)}")
         return
     with suppress(RefusedError):

@@ -1,5 +1,6 @@
 """The commands about a site's policy: `fedkernel policy init`, `check` and `explain`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,16 +9,26 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.console import BAD_INPUT, errors, output, say, show
-from experiments.commands.study import read_study
+from experiments.commands.forecast import read_shape
+from experiments.commands.study import answers_of, read_study
+from fedkernel.addresses import find, own_names
 from fedkernel.data.rehearsal import schema_of
-from fedkernel.errors import one_line
-from fedkernel.run import SHORT, read_own_data, read_policy, verdicts
+from fedkernel.data.site_files import SiteData
+from fedkernel.errors import FedkernelError, InputError, one_line
+from fedkernel.protocol import Forecast, Member
+from fedkernel.run import SHORT, RunSpec, foreseen, read_own_data, read_policy, verdicts
 from fedkernel.storage import write_new
+from fedkernel.strategy import KernelStrategy
 
 app = typer.Typer(no_args_is_help=True, help="Write and check a site's policy: what its operator allows.")
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 File = Annotated[Path, typer.Argument(metavar="POLICY", help="A site's policy, a TOML file.")]
+Data = Annotated[Path | None, typer.Option(help="The site's table, of which only the size is used.")]
+Id = Annotated[str | None, typer.Option("--id", help="The column that says which row is which.")]
+Label = Annotated[str | None, typer.Option(help="A column that is kept out.")]
+
+WORDS = {True: "allowed", False: "refused", None: "open"}
 
 TEMPLATE = Path(__file__).with_name("policy.toml")
 
@@ -45,29 +56,39 @@ def check(path: File, debug: Debug = False) -> None:
 
 
 @app.command()
-def explain(
+def explain(  # noqa: PLR0917 - one option each
     path: File,
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study, as JSON, or the experiment that makes it.")],
+    data: Data = None,
+    id_: Id = None,
+    label: Label = None,
+    shape: Annotated[
+        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="In place of --data: how large the site's table is.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Say of each rule whether it allows a study, before anything connects; exit code 2 if one does not."""
+    """Say of each rule whether it allows a study, before anything connects; exit code 2 if one does not.
+
+    With the table, or its size: also what limits of floats and the guards that go by the number of rows will say.
+    "open" is what the run decides.
+    """
     with errors(debug):
-        read = read_study(study)
-        held = list(verdicts(read_policy(path), read))
+        read, policy = read_study(study), read_policy(path)
+        if data is not None and shape is not None:
+            raise InputError(f"--data {data} and --shape {shape} are both given; allowed: one of them")
+        size = None if shape is None else read_shape(shape)
+        if data is not None:
+            size = _read(data, id_, label, path).X.shape
+        held = [*verdicts(policy, read), *foreseen(policy, read, size, answers_of, _forecast)]
         table = Table(box=None, pad_edge=False)
         for heading in ("rule", "", "why"):
             table.add_column(heading, overflow="fold")
         for verdict in held:
-            table.add_row(
-                *map(Text, (verdict.rule, "allowed" if verdict.allowed else "refused", one_line(verdict.text)))
-            )
+            table.add_row(*map(Text, (verdict.rule, WORDS[verdict.allowed], one_line(verdict.text))))
         show(table)
-        refused = sum(not verdict.allowed for verdict in held)
-        ending = (
-            f"{refused} reasons to refuse it"
-            if refused
-            else "the policy allows it as far as it tells; limits, guards and what data decide are for the run"
-        )
+        refused, open_ = ([verdict.allowed for verdict in held].count(said) for said in (False, None))
+        ending = f"{refused} reasons to refuse it" if refused else "the policy allows it as far as it tells"
+        ending += f"; the run decides {open_} more" if open_ else ""
         output.print(f"study {read.sha256[:SHORT]} ({one_line(read.name)}): {ending}", highlight=False, markup=False)
         if refused:
             raise typer.Exit(BAD_INPUT)
@@ -77,16 +98,35 @@ def explain(
 def schema(  # noqa: PLR0917 - one option each
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The site's table.")],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("schema.toml"),
-    id_: Annotated[str | None, typer.Option("--id", help="The column that says which row is which.")] = None,
-    label: Annotated[str | None, typer.Option(help="A column that is kept out.")] = None,
+    id_: Id = None,
+    label: Label = None,
     policy: Annotated[Path | None, typer.Option(help="The site's policy: columns that it hides are not read.")] = None,
     debug: Debug = False,
 ) -> None:
     """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges tell the extreme values."""
     with errors(debug):
-        options = {"data": data, "id": id_, "label": label, "policy": policy}
-        read = read_own_data({name: str(value) for name, value in options.items() if value is not None})
-        say(f"wrote {write_new(out, schema_of(read).encode())}")
+        say(f"wrote {write_new(out, schema_of(_read(data, id_, label, policy)).encode())}")
+
+
+def _read(data: Path, id_: str | None, label: str | None, policy: Path | None) -> SiteData:
+    options = {"data": data, "id": id_, "label": label, "policy": policy}
+    return read_own_data({name: str(value) for name, value in options.items() if value is not None})
+
+
+def _forecast(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
+    """Return what a run's strategy forecasts, if it is ours: what only a study names is not imported."""
+    ours = own_names("pairs")
+    if (address := ours.get(run.strategy, run.strategy)) not in ours.values():
+        return None
+    try:
+        strategy = find(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
+        return strategy.forecast(cohort)  # type: ignore[no-any-return] # a class that was found by its address
+    except (
+        FedkernelError,
+        TypeError,
+        ValueError,
+    ):  # parameters that no such strategy takes, or a cohort that none fits
+        return None
 
 
 def _flat(path: str, table: dict[str, object]) -> list[tuple[str, object]]:

@@ -168,13 +168,13 @@ def _span(values: Sequence[Any]) -> str:
 
 def _tells(run: RunSpec) -> dict[str, str]:
     """Return what each reply of a run tells, by what its class says that is here, if it is ours."""
-    here = {kind.reply_type.__name__: reveals(kind.reply_type) for kind in _answers(run)}
+    here = {kind.reply_type.__name__: reveals(kind.reply_type) for kind in answers_of(run)}
     replies = (planned for step in run.plan or () for planned in step.requests)
     return {planned.reply: here.get(planned.reply, f"(so its author says) {planned.reveals}") for planned in replies}
 
 
-def _answers(run: RunSpec) -> Sequence[type[Request[Any]]]:
-    """Return what a run's client answers, if it is ours: what a reply tells is said by the class that is here."""
+def answers_of(run: RunSpec) -> Sequence[type[Request[Any]]]:
+    """Return what a run's client answers, if it is ours: what only a study names is not imported."""
     ours = own_names("clients")
     pair = ours.get(run.pair or "", run.pair or "")
     return find(pair, KernelClient, "clients", "pair").answers if pair in ours.values() else ()

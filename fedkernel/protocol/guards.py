@@ -23,7 +23,7 @@ from fedkernel.errors import InputError
 from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, moments
 from fedkernel.numerics.blockwise import is_sketched
 from fedkernel.protocol.messages import Request
-from fedkernel.protocol.plan import AT_MOST, Plan, PlannedRequest
+from fedkernel.protocol.plan import Plan, PlannedRequest, most_of
 from fedkernel.protocol.state import State
 from fedkernel.validation import value_object
 
@@ -184,12 +184,12 @@ class Guards:
         """
         kinds = {kind.__name__: kind for kind in answers}
         for kind, planned in known_requests(plan, kinds):
-            sizes = {name: planned.fields.get(name) for name in (kind.sampled, kind.sketched) if name is not None}
-            bounds = {name: int(size[AT_MOST]) for name, size in sizes.items() if isinstance(size, Mapping)}
-            if kind.sketched in bounds:  # with more, products leave
-                bounds[kind.sketched] = min(bounds[kind.sketched], rows // 2)
-            for guard, fault in self._size_faults(kind, sizes, rows):
+            for guard, fault in self._size_faults(kind, planned.fields, rows):
                 yield Foreseen(guard, fault, True)
+            bounds: dict[str, int] = {}
+            for name, largest in ((kind.sampled, math.inf), (kind.sketched, rows // 2)):  # with more, products leave
+                if name is not None and isinstance(planned.fields.get(name), Mapping):
+                    bounds[name] = int(min(most_of(planned.fields, name) or 0, largest))
             for guard, fault in self._size_faults(kind, bounds, rows):
                 yield Foreseen(guard, f"the plan has at most: {fault}", False)
         if (span := _span(plan, kinds)) > (most := int(self.probed_share * rows)):
@@ -247,7 +247,8 @@ def _span(plan: Plan, kinds: Mapping[str, type[Request[Any]]]) -> float:
     spans: dict[str, float] = {}
     for step in plan:
         for kind, planned in known_requests((step,), kinds):
-            draw = str(getattr(kind.model_construct(**planned.fields), "draw", 0))
+            fields = {name: planned.fields[name] for name in kind.model_fields.keys() & planned.fields.keys()}
+            draw = str(getattr(kind.model_construct(**fields), "draw", 0))
             for field in kind.probes:
                 columns = (*planned.sizes.get(field, ()), None, None)[1]
                 most = math.inf if columns is None else columns

@@ -4,6 +4,7 @@ It is plain data: a strategy writes it, a site that has approved it holds every 
 one class of the strategy's for that.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -121,6 +122,22 @@ def ask(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fiel
         summed=issubclass(reply, Summed),
         seeded=kind.seeded,
     )
+
+
+def most_of(fields: Mapping[str, Any], path: str) -> int | None:
+    """Return a whole number among a planned request's fields, or the most that it may be; None: it is open.
+
+    Parameters
+    ----------
+    fields : mapping
+    path : str
+        Its name, after those of the tables that it stands in: ``features.n_features``.
+    """
+    value: Any = fields
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    value = value.get(AT_MOST) if isinstance(value, Mapping) else value
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def once(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fields: Any) -> Step:

@@ -3,6 +3,7 @@
 from fedkernel.run.approval import approve, check_approved, check_hash, is_approved, sign
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.departures import Departure, check_payload, departures_of, missing_from, read_outbox
+from fedkernel.run.foreseen import foreseen, reply_sizes
 from fedkernel.run.job import SHORT, Job, RunSpec, Study
 from fedkernel.run.outbox import check_record
 from fedkernel.run.placement import allowed, read_own_data, read_own_keys, simulated_partition
@@ -28,6 +29,7 @@ __all__ = [
     "check_payload",
     "check_record",
     "departures_of",
+    "foreseen",
     "is_approved",
     "missing_from",
     "own_policy",
@@ -36,6 +38,7 @@ __all__ = [
     "read_own_data",
     "read_own_keys",
     "read_policy",
+    "reply_sizes",
     "sign",
     "simulated_partition",
     "verdicts",

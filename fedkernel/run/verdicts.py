@@ -14,11 +14,11 @@ FREELY = MessageRules()
 
 
 class Verdict(NamedTuple):
-    """What a rule says of a study: why it refuses it, or nothing."""
+    """What a rule says of a study, and whether that allows it; None: the run decides that."""
 
     rule: str
     text: str
-    allowed: bool
+    allowed: bool | None
 
 
 def verdicts(policy: Policy, study: Study) -> Iterator[Verdict]:

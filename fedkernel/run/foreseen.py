@@ -1,0 +1,237 @@
+"""What a site's policy will say of a study once it runs, as far as its plan, a forecast and the table's size tell."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from fedkernel.errors import RefusedError
+from fedkernel.peers.letters import CarriesLetters
+from fedkernel.protocol.forecast import Forecast
+from fedkernel.protocol.guards import known_requests
+from fedkernel.protocol.messages import Request
+from fedkernel.protocol.plan import PlannedRequest, most_of
+from fedkernel.protocol.rounds import Member
+from fedkernel.run.job import RunSpec, Study
+from fedkernel.run.policy import Limits, Policy
+from fedkernel.run.verdicts import Verdict
+
+Answers = Callable[[RunSpec], Sequence[type[Request[Any]]]]
+"""Gives what a run's client answers; nothing, where its class is not to be imported for that."""
+
+Forecasts = Callable[[RunSpec, Sequence[Member]], Forecast | None]
+"""Gives what a run's strategy forecasts for such clients, if it is known."""
+
+UNKNOWN = "cannot be foreseen"
+NO_SIZE = f"{UNKNOWN} without the table's size (--shape or --data)"
+
+
+def no_forecast(run: RunSpec, cohort: Sequence[Member]) -> None:
+    """Forecast nothing."""
+
+
+def foreseen(
+    policy: Policy,
+    study: Study,
+    shape: tuple[int, int] | None,
+    answers: Answers,
+    forecasts: Forecasts = no_forecast,
+) -> Iterator[Verdict]:
+    """Say of rules that the run itself decides what is certain before, and what is open.
+
+    Parameters
+    ----------
+    policy : Policy
+    study : Study
+    shape : (int, int) or None
+        Rows and columns of the site's table, which those of the others are taken to have, too.
+    answers, forecasts : callable
+    """
+    yield from _sizes(policy, study, shape, answers)
+    yield from _limits(policy, study, shape, answers, forecasts)
+    yield from dict.fromkeys(verdict for run in study.runs for verdict in _guards(policy, run, shape, answers(run)))
+
+
+class ReplySize(NamedTuple):
+    """How large a type of reply of a run can be; None: nothing here bounds it.
+
+    Attributes
+    ----------
+    times : int
+        How often it leaves, at most.
+    floats, columns : int or None
+        Of each: entries of its arrays of floats; entries along the last axis of any array.
+    summed : bool
+    """
+
+    times: int
+    floats: int | None
+    columns: int | None
+    summed: bool
+
+
+def reply_sizes(
+    run: RunSpec, answers: Sequence[type[Request[Any]]], shape: tuple[int, int] | None
+) -> dict[str, ReplySize]:
+    """Return what bounds each type of reply of a run's plan, by its name."""
+    kinds = {kind.__name__: kind for kind in answers}
+    sizes: dict[str, ReplySize] = {}
+    for step in run.plan or ():
+        for planned in step.requests:
+            floats, columns = _size(planned, kinds.get(planned.request), shape)
+            before = sizes.get(planned.reply, ReplySize(0, 0, 0, planned.summed))
+            sizes[planned.reply] = ReplySize(
+                before.times + step.times,
+                None if None in (floats, before.floats) else max(floats or 0, before.floats or 0),
+                None if None in (columns, before.columns) else max(columns or 0, before.columns or 0),
+                planned.summed and before.summed,
+            )
+    return sizes
+
+
+def _size(
+    planned: PlannedRequest, kind: type[Request[Any]] | None, shape: tuple[int, int] | None
+) -> tuple[int | None, int | None]:
+    """Return the floats and columns of a reply, at most."""
+    if kind is None:
+        return None, None
+    known = dict(zip(("N", "n_m", "d", "d_m"), (shape[0], shape[0], shape[1], shape[1]), strict=True)) if shape else {}
+    for field, array in kind.shapes().items():
+        bounds = zip(array.dimensions, planned.sizes.get(field, ()), strict=False)
+        known |= {name: most for name, most in bounds if most is not None and not name.endswith("_m")}
+    bounded = {name: most_of(planned.fields, path) for name, path in kind.largest.items()}
+    known |= {name: most for name, most in bounded.items() if most is not None}
+    floats: int | None = 0
+    columns: int | None = 0
+    for array in kind.reply_type.shapes().values():
+        sizes = [known.get(name) for name in array.dimensions] or [1]
+        if array.dtype.kind == "f":
+            floats = None if floats is None or None in sizes else floats + math.prod(size or 0 for size in sizes)
+        columns = None if columns is None or sizes[-1] is None else max(columns, sizes[-1])
+    return floats, columns
+
+
+# --- replies one by one
+
+
+def _sizes(policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers) -> Iterator[Verdict]:
+    """Hold the largest reply of each type against what the policy says of each."""
+    for run in study.runs if policy.messages is not None else ():
+        any_shape = reply_sizes(run, answers(run), (1, 1))
+        for reply, size in reply_sizes(run, answers(run), shape).items():
+            try:
+                rules = policy.rules_of(reply)
+            except RefusedError:
+                continue  # which `verdicts` says
+            for name in ("floats", "columns"):
+                if (most := getattr(rules, name)) is None:
+                    continue
+                rule, amount = f"messages.{reply}.{name}", getattr(size, name)
+                if amount is None:
+                    why = UNKNOWN if getattr(any_shape[reply], name) is None else NO_SIZE
+                    yield Verdict(rule, f"how many {name} it has {why}", None)
+                elif amount > most:
+                    yield Verdict(rule, f"it may have up to {amount:,} {name}, but {most:,} are allowed", None)
+                else:
+                    yield Verdict(rule, f"{amount:,} {name} at most, {most:,} are allowed", True)
+
+
+# --- all replies together
+
+
+class _Amount(NamedTuple):
+    """Of what leaves: what does in any case, what does at most, and what a forecast says; None: unknown."""
+
+    least: int | None
+    most: int | None
+    likely: int | None
+
+    def plus(self, other: "_Amount") -> "_Amount":
+        pairs: Iterator[tuple[int | None, int | None]] = zip(self, other, strict=True)
+        return _Amount(*(None if a is None or b is None else a + b for a, b in pairs))
+
+
+def _limits(
+    policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
+) -> Iterator[Verdict]:
+    amounts = {run.id: _floats(run, shape, answers(run), forecasts) for run in study.runs}
+    total = _Amount(0, 0, 0)
+    for amount in amounts.values():
+        total = total.plus(amount)
+    for where, limits, parts in (
+        ("limits.run", policy.limits.run, {f"run {id_!r}": amount for id_, amount in amounts.items()}),
+        ("limits.total", policy.limits.total, {"the study, besides what has left before,": total}),
+    ):
+        if limits.floats is not None:
+            yield from dict.fromkeys(_held(f"{where}.floats", limits.floats, part, shape) for part in parts.items())
+        yield from _uncounted(where, limits)
+
+
+def _floats(
+    run: RunSpec,
+    shape: tuple[int, int] | None,
+    answers: Sequence[type[Request[Any]]],
+    forecasts: Forecasts,
+) -> _Amount:
+    """Return how many floats of a site a run takes: as the plan bounds them, and as a forecast has them in the mean."""
+    sizes = reply_sizes(run, answers, shape).values()
+    lettered = {kind.__name__ for kind in answers if CarriesLetters in kind.reply_type.__mro__}
+    requests = {planned.request for step in run.plan or () for planned in step.requests}
+    bounded = run.plan is not None and not lettered & requests
+    most = None
+    if bounded and all(size.floats is not None for size in sizes):
+        most = sum(size.times * (size.floats or 0) for size in sizes)
+    clients = len(run.sites or ())
+    forecast = None if shape is None else forecasts(run, [Member(place, place, *shape) for place in range(clients)])
+    if forecast is None:
+        return _Amount(None, most, None)
+    likely = math.ceil(forecast.floats_up / max(1, clients))
+    return _Amount(likely, likely, likely) if forecast.meaning == "exact" else _Amount(None, most, likely)
+
+
+def _held(rule: str, limit: int, part: tuple[str, _Amount], shape: tuple[int, int] | None) -> Verdict:
+    what, (least, most, likely) = part
+    allowed = f"{limit:,} are allowed"
+    if least is not None and least > limit:
+        return Verdict(rule, f"{what} takes {least:,} floats, but {allowed}", False)
+    if most is not None and most <= limit:
+        return Verdict(rule, f"{what} takes {most:,} floats at most, {allowed}", True)
+    numbers = [f"up to {most:,} floats by its plan"] if most is not None else []
+    numbers += [f"{likely:,} by its forecast, in the mean over the sites"] if likely is not None else []
+    if numbers:
+        return Verdict(rule, f"{what} takes {' and '.join(numbers)}; {allowed}", None)
+    return Verdict(rule, f"how many floats {what} takes {UNKNOWN if shape else NO_SIZE}; {allowed}", None)
+
+
+def _uncounted(where: str, limits: Limits) -> Iterator[Verdict]:
+    for name in ("rows", "bytes", "seconds"):
+        if getattr(limits, name):  # 0 rows is what `verdicts` holds
+            yield Verdict(f"{where}.{name}", f"{name} are counted as they come, and {UNKNOWN}", None)
+
+
+# --- guards by the number of rows
+
+
+def _guards(
+    policy: Policy, run: RunSpec, shape: tuple[int, int] | None, answers: Sequence[type[Request[Any]]]
+) -> Iterator[Verdict]:
+    if run.plan is None or not answers:
+        yield Verdict("guards", f"what guards will say of run {run.id!r}, of another's client, {UNKNOWN}", None)
+        return
+    kinds = {kind for kind, _ in known_requests(run.plan, {kind.__name__: kind for kind in answers})}
+    by_rows = {
+        "coreset_share": any(kind.sampled is not None for kind in kinds),
+        "lone_rows": any(kind.sketched is not None for kind in kinds),
+        "probed_share": any(kind.probes for kind in kinds),
+    }
+    faults: dict[str, list[Verdict]] = {}
+    for guard, text, certain in policy.guards.foresee(run.plan, answers, shape[0]) if shape else ():
+        shared = "; the sites share them, and none is asked for more than it allows" * (guard == "coreset_share")
+        open_ = run.align or not certain  # fewer rows may be common to all
+        why = f"{text}{shared}" if open_ else text
+        faults.setdefault(guard, []).append(Verdict(f"guards.{guard}", why, None if open_ else False))
+    for guard in (guard for guard, applies in by_rows.items() if applies):
+        if shape is None:
+            yield Verdict(f"guards.{guard}", f"whether it holds {NO_SIZE}", None)
+        else:
+            fits = Verdict(f"guards.{guard}", f"{shape[0]:,} rows are enough for all that the plan has", True)
+            yield from faults.get(guard, [fits])
