@@ -272,10 +272,19 @@ def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path
     unknown = call("show", tmp_path / "east", "--run", "trials")
     assert (unknown.exit_code, "run = 'trials', but the record has only trial" in unknown.output) == (2, True)
     nobody = call("verify", tmp_path / "east", "--against", tmp_path / "results" / "trial", "--client", 7)
-    assert (nobody.exit_code, "client = 7, but" in nobody.output, "clients 0 to 2" in nobody.output) == (2, True, True)
+    assert nobody.exit_code == 2
+    assert "client = 7, but" in nobody.output
+    assert "has client 0, client 1, client 2\n" in nobody.output
+    other = call("verify", tmp_path / "east", "--against", tmp_path / "results" / "trial", "--client", 2)
+    assert other.exit_code == 2
+    assert "this record is that of client 1, not of client 2; allowed: --client 1" in other.output
+    # where the experiment lies around the result, names are known
+    (tmp_path / "config.json").write_text(json.dumps({"data": {"sites": list(NAMES)}}))
+    other = call("verify", tmp_path / "east", "--against", tmp_path / "results" / "trial", "--client", 2)
+    assert "this record is that of client 1 (site 'east'), not of client 2 (site 'south')" in other.output
     good = call("verify", tmp_path / "east", "--against", tmp_path / "results" / "trial", "--client", 1)
     assert good.exit_code == 0, good.output
-    assert "all 4 replies that the server counts are there" in good.output
+    assert "client 1 (site 'east'): all 4 replies that the server counts are there" in good.output
     assert read_outbox(tmp_path / "east").end in good.output
     account = tmp_path / "results" / "trial" / "result.json"
     table = json.loads(account.read_text())
@@ -283,7 +292,14 @@ def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path
     account.write_text(json.dumps(table))
     bad = call("verify", tmp_path / "east", "--against", account.parent, "--client", 1)
     assert bad.exit_code == 2
-    assert f"round 1 (FindLocalEigenpairs) has {result.ledger.entries[-2].bytes_up} bytes, SHA-256 1111" in bad.output
+    assert "this record is that of" not in bad.output
+    size = result.ledger.entries[-2].bytes_up
+    assert f"client 1 (site 'east'): round 1 (FindLocalEigenpairs) has {size} bytes, SHA-256 1111" in bad.output
+    (tmp_path / "config.json").write_text("[]")
+    assert (
+        "trial, client 1: round 1"
+        in call("verify", tmp_path / "east", "--against", account.parent, "--client", 1).output
+    )
     for arguments, says in (
         (["--client", 1], "--against RESULT and --client NUMBER go together"),
         (["--against", tmp_path, "--client", 1], "there is no "),

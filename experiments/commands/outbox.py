@@ -1,5 +1,7 @@
 """The commands for a site's operator who wants to see what has left: `fedkernel outbox show` and `verify`."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.console import errors, output, show
-from fedkernel.errors import InputError, and_more, one_line
+from fedkernel.errors import InputError, and_more, called, one_line
 from fedkernel.run import Departure, check_payload, departures_of, missing_from, read_ledger, read_outbox
 
 app = typer.Typer(no_args_is_help=True, help="Show and check the record of what has left a site.")
@@ -75,7 +77,9 @@ def verify(
         list[Path] | None,
         typer.Option(metavar="RESULT", help="A run's result at the server, its folder; again for more."),
     ] = None,
-    client: Annotated[int | None, typer.Option(min=0, help="With --against: the site's place among the sites.")] = None,
+    client: Annotated[
+        int | None, typer.Option(min=0, help="With --against: the site's place among the study's sites, from 0.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Check that no line was changed or taken out, and that the server counts what left, no more.
@@ -94,16 +98,43 @@ def verify(
         if stored:
             output.print(f"{stored} replies are stored as they left", highlight=False)
         for folder in against or []:
-            ledger = (whole := read_ledger(folder)).of_client(client or 0)
-            if not ledger.entries:
-                clients = sorted({entry.client for entry in whole.entries})
-                raise InputError(f"client = {client}, but {folder} has clients {clients[0]} to {clients[-1]}")
-            if missing := missing_from(departures, folder.resolve().name, ledger):
-                first = missing[0]
-                raise InputError(
-                    f"{folder}: round {first.round} ({first.phase}) has {first.bytes_up} bytes, SHA-256 "
-                    f"{first.sha256 or 'unknown'}, which the record has not{and_more(len(missing) - 1)}"
-                )
-            output.print(
-                f"{folder}: all {len(ledger.entries)} replies that the server counts are there", highlight=False
+            who, count = _check_against(folder, client or 0, departures)
+            output.print(f"{folder}, {who}: all {count} replies that the server counts are there", highlight=False)
+
+
+def _check_against(folder: Path, client: int, departures: Sequence[Departure]) -> tuple[str, int]:
+    """Return what a client of a result is called, and how many replies of it there are, all in the record."""
+    run, ledger, sites = folder.resolve().name, read_ledger(folder), _sites_of(folder)
+    names = {
+        number: called(number, sites[number] if number < len(sites) else None)
+        for number in sorted({entry.client for entry in ledger.entries})
+    }
+    if client not in names:
+        raise InputError(f"client = {client}, but {folder} has {', '.join(names.values()) or 'no clients'}")
+    parts = {number: ledger.of_client(number) for number in names}
+    missing = {number: missing_from(departures, run, part) for number, part in parts.items()}
+    if not missing[client]:
+        return names[client], len(parts[client].entries)
+    if len(missing[client]) == len(parts[client].entries):  # no reply has another's salted hash
+        owners = [number for number, part in parts.items() if len(missing[number]) < len(part.entries)]
+        if owners:
+            raise InputError(
+                f"{folder}: this record is that of {names[owners[0]]}, not of {names[client]}; allowed: --client "
+                f"{owners[0]}"
             )
+    first = missing[client][0]
+    raise InputError(
+        f"{folder}, {names[client]}: round {first.round} ({first.phase}) has {first.bytes_up} bytes, SHA-256 "
+        f"{first.sha256 or 'unknown'}, which the record has not{and_more(len(missing[client]) - 1)}"
+    )
+
+
+def _sites_of(folder: Path) -> Sequence[str]:
+    """Return the names of a result's sites in their order, where the experiment lies around it; else none."""
+    try:
+        sites = json.loads((folder.resolve().parent.parent / "config.json").read_text(encoding="utf-8"))["data"][
+            "sites"
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+    return sites if isinstance(sites, list) and all(isinstance(name, str) for name in sites) else ()
