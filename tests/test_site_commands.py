@@ -191,7 +191,9 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     told("study", "show", "run.toml", "--out", "study.json", code=0)
     sha256 = read_study(place / "study.json").sha256
     for number, name in enumerate((sha256, "study.json")):
-        told("study", "approve", name, "--out", f"kept-{number}", code=0)
+        assert f"study {sha256} is approved in kept-{number}" in told(
+            "study", "approve", name, "--out", f"kept-{number}", code=0
+        )
         assert is_approved(place / f"kept-{number}", sha256)
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (place / "key.pem").write_bytes(pem)
@@ -199,7 +201,15 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     assert is_signed(sha256, [signature], [signature.partition(":")[0]])
     (place / "run.toml").write_text(CONFIG.replace("share_model", f'signatures = ["{signature}"]\nshare_model'))
     assert read_study(place / "run.toml").sha256 == sha256, "it is not what it signs"
-    assert "must be the SHA-256 of a study" in told("study", "approve", sha256[:12], "--out", "kept")
+    for given, says in (
+        (
+            sha256[:12],
+            "has 12 of 64 digits, with which another study can begin, too; allowed: all 64, as the last line",
+        ),
+        ("run.toml", "study = 'run.toml', but must be the SHA-256 of a study, 64 hexadecimal digits"),
+    ):
+        assert says in told("study", "approve", given, "--out", "kept")
+        assert not (place / "kept").exists(), "nothing is approved by its beginning"
     (place / "site.toml").write_text("[limits.run]\nrows = 0")
     assert "the policy allows it" in told("policy", "explain", "site.toml", "study.json", code=0)
     (place / "site.toml").write_text("[limits.run]\nfloats = 3419")  # 20 vectors of 170 rows, and 20 values: 3420

@@ -16,7 +16,7 @@ from fedkernel.addresses import find, own_names
 from fedkernel.errors import InputError, one_line
 from fedkernel.protocol import KernelClient, Request
 from fedkernel.protocol.plan import AT_MOST, reveals
-from fedkernel.run import SHORT, RunSpec, Study, approve, check_hash, sign
+from fedkernel.run import RunSpec, Study, approve, check_hash, sign
 from fedkernel.storage import write_whole
 
 app = typer.Typer(no_args_is_help=True, help="Show a study, which is all that sites will be asked, and approve it.")
@@ -43,7 +43,12 @@ def show_(
 
 @app.command(name="approve")
 def approve_(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="Its hash, 64 hexadecimal digits, or its .json.")],
+    study: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY", help="Its .json, as `fedkernel study show` has shown it, or its hash, all 64 digits."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="The folder that the site joins with.")],
     debug: Debug = False,
 ) -> None:
@@ -51,7 +56,7 @@ def approve_(
     with errors(debug):
         sha256 = read_study(Path(study)).sha256 if study.endswith(".json") else check_hash(study)
         approve(out, sha256)
-        output.print(f"study {sha256[:SHORT]} is approved in {out}", highlight=False, markup=False, soft_wrap=True)
+        output.print(f"study {sha256} is approved in {out}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command(name="sign")

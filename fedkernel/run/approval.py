@@ -23,7 +23,16 @@ APPROVED = "approved"
 
 
 def check_hash(sha256: str) -> str:
-    """Return a study's hash, or raise InputError if the text is none."""
+    """Return a study's hash, or raise InputError if the text is none.
+
+    Nor is its beginning, as texts show it: a study with the same 12 digits can be searched for.
+    """
+    if re.fullmatch(r"[0-9a-f]{6,63}", sha256):
+        raise InputError(
+            f"study = {sha256!r} has {len(sha256)} of 64 digits, with which another study can begin, too; allowed: all "
+            "64, as the last line of `fedkernel study show` and the log of `fedkernel join` have them, or the study's "
+            "file for `fedkernel study approve`"
+        )
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise InputError(f"study = {sha256!r}, but must be the SHA-256 of a study, 64 hexadecimal digits")
     return sha256
