@@ -1,8 +1,11 @@
 """A site's policy: what it says of a study, and what it lets pass."""
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from named_sites import run_on
+from test_guards import WINE, guarded_nodes
 from typer.testing import CliRunner
 
 from clients.diskpca import SketchPoints
@@ -19,8 +22,9 @@ from fedkernel.run.approval import approve, check_approved, sign
 from fedkernel.run.foreseen import foreseen
 from fedkernel.run.gate import Asking, Gate, Standing, Sums
 from fedkernel.run.job import Job, RunSpec, Study
-from fedkernel.run.policy import Leaving, Policy, own_policy, read_policy
+from fedkernel.run.policy import FREE, Leaving, Policy, own_policy, read_policy
 from fedkernel.run.verdicts import check_run, verdicts
+from strategies import DKPCA, PeerVFedPCA, RFKKMeans, VFedPCA
 
 KERNEL = {"type": "rbf", "gamma": 0.1}
 PLAN = (
@@ -364,6 +368,59 @@ def test_the_policy_that_init_writes_is_that_of_a_site_without_one(tmp_path):
     assert whole.study.kernels["rbf"].gamma == (0.001, 1.0)
     assert whole.messages["LocalSpectrum"].floats == 100_000
     assert (whole.study.runs, whole.limits.run.floats) == (100, 1_000_000)
+
+
+def init(folder, study, *more, code=0):
+    (folder / "study.json").write_text(study.text)
+    arguments = ["policy", "init", str(folder / "own.toml"), "--study", str(folder / "study.json"), *more]
+    done = CliRunner().invoke(cli.app, arguments)
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        DKPCA(2, RBF(gamma=0.05), local_components=5),
+        VFedPCA(2, merge="exact"),
+        PeerVFedPCA(rounds=2),
+        RFKKMeans(2, n_features=10, coreset_size=20),
+    ],
+    ids=lambda strategy: type(strategy).__name__,
+)
+def test_a_run_passes_under_the_replies_that_its_study_has_and_no_others_do(tmp_path, strategy):
+    own = {"strategy": type(strategy).__name__, "pair": strategy.client.__name__, "plan": strategy.plan(3, 0)}
+    study = Study(name="s", runs=[run(id="trial", parameters=strategy.hyperparameters, **own)])
+    init(tmp_path, study, "--shape", f"{len(WINE)}x{WINE.shape[1]}")
+    rules = read_policy(tmp_path / "own.toml")
+    replies = {planned.reply for step in own["plan"] for planned in step.requests}
+    assert rules.messages.keys() == replies - {*FREE}
+    nodes = list(guarded_nodes(tmp_path, (tmp_path / "own.toml").read_text()))
+    if strategy.partition == "horizontal":
+        for node, part in zip(nodes, np.array_split(WINE, 3), strict=True):
+            np.save(node["data"], part)
+    result, _ = run_on(nodes, strategy, align=False)
+    assert result.ledger.rounds > 0
+    with pytest.raises(RefusedError, match="is none of the replies that the policy names"):
+        rules.rules_of("DrawnRows")
+
+
+def test_a_policy_for_a_study_that_does_not_say_what_it_asks_is_none(tmp_path):
+    assert "run 'r' does not say what it will ask" in init(tmp_path, Study(name="s", runs=[run(plan=None)]), code=2)
+    named = ask(FindLocalEigenpairs, n_components=2).model_copy(update={"reply": "A]\n[limits.total]\nrows"})
+    text = init(tmp_path, Study(name="s", runs=[run(plan=(Step(requests=(named,)),))]), code=2)
+    assert "which is no name of a class" in text
+    assert not (tmp_path / "own.toml").exists()
+    init(tmp_path, Study(name="s\n[limits.total]", runs=[run(plan=PLAN), run(id="q", plan=(*PLAN, *PLAN))]))
+    rules = read_policy(tmp_path / "own.toml")
+    assert rules.messages["LocalSpectrum"].model_dump(exclude_none=True) == {
+        **{"never": False, "only_summed": False},
+        **{"times": 2, "columns": 20},
+    }
+    assert rules.messages["GramProduct"].only_summed
+    assert rules.model_copy(update={"messages": None}) == Policy()
+    done = CliRunner().invoke(cli.app, ["policy", "init", str(tmp_path / "n.toml"), "--shape", "3x3"])
+    assert (done.exit_code, "--shape 3x3 is for --study STUDY" in done.output) == (2, True)
 
 
 def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):

@@ -16,7 +16,18 @@ from fedkernel.data.rehearsal import schema_of
 from fedkernel.data.site_files import SiteData
 from fedkernel.errors import FedkernelError, InputError, one_line
 from fedkernel.protocol import Forecast, Member
-from fedkernel.run import SHORT, RunSpec, foreseen, read_own_data, read_policy, verdicts
+from fedkernel.run import (
+    FREE,
+    SHORT,
+    ReplySize,
+    RunSpec,
+    Study,
+    foreseen,
+    read_own_data,
+    read_policy,
+    reply_sizes,
+    verdicts,
+)
 from fedkernel.storage import write_new
 from fedkernel.strategy import KernelStrategy
 
@@ -36,11 +47,46 @@ TEMPLATE = Path(__file__).with_name("policy.toml")
 @app.command()
 def init(
     path: Annotated[Path, typer.Argument(metavar="POLICY", help="The file to write.")] = Path("site.toml"),
+    study: Annotated[
+        Path | None,
+        typer.Option(metavar="STUDY", help="Allow the replies that a study has, as often and as large, and no others."),
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(metavar="ROWSxCOLUMNS", help="With --study: how large the site's table is, by which replies are."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Write a policy to start from: that of a site without one, with everything else that can be said as comments."""
     with errors(debug):
-        say(f"wrote {write_new(path, TEMPLATE.read_bytes())}")
+        if shape is not None and study is None:
+            raise InputError(f"--shape {shape} is for --study STUDY, which is missing")
+        text = TEMPLATE.read_text(encoding="utf-8")
+        if study is not None:
+            table = _messages(read_study(study), None if shape is None else read_shape(shape))
+            beginning, end = text.index("# Replies by their type"), text.index("[limits.run]")
+            text = f"{text[:beginning]}{table}\n{text[end:]}"
+        say(f"wrote {write_new(path, text.encode())}")
+
+
+def _messages(study: Study, shape: tuple[int, int] | None) -> str:
+    """Return the table of a policy that allows the replies of a study, by their times and sizes where bounded."""
+    sizes: dict[str, ReplySize] = {}
+    for run in study.runs:
+        if run.plan is None:
+            raise InputError(f"run {run.id!r} does not say what it will ask; allowed for --study: a plan in each run")
+        for reply, size in reply_sizes(run, answers_of(run), shape).items():
+            sizes[reply] = size.at_least(sizes[reply]) if reply in sizes else size
+    lines = [f"# Replies of study {study.sha256} ({one_line(study.name)}); others are refused."]
+    for reply, size in sizes.items():
+        if reply in FREE:
+            continue
+        if not reply.isidentifier():
+            raise InputError(f"the study has a reply called {reply!r}, which is no name of a class")
+        lines += [f"[messages.{reply}]", *(["only_summed = true"] if size.summed else []), f"times = {size.times}"]
+        bounds = {name: getattr(size, name) for name in ("floats", "columns")}
+        lines += [f"{name} = {most}" for name, most in bounds.items() if most is not None]
+    return "".join(f"{line}\n" for line in lines)
 
 
 @app.command()

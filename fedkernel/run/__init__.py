@@ -3,21 +3,23 @@
 from fedkernel.run.approval import approve, check_approved, check_hash, is_approved, sign
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.departures import Departure, check_payload, departures_of, missing_from, read_outbox
-from fedkernel.run.foreseen import foreseen, reply_sizes
+from fedkernel.run.foreseen import ReplySize, foreseen, reply_sizes
 from fedkernel.run.job import SHORT, Job, RunSpec, Study
 from fedkernel.run.outbox import check_record
 from fedkernel.run.placement import allowed, read_own_data, read_own_keys, simulated_partition
-from fedkernel.run.policy import MIN_ROWS, MIN_SITES, Policy, own_policy, read_policy
+from fedkernel.run.policy import FREE, MIN_ROWS, MIN_SITES, Policy, own_policy, read_policy
 from fedkernel.run.result import Result, read_ledger
 from fedkernel.run.verdicts import verdicts
 
 __all__ = [
+    "FREE",
     "MIN_ROWS",
     "MIN_SITES",
     "SHORT",
     "Departure",
     "Job",
     "Policy",
+    "ReplySize",
     "Result",
     "RunSettings",
     "RunSpec",

@@ -68,6 +68,12 @@ class ReplySize(NamedTuple):
     columns: int | None
     summed: bool
 
+    def at_least(self, other: "ReplySize") -> "ReplySize":
+        """Return what bounds both."""
+        pairs = (self.floats, other.floats), (self.columns, other.columns)
+        floats, columns = (None if a is None or b is None else max(a, b) for a, b in pairs)
+        return ReplySize(max(self.times, other.times), floats, columns, self.summed and other.summed)
+
 
 def reply_sizes(
     run: RunSpec, answers: Sequence[type[Request[Any]]], shape: tuple[int, int] | None
@@ -78,13 +84,9 @@ def reply_sizes(
     for step in run.plan or ():
         for planned in step.requests:
             floats, columns = _size(planned, kinds.get(planned.request), shape)
-            before = sizes.get(planned.reply, ReplySize(0, 0, 0, planned.summed))
-            sizes[planned.reply] = ReplySize(
-                before.times + step.times,
-                None if None in (floats, before.floats) else max(floats or 0, before.floats or 0),
-                None if None in (columns, before.columns) else max(columns or 0, before.columns or 0),
-                planned.summed and before.summed,
-            )
+            before = sizes.get(planned.reply, ReplySize(0, 0, 0, True))
+            size = ReplySize(before.times + step.times, floats, columns, planned.summed)
+            sizes[planned.reply] = size.at_least(before)
     return sizes
 
 
@@ -100,7 +102,8 @@ def _size(
         known |= {name: most for name, most in bounds if most is not None and not name.endswith("_m")}
     bounded = {name: most_of(planned.fields, path) for name, path in kind.largest.items()}
     known |= {name: most for name, most in bounded.items() if most is not None}
-    floats: int | None = 0
+    # what is in letters is counted too
+    floats: int | None = None if CarriesLetters in kind.reply_type.__mro__ else 0
     columns: int | None = 0
     for array in kind.reply_type.shapes().values():
         sizes = [known.get(name) for name in array.dimensions] or [1]
@@ -174,12 +177,9 @@ def _floats(
 ) -> _Amount:
     """Return how many floats of a site a run takes: as the plan bounds them, and as a forecast has them in the mean."""
     sizes = reply_sizes(run, answers, shape).values()
-    lettered = {kind.__name__ for kind in answers if CarriesLetters in kind.reply_type.__mro__}
-    requests = {planned.request for step in run.plan or () for planned in step.requests}
-    bounded = run.plan is not None and not lettered & requests
-    most = None
-    if bounded and all(size.floats is not None for size in sizes):
-        most = sum(size.times * (size.floats or 0) for size in sizes)
+    most: int | None = None if run.plan is None else 0
+    for size in sizes:
+        most = None if most is None or size.floats is None else most + size.times * size.floats
     clients = len(run.sites or ())
     forecast = None if shape is None else forecasts(run, [Member(place, place, *shape) for place in range(clients)])
     if forecast is None:
