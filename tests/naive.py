@@ -193,6 +193,25 @@ def paper_width(X):
     return len(X) ** 2 / (2 * sum(np.sum((x - y) ** 2) for x in X for y in X))
 
 
+def coreset_weights(points, centers, drawn):
+    """Balcan, Ehrlich, Liang (2013), algorithm 1: what the drawn points weigh, by position, and then the centres.
+
+    A point q of cost m_q weighs sum(m) / (C m_q), and a centre the number of its points less what they weigh. Where the
+    algorithm has that negative, the points share the number, and the centre weighs 0.
+    """
+    squared = [[sum((x - c) ** 2) for c in centers] for x in points]
+    nearest, costs = [int(np.argmin(row)) for row in squared], [min(row) for row in squared]
+    weights, left = [sum(costs) / (len(drawn) * costs[q]) for q in drawn], []
+    for b in range(len(centers)):
+        number, own = nearest.count(b), [i for i, q in enumerate(drawn) if nearest[q] == b]
+        mass = sum(weights[i] for i in own)
+        if mass > number:
+            for i in own:
+                weights[i] *= number / mass
+        left.append(max(number - mass, 0))
+    return weights + left
+
+
 def best_clusters(H, k):
     """k-means from every k rows as a start, the best of them: for each pair of rows, whether they are together."""
     best, together = np.inf, None

@@ -108,10 +108,11 @@ def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.rando
     """Sample points by their cost, and add the centres for what the samples do not stand for.
 
     With m_q the squared distance of q to its centre: q is drawn with a probability proportional to m_q, with
-    replacement, and weighs sum(m) / (samples m_q), so that costs are estimated without bias; a centre weighs the
-    number of its points less the weights of those of them that were drawn. What is left for a centre is 0 on average;
-    where it is negative, which no weighted k-means takes, it is cut at 0. With as many samples as points or more,
-    the points themselves come back, each of weight 1.
+    replacement, and weighs sum(m) / (samples m_q); a centre weighs the number of its points less the weights of those
+    of them that were drawn. So costs are estimated without bias. What is left for a centre is 0 on average; where it is
+    negative, which no weighted k-means takes, the centre weighs nothing, and those points share its number, in
+    proportion: whatever was drawn, the weights near a centre add up to the number of its points. With as many samples
+    as points or more, the points themselves come back, each of weight 1.
 
     Parameters
     ----------
@@ -134,9 +135,12 @@ def coreset(points: FloatArray, centers: FloatArray, samples: int, rng: np.rando
     if samples == 0 or total <= 0:
         return WeightedPoints(centers, counts)
     drawn = rng.choice(n, size=samples, p=costs / total)
-    weights = total / (samples * costs[drawn])
-    left = counts - np.bincount(labels[drawn], weights=weights, minlength=len(centers))
-    return WeightedPoints(np.vstack([points[drawn], centers]), np.concatenate([weights, np.maximum(left, 0.0)]))
+    weights, near = total / (samples * costs[drawn]), labels[drawn]
+    sampled = np.bincount(near, weights=weights, minlength=len(centers))
+    weights *= np.minimum(1.0, counts[near] / sampled[near])
+    return WeightedPoints(
+        np.vstack([points[drawn], centers]), np.concatenate([weights, np.maximum(counts - sampled, 0.0)])
+    )
 
 
 def _count_distinct(points: FloatArray, enough: int) -> int:
