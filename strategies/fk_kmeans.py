@@ -10,6 +10,7 @@ Where this departs from the paper:
 * ``solver="gram"``: theorem 4 says that the coordinator learns W_t[m]^T W_t[m] anyway. Uploading it costs one round per
   iteration instead of some thirty, and about as many floats.
 * Clients multiply with [A_t, B_t] and the coordinator applies the weights of W_t = [sqrt(eta/D) A_t, sqrt(1-eta) B_t].
+* The penalty is the (s + 2)-th eigenvalue, not the (k + 2)-th, which leaves k + 1 dimensions whatever s is.
 * Without CEM the vectors A_t^T u, by which new rows are labelled, follow from what was uploaded already.
 """
 
@@ -103,16 +104,17 @@ class FKKMeans(KMeansStrategy):
     n_clusters : int
         k.
     n_components : int, optional
-        s, dimensions of the embedding; by default k. No more are found than there are eigenvalues above lambda.
+        s, dimensions of the embedding; by default k. More of them may tell more clusters apart: by theorem 3 the error
+        of k-means falls as k / s. Of a penalty that is given, no more are found than there are eigenvalues above it.
     n_features : int
-        D, random features per iteration; at least k + 2 unless ``penalty`` is given.
+        D, random features per iteration; at least s + 2 unless ``penalty`` is given.
     iterations : int
         T.
     kernel : RBF or Laplacian, optional
         By default RBF with the paper's gamma = N^2 / (2 sum_ij ||x_i - x_j||^2), from
         sums over the clients' rows (d + 1 floats up and d down, each).
     penalty : float, optional
-        lambda; by default the (k + 2)-th eigenvalue of the first iteration.
+        lambda; by default the (s + 2)-th eigenvalue of the first iteration, which for s = k is the paper's.
     solver : {"lanczos", "gram"}
         How the eigenpairs are found: the paper's distributed Lanczos algorithm, or from the matrix itself.
     cem : bool
@@ -126,7 +128,7 @@ class FKKMeans(KMeansStrategy):
 
     Notes
     -----
-    Costs, with M clients, p = D + r_t, r_t the columns of B_t (about k), Q Lanczos iterations (about 35 at p = 60):
+    Costs, with M clients, p = D + r_t, r_t the columns of B_t (about 1.5 s), Q Lanczos iterations (about 35 at p = 60):
 
     - Lanczos: Q rounds per iteration; up Q M p floats, down Q M p and the map, M p r_{t+1}.
     - gram: 1 round per iteration; up M p (p + 1) / 2, down the map.
@@ -158,10 +160,11 @@ class FKKMeans(KMeansStrategy):
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         self._features(RBF(gamma=1.0))
-        if self.penalty is None and self.n_features < self.n_clusters + 2:
+        if self.penalty is None and self.n_features < self._number:
+            why = f"{'n_components' if self.n_components else 'n_clusters'} + 2 = {self._number}"
             raise InputError(
-                f"n_features = {self.n_features}, but must be at least n_clusters + 2 = {self.n_clusters + 2}, since "
-                "the penalty is the eigenvalue of that number; or give penalty"
+                f"n_features = {self.n_features}, but must be at least {why}, since the penalty is the eigenvalue of "
+                "that number; or give penalty"
             )
         if self.solver == "gram" and not self.cem:
             raise InputError('solver = "gram" is for cem = true only; without it the matrix is of size N')
@@ -171,17 +174,23 @@ class FKKMeans(KMeansStrategy):
         """Dimensions of the embedding: s."""
         return self.n_components or self.n_clusters
 
+    @property
+    def _number(self) -> int:
+        """Of the first iteration's eigenvalues, the one that is the penalty."""
+        return self.dimensions + 2
+
     def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
         return RandomFeatures(kernel, self.n_features, self.features, seed)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return about what the costs above come to, with r_t = 1.5 (k + 1) and Q = 2 r_t + 5.
+        """Return about what the costs above come to, with r_t = 1.5 (s + 1) and Q = 2 r_t + 5.
 
-        Runs on digits, wine and breast cancer have taken r_t of 1 to 2 (k + 1), and Q of 15 to 23 for k = 3, 15 to 30
-        for k = 5 and 27 to 42 for k = 10; without a penalty given, and more on rows without clusters.
+        Runs on digits, wine and breast cancer have taken r_t of 1 to 2 (s + 1), and Q of 15 to 23 for s = 3, 15 to 30
+        for s = 5 and 27 to 42 for s = 10; without a penalty given, and more on rows without clusters.
         """
         M, n, D, T = len(cohort), [member.rows for member in cohort], self.n_features, self.iterations
-        r, s = min(D, 3 * (self.n_clusters + 1) // 2), self.dimensions
+        s = self.dimensions
+        r = min(D, 3 * (s + 1) // 2)
         rounds, up, down = 0, 0, 0
         for p in [D, *[D + r] * (T - 1)]:
             Q = min(p, 2 * r + 5)
@@ -202,14 +211,14 @@ class FKKMeans(KMeansStrategy):
         """Return the width, T iterations, the coordinates and the k-means.
 
         How many columns an iteration has, and how many products its search takes, the data decide: runs take about what
-        `forecast` says. What they cannot exceed is larger, and grows with t: after the first iteration B_t has k + 1
+        `forecast` says. What they cannot exceed is larger, and grows with t: after the first iteration B_t has s + 1
         columns where the penalty follows from that, and then each time D more; a search takes as many products as there
         are columns, and without CEM one more.
         """
         D, T = self.n_features, self.iterations
         most = [D]
         for t in range(2, T + 1):
-            most.append(D + (self.n_clusters + 1 if t == 2 and self.penalty is None else most[-1]))
+            most.append(D + (self._number - 1 if t == 2 and self.penalty is None else most[-1]))
         features = any_width(self.kernel or RBF(), lambda kernel: self._features(kernel, seed))
 
         def iteration(t: int, p: int, before: int) -> Step:
@@ -252,7 +261,7 @@ class FKKMeans(KMeansStrategy):
             eta, last = 1 / t, maps[-1] if maps else None
             rank = 0 if last is None else last.shape[1]
             weights = np.concatenate([np.full(D, np.sqrt(eta / D)), np.full(rank, np.sqrt(1 - eta))])
-            step = _Step(features, t, weights, last, self.n_clusters + 2 if penalty is None else eta * penalty)
+            step = _Step(features, t, weights, last, self._number if penalty is None else eta * penalty)
             # Line 10: the eigenpairs of W_t^T W_t above eta lambda
             if not self.cem:
                 (values, U), V = yield from self._of_rows(run, step, B)
@@ -260,7 +269,7 @@ class FKKMeans(KMeansStrategy):
                 values, V = yield from self._by_lanczos(run, step) if self.solver == "lanczos" else self._by_gram(step)
             if penalty is None:
                 # With fewer rows than that, R_1 has fewer eigenvalues; those of W_1^T W_1 in their place are 0.
-                penalty = max(float(values[-1]), 0.0) if values.size == self.n_clusters + 2 else 0.0
+                penalty = max(float(values[-1]), 0.0) if values.size == self._number else 0.0
             rounding = len(weights) * EPS * float(values.max(initial=0.0))
             above = int(np.count_nonzero(values > max(eta * penalty, rounding)))
             if above == 0:

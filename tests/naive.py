@@ -158,10 +158,11 @@ def up_to_sign(u, v):
     return min(np.linalg.norm(u - v), np.linalg.norm(u + v))
 
 
-def dspgd(features, T, k, s, penalty=None):
+def dspgd(features, T, s, penalty=None):
     """Algorithm 1 of the federated kernel k-means paper on (N, N) matrices: Z_t itself, no factor W_t, no clients.
 
-    ``features(t)``: A_t. Returns the estimates K_1, ..., K_T, and the last one's eigenvalues.
+    ``features(t)``: A_t. The penalty is the first iteration's (s + 2)-th eigenvalue, for s = k the paper's. Returns the
+    estimates K_1, ..., K_T, and the last one's eigenvalues.
     """
     Z, estimates = None, []
     for t in range(1, T + 1):
@@ -170,7 +171,7 @@ def dspgd(features, T, k, s, penalty=None):
         R = xi if Z is None else (1 - eta) * Z + eta * xi
         values, vectors = top(R, len(R))
         if penalty is None:
-            penalty = values[k + 1]
+            penalty = values[s + 1]
         above = values > eta * penalty
         Z = sum((x - eta * penalty) * np.outer(u, u) for x, u in zip(values[above], vectors[:, above].T, strict=True))
         count = min(s, above.sum())

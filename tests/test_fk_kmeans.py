@@ -57,14 +57,15 @@ def small(version, clients=CLIENTS):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("penalty", [None, 3.0])
-def test_every_version_finds_what_the_naive_one_finds(version, penalty):
+@pytest.mark.parametrize(("s", "penalty"), [(4, None), (9, None), (4, 3.0)])
+def test_every_version_finds_what_the_naive_one_finds(version, s, penalty):
     X = DIGITS.data[:120]
-    fields = {"n_components": 4, "n_features": 16, "iterations": 5, "penalty": penalty, "kernel": RBF(gamma=0.001)}
+    fields = {"n_components": s, "n_features": 16, "iterations": 5, "penalty": penalty, "kernel": RBF(gamma=0.001)}
     result = FKKMeans(5, **fields, **VERSIONS[version]).fit(np.array_split(X, 3), seed=11)
     features = RandomFeatures(RBF(gamma=0.001), 16, seed=11)
-    estimates, values = naive.dspgd(lambda t: features.map(64, t)(X), T=5, k=5, s=4, penalty=penalty)
+    estimates, values = naive.dspgd(lambda t: features.map(64, t)(X), T=5, s=s, penalty=penalty)
     H = rows_of(result)
+    assert H.shape == (120, s)  # also where that is more than k + 1
     np.testing.assert_allclose(H @ H.T, estimates[-1], atol=1e-8)
     np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
     for estimate, expected in zip(result.model.embedding.estimates(X), estimates, strict=True):
@@ -327,8 +328,9 @@ def test_a_penalty_of_zero_keeps_everything_and_a_large_one_too_little(caplog):
     assert [M.shape for M in few.maps] == [(20, 6), (26, 6)]
     with pytest.raises(InputError, match=r"penalty = 1e\+09 leaves no eigenvalue in iteration 1; it must be smaller"):
         FKKMeans(3, 5, 20, 2, penalty=1e9).fit(shards)
-    result = FKKMeans(1, 5, 20, 1, solver="gram").fit(shards)
-    assert result.model.eigenvalues_.shape == (2,)
+    few = FKKMeans(1, 5, 20, 1, solver="gram").fit(shards).model.eigenvalues_
+    result = FKKMeans(1, 5, 20, 1, penalty=(few[1] + few[2]) / 2, solver="gram").fit(shards)
+    np.testing.assert_allclose(result.model.eigenvalues_, few[:2], rtol=1e-12)
     assert "only 2 of n_components = 5 eigenvalues are above the penalty" in caplog.text
 
 
@@ -349,6 +351,7 @@ def test_faults_are_named(monkeypatch):
     refused("n_features = 0: input should be greater than or equal to 1", lambda: FKKMeans(3, n_features=0))
     refused("n_features = 7, but must be even", lambda: FKKMeans(3, n_features=7))
     refused(r"n_features = 4, but must be at least n_clusters \+ 2 = 5", lambda: FKKMeans(3, n_features=4))
+    refused(r"n_features = 8, but must be at least n_components \+ 2 = 9", lambda: FKKMeans(3, 7, n_features=8))
     refused("n_clusters = 0: input should be greater than or equal to 1", lambda: FKKMeans(0))
     refused('solver = "gram" is for cem = true only', lambda: FKKMeans(3, solver="gram", cem=False))
     refused("kernel", lambda: FKKMeans(3, kernel=Linear()))

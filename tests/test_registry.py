@@ -147,7 +147,7 @@ def against_fk_kmeans():
     result = FKKMeans(3, n_features=16, iterations=3, coreset_size=EVERY).fit(CLUMPS, seed=4)
     X = np.vstack(CLUMPS)
     gamma = naive.paper_width(X)
-    estimates, values = naive.dspgd(lambda t: naive.cosines(X, gamma, 16, 4, pairs=True, draw=t), T=3, k=3, s=3)
+    estimates, values = naive.dspgd(lambda t: naive.cosines(X, gamma, 16, 4, pairs=True, draw=t), T=3, s=3)
     H = stacked(result, "embedding")
     np.testing.assert_allclose(H @ H.T, estimates[-1], atol=1e-8)
     np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
