@@ -16,7 +16,6 @@ Where this departs from the paper:
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -37,14 +36,8 @@ from fedkernel.models import FeatureChain, KernelKMeans, recover_error, training
 from fedkernel.numerics import (
     RBF,
     AnyKernel,
-    Eigenpairs,
     RandomFeatures,
-    Search,
     ShiftInvariant,
-    block_krylov,
-    block_krylov_above,
-    leading_eigenpairs,
-    unpack_symmetric,
 )
 from fedkernel.protocol import (
     FLOAT,
@@ -57,37 +50,17 @@ from fedkernel.protocol import (
     Step,
     any_width,
     ask,
-    distributed,
     once,
     repeated,
     to_all,
     to_each,
-    to_sum,
 )
 from fedkernel.run import Result
 from fedkernel.validation import value_object
+from strategies.feature_eigenpairs import IterationStep, by_gram, by_lanczos, divided, of_rows
 from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast, kmeans_plan
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Iteration t: the weights w_t of the columns [A_t, B_t], the map that makes B_t, and which eigenpairs are wanted.
-
-    ``wanted`` is how many of the largest, or the threshold they must exceed.
-    """
-
-    features: RandomFeatures
-    t: int
-    weights: FloatArray
-    map: FloatArray | None
-    wanted: int | float
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """What the run's history says of each round."""
-        return {"t": self.t, "rank": len(self.weights) - self.features.n_features}
 
 
 @value_object()
@@ -261,12 +234,14 @@ class FKKMeans(KMeansStrategy):
             eta, last = 1 / t, maps[-1] if maps else None
             rank = 0 if last is None else last.shape[1]
             weights = np.concatenate([np.full(D, np.sqrt(eta / D)), np.full(rank, np.sqrt(1 - eta))])
-            step = _Step(features, t, weights, last, self._number if penalty is None else eta * penalty)
+            step = IterationStep(
+                features, t, weights, last, self._number if penalty is None else eta * penalty, self.tol
+            )
             # Line 10: the eigenpairs of W_t^T W_t above eta lambda
             if not self.cem:
-                (values, U), V = yield from self._of_rows(run, step, B)
+                (values, U), V = yield from of_rows(run, step, B)
             else:
-                values, V = yield from self._by_lanczos(run, step) if self.solver == "lanczos" else self._by_gram(step)
+                values, V = yield from by_lanczos(run, step) if self.solver == "lanczos" else by_gram(step)
             if penalty is None:
                 # With fewer rows than that, R_1 has fewer eigenvalues; those of W_1^T W_1 in their place are 0.
                 penalty = max(float(values[-1]), 0.0) if values.size == self._number else 0.0
@@ -289,66 +264,9 @@ class FKKMeans(KMeansStrategy):
         if self.cem:
             yield from to_all(EmbedRows(features=features, t=self.iterations + 1, map=maps[-1][:, :s] * finish[-1]))
         else:
-            parts = _divided(run, B[:, :s] * finish[-1])
+            parts = divided(run, B[:, :s] * finish[-1])
             yield from to_each({client: TakeEmbedding(embedding=part) for client, part in enumerate(parts)})
         return FeatureChain(features, run.columns, tuple(maps), tuple(finish)), restored
-
-    def _by_gram(self, step: _Step) -> Protocol[Eigenpairs]:
-        """Return the leading eigenpairs of W^T W from the matrix itself: one round."""
-        p = len(step.weights)
-        ask = MultiplyColumns(features=step.features, t=step.t, map=step.map, columns=p)
-        total = yield from to_sum(ask, **step.figures)
-        G = unpack_symmetric(total.upper)
-        pairs = leading_eigenpairs(step.weights[:, None] * G * step.weights, p)
-        wanted = step.wanted if isinstance(step.wanted, int) else int(np.count_nonzero(pairs.values > step.wanted))
-        return Eigenpairs(pairs.values[:wanted], pairs.vectors[:, :wanted])
-
-    def _by_lanczos(self, run: Run, step: _Step) -> Protocol[Eigenpairs]:
-        """Return the leading eigenpairs of W^T W by distributed Lanczos (section 4.2)."""
-
-        def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
-            moves_on = step.map if number == 1 else None
-            ask = MultiplyGram(features=step.features, t=step.t, map=moves_on, vector=step.weights * c[:, 0])
-            total = yield from to_sum(ask, **step.figures, lanczos_step=number)
-            return (step.weights * total.product)[:, None]
-
-        return (yield from distributed(self._search(run, len(step.weights), step), multiply))
-
-    def _of_rows(self, run: Run, step: _Step, B: FloatArray) -> Protocol[tuple[Eigenpairs, FloatArray]]:
-        """Return the leading eigenpairs (l, u) of R = W W^T by distributed Lanczos (section 4.1), and v.
-
-        With weights a of the features and b of B: R c = a^2 A A^T c + b^2 B B^T c, whose second term the coordinator
-        computes. v = W^T u / sqrt(l), where each u is a combination of the vectors c, so that A^T u is one of the
-        sums A^T c that have come.
-        """
-        basis: list[FloatArray] = []
-        sums: list[FloatArray] = []
-
-        def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
-            # Steps 1 to 3: every client sums its features up
-            parts = enumerate(_divided(run, c[:, 0]))
-            requests = {client: SumFeatures(features=step.features, t=step.t, vector=part) for client, part in parts}
-            total = yield from to_sum(requests, **step.figures, lanczos_step=number)
-            basis.append(c)
-            sums.append(total.sums)
-            # Steps 4 and 5: and combines them
-            ask = CombineFeatures(features=step.features, t=step.t, vector=total.sums)
-            combined = yield from to_all(ask, **step.figures, lanczos_step=number)
-            AAc = np.concatenate([reply.values for reply in combined])[:, None]
-            return np.asarray(step.weights[0] ** 2 * AAc + step.weights[-1] ** 2 * (B @ (B.T @ c)))
-
-        pairs = yield from distributed(self._search(run, len(B), step), multiply)
-        S = np.hstack(basis).T @ pairs.vectors
-        WTu = step.weights[:, None] * np.vstack([np.array(sums).T @ S, B.T @ pairs.vectors])
-        return pairs, WTu / np.sqrt(np.maximum(pairs.values, np.finfo(float).tiny))
-
-    def _search(self, run: Run, size: int, step: _Step) -> Search:
-        """Look for a number of leading eigenpairs, or for all above a threshold."""
-        start = run.rng(f"lanczos {step.t}").standard_normal((size, 1))
-        most = min(size, len(step.weights) + 1)  # W has no more columns: beside its image, there is the start
-        if isinstance(step.wanted, int):
-            return block_krylov(start, min(step.wanted, size), tol=self.tol, max_steps=most)
-        return block_krylov_above(start, step.wanted, tol=self.tol, max_steps=most)
 
     def judge_steps(
         self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans
@@ -359,8 +277,3 @@ class FKKMeans(KMeansStrategy):
             return {}
         E = training_of(reference)
         return {"recover_error": [recover_error(H, E) for H in chain.estimates(np.vstack(list(shards)))]}
-
-
-def _divided(run: Run, rows: FloatArray) -> list[FloatArray]:
-    """Cut an array over all rows into the clients' parts."""
-    return np.split(rows, np.cumsum([member.rows for member in run.members])[:-1])

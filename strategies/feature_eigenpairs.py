@@ -1,0 +1,107 @@
+"""The eigenpairs of an iteration of FK k-means, as sub-protocols: by Lanczos with and without CEM, or from the matrix.
+
+Source: A Communication Efficient Federated Kernel k-Means (2021), sections 4.1 and 4.2 and appendix B; theorem 4.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from clients.fk_kmeans import CombineFeatures, MultiplyColumns, MultiplyGram, SumFeatures
+from fedkernel.arrays import FloatArray
+from fedkernel.numerics import (
+    Eigenpairs,
+    RandomFeatures,
+    Search,
+    block_krylov,
+    block_krylov_above,
+    leading_eigenpairs,
+    unpack_symmetric,
+)
+from fedkernel.protocol import Protocol, Run, distributed, to_all, to_sum
+
+
+@dataclass(frozen=True)
+class IterationStep:
+    """Iteration t: the weights w_t of the columns [A_t, B_t], the map that makes B_t, and which eigenpairs are wanted.
+
+    ``wanted`` is how many of the largest, or the threshold they must exceed; ``tol`` when Lanczos ends.
+    """
+
+    features: RandomFeatures
+    t: int
+    weights: FloatArray
+    map: FloatArray | None
+    wanted: int | float
+    tol: float
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What the run's history says of each round."""
+        return {"t": self.t, "rank": len(self.weights) - self.features.n_features}
+
+
+def by_gram(step: IterationStep) -> Protocol[Eigenpairs]:
+    """Return the leading eigenpairs of W^T W from the matrix itself: one round."""
+    p = len(step.weights)
+    ask = MultiplyColumns(features=step.features, t=step.t, map=step.map, columns=p)
+    total = yield from to_sum(ask, **step.figures)
+    G = unpack_symmetric(total.upper)
+    pairs = leading_eigenpairs(step.weights[:, None] * G * step.weights, p)
+    wanted = step.wanted if isinstance(step.wanted, int) else int(np.count_nonzero(pairs.values > step.wanted))
+    return Eigenpairs(pairs.values[:wanted], pairs.vectors[:, :wanted])
+
+
+def by_lanczos(run: Run, step: IterationStep) -> Protocol[Eigenpairs]:
+    """Return the leading eigenpairs of W^T W by distributed Lanczos (section 4.2)."""
+
+    def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
+        moves_on = step.map if number == 1 else None
+        ask = MultiplyGram(features=step.features, t=step.t, map=moves_on, vector=step.weights * c[:, 0])
+        total = yield from to_sum(ask, **step.figures, lanczos_step=number)
+        return (step.weights * total.product)[:, None]
+
+    return (yield from distributed(_search(run, len(step.weights), step), multiply))
+
+
+def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eigenpairs, FloatArray]]:
+    """Return the leading eigenpairs (l, u) of R = W W^T by distributed Lanczos (section 4.1), and v.
+
+    With weights a of the features and b of B: R c = a^2 A A^T c + b^2 B B^T c, whose second term the coordinator
+    computes. v = W^T u / sqrt(l), where each u is a combination of the vectors c, so that A^T u is one of the
+    sums A^T c that have come.
+    """
+    basis: list[FloatArray] = []
+    sums: list[FloatArray] = []
+
+    def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
+        # Steps 1 to 3: every client sums its features up
+        parts = enumerate(divided(run, c[:, 0]))
+        requests = {client: SumFeatures(features=step.features, t=step.t, vector=part) for client, part in parts}
+        total = yield from to_sum(requests, **step.figures, lanczos_step=number)
+        basis.append(c)
+        sums.append(total.sums)
+        # Steps 4 and 5: and combines them
+        ask = CombineFeatures(features=step.features, t=step.t, vector=total.sums)
+        combined = yield from to_all(ask, **step.figures, lanczos_step=number)
+        AAc = np.concatenate([reply.values for reply in combined])[:, None]
+        return np.asarray(step.weights[0] ** 2 * AAc + step.weights[-1] ** 2 * (B @ (B.T @ c)))
+
+    pairs = yield from distributed(_search(run, len(B), step), multiply)
+    S = np.hstack(basis).T @ pairs.vectors
+    WTu = step.weights[:, None] * np.vstack([np.array(sums).T @ S, B.T @ pairs.vectors])
+    return pairs, WTu / np.sqrt(np.maximum(pairs.values, np.finfo(float).tiny))
+
+
+def _search(run: Run, size: int, step: IterationStep) -> Search:
+    """Look for a number of leading eigenpairs, or for all above a threshold."""
+    start = run.rng(f"lanczos {step.t}").standard_normal((size, 1))
+    most = min(size, len(step.weights) + 1)  # W has no more columns: beside its image, there is the start
+    if isinstance(step.wanted, int):
+        return block_krylov(start, min(step.wanted, size), tol=step.tol, max_steps=most)
+    return block_krylov_above(start, step.wanted, tol=step.tol, max_steps=most)
+
+
+def divided(run: Run, rows: FloatArray) -> list[FloatArray]:
+    """Cut an array over all rows into the clients' parts."""
+    return np.split(rows, np.cumsum([member.rows for member in run.members])[:-1])
