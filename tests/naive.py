@@ -158,13 +158,16 @@ def up_to_sign(u, v):
     return min(np.linalg.norm(u - v), np.linalg.norm(u + v))
 
 
-def dspgd(features, T, s, penalty=None):
+def dspgd(features, T, s, penalty=None, accuracy=0.0):
     """Algorithm 1 of the federated kernel k-means paper on (N, N) matrices: Z_t itself, no factor W_t, no clients.
 
     ``features(t)``: A_t. The penalty is the first iteration's (s + 2)-th eigenvalue, for s = k the paper's. Returns the
     estimates K_1, ..., K_T, and the last one's eigenvalues.
+
+    Z_{t+1} as a mean of t estimates of variance V moves by V / (t (t - 1)) in square, and is off by V / t: iterations
+    end once that is ``accuracy`` of K_t's square, all norms being those of the matrices.
     """
-    Z, estimates = None, []
+    Z, estimates, variances = None, [], []
     for t in range(1, T + 1):
         A, eta = features(t), 1 / t
         xi = A @ A.T / A.shape[1]
@@ -173,10 +176,15 @@ def dspgd(features, T, s, penalty=None):
         if penalty is None:
             penalty = values[s + 1]
         above = values > eta * penalty
+        before = Z
         Z = sum((x - eta * penalty) * np.outer(u, u) for x, u in zip(values[above], vectors[:, above].T, strict=True))
         count = min(s, above.sum())
         restored = values[:count] + (1 - eta) * penalty
         estimates.append(sum(x * np.outer(u, u) for x, u in zip(restored, vectors.T, strict=False)))
+        if t > 1:
+            variances.append(t * (t - 1) * np.linalg.norm(Z - before) ** 2)
+            if np.mean(variances) / t <= accuracy * np.linalg.norm(estimates[-1]) ** 2:
+                break
     return estimates, restored
 
 

@@ -21,6 +21,7 @@ from fedkernel.models.metrics import recover_error
 from fedkernel.numerics.clustering import assign, k_means
 from fedkernel.numerics.sketch import RandomFeatures
 from fedkernel.run.result import Result
+from fedkernel.testing import Pair, requests_are_those_of_the_plan
 from strategies import FKKMeans, RFKKMeans
 from strategies.kmeans import distributed_kmeans
 
@@ -57,13 +58,17 @@ def small(version, clients=CLIENTS):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("s", "penalty"), [(4, None), (9, None), (4, 3.0)])
-def test_every_version_finds_what_the_naive_one_finds(version, s, penalty):
+@pytest.mark.parametrize(
+    ("s", "penalty", "accuracy", "t"), [(4, None, 0, 5), (9, None, 0, 5), (4, 3.0, 0, 5), (4, None, 0.2, 3)]
+)
+def test_every_version_finds_what_the_naive_one_finds(version, s, penalty, accuracy, t):
     X = DIGITS.data[:120]
     fields = {"n_components": s, "n_features": 16, "iterations": 5, "penalty": penalty, "kernel": RBF(gamma=0.001)}
+    fields["accuracy"] = accuracy
     result = FKKMeans(5, **fields, **VERSIONS[version]).fit(np.array_split(X, 3), seed=11)
     features = RandomFeatures(RBF(gamma=0.001), 16, seed=11)
-    estimates, values = naive.dspgd(lambda t: features.map(64, t)(X), T=5, s=s, penalty=penalty)
+    estimates, values = naive.dspgd(lambda t: features.map(64, t)(X), T=5, s=s, penalty=penalty, accuracy=accuracy)
+    assert len(estimates) == t
     H = rows_of(result)
     assert H.shape == (120, s)  # also where that is more than k + 1
     np.testing.assert_allclose(H @ H.T, estimates[-1], atol=1e-8)
@@ -93,7 +98,7 @@ HALF_A_DIGIT = {0.0039: 5e-5, 0.0009: 5e-5, 0.0005: 5e-5, 0.0002: 5e-5, 0.00012:
 
 
 def mean_errors(X, s, features, T, seeds):
-    strategy = FKKMeans(K, s, features, T, solver="gram")
+    strategy = FKKMeans(K, s, features, T, accuracy=0, solver="gram")
     shards = np.array_split(X, CLIENTS)
     reference = strategy.central(shards)
     results = [strategy.fit(shards, seed=seed) for seed in range(seeds)]
@@ -151,6 +156,22 @@ def test_with_every_row_in_the_coreset_the_best_of_several_starts_is_that_of_all
         labels, distances = assign(X, centers)
         assert distances.sum() == pytest.approx(best, rel=1e-9)
         np.testing.assert_array_equal(np.concatenate([site.outputs["labels"] for site in sites]), labels)
+
+
+# When iterations end
+
+
+@pytest.mark.parametrize(("accuracy", "least", "most"), [(0.01, 2, 4), (0.002, 8, 13), (0.0005, 30, 50)])
+def test_iterations_end_about_where_the_estimate_is_as_good_as_was_asked_for(accuracy, least, most):
+    """Within a factor of three of the squared error, which no coordinator can measure."""
+    shards = np.array_split(DIGITS.data[:600], 3)
+    strategy = FKKMeans(K, accuracy=accuracy, solver="gram")
+    result, E = strategy.fit(shards, seed=1), strategy.central(shards).training_
+    H = rows_of(result)
+    error = recover_error(H, E) * len(H) ** 2 / np.linalg.norm(H.T @ H) ** 2
+    assert accuracy / 3 < error < 3 * accuracy
+    assert least <= len(result.model.embedding.maps) <= most
+    requests_are_those_of_the_plan(Pair(strategy, shards))  # which has all 50
 
 
 # Versions and communication
@@ -308,7 +329,8 @@ def test_a_laplacian_kernel_converges_to_its_central_counterpart(features):
     shards = np.array_split(DIGITS.data[:300], 3)
     errors = []
     for iterations in (1, 30):
-        strategy = FKKMeans(4, 4, 40, iterations, Laplacian(gamma=0.004), solver="gram", features=features)
+        kernel = Laplacian(gamma=0.004)
+        strategy = FKKMeans(4, 4, 40, iterations, accuracy=0, kernel=kernel, solver="gram", features=features)
         errors.append(strategy.fit(shards, reference=strategy.central(shards)).metrics["recover_error"])
     assert errors[1] < errors[0] / 8
 

@@ -2,6 +2,7 @@
 
 from fedkernel.numerics.blockwise import RowSketch, draw_blocks, is_sketched
 from fedkernel.numerics.clustering import allot, assign, coreset, k_means
+from fedkernel.numerics.estimates import eigengap, mean_error, squared_move
 from fedkernel.numerics.kernels import (
     KERNELS,
     RBF,
@@ -59,6 +60,7 @@ __all__ = [
     "center_gram",
     "coreset",
     "draw_blocks",
+    "eigengap",
     "eigenpairs_above",
     "eigenpairs_of_factor_above",
     "fix_signs",
@@ -67,12 +69,14 @@ __all__ = [
     "k_means",
     "leading_eigenpairs",
     "leading_eigenpairs_of_factor",
+    "mean_error",
     "moments",
     "normalised_gram",
     "orthonormal_basis",
     "pack_symmetric",
     "power_iteration",
     "sin_theta_error",
+    "squared_move",
     "unpack_symmetric",
     "whitening",
     "with_width",
