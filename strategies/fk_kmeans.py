@@ -41,6 +41,7 @@ from fedkernel.numerics import (
     AnyKernel,
     RandomFeatures,
     ShiftInvariant,
+    eigengap,
     mean_error,
     squared_move,
 )
@@ -88,10 +89,6 @@ class FKKMeans(KMeansStrategy):
         D, random features per iteration; at least s + 2 unless ``penalty`` is given.
     iterations : int
         T, the most.
-    accuracy : float
-        Iterations end once ||K_t - K_s||_F^2 is about this share of ||K_t||_F^2, K_t = H H^T being the estimate of the
-        best kernel matrix of rank s, or at T; 0 means T. How far K_t is off, the coordinator tells from how far the
-        iterations have moved their estimate (see Notes): no float is sent for it.
     kernel : RBF or Laplacian, optional
         By default RBF with the paper's gamma = N^2 / (2 sum_ij ||x_i - x_j||^2), from
         sums over the clients' rows (d + 1 floats up and d down, each).
@@ -107,6 +104,17 @@ class FKKMeans(KMeansStrategy):
         Pairs of cosine and sine (D even), which vary less, or the paper's cosines with a random offset.
     tol : float
         Residuals, relative to the largest eigenvalue, at which Lanczos ends.
+    accuracy : float
+        Iterations end once ||K_t - K_s||_F^2 is about this share of ||K_t||_F^2, K_t = H H^T being the estimate of the
+        best kernel matrix of rank s, or at T; 0 means T. How far K_t is off, the coordinator tells from how far the
+        iterations have moved their estimate (see Notes): no float is sent for it.
+    eigengap : bool
+        Take n_components, which must be more than k, as the most: s from k on is where the first iteration's
+        eigenvalues fall the most, by the ratio of neighbours (`fedkernel.numerics.eigengap`).
+    save : {"rounds", "floats"}, optional
+        What counts, in place of ``solver``. Rounds: by gram, and 5 D features in each of T / 5 iterations, for less
+        than half of the rounds and some three times the floats. Floats: what is forecast to upload fewer, which is
+        Lanczos where D is more than about 4 s.
 
     Notes
     -----
@@ -133,7 +141,6 @@ class FKKMeans(KMeansStrategy):
     n_components: Annotated[int, Field(ge=1)] | None = None
     n_features: Annotated[int, Field(ge=1)] = 50
     iterations: Annotated[int, Field(ge=1)] = 50
-    accuracy: Annotated[float, Field(ge=0, lt=1)] = 0.001
     kernel: ShiftInvariant | None = None
     penalty: Annotated[float, Field(ge=0)] | None = None
     solver: Literal["lanczos", "gram"] = "lanczos"
@@ -141,6 +148,9 @@ class FKKMeans(KMeansStrategy):
     coreset_size: Annotated[int, Field(ge=1)] = 1000
     features: Literal["pairs", "cosine"] = "pairs"
     tol: Annotated[float, Field(gt=0, lt=1)] = 1e-10
+    accuracy: Annotated[float, Field(ge=0, lt=1)] = 0.001
+    eigengap: bool = False
+    save: Literal["rounds", "floats"] | None = None
 
     client: ClassVar = FKKMeansClient
     # of the iteration that is not made, whose n_features would limit n_clusters
@@ -149,14 +159,20 @@ class FKKMeans(KMeansStrategy):
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         self._features(RBF(gamma=1.0))
+        if self.eigengap and self.dimensions <= self.n_clusters:
+            raise InputError(
+                f"n_components = {self.n_components}, but must be more than n_clusters = {self.n_clusters}, since "
+                "eigengap takes it as the most"
+            )
         if self.penalty is None and self.n_features < self._number:
             why = f"{'n_components' if self.n_components else 'n_clusters'} + 2 = {self._number}"
             raise InputError(
                 f"n_features = {self.n_features}, but must be at least {why}, since the penalty is the eigenvalue of "
                 "that number; or give penalty"
             )
-        if self.solver == "gram" and not self.cem:
-            raise InputError('solver = "gram" is for cem = true only; without it the matrix is of size N')
+        if not self.cem and (self.save or self.solver == "gram"):
+            name = f'save = "{self.save}"' if self.save else 'solver = "gram"'
+            raise InputError(f"{name} is for cem = true only; without it the matrix is of size N")
 
     @property
     def dimensions(self) -> int:
@@ -168,8 +184,28 @@ class FKKMeans(KMeansStrategy):
         """Of the first iteration's eigenvalues, the one that is the penalty."""
         return self.dimensions + 2
 
+    @property
+    def _division(self) -> tuple[int, int]:
+        """D and T: the features of an iteration, and how many there are at most."""
+        if self.save == "rounds":
+            return 5 * self.n_features, math.ceil(self.iterations / 5)
+        return self.n_features, self.iterations
+
+    @property
+    def _usual(self) -> tuple[int, int]:
+        """About r_t and Q, of what runs have taken; see `forecast`."""
+        r = min(self._division[0], 3 * (self.dimensions + 1) // 2)
+        return r, 2 * r + 5
+
+    @property
+    def _solver(self) -> str:
+        if self.save is None:
+            return self.solver
+        r, Q = self._usual
+        return "gram" if self.save == "rounds" or self.n_features + r + 1 <= 2 * Q else "lanczos"
+
     def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
-        return RandomFeatures(kernel, self.n_features, self.features, seed)  # type: ignore[arg-type]
+        return RandomFeatures(kernel, self._division[0], self.features, seed)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return about what the costs above come to, of 1 / (D accuracy) iterations.
@@ -179,17 +215,16 @@ class FKKMeans(KMeansStrategy):
         more on rows without clusters. There, where no few eigenvectors make up the kernel matrix, all T iterations may
         be made, too.
         """
-        M, n, D, T = len(cohort), [member.rows for member in cohort], self.n_features, self.iterations
+        M, n, (D, T) = len(cohort), [member.rows for member in cohort], self._division
         if self.accuracy:
             T = min(T, max(2, math.ceil(1 / (D * self.accuracy))))
-        s = self.dimensions
-        r = min(D, 3 * (s + 1) // 2)
+        s, (r, usual) = self.dimensions, self._usual
         rounds, up, down = 0, 0, 0
         for p in [D, *[D + r] * (T - 1)]:
-            Q = min(p, 2 * r + 5)
+            Q = min(p, usual)
             if not self.cem:
                 rounds, up, down = rounds + 2 * Q, up + Q * (sum(n) + M * D), down + Q * (sum(n) + M * D)
-            elif self.solver == "lanczos":
+            elif self._solver == "lanczos":
                 rounds, up, down = rounds + Q, up + Q * M * p, down + Q * M * p
             else:
                 rounds, up = rounds + 1, up + M * p * (p + 1) // 2
@@ -208,7 +243,7 @@ class FKKMeans(KMeansStrategy):
         columns where the penalty follows from that, and then each time D more; a search takes as many products as there
         are columns, and without CEM one more.
         """
-        D, T = self.n_features, self.iterations
+        D, T = self._division
         most = [D]
         for t in range(2, T + 1):
             most.append(D + (self._number - 1 if t == 2 and self.penalty is None else most[-1]))
@@ -219,7 +254,7 @@ class FKKMeans(KMeansStrategy):
             if not self.cem:
                 return repeated(p + 1, ask(SumFeatures, **common), ask(CombineFeatures, {"D": D}, **common))
             moved = {"p_before": before, "r": p - D}
-            if self.solver == "gram":
+            if self._solver == "gram":
                 return once(MultiplyColumns, moved, **common, columns=AtMost(p))
             return repeated(p, ask(MultiplyGram, {"p": p, **moved}, **common))
 
@@ -246,13 +281,13 @@ class FKKMeans(KMeansStrategy):
 
     def _iterate(self, run: Run, features: RandomFeatures) -> Protocol[tuple[FeatureChain, FloatArray]]:
         """Return the embedding and its eigenvalues; the clients then have their rows' coordinates."""
-        D, penalty = self.n_features, self.penalty
+        (D, T), s, penalty = self._division, self.dimensions, self.penalty
         maps: list[FloatArray] = []
         finish: list[FloatArray] = []
         shrunk = np.empty(0)  # the eigenvalues of Z_t
         moves: list[float] = []
         B = np.empty((run.rows, 0))  # B_t, which without CEM is the coordinator's
-        for t in range(1, self.iterations + 1):
+        for t in range(1, T + 1):
             eta, last = 1 / t, maps[-1] if maps else None
             rank = 0 if last is None else last.shape[1]
             weights = np.concatenate([np.full(D, np.sqrt(eta / D)), np.full(rank, np.sqrt(1 - eta))])
@@ -263,10 +298,12 @@ class FKKMeans(KMeansStrategy):
             if not self.cem:
                 (values, U), V = yield from of_rows(run, step, B)
             else:
-                values, V = yield from by_lanczos(run, step) if self.solver == "lanczos" else by_gram(step)
+                values, V = yield from by_lanczos(run, step) if self._solver == "lanczos" else by_gram(step)
+            if t == 1 and self.eigengap:
+                s = eigengap(values, self.n_clusters, s)
             if penalty is None:
                 # With fewer rows than that, R_1 has fewer eigenvalues; those of W_1^T W_1 in their place are 0.
-                penalty = max(float(values[-1]), 0.0) if values.size == self._number else 0.0
+                penalty = max(float(values[s + 1]), 0.0) if values.size > s + 1 else 0.0
             rounding = len(weights) * EPS * float(values.max(initial=0.0))
             above = int(np.count_nonzero(values > max(eta * penalty, rounding)))
             if above == 0:
@@ -278,16 +315,16 @@ class FKKMeans(KMeansStrategy):
             if not self.cem:
                 B = U[:, :above] * np.sqrt(shrunk)
             # Line 17: H as the leading columns of B_{t+1}, scaled back
-            restored = (values + (1 - eta) * penalty)[: self.dimensions]
-            finish.append(np.sqrt(restored / shrunk[: self.dimensions]))
+            restored = (values + (1 - eta) * penalty)[:s]
+            finish.append(np.sqrt(restored / shrunk[:s]))
             if t > 1:
                 moves.append(squared_move(before, shrunk, values, V[D:] / np.sqrt(1 - eta)))
                 if mean_error(moves) <= self.accuracy * float(restored @ restored):
                     log.info("the estimate of the kernel matrix is as good as accuracy demands after t = %d", t)
                     break
-        s = restored.size
-        if s < self.dimensions:
-            log.warning("only %d of n_components = %d eigenvalues are above the penalty", s, self.dimensions)
+        if restored.size < s:
+            log.warning("only %d of n_components = %d eigenvalues are above the penalty", restored.size, s)
+            s = restored.size
         if self.cem:
             yield from to_all(EmbedRows(features=features, t=t + 1, map=maps[-1][:, :s] * finish[-1]))
         else:

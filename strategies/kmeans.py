@@ -25,7 +25,7 @@ from fedkernel.models import (
     kernel_kmeans,
     nystroem_kernel_kmeans,
 )
-from fedkernel.numerics import RBF, AnyKernel, allot, fk_gamma, k_means, moments
+from fedkernel.numerics import RBF, AnyKernel, allot, eigengap, fk_gamma, k_means, leading_eigenpairs, moments
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each, to_sum
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
@@ -133,18 +133,19 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     client: ClassVar[type[KMeansClient]]
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
-    central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "dimensions", "kernel")
+    central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "dimensions", "eigengap", "kernel")
     rivals: ClassVar = (Nystroem,)
     tags: ClassVar = Tags("embedding", orthonormal=True, error="recover_error")
 
     n_clusters: int
     kernel: AnyKernel | None
     coreset_size: int
+    eigengap: bool = False
 
     @property
     @abstractmethod
     def dimensions(self) -> int:
-        """Dimensions of the central counterpart's embedding."""
+        """Dimensions of the central counterpart's embedding, or the most of them where the eigengap chooses."""
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows, together and at each client."""
@@ -217,8 +218,11 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     def central(self, shards: Sequence[FloatArray]) -> KernelKMeans:
         """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""
-        X = np.vstack(list(shards))
-        return kernel_kmeans(X, self.central_kernel(X), self.n_clusters, self.dimensions)
+        X, s = np.vstack(list(shards)), self.dimensions
+        kernel = self.central_kernel(X)
+        if self.eigengap:
+            s = eigengap(leading_eigenpairs(kernel.gram(X), min(s + 1, len(X))).values, self.n_clusters, s)
+        return kernel_kmeans(X, kernel, self.n_clusters, s)
 
     def central_kernel(self, X: FloatArray) -> AnyKernel:
         """Return what `federated_kernel` finds, from all rows X (N, d) in one place."""

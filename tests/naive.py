@@ -161,8 +161,9 @@ def up_to_sign(u, v):
 def dspgd(features, T, s, penalty=None, accuracy=0.0):
     """Algorithm 1 of the federated kernel k-means paper on (N, N) matrices: Z_t itself, no factor W_t, no clients.
 
-    ``features(t)``: A_t. The penalty is the first iteration's (s + 2)-th eigenvalue, for s = k the paper's. Returns the
-    estimates K_1, ..., K_T, and the last one's eigenvalues.
+    ``features(t)``: A_t. ``s``: how many eigenvalues, or the least and the most of them, of which it is after how many
+    the first iteration's fall by the largest factor. The penalty is that iteration's (s + 2)-th, for s = k the paper's.
+    Returns the estimates K_1, ..., K_T, and the last one's eigenvalues.
 
     Z_{t+1} as a mean of t estimates of variance V moves by V / (t (t - 1)) in square, and is off by V / t: iterations
     end once that is ``accuracy`` of K_t's square, all norms being those of the matrices.
@@ -173,6 +174,8 @@ def dspgd(features, T, s, penalty=None, accuracy=0.0):
         xi = A @ A.T / A.shape[1]
         R = xi if Z is None else (1 - eta) * Z + eta * xi
         values, vectors = top(R, len(R))
+        if isinstance(s, tuple):
+            s = max(range(s[0], s[1] + 1), key=lambda s: values[s - 1] / values[s])
         if penalty is None:
             penalty = values[s + 1]
         above = values > eta * penalty

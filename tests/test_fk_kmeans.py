@@ -158,6 +158,23 @@ def test_with_every_row_in_the_coreset_the_best_of_several_starts_is_that_of_all
         np.testing.assert_array_equal(np.concatenate([site.outputs["labels"] for site in sites]), labels)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("k", "most", "s"), [(3, 9, 6), (8, 9, 9), (1, 9, 1)])
+def test_the_embedding_ends_where_the_eigenvalues_fall_the_most(version, k, most, s):
+    X, kernel = DIGITS.data[:120], RBF(gamma=0.0005)
+    strategy = FKKMeans(k, most, 20, 2, kernel=kernel, eigengap=True, **VERSIONS[version])
+    shards = np.array_split(X, 3)
+    result = strategy.fit(shards, seed=11)
+    features = RandomFeatures(kernel, 20, seed=11)
+    estimates, values = naive.dspgd(lambda t: features.map(64, t)(X), T=2, s=(k, most))
+    H = rows_of(result)
+    assert H.shape == (120, s)
+    np.testing.assert_allclose(H @ H.T, estimates[-1], atol=1e-8)
+    np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
+    exact = naive.top(naive.kernel_matrix(X, X, "rbf", 0.0005), most + 1)[0]
+    assert strategy.central(shards).eigenvalues_.size == k + np.argmax(exact[k - 1 : -1] / exact[k:])
+
+
 # When iterations end
 
 
@@ -211,6 +228,18 @@ def test_theorem_2():
     for r, q0, q1, up, up0 in zip(ranks, Q0, Q1, sent, more, strict=True):
         assert up0 / up == (N + M * D) * q0 / (M * (r + D) * q1)
     assert per_iteration(small("gram"), "floats_up") == [M * (r + D) * (r + D + 1) // 2 for r in ranks]
+
+
+@pytest.mark.parametrize(("k", "cheaper"), [(3, "lanczos"), (10, "gram")])
+def test_rounds_or_floats_are_saved(k, cheaper):
+    shards = np.array_split(DIGITS.data[:500], CLIENTS)
+    runs = {name: FKKMeans(k, iterations=5, solver=name).fit(shards) for name in ("lanczos", "gram")}
+    floats, rounds = (FKKMeans(k, iterations=5, save=name).fit(shards) for name in ("floats", "rounds"))
+    assert floats.ledger == runs[cheaper].ledger
+    assert floats.ledger.floats_up == min(run.ledger.floats_up for run in runs.values())
+    # as many features, all at once
+    assert rounds.ledger.rounds == runs["gram"].ledger.rounds - 4
+    assert rounds.model.embedding.features.n_features == 250
 
 
 def test_communication_does_not_depend_on_the_number_of_rows():
@@ -376,6 +405,9 @@ def test_faults_are_named(monkeypatch):
     refused(r"n_features = 8, but must be at least n_components \+ 2 = 9", lambda: FKKMeans(3, 7, n_features=8))
     refused("n_clusters = 0: input should be greater than or equal to 1", lambda: FKKMeans(0))
     refused('solver = "gram" is for cem = true only', lambda: FKKMeans(3, solver="gram", cem=False))
+    refused('save = "floats" is for cem = true only', lambda: FKKMeans(3, save="floats", cem=False))
+    refused("n_components = None, but must be more than n_clusters = 3", lambda: FKKMeans(3, eigengap=True))
+    refused("n_components = 3, but must be more than n_clusters = 3", lambda: FKKMeans(3, 3, eigengap=True))
     refused("kernel", lambda: FKKMeans(3, kernel=Linear()))
     refused("the 30 rows do not differ from each other", lambda: FKKMeans(3), [np.ones((15, 4))] * 2)
     refused(r"shards\[1\] has shape \(0, 64\)", lambda: FKKMeans(3), [X, X[:0]])
