@@ -6,7 +6,7 @@ KDD 2016: algorithms 1 (disLS), 2 (RepSample) and 3 (disLR).
 A site reads its table a block of rows at a time and keeps per block, not per row, what the next step needs: the
 products of the embedded rows, t (t + 1) / 2 floats, from which the block's sum of leverage scores follows whatever
 scores the coordinator asks for; and the sum of distances. Drawing a row is drawing a block by these sums, and then a
-row within it, whose weights are computed again.
+row within it; the weights of the rows of that block are computed again.
 """
 
 import math
@@ -25,7 +25,7 @@ from fedkernel.numerics import (
     Kernel,
     RowSketch,
     SubspaceEmbedding,
-    draw_blocks,
+    draw_distinct,
     pack_symmetric,
     unpack_symmetric,
     whitening,
@@ -208,14 +208,14 @@ class DrawRequest(Request[ReplyT], Generic[ReplyT]):
 
 
 class DrawByLeverage(DrawRequest[DrawnRows]):
-    """Asks for rows drawn with replacement in proportion to their scores."""
+    """Asks for different rows, drawn one after the other in proportion to their scores; fewer where fewer have one."""
 
     embedding: SubspaceEmbedding
     precision: Precision
 
 
 class DrawByDistance(DrawRequest[DrawnRows]):
-    """Asks for rows drawn with replacement in proportion to their squared distances to the landmarks' span."""
+    """Asks for the same, by the rows' squared distances to the landmarks' span."""
 
     kernel: Kernel
     precision: Precision
@@ -448,14 +448,15 @@ class DisKPCAClient(KernelClient):
     def _drawn(
         self, by: str, sums: FloatArray, samples: int, weigh: Callable[[Rows], FloatArray], precision: Precision
     ) -> Positions:
-        """Draw positions by weights with these sums over the blocks: blocks first, rows within them then."""
-        rng = self.rng(f"draw by {by}")
-        blocks, drawn = list(row_blocks(len(self.X))), []
-        for number, count in draw_blocks(sums, samples, rng).items():
-            rows = blocks[number]
-            within = np.asarray(weigh(self.X.block(rows.start, rows.stop, precision)), dtype=np.float64)
-            drawn.append(rows.start + rng.choice(len(within), count, p=within / within.sum()))
-        return np.unique(np.concatenate(drawn)).astype(np.int64)
+        """Draw different positions by weights with these sums over the blocks."""
+        blocks = list(row_blocks(len(self.X)))
+
+        def weights(number: int) -> FloatArray:
+            return weigh(self.X.block(blocks[number].start, blocks[number].stop, precision))
+
+        drawn = draw_distinct(sums, samples, weights, self.rng(f"draw by {by}"))
+        positions = [blocks[number].start + drawn[number] for number in sorted(drawn)]
+        return np.concatenate([np.empty(0, dtype=np.int64), *positions])
 
     def _show(self, positions: Positions) -> DrawnRows:
         """Send rows, and remember which: the coordinator need not send them back."""

@@ -11,7 +11,9 @@ Where this departs from the paper:
   be its rows, one by one.
 * `point_sketch_size` and `projection_size` may be "exact": products in place of sketches. At w = |Y| that is half the
   floats, and no error.
-* A row is sent once by its owner and then to the other clients, not back. Rows drawn twice are one landmark.
+* Draws are without replacement: a row that is drawn twice would be one landmark. How many each client draws follows
+  from its sum alone, as in the paper; what a client has no rows left for falls to the others, by their sums.
+* A row is sent once by its owner and then to the other clients, not back.
 * Where as many landmarks are asked for as there are rows, every row is one, and nothing is drawn.
 """
 
@@ -32,7 +34,7 @@ from clients.diskpca import (
     ScoreRows,
     SketchPoints,
 )
-from fedkernel.arrays import ROWS, FloatArray, Rows, stack_rows, sum_in_order
+from fedkernel.arrays import ROWS, FloatArray, Positions, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel, Embeddable, Linear, SubspaceEmbedding, whitening
@@ -110,6 +112,7 @@ def representative_points(
     embedding: SubspaceEmbedding,
     step: LowRank,
     totals: FloatArray,
+    sizes: Positions,
     rng: np.random.Generator,
     *,
     by_leverage: int,
@@ -127,10 +130,12 @@ def representative_points(
     step : LowRank
     totals : ndarray of shape (M,)
         The sums of the clients' scores.
+    sizes : ndarray of shape (M,)
+        How many rows the clients have.
     rng : Generator
         Of how many rows each client draws.
     by_leverage, by_distance : int
-        How many draws, with replacement.
+        How many different rows, where so many have a weight.
 
     Returns
     -------
@@ -141,7 +146,7 @@ def representative_points(
     # Step 1: P, by leverage
     draws = {
         client: DrawByLeverage(samples=count, embedding=embedding, precision=step.precision)
-        for client, count in _shared_out(by_leverage, totals, rng)
+        for client, count in _shared_out(by_leverage, totals, sizes, rng)
     }
     if not draws:
         raise InputError("the kernel is zero on all rows, so that none stands out")
@@ -156,7 +161,7 @@ def representative_points(
     # Step 3: the rows of the second draw, by distance; none where the span holds all rows
     requests = {
         client: DrawByDistance(samples=count, **vars(step))
-        for client, count in _shared_out(by_distance, distances, rng)
+        for client, count in _shared_out(by_distance, distances, sizes - np.array(first.counts), rng)
     }
     replies = (yield from to_each(requests)) if requests else []
     second = Drawn.of(dict(zip(requests, replies, strict=True)), len(totals), like=first.rows)
@@ -173,11 +178,15 @@ def points_plan(embedding: Mapping[str, Any], step: LowRank, *, by_leverage: int
     return first, step.plan(MeasureDistances, by_leverage), second
 
 
-def _shared_out(samples: int, totals: FloatArray, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Draw how many of some samples each client makes, in proportion to the totals; clients with none are left out."""
-    if totals.sum() <= 0:
-        return []
-    counts = rng.multinomial(samples, totals / totals.sum())
+def _shared_out(samples: int, totals: FloatArray, rows: Positions, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Draw how many of some samples each client makes, in proportion to the totals; clients with none are left out.
+
+    None makes more than it has rows: the rest falls to those that have some, again in proportion.
+    """
+    counts, most = np.zeros(len(totals), dtype=np.int64), np.where(totals > 0, rows, 0)
+    while missing := min(samples, most.sum()) - counts.sum():
+        open_totals = np.where(counts < most, totals, 0.0)
+        counts = np.minimum(counts + rng.multinomial(missing, open_totals / open_totals.sum()), most)
     return [(client, int(count)) for client, count in enumerate(counts) if count]
 
 
@@ -196,9 +205,9 @@ class DisKPCA(LandmarkStrategy):
         k.
     kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
     n_adaptive : int
-        Draws by distance; with n_leverage the number of landmarks |Y|, but for rows drawn twice.
+        Rows drawn by distance; with n_leverage the number of landmarks |Y|, where so many rows have one.
     n_leverage : int, optional
-        Draws by leverage; by default k log k, rounded up, and at least k.
+        Rows drawn by leverage; by default k log k, rounded up, and at least k.
     embedding_size : int
         t, coordinates of the embedding.
     point_sketch_size : int or "exact"
@@ -273,7 +282,7 @@ class DisKPCA(LandmarkStrategy):
 
     @property
     def n_landmarks(self) -> int:
-        """|Y|, but for rows drawn twice."""
+        """|Y|, at most: rows in the span of the first draw are not drawn by distance."""
         return self._by_leverage + self.n_adaptive
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
@@ -311,7 +320,10 @@ class DisKPCA(LandmarkStrategy):
             embedding = self._embedding(step.kernel, run.seed)
             totals = yield from score_by_leverage(embedding, self.dtype, self.point_sketch_size)
             # Step 3: representative points
-            landmarks, last = yield from representative_points(embedding, step, totals, run.rng("draws"), **self._draws)
+            sizes = np.array([member.rows for member in run.members])
+            landmarks, last = yield from representative_points(
+                embedding, step, totals, sizes, run.rng("draws"), **self._draws
+            )
         # Step 4: the components in their span
         size, w = self.n_components, self.projection_size
         return (yield from low_rank(step, landmarks, last, n_components=size, columns=w, embed=self.embed))

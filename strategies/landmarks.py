@@ -239,7 +239,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
     def span_forecast(self, cohort: Sequence[Member], columns: SketchSize | None) -> Forecast:
         """Return what it takes to disclose the landmarks and to find components in their span, but for the draws.
 
-        At most: rows may be sparse, or drawn twice, and may span fewer dimensions than components are asked for.
+        At most: rows may be sparse, or in the span of a few, which then may have fewer dimensions than are asked for.
         ``columns`` are those of the sketch; 0: there is none.
         """
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns

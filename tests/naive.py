@@ -250,7 +250,8 @@ def coordinates_in_span(K, landmarks, k):
 def diskpca(shards, gamma, k, draws, embedding, seed):
     """Algorithm 4 of the disKPCA paper, RBF kernel, without sketches of points. ``embedding``: t and m.
 
-    Returns the landmarks' positions among all rows, as they are drawn, and the rows' coordinates.
+    Rows are drawn one after the other, without replacement; no client is asked for more than it has. Returns the
+    landmarks' positions among all rows, as they are drawn, and the rows' coordinates.
     """
     X, ends = np.vstack(shards), np.cumsum([0, *(len(shard) for shard in shards)])
     t, m = embedding
@@ -264,10 +265,12 @@ def diskpca(shards, gamma, k, draws, embedding, seed):
         totals = np.array([part.sum() for part in parts])
         positions = []
         for client, count in enumerate(rng.multinomial(samples, totals / totals.sum())):
-            if count:
-                own = generator(f"draw by {name}", seed, client)
-                chosen = own.choice(len(parts[client]), count, p=parts[client] / parts[client].sum())
-                positions += [int(ends[client] + row) for row in np.unique(chosen)]
+            own, left, chosen = generator(f"draw by {name}", seed, client), parts[client].copy(), set()
+            while len(chosen) < count:  # again and again, until so many are different
+                again = own.choice(len(left), count - len(chosen), p=left / left.sum())
+                chosen |= set(again)
+                left[again] = 0
+            positions += [int(ends[client] + row) for row in sorted(chosen)]
         return positions
 
     P = drawn(leverages, draws[0], "leverages")

@@ -1,10 +1,13 @@
 """Sketches and draws that see a table a block at a time give what they would of the whole."""
 
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
 import scipy.stats
 
-from fedkernel.numerics.blockwise import RowSketch, draw_blocks
+from fedkernel.numerics.blockwise import RowSketch, draw_distinct
 
 B = np.random.default_rng(0).standard_normal((90, 4)) * [5, 2, 1, 0.1]
 
@@ -74,13 +77,41 @@ def test_float32_blocks_are_summed_in_float64():
     assert sketched([large, small], 1).factor.dtype == np.float64
 
 
-def test_blocks_are_drawn_in_proportion_to_their_sums():
-    sums, samples = np.array([3.0, 0.0, 1.0, 0.5, 5.5]), 4000
-    drawn = draw_blocks(sums, samples, np.random.default_rng(0))
-    assert 1 not in drawn
-    assert sum(drawn.values()) == samples
-    nonzero = np.flatnonzero(sums)
-    distinct = [drawn[number] for number in nonzero]
-    assert scipy.stats.chisquare(distinct, sums[nonzero] / sums.sum() * samples).pvalue > 1e-3
-    assert draw_blocks(np.array([0.0, 1e-300]), 3, np.random.default_rng(0)) == {1: 3}
-    assert all(draw_blocks(sums, 1, np.random.default_rng(seed)) != {} for seed in range(20))
+BLOCKS = [np.array([3.0, 0.5]), np.zeros(2), np.array([0.25]), np.array([1.0, 0.0, 6.0])]
+SUMS = np.array([block.sum() for block in BLOCKS])
+
+
+def drawn_distinct(samples, seed, weigh=BLOCKS.__getitem__):
+    drawn = draw_distinct(SUMS, samples, weigh, np.random.default_rng(seed))
+    return {(block, int(row)) for block, rows in drawn.items() for row in rows}
+
+
+def test_rows_are_drawn_one_after_the_other_without_replacement():
+    """Of all pairs by the definition, and in distribution as the two largest keys log(u) / w."""
+    weights = {(block, row): w for block, rows in enumerate(BLOCKS) for row, w in enumerate(rows) if w}
+    total, draws = SUMS.sum(), 4000
+    expected = {
+        frozenset((a, b)): draws
+        * weights[a]
+        * weights[b]
+        / total
+        * (1 / (total - weights[a]) + 1 / (total - weights[b]))
+        for a, b in itertools.combinations(weights, 2)
+    }
+    assert sum(expected.values()) == pytest.approx(draws)
+    rng, by_keys = np.random.default_rng(0), []
+    for _ in range(draws):
+        keys = {row: np.log(rng.random()) / w for row, w in weights.items()}
+        by_keys.append(frozenset(sorted(keys, key=keys.__getitem__)[-2:]))
+    for pairs in (Counter(frozenset(drawn_distinct(2, seed)) for seed in range(draws)), Counter(by_keys)):
+        assert set(pairs) <= set(expected)
+        assert scipy.stats.chisquare([pairs[pair] for pair in expected], list(expected.values())).pvalue > 1e-3
+    for samples, count in ((1, 1), (4, 4), (5, 5), (50, 5)):
+        assert len(drawn_distinct(samples, 0)) == count, "as many as asked for, where so many have a weight"
+
+
+def test_only_blocks_with_a_row_that_is_drawn_are_weighed_and_each_once():
+    for seed in range(50):
+        weighed = []
+        drawn = drawn_distinct(3, seed, lambda block, seen=weighed: (seen.append(block), BLOCKS[block])[1])
+        assert sorted(weighed) == sorted({block for block, _ in drawn})

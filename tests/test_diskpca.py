@@ -234,14 +234,16 @@ def test_draws_follow_the_scores_of_the_rows(monkeypatch):
         assert expected[possible].max() > 2 * expected[possible].min(), "draws alike would be seen"
 
 
-def test_rows_drawn_twice_are_one_landmark_and_stand_in_the_order_of_the_table():
-    _, (site,), _ = scored(SMALL, KERNELS[0], "exact", clients=1)
-    embedding = SubspaceEmbedding(KERNELS[0], 50)
-    reply = ask(site, DrawByLeverage(samples=1000, embedding=embedding, precision="float64"))
+@pytest.mark.parametrize(("samples", "shown"), [(60, 60), (1000, 100)])
+def test_drawn_rows_are_different_and_stand_in_the_order_of_the_table(samples, shown):
+    X = SMALL * (np.arange(len(SMALL)) < 100)[:, None]  # the last 40 rows have no weight
+    embedding, (site,), _ = scored(X, Linear(), "exact", clients=1)
+    reply = ask(site, DrawByLeverage(samples=samples, embedding=embedding, precision="float64"))
     positions = DrawnPositions.load(site.memory).positions
     assert np.all(np.diff(positions) > 0)
-    assert reply.disclosed == len(positions) < len(SMALL)
-    np.testing.assert_array_equal(reply.rows, SMALL[positions])
+    assert reply.disclosed == len(positions) == shown
+    assert positions[-1] < 100
+    np.testing.assert_array_equal(reply.rows, X[positions])
 
 
 @pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
@@ -257,7 +259,7 @@ def test_every_site_holds_the_same_landmarks(form):
     rows = {row.tobytes() for row in SMALL}
     landmarks = [row.tobytes() for row in dense(model.landmarks_)]
     assert set(landmarks) <= rows
-    assert len(set(landmarks)) == len(landmarks) > 20
+    assert len(set(landmarks)) == len(landmarks) == method.n_landmarks
     # the grid changes nothing
     assert method.fit(shards, seed=4).model.coefficients_.tobytes() == model.coefficients_.tobytes()
 
@@ -281,10 +283,29 @@ def test_uniform_draws_take_every_row_alike_and_each_client_draws_its_own():
 
 def test_clients_draw_in_proportion_to_what_their_rows_weigh():
     totals, samples = np.array([4.0, 0.0, 1.0, 15.0]), 4000
-    counts = dict(_shared_out(samples, totals, np.random.default_rng(0)))
+    counts = dict(_shared_out(samples, totals, np.full(4, samples), np.random.default_rng(0)))
     assert list(counts) == [0, 2, 3]
     assert scipy.stats.chisquare(list(counts.values()), samples * totals[[0, 2, 3]] / 20).pvalue > 1e-3
-    assert _shared_out(5, np.zeros(3), np.random.default_rng(0)) == []
+    assert _shared_out(5, np.zeros(3), np.full(3, 9), np.random.default_rng(0)) == []
+
+
+def test_what_a_client_has_no_rows_for_falls_to_the_others():
+    totals, rows = np.array([4.0, 0.0, 1.0, 95.0]), np.array([3000, 9, 3000, 10])
+    counts = dict(_shared_out(1010, totals, rows, np.random.default_rng(0)))
+    assert counts[3] == 10
+    assert counts[0] + counts[2] == 1000
+    assert scipy.stats.chisquare([counts[0], counts[2]], [800, 200]).pvalue > 1e-3
+    assert dict(_shared_out(9000, totals, rows, np.random.default_rng(0))) == {0: 3000, 2: 3000, 3: 10}
+
+
+def test_there_are_as_many_landmarks_as_were_asked_for():
+    """Also where one client with few rows has nearly all the weight."""
+    X = np.vstack([5 * SMALL[:10], SMALL[10:]])
+    method = strategy(Polynomial(3, 0.05), n_leverage=15, n_adaptive=30)
+    result = method.fit(np.split(X, [10, 60]), seed=0)
+    assert result.model.landmarks_.shape[0] == len(np.unique(result.model.landmarks_, axis=0)) == 45
+    drawn = [row["rows_up"] for row in result.history if row["phase"].startswith("DrawBy")]
+    assert drawn == [15, 30]
 
 
 # The model

@@ -76,7 +76,7 @@ def test_dense_and_sparse_sites_together():
     dense = strategy(n_adaptive=30).fit([first, second, third], seed=7, evaluate=True)
     for mixed in ([sparse.csr_array(first), second, sparse.csr_array(third)], [first, second, sparse.csr_array(third)]):
         result = strategy(n_adaptive=30).fit(mixed, seed=7, evaluate=True)
-        check_same(dense, result, tol=1e-9)
+        check_same(dense, result, tol=1.5e-8)  # rounding over the smallest direction of the span, eps / sqrt(eps)
         assert result.metrics == pytest.approx(dense.metrics, abs=1e-12)
 
 

@@ -1,6 +1,6 @@
 """Kernels, linear algebra, sketches, clustering: arrays in, arrays out, with no word of transport."""
 
-from fedkernel.numerics.blockwise import RowSketch, draw_blocks, is_sketched
+from fedkernel.numerics.blockwise import RowSketch, draw_distinct, is_sketched
 from fedkernel.numerics.clustering import allot, assign, coreset, k_means
 from fedkernel.numerics.estimates import eigengap, mean_error, squared_move
 from fedkernel.numerics.kernels import (
@@ -59,7 +59,7 @@ __all__ = [
     "block_krylov_above",
     "center_gram",
     "coreset",
-    "draw_blocks",
+    "draw_distinct",
     "eigengap",
     "eigenpairs_above",
     "eigenpairs_of_factor_above",

@@ -1,8 +1,10 @@
 """What is made of a table's rows a block at a time, so that memory does not grow with the table."""
 
+from collections.abc import Callable
+
 import numpy as np
 
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, Positions
 from fedkernel.numerics.sketch import count_sketch
 
 
@@ -53,20 +55,43 @@ def is_sketched(rows: int, columns: int) -> bool:
     return 2 * columns <= rows
 
 
-def draw_blocks(sums: FloatArray, samples: int, rng: np.random.Generator) -> dict[int, int]:
-    """Draw how many of some samples fall into each block, in proportion to the blocks' sums of weights.
+def draw_distinct(
+    sums: FloatArray, samples: int, weigh: Callable[[int], FloatArray], rng: np.random.Generator
+) -> dict[int, Positions]:
+    """Draw different rows one after the other, each in proportion to the weights of the rows that are left.
+
+    So they are distributed as the rows with the largest keys log(u) / w, u uniform (Efraimidis and Spirakis, Weighted
+    Random Sampling with a Reservoir, 2006), for which all rows would have to be weighed. Here they are drawn with
+    replacement, first a block and then a row of it, until there are enough different ones: that weighs only the rows
+    of blocks that have one.
 
     Parameters
     ----------
     sums : ndarray of shape (b,)
-        At least 0, not all 0.
+        Of the weights of each block's rows: at least 0, not all 0.
     samples : int
+    weigh : callable
+        Returns the weights of the rows of the block of this number, at least 0; it is called once for a block.
     rng : Generator
 
     Returns
     -------
-    dict of int to int
-        The blocks' numbers and counts, without the blocks that have none.
+    dict of int to ndarray
+        By block the positions of its rows that are drawn, in order; fewer in all where fewer have a weight.
     """
-    counts = rng.multinomial(samples, sums / sums.sum())
-    return {int(number): int(counts[number]) for number in np.flatnonzero(counts)}
+    left, weights, missing = np.array(sums), dict[int, FloatArray](), samples
+    drawn: dict[int, Positions] = {}
+    while missing and left.any():
+        counts = rng.multinomial(missing, left / left.sum())
+        for number in np.flatnonzero(counts).tolist():
+            if number not in weights:
+                weights[number] = np.array(weigh(number), dtype=np.float64)
+                drawn[number] = np.empty(0, dtype=np.int64)
+            within = weights[number]
+            if total := within.sum():
+                rows = np.unique(rng.choice(len(within), counts[number], p=within / total))
+                within[rows] = 0.0
+                drawn[number] = np.union1d(drawn[number], rows)
+                missing -= len(rows)
+            left[number] = within.sum()
+    return drawn
