@@ -9,8 +9,8 @@ Where this departs from the paper:
   directions of the embedding are there at all: only these, r <= t, are scored.
 * A client with fewer than two rows for each column of a sketch sends products instead, which are exact: a sketch would
   be its rows, one by one.
-* `point_sketch_size` and `projection_size` may be "exact": products in place of sketches. At w = |Y| that is half the
-  floats, and no error.
+* By default `point_sketch_size` and `projection_size` are "exact": products in place of sketches. The paper's sketches,
+  p = 250 and w = |Y|, have ten times and twice the floats, and errors.
 * Draws are without replacement: a row that is drawn twice would be one landmark. How many each client draws follows
   from its sum alone, as in the paper; what a client has no rows left for falls to the others, by their sums.
 * A row is sent once by its owner and then to the other clients, not back.
@@ -58,6 +58,7 @@ from strategies.landmarks import (
     Drawn,
     LandmarkStrategy,
     LowRank,
+    ProjectionSize,
     SketchSize,
     draw_uniformly,
     low_rank,
@@ -70,9 +71,9 @@ from strategies.landmarks import (
 def score_by_leverage(embedding: SubspaceEmbedding, precision: Precision, columns: SketchSize) -> Protocol[FloatArray]:
     """Have the clients score their rows by the leverage of what they embed to; a sub-protocol (algorithm 1, disLS).
 
-    Two rounds. Up: M t p floats, from a client with fewer rows than 2 p t (t + 1) / 2, and M sums; down: M t r, where
-    r <= t are the directions whose squared singular value is above eps^(3/4) of the largest: of the others the clients,
-    who sum the scores of a block of rows by its products, could not tell the scores from rounding errors.
+    Two rounds. Up: M t (t + 1) / 2 floats, or of sketches t p from each client with 2 p rows or more, and M sums; down:
+    M t r, where r <= t are the directions whose squared singular value is above eps^(3/4) of the largest: of the others
+    the clients, who sum the scores of a block of rows by its products, could not tell the scores from rounding errors.
 
     Parameters
     ----------
@@ -211,10 +212,9 @@ class DisKPCA(LandmarkStrategy):
     embedding_size : int
         t, coordinates of the embedding.
     point_sketch_size : int or "exact"
-        p, columns that stand for a client's embedded rows; "exact": their products.
-    projection_size : int or "exact", optional
-        w, columns that stand for a client's kernel values; by default |Y|; "exact": their products, which are half as
-        many floats as by default, and no error.
+        p, columns that stand for a client's embedded rows, 250 in the paper; "exact": their products.
+    projection_size : int, "landmarks" or "exact"
+        w, columns that stand for a client's kernel values; "landmarks": |Y|, as in the paper; "exact": their products.
     n_random_features : int
         m, from which the embedding is sketched; at least t. A linear kernel has none.
     share_rows : bool
@@ -231,8 +231,9 @@ class DisKPCA(LandmarkStrategy):
     Notes
     -----
     Costs, with M clients and rows of d floats (of sparse ones the entries that are not zero): 7 rounds. Floats:
-    M t p up and M t r down, r <= t, for the scores; M d for each landmark, once up and down to all others; M |Y| w up
-    and M |Y| k down for the components; 2 M sums up. Nothing grows with the rows' number.
+    M t (t + 1) / 2 up and M t r down, r <= t, for the scores; M d for each landmark, once up and down to all others;
+    M |Y| (|Y| + 1) / 2 up and M |Y| k down for the components; 2 M sums up. With sketches M t p and M |Y| w in place of
+    products. Nothing grows with the rows' number.
 
     Time: a client computes m random features of each row once, and kernel values against the landmarks twice or, to
     embed its rows, three times. Memory: a client a block of 2048 rows, their embedding and kernel values, d m for the
@@ -244,8 +245,8 @@ class DisKPCA(LandmarkStrategy):
     n_adaptive: Annotated[int, Field(ge=0)] = 200
     n_leverage: Annotated[int, Field(ge=1)] | None = None
     embedding_size: Annotated[int, Field(ge=1)] = 50
-    point_sketch_size: SketchSize = 250
-    projection_size: SketchSize | None = None
+    point_sketch_size: SketchSize = "exact"
+    projection_size: ProjectionSize = "exact"
     n_random_features: Annotated[int, Field(ge=1)] = 2000
     share_rows: bool = False
     dtype: Precision = "float64"

@@ -55,6 +55,9 @@ log = logging.getLogger(__name__)
 SketchSize = Annotated[int, Field(ge=1)] | Literal["exact"]
 """Columns of a sketch; "exact": no sketch, the products of what would be sketched."""
 
+ProjectionSize = SketchSize | Literal["landmarks"]
+"""The same; "landmarks": as many columns as there are landmarks."""
+
 
 @dataclass(frozen=True)
 class Drawn:
@@ -116,14 +119,14 @@ def low_rank(
     last: Drawn,
     *,
     n_components: int,
-    columns: SketchSize | None,
+    columns: ProjectionSize,
     embed: bool,
 ) -> Protocol[LandmarkPCA]:
     """Find the leading components within the landmarks' span; a sub-protocol (algorithm 3, disLR).
 
-    Two rounds. Up: M |Y| w floats, from a client with fewer rows than 2 w |Y| (|Y| + 1) / 2; down: the last landmarks,
-    each to all clients but its own, and M |Y| k. Memory: the coordinator (|Y|, |Y|) arrays; a client |Y| floats per row
-    of a block.
+    Two rounds. Up: M |Y| (|Y| + 1) / 2 floats, or of sketches |Y| w from each client with 2 w rows or more; down: the
+    last landmarks, each to all clients but its own, and M |Y| k. Memory: the coordinator (|Y|, |Y|) arrays; a client
+    |Y| floats per row of a block.
 
     The clients sketch kernel values, not their projections onto a basis: the coordinator applies the basis to the
     sketch, which is the same, and no machine depends on another's rounding.
@@ -136,8 +139,8 @@ def low_rank(
         Those of them that the clients were not given yet: the last rows of `landmarks`.
     n_components : int
         k; fewer are found where the landmarks span fewer dimensions.
-    columns : int, None or "exact"
-        w; None: |Y|; "exact": clients send the products k(Y, X_m) k(X_m, Y), |Y| (|Y| + 1) / 2 floats.
+    columns : int, "landmarks" or "exact"
+        w; "landmarks": |Y|; "exact": clients send the products k(Y, X_m) k(X_m, Y), |Y| (|Y| + 1) / 2 floats.
     embed : bool
         Whether clients compute their rows' coordinates.
     """
@@ -147,7 +150,7 @@ def low_rank(
         total = yield from to_sum({client: MultiplyKernel(**fields) for client, fields in handed.items()})
         product = total.product
     else:
-        w = columns or landmarks.shape[0]
+        w = landmarks.shape[0] if columns == "landmarks" else columns
         requests = {client: SketchKernel(**fields, columns=w) for client, fields in handed.items()}
         product = sum_in_order([reply.product for reply in (yield from to_each(requests))])
     # Step 2: the coordinator projects onto a basis phi(Y) R of the span, and takes the leading left singular vectors
@@ -165,12 +168,12 @@ def low_rank(
     return LandmarkPCA(step.kernel, landmarks, C, np.maximum(pairs.values, 0.0))
 
 
-def low_rank_plan(step: LowRank, rows: int, *, n_components: int, columns: SketchSize | None, embed: bool) -> Plan:
+def low_rank_plan(step: LowRank, rows: int, *, n_components: int, columns: ProjectionSize, embed: bool) -> Plan:
     """Return what `low_rank` asks, with so many landmarks at most."""
     if columns == "exact":
         values = step.plan(MultiplyKernel, rows)
     else:
-        values = step.plan(SketchKernel, rows, columns=columns or AtMost(rows))
+        values = step.plan(SketchKernel, rows, columns=AtMost(rows) if columns == "landmarks" else columns)
     return values, components_plan(step, rows, n_components, embed=embed)
 
 
@@ -236,7 +239,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
                 f"{columns} columns of each, go to the coordinator and to every client; share_rows = true allows that"
             )
 
-    def span_forecast(self, cohort: Sequence[Member], columns: SketchSize | None) -> Forecast:
+    def span_forecast(self, cohort: Sequence[Member], columns: ProjectionSize) -> Forecast:
         """Return what it takes to disclose the landmarks and to find components in their span, but for the draws.
 
         At most: rows may be sparse, or in the span of a few, which then may have fewer dimensions than are asked for.
@@ -244,8 +247,8 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         """
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
         Y, k = min(self.n_landmarks, sum(member.rows for member in cohort)), self.n_components
-        up = Y * d + sketched_floats(cohort, Y, Y if columns is None else columns)
-        own = Y * (d + k) + (n * k if self.embed else 0) + Y * (Y if columns in {None, "exact"} else int(columns or 0))
+        up = Y * d + sketched_floats(cohort, Y, Y if columns == "landmarks" else columns)
+        own = Y * (d + k) + (n * k if self.embed else 0) + Y * (columns if isinstance(columns, int) else Y)
         memory = FLOAT * (own + min(n, ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, ROWS) * (d + Y)
         return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most")
 

@@ -18,7 +18,7 @@ from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, to_all, to
 from fedkernel.validation import check_at_most, value_object
 from strategies.landmarks import (
     LandmarkStrategy,
-    SketchSize,
+    ProjectionSize,
     components_plan,
     draw_uniformly,
     kernel_pca,
@@ -49,14 +49,14 @@ class UniformKPCA(LandmarkStrategy):
     Notes
     -----
     Costs, with M clients and rows of d floats: 3 rounds, with "batch" also 3. Floats: M d for each of the rows drawn;
-    with "disLR" M |Y| w up; M |Y| k down.
+    with "disLR" M |Y| (|Y| + 1) / 2 up, of sketches M |Y| w; M |Y| k down.
     """
 
     n_components: Annotated[int, Field(ge=1)] = 10
     kernel: Embeddable = RBF()
     n_samples: Annotated[int, Field(ge=1)] = 200
     solver: Literal["disLR", "batch"] = "disLR"
-    projection_size: SketchSize | None = None
+    projection_size: ProjectionSize = "exact"
     share_rows: bool = False
     dtype: Precision = "float64"
     tol: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -68,8 +68,8 @@ class UniformKPCA(LandmarkStrategy):
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         check_at_most("n_components", self.n_components, self.n_samples, "the number of landmarks, n_samples = ")
-        if self.solver == "batch" and self.projection_size is not None:
-            raise InputError(f'projection_size = {self.projection_size} has a meaning only with solver = "disLR"')
+        if self.solver == "batch" and self.projection_size != "exact":
+            raise InputError(f'projection_size = {self.projection_size!r} has a meaning only with solver = "disLR"')
 
     @property
     def n_landmarks(self) -> int:

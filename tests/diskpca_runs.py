@@ -31,8 +31,12 @@ def shards_of(X, clients=3):
     return np.split(X, [len(X) * part * (part + 1) // (clients * (clients + 1)) for part in range(1, clients)])
 
 
+SKETCHED = {"point_sketch_size": 250, "projection_size": "landmarks"}
+"""The paper's sketches."""
+
+
 def strategy(kernel=KERNELS[0], **fields):
-    return DisKPCA(K, kernel, **{"n_adaptive": 20, "share_rows": True} | fields)
+    return DisKPCA(K, kernel, **{"n_adaptive": 20, "share_rows": True} | SKETCHED | fields)
 
 
 def coordinates(result, name="embedding"):

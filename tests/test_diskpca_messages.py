@@ -35,7 +35,8 @@ def test_the_ledger_is_the_paper_s_word_for_word(form):
     sizes = [20, 130, 350]  # the first has too few rows for sketches of p and w columns, the second for p
     shards = form(np.split(X, np.cumsum(sizes)[:-1]))
     t, p, k, s = 10, 150, 4, 3
-    strategy = DisKPCA(k, RBF(gamma=0.001), 40, embedding_size=t, point_sketch_size=p, share_rows=True)
+    sketched = {"point_sketch_size": p, "projection_size": "landmarks"}
+    strategy = DisKPCA(k, RBF(gamma=0.001), 40, embedding_size=t, **sketched, share_rows=True)
     result = strategy.fit(shards, seed=3, evaluate=True)
     Y = dense(result.model.landmarks_)
     size = np.count_nonzero if form is as_csr else np.size
@@ -75,7 +76,9 @@ def test_the_ledger_is_the_paper_s_word_for_word(form):
 def test_exact_products_and_a_given_size_have_the_sizes_they_say():
     fields = {"n_adaptive": 20, "embedding_size": 10, "share_rows": True}
     shards = np.array_split(DIGITS[:900], 3)
-    for p, w in ((12, 17), ("exact", "exact")):
+    sizes = DisKPCA().point_sketch_size, DisKPCA().projection_size
+    assert sizes == ("exact", "exact")
+    for p, w in ((12, 17), sizes):
         result = DisKPCA(4, RBF(gamma=0.001), point_sketch_size=p, projection_size=w, **fields).fit(shards)
         Y = result.ledger.rows_up
         sent = {row["phase"]: row["floats_up"] for row in result.history}

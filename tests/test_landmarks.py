@@ -123,20 +123,20 @@ def test_the_sketch_costs_little_and_less_with_more_columns():
         )
     assert errors[20] > errors[40] > errors[120] > errors["exact"] > 1
     assert errors[40] < 1.1 * errors["exact"]
-    # by default as many as there are landmarks; no client is smaller
-    same = uniform(projection_size=None).fit(SHARDS, seed=3).model
+    # as many as there are landmarks; no client is smaller
+    same = uniform(projection_size="landmarks").fit(SHARDS, seed=3).model
     assert same.coefficients_.tobytes() == uniform(projection_size=40).fit(SHARDS, seed=3).model.coefficients_.tobytes()
 
 
 def test_a_client_with_few_rows_sends_products():
     """A sketch of 40 columns takes 80 rows; of 79 it would be one row in many a column."""
     shards = np.split(X, [10, 89, 169])
-    result = uniform().fit(shards)
+    result = uniform(projection_size="landmarks").fit(shards)
     sent = {entry.client: entry.floats_up for entry in result.ledger.entries if entry.phase == "SketchKernel"}
     assert sent == {0: 820, 1: 820, 2: 1600, 3: 1600}
     few = [X[:10], X[10:20], X[20:30], X[30:109]]
-    by_default, exact = (uniform(projection_size=size).fit(few, seed=1) for size in (None, "exact"))
-    np.testing.assert_allclose(by_default.model.eigenvalues_, exact.model.eigenvalues_, rtol=1e-10)
+    sketched, exact = (uniform(projection_size=size).fit(few, seed=1) for size in ("landmarks", "exact"))
+    np.testing.assert_allclose(sketched.model.eigenvalues_, exact.model.eigenvalues_, rtol=1e-10)
 
 
 def test_a_tolerance_leaves_directions_out():
@@ -213,7 +213,8 @@ def test_uniform_ledger_word_for_word():
     shards = np.split(X, [30, 150])
     for form, size in ((list, np.size), (as_csr, np.count_nonzero)):
         for solver in ("disLR", "batch"):
-            result = uniform(solver=solver).fit(form(shards), seed=1)
+            fields = {"projection_size": "landmarks"} if solver == "disLR" else {}
+            result = uniform(solver=solver, **fields).fit(form(shards), seed=1)
             Y = result.model.landmarks_.toarray() if form is as_csr else result.model.landmarks_
             entries = {(entry.phase, entry.client): entry for entry in result.ledger.entries}
             counts = [entries["DrawUniformly", client].rows_up for client in range(3)]

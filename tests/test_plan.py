@@ -161,7 +161,7 @@ VARIANTS = [
     (RFKKMeans(3, n_features=10, kernel=RBF()), ROWS),
     (DisKPCA(3, **SKETCHED), ROWS),
     (DisKPCA(3, Linear(), **SKETCHED | {"n_adaptive": 0}, dtype="float32", projection_size=4), ROWS),
-    (DisKPCA(3, point_sketch_size="exact", projection_size="exact", **SKETCHED), ROWS),
+    (DisKPCA(3, point_sketch_size=20, projection_size="landmarks", **SKETCHED), ROWS),
     (DisKPCA(3, n_adaptive=40, share_rows=True, tol=1e-3, embed=False), ROWS),
     (UniformKPCA(3, n_samples=9, share_rows=True), ROWS),
     (UniformKPCA(3, n_samples=9, share_rows=True, solver="batch", embed=False), ROWS),
@@ -241,7 +241,7 @@ def test_seeds_that_clients_draw_by_are_settled():
 
 
 def test_sparse_landmarks_are_bounded_too():
-    plan = DisKPCA(3, Linear(), **SKETCHED).plan(2, 0)
+    plan = DisKPCA(3, Linear(), projection_size="landmarks", **SKETCHED).plan(2, 0)
     for rows in (11, 12):
         request = SketchKernel(
             **CarriesRows.of(scipy.sparse.csr_array(np.eye(rows))),
