@@ -4,7 +4,9 @@ Source: He, Lv, Yang, Huang: One-Shot Distributed Algorithm for PCA With RBF Ker
 2021, algorithm 1, step 1, and equation 4.
 """
 
-from typing import Annotated, ClassVar
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -14,48 +16,104 @@ from fedkernel.errors import InputError
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
+    Linear,
     eigenpairs_above,
     eigenpairs_of_factor_above,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
 )
-from fedkernel.protocol import Count, KernelClient, Reply, Request, Shape, Summed
+from fedkernel.protocol import Count, KernelClient, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.validation import check_at_most
 
 
 class LocalSpectrum(Reply):
-    """Leading eigenpairs of the site's part of the kernel matrix: D_m (N + 1) floats.
+    """Leading eigenpairs of the site's part of the kernel matrix: D_m (N + 1) floats, and one more where asked.
 
     Reveals the site's similarities between all pairs of rows, as exactly as D_m eigenpairs can: who knows a few rows of
     the table can rebuild the others from it, with an RBF kernel up to the error of the truncation, with a linear one
     exactly if the site has no more columns than D_m.
+
+    Attributes
+    ----------
+    vectors, values : ndarray of shape (N, D_m) and (D_m,)
+    omitted : float or None
+        Where asked: the next eigenvalue, the largest that is left out.
+    """
+
+    vectors: Annotated[FloatArray, Shape("N", "D_m")]
+    values: Annotated[FloatArray, Shape("D_m")]
+    omitted: Annotated[float | None, Shape()] = None
+
+
+class LocalProducts(Reply):
+    """Leading eigenpairs of the inner products of the site's rows, less their mean: D_m (N + 1) floats.
+
+    Reveals the distances between all pairs of rows, whatever the kernel, as a linear kernel's eigenpairs would: if the
+    site has no more columns than D_m, who knows d_m + 1 rows of the table can compute all others exactly.
     """
 
     vectors: Annotated[FloatArray, Shape("N", "D_m")]
     values: Annotated[FloatArray, Shape("D_m")]
 
 
-class FindLocalEigenpairs(Request[LocalSpectrum]):
-    """Asks for the leading eigenpairs of the local part: a fixed number, or all above a share of the largest."""
+class LeadingPairs(Request[ReplyT], Generic[ReplyT]):
+    """What is asked for: a fixed number of leading eigenpairs, or all above a share of the largest (equation 4)."""
 
     largest: ClassVar = {"D_m": "n_components"}
-    kernel: Kernel
     n_components: Count | None = None
     epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     @model_validator(mode="after")
-    def _has_one_rule(self) -> "FindLocalEigenpairs":
+    def _has_one_rule(self) -> Self:
         if (self.n_components is None) == (self.epsilon is None):
             raise ValueError("give n_components or epsilon")
         return self
 
-    def check_reply(self, reply: LocalSpectrum) -> None:
-        """Check also that there are not more pairs than asked, in non-increasing order."""
-        super().check_reply(reply)
-        if self.n_components is not None and reply.values.size > self.n_components:
-            raise ValueError(f"values has {reply.values.size} entries, but {self.n_components} were asked")
-        if np.any(np.diff(reply.values) > 0):
+    def check_pairs(self, values: FloatArray) -> None:
+        """Raise ValueError if there are more pairs than asked, or not in non-increasing order."""
+        if self.n_components is not None and values.size > self.n_components:
+            raise ValueError(f"values has {values.size} entries, but {self.n_components} were asked")
+        if np.any(np.diff(values) > 0):
             raise ValueError("values must be in non-increasing order")
+
+
+class FindLocalEigenpairs(LeadingPairs[LocalSpectrum]):
+    """Asks for the leading eigenpairs of the local part: a fixed number, or all above a share of the largest.
+
+    Attributes
+    ----------
+    omitted : bool
+        Whether the largest eigenvalue that is left out is to be said, too.
+    """
+
+    kernel: Kernel
+    omitted: bool = False
+
+    def check_reply(self, reply: LocalSpectrum) -> None:
+        """Check also the pairs, and that what is left out was said where it was asked, and is no larger than they."""
+        super().check_reply(reply)
+        self.check_pairs(reply.values)
+        if (reply.omitted is not None) != self.omitted:
+            raise ValueError(f"the reply {'lacks omitted' if self.omitted else 'holds omitted, which was not asked'}")
+        last = max(float(reply.values[-1]), 0.0)
+        if reply.omitted is not None and not 0 <= reply.omitted <= last:
+            raise ValueError(
+                f"omitted = {reply.omitted}, but it must be in order, from 0 to the last of values, {last}"
+            )
+
+
+class FindLocalProducts(LeadingPairs[LocalProducts]):
+    """Asks for the leading eigenpairs of the inner products X_m X_m^T, columns centred, for distances at any width.
+
+    Its kernel is said for a site's policy, which allows this where it allows linear kernels.
+    """
+
+    kernel: Linear = Linear()
+
+    def check_reply(self, reply: LocalProducts) -> None:
+        """Check also the pairs."""
+        super().check_reply(reply)
+        self.check_pairs(reply.values)
 
 
 class Projections(Summed):
@@ -94,32 +152,38 @@ class ComputeKernelRows(Request[KernelRows]):
 class DKPCAClient(KernelClient):
     """Answers with local eigenpairs; for new rows, with what their projection needs."""
 
-    answers = (FindLocalEigenpairs, ProjectNewRows, ComputeKernelRows)
+    answers = (FindLocalEigenpairs, FindLocalProducts, ProjectNewRows, ComputeKernelRows)
 
     X: FloatArray
     new: FloatArray | None
 
     def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
-        """Solve the local eigenproblem (algorithm 1, step 1).
+        """Solve the local eigenproblem (algorithm 1, step 1); twice, where the eigenvalue after those is asked for.
 
         Memory: (N, d_m) for kernels of inner products, whose part has rank d_m at most and is never formed; one
         (N, N) array and its solver's copy for the others.
         """
-        if ask.n_components is not None:
-            check_at_most("local_components", ask.n_components, self.X.shape[0])
-        pairs = self._solve(ask)
-        return LocalSpectrum(vectors=pairs.vectors, values=pairs.values)
-
-    def _solve(self, ask: FindLocalEigenpairs) -> Eigenpairs:
         if ask.kernel.vertical == "product":
             K = ask.kernel.part(self.X)
-            if ask.epsilon is not None:
-                return eigenpairs_above(K, ask.epsilon)
-            return leading_eigenpairs(K, ask.n_components or 1)
+            problem = _Problem(partial(leading_eigenpairs, K), partial(eigenpairs_above, K), len(K))
+        else:
+            problem = _Problem.of_products(self.X)
+        pairs = self._solve(ask, problem)
+        return LocalSpectrum(
+            vectors=pairs.vectors, values=pairs.values, omitted=problem.after(pairs) if ask.omitted else None
+        )
+
+    def find_local_products(self, ask: FindLocalProducts) -> LocalProducts:
+        """Solve that of X_m X_m^T in (N, d_m). Columns are centred: distances do not change, and one pair is saved."""
+        pairs = self._solve(ask, _Problem.of_products(self.X - self.X.mean(axis=0)))
+        return LocalProducts(vectors=pairs.vectors, values=pairs.values)
+
+    def _solve(self, ask: LeadingPairs[Any], problem: "_Problem") -> Eigenpairs:
         if ask.epsilon is not None:
-            return eigenpairs_of_factor_above(self.X, ask.epsilon)
-        # The part is X X^T: pairs beyond its rank are zero and not worth sending.
-        return leading_eigenpairs_of_factor(self.X, min(ask.n_components or 1, *self.X.shape))
+            return problem.above(ask.epsilon)
+        check_at_most("local_components", ask.n_components or 1, self.X.shape[0])
+        # Pairs beyond the rank are zero and not worth sending.
+        return problem.leading(min(ask.n_components or 1, problem.rank))
 
     def project_new_rows(self, ask: ProjectNewRows) -> Projections:
         """Apply the site's share of a linear kernel to the learned vectors, without forming (n_new, N)."""
@@ -133,3 +197,21 @@ class DKPCAClient(KernelClient):
         if self.new is None:
             raise InputError(f"client {self.client} has no new rows to project")
         return self.new
+
+
+class _Problem(NamedTuple):
+    """A site's eigenproblem: its k leading pairs, those above a share of the largest, and how many are not zero."""
+
+    leading: Callable[[int], Eigenpairs]
+    above: Callable[[float], Eigenpairs]
+    rank: int
+
+    @classmethod
+    def of_products(cls, X: FloatArray) -> Self:
+        """Return that of X X^T, which is never formed."""
+        return cls(partial(leading_eigenpairs_of_factor, X), partial(eigenpairs_of_factor_above, X), min(X.shape))
+
+    def after(self, pairs: Eigenpairs) -> float:
+        """Return the eigenvalue after the leading ones; rounding leaves it between 0 and them."""
+        size, last = pairs.values.size, max(float(pairs.values[-1]), 0.0)
+        return min(max(float(self.leading(size + 1).values[size]), 0.0), last) if size < self.rank else 0.0

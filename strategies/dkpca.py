@@ -4,7 +4,9 @@ Source: He, Lv, Yang, Huang: One-Shot Distributed Algorithm for PCA With RBF Ker
 2021: algorithm 1, equations 2 to 4, theorem 1.
 
 Where this departs from the letter: kernels beyond linear and RBF; eigenvalues are returned along with the vectors;
-the adaptive threshold is relative to each client's largest eigenvalue, as in the letter's experiments.
+the adaptive threshold is relative to each client's largest eigenvalue, as in the letter's experiments; with
+``upload="inner products"`` clients of an RBF kernel send what a linear one's do, and the coordinator makes the kernel
+matrix of distances: exact once all of a part's rank is sent, d_m pairs, where the letter's needs all N.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +15,28 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, LocalSpectrum, ProjectNewRows
-from fedkernel.arrays import FloatArray
+from clients.dkpca import (
+    ComputeKernelRows,
+    DKPCAClient,
+    FindLocalEigenpairs,
+    FindLocalProducts,
+    LocalProducts,
+    LocalSpectrum,
+    ProjectNewRows,
+)
+from fedkernel.arrays import EPS, FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, compare_kernel_pca
-from fedkernel.numerics import Kernel, Linear, center_gram, leading_eigenpairs, leading_eigenpairs_of_factor
-from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, once, to_all, to_sum
+from fedkernel.numerics import (
+    RBF,
+    Eigenpairs,
+    Kernel,
+    Linear,
+    center_gram,
+    leading_eigenpairs,
+    leading_eigenpairs_of_factor,
+)
+from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Request, Run, once, to_all, to_sum
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
@@ -49,12 +67,22 @@ class DKPCA(KernelStrategy[KernelPCA]):
     center : bool
         Centre the rebuilt kernel matrix in feature space. This happens at the coordinator, after the clients'
         truncation: with a non-linear kernel, one client alone then need not agree exactly with central kernel PCA.
+    upload : {"kernel", "inner products"}
+        What the clients decompose. "kernel": their parts of the kernel matrix, as the letter has it. "inner products",
+        for RBF kernels: their centred columns' inner products, of which the coordinator makes the distances and the
+        kernel matrix. With D_m = d_m that is exact, for this width and, by `KernelPCA.with_kernel`, any other. **It
+        gives as much away as a linear kernel**: with D_m >= d_m, who knows d_m + 1 rows of a client can compute all
+        others exactly, and no guard of widths stands before it.
+    certificate : bool
+        Let each client say the largest eigenvalue that it leaves out, one float more, from which the coordinator,
+        without data, bounds the error: the model's ``certificate_``, see `certified`. For linear, RBF and Laplacian
+        kernels with ``upload="kernel"``.
 
     Notes
     -----
-    Costs, with M clients: 1 round; up sum_m D_m (N + 1) floats, down none. Memory: a client needs (N, N) for RBF and
-    Laplacian kernels and O(N d_m) for the others; the coordinator needs O(N sum_m D_m) for a linear kernel as long as
-    sum_m D_m < N, and else two (N, N) arrays. At N = 10000 an (N, N) array takes 0.8 GB.
+    Costs, with M clients: 1 round; up sum_m D_m (N + 1) floats, M more with a certificate, down none. Memory: a client
+    needs (N, N) for RBF and Laplacian kernels and O(N d_m) for inner products; the coordinator needs O(N sum_m D_m) for
+    a linear kernel as long as sum_m D_m < N, and else two (N, N) arrays. At N = 10000 an (N, N) array takes 0.8 GB.
     """
 
     n_components: Annotated[int, Field(ge=1)]
@@ -62,6 +90,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
     local_components: Annotated[int, Field(ge=1)] | Literal["adaptive"] | None = None
     epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
     center: bool = False
+    upload: Literal["kernel", "inner products"] = "kernel"
+    certificate: bool = False
 
     client: ClassVar = DKPCAClient
     partition: ClassVar[Literal["vertical"]] = "vertical"
@@ -74,6 +104,15 @@ class DKPCA(KernelStrategy[KernelPCA]):
         if self.epsilon is not None and self.local_components != "adaptive":
             raise InputError(f'epsilon = {self.epsilon} has a meaning only with local_components = "adaptive"')
         self.kernel.require_vertical()
+        if self.upload != "kernel" and not isinstance(self.kernel, RBF):
+            name = type(self.kernel).__name__
+            raise InputError(
+                f'upload = "{self.upload}" is for RBF kernels, of whose distances they are; not for {name}'
+            )
+        if self.certificate and (self.upload != "kernel" or self.kernel.vertical == "sum-then-map"):
+            raise InputError(
+                'certificate = True is known for linear, RBF and Laplacian kernels with upload = "kernel" only'
+            )
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows."""
@@ -85,55 +124,81 @@ class DKPCA(KernelStrategy[KernelPCA]):
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; "adaptive" may send as many eigenpairs as the rank of each part."""
-        N, product = cohort[0].rows, self.kernel.vertical == "product"
+        N, product = cohort[0].rows, self._sends_products
         ranks = [N if product else min(N, member.columns) for member in cohort]
         adaptive = self.local_components == "adaptive"
         most = N if self.local_components == "adaptive" else self.local_components or self.n_components
         sent = [min(most, rank) for rank in ranks]
         memory = FLOAT * N * ((5 if adaptive else 2) * N if product else 3 * max(ranks))
-        return Forecast(1, sum(sent) * (N + 1), 0, memory, "at most" if adaptive else "exact")
+        floats = sum(sent) * (N + 1) + (len(cohort) if self.certificate else 0)
+        return Forecast(1, floats, 0, memory, "at most" if adaptive else "exact")
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the one request."""
-        return (once(FindLocalEigenpairs, **self._local_fields()),)
+        kind, fields = self._asked()
+        return (once(kind, **fields),)
 
     def protocol(self, run: Run) -> Protocol[KernelPCA]:
         """Algorithm 1."""
         # Step 1: every client uploads the leading eigenpairs of its part of the kernel matrix
-        uploads = yield from to_all(FindLocalEigenpairs(**self._local_fields()))
+        kind, fields = self._asked()
+        uploads = yield from to_all(kind(**fields))
         # Steps 2 and 3: the coordinator rebuilds the kernel matrix and takes its leading eigenpairs
         return self._solve(uploads)
 
-    def _local_fields(self) -> dict[str, Any]:
-        if self.local_components == "adaptive":
-            product = self.kernel.vertical == "product"
-            default = EPSILON_PRODUCT if product else EPSILON_INNER_PRODUCTS
-            return {"kernel": self.kernel, "epsilon": self.epsilon or default}
-        return {"kernel": self.kernel, "n_components": self.local_components or self.n_components}
+    @property
+    def _sends_products(self) -> bool:
+        """Whether clients decompose a kernel matrix that is the elementwise product of theirs, and has full rank."""
+        return self.upload == "kernel" and self.kernel.vertical == "product"
 
-    def _solve(self, uploads: Sequence[LocalSpectrum]) -> KernelPCA:
-        if self.kernel.vertical == "sum":
+    def _asked(self) -> tuple[type[Request[Any]], dict[str, Any]]:
+        fields: dict[str, Any] = {"n_components": self.local_components or self.n_components}
+        if self.local_components == "adaptive":
+            default = EPSILON_PRODUCT if self._sends_products else EPSILON_INNER_PRODUCTS
+            fields = {"epsilon": self.epsilon or default}
+        if self.upload == "inner products":
+            return FindLocalProducts, {"kernel": Linear(), **fields}
+        return FindLocalEigenpairs, {"kernel": self.kernel, "omitted": self.certificate, **fields}
+
+    def _solve(self, uploads: Sequence[LocalSpectrum] | Sequence[LocalProducts]) -> KernelPCA:
+        omitted = [up.omitted or 0.0 for up in uploads if isinstance(up, LocalSpectrum)] if self.certificate else None
+        if self.upload == "inner products" or self.kernel.vertical == "sum":
             # Equation 2 as K = F F^T: the matrix itself is never needed.
-            return self._solve_factor(np.hstack([up.vectors * np.sqrt(np.maximum(up.values, 0)) for up in uploads]))
+            F = np.hstack([up.vectors * np.sqrt(np.maximum(up.values, 0)) for up in uploads])
+            if self.kernel.vertical == "sum":
+                return self._solve_factor(F, omitted)
+            # F's rows are as far apart as the clients' rows are, up to the truncation.
+            return KernelPCA.of_coordinates(F, self.kernel, self.n_components, center=self.center)
 
         # Equation 3 and its like: only the running result and one client's part are ever held.
         parts: Iterator[FloatArray] = ((up.vectors * up.values) @ up.vectors.T for up in uploads)
-        return self._solve_gram(self.kernel.combine(parts))
+        return self._solve_gram(self.kernel.combine(parts), omitted)
 
-    def _solve_factor(self, F: FloatArray) -> KernelPCA:
+    def _solve_factor(self, F: FloatArray, omitted: Sequence[float] | None = None) -> KernelPCA:
         column_means, mean = None, 0.0
         if self.center:
             # Centring columns of F centres F F^T; the means of F F^T are those of its products with F's mean row.
             row = F.mean(axis=0)
             column_means, mean = F @ row, float(row @ row)
             F = F - row
-        pairs = leading_eigenpairs_of_factor(F, self.n_components)
-        return KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean)
+        pairs = leading_eigenpairs_of_factor(F, self._wanted(len(F), omitted))
+        return self._model(pairs, column_means, mean, omitted)
 
-    def _solve_gram(self, K: FloatArray) -> KernelPCA:
+    def _solve_gram(self, K: FloatArray, omitted: Sequence[float] | None = None) -> KernelPCA:
         column_means, mean = center_gram(K) if self.center else (None, 0.0)
-        pairs = leading_eigenpairs(K, self.n_components)
-        return KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean)
+        pairs = leading_eigenpairs(K, self._wanted(len(K), omitted))
+        return self._model(pairs, column_means, mean, omitted)
+
+    def _wanted(self, rows: int, omitted: Sequence[float] | None) -> int:
+        """Return how many eigenpairs are needed: for a certificate, the next one too."""
+        return self.n_components if omitted is None else min(self.n_components + 1, rows)
+
+    def _model(
+        self, pairs: Eigenpairs, column_means: FloatArray | None, mean: float, omitted: Sequence[float] | None
+    ) -> KernelPCA:
+        D = self.n_components
+        bound = None if omitted is None else certified(pairs.values, D, len(pairs.vectors), sum(omitted))
+        return KernelPCA(pairs.values[:D], pairs.vectors[:, :D], self.kernel, column_means, mean, certificate_=bound)
 
     def projection(self, run: Run, model: KernelPCA) -> Protocol[FloatArray]:
         """Project the rows that are new at the clients: one round, (n_new, k) coordinates.
@@ -148,8 +213,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
                 # V is orthogonal to the ones, so of the centring only the column means remain.
                 products = products - model.column_means_ @ model.eigenvectors_
             return model.scale(products)
-        rows = yield from to_all(ComputeKernelRows(kernel=self.kernel))
-        return model.project(self.kernel.combine(row.part for row in rows))
+        rows = yield from to_all(ComputeKernelRows(kernel=model.kernel))
+        return model.project(model.kernel.combine(row.part for row in rows))
 
     def transform(
         self,
@@ -187,36 +252,62 @@ class DKPCA(KernelStrategy[KernelPCA]):
     def judge(
         self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
     ) -> dict[str, float]:
-        """Return the errors against a reference and, of a run, theorem 1's bound on ||sin Theta||_F."""
+        """Return the certificate and, against a reference, the errors and, of a run, theorem 1's bound."""
+        figures = {} if result.model.certificate_ is None else {"certificate": result.model.certificate_}
         if reference is None:
-            return {}
-        errors = compare_kernel_pca(result.model, reference)
+            return figures
+        figures |= compare_kernel_pca(result.model, reference)
         bound = self.theorem_1(shards) if result.history else None
-        return errors if bound is None else errors | {"bound": bound}
+        return figures if bound is None else figures | {"bound": bound}
 
     def theorem_1(self, shards: Sequence[FloatArray]) -> float | None:
         """Return theorem 1's bound on ||sin Theta||_F, whose square bounds the sin-theta error.
 
         The bound is ``J sqrt(N - D) max_j lambda_{D_j + 1}(K_j) / (lambda_D(K) - lambda_{D + 1}(K))``, with N in place
-        of N - D for product kernels; it needs all data and is for experiments. None for kernels that the theorem
-        does not cover (polynomial, sigmoid); infinite where the gap is zero.
+        of N - D for product kernels; it needs all data and is for experiments. None where the theorem says nothing
+        (polynomial and sigmoid kernels, inner products of an RBF kernel's rows); infinite where the gap is zero.
         """
-        if self.kernel.vertical == "sum-then-map":
+        if self.kernel.vertical == "sum-then-map" or self.upload != "kernel":
             return None
         rows = shards[0].shape[0]
         if self.n_components == rows:
             return 0.0
         product = self.kernel.vertical == "product"
-        omitted = max(self._largest_omitted(DKPCAClient(shard)) for shard in shards)
+        _, fields = self._asked()
+        request = FindLocalEigenpairs(**fields | {"omitted": True})
+        omitted = max(DKPCAClient(shard).find_local_eigenpairs(request).omitted or 0.0 for shard in shards)
         eigenvalues = DKPCA(self.n_components + 1, self.kernel, center=self.center).central(shards).eigenvalues_
-        gap = float(eigenvalues[-2] - eigenvalues[-1])
         numerator = len(shards) * np.sqrt(rows if product else rows - self.n_components) * omitted
-        if numerator == 0:
-            return 0.0
-        return float(numerator / gap) if gap > 0 else float("inf")
+        return over_gap(float(numerator), eigenvalues, self.n_components, rows)
 
-    def _largest_omitted(self, client: DKPCAClient) -> float:
-        sent = client.find_local_eigenpairs(FindLocalEigenpairs(**self._local_fields())).values.size
-        request = FindLocalEigenpairs(kernel=self.kernel, n_components=min(sent + 1, client.X.shape[0]))
-        values = client.find_local_eigenpairs(request).values
-        return max(float(values[sent]), 0.0) if values.size > sent else 0.0
+
+def certified(values: FloatArray, D: int, rows: int, omitted: float) -> float:
+    """Return a bound on ||sin Theta||_F that needs no data, for linear, RBF and Laplacian kernels.
+
+    It is ``sqrt(min(D, N - D)) R / (lambda_D(K^) - lambda_{D + 1}(K^))``, where R is the sum of the clients'
+    lambda_{D_m + 1}(K_m), and never above ``sqrt(min(D, N - D))``, which holds for any two subspaces. K - K^ is
+    positive semidefinite, and R no less than its norm: of a sum, plainly; of elementwise products with diagonals of 1
+    at most, by Schur's theorem, one factor after the other. So lambda_D(K) >= lambda_D(K^), and with V, of K, and the
+    complement W^, of K^, ``V^T (K - K^) W^ = Lambda V^T W^ - V^T W^ Lambda^`` gives the bound, without the factor 2 of
+    Davis and Kahan's. Centring K and K^ changes none of this. R counts rounding in, ``10 N eps lambda_1(K^)``.
+
+    Parameters
+    ----------
+    values : ndarray of shape (D,) or (D + 1,)
+        Leading eigenvalues of K^; of D + 1, where there are so many.
+    D : int
+    rows : int
+        N.
+    omitted : float
+        R, but for rounding.
+    """
+    if rows == D:
+        return 0.0
+    most, rounding = float(np.sqrt(min(D, rows - D))), 10 * rows * EPS * float(values[0])
+    return min(most, most * over_gap(omitted + rounding, values, D, rows))
+
+
+def over_gap(numerator: float, values: FloatArray, D: int, rows: int) -> float:
+    """Return a number over lambda_D - lambda_{D + 1}; infinity where these are the same but for rounding."""
+    gap = float(values[D - 1] - values[D])
+    return numerator / gap if gap > rows * EPS * abs(float(values[0])) else float("inf")

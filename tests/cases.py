@@ -91,17 +91,18 @@ def dkpca(
     alone: bool = False,
     **fields: Any,
 ) -> Case:
-    """D_m (N + 1) floats from each client; with inner products, D_m is the rank of its part at most.
+    """D_m (N + 1) floats from each client, 1 more for a certificate; D_m of inner products is d_m at most.
 
     ``alone``: one client sends more pairs than are wanted, of the matrix that is decomposed: nothing is cut off.
     """
 
     def up(result: Any) -> int:
         pairs = fields["local_components"]
-        inner = kernel.vertical != "product"
+        inner = kernel.vertical != "product" or "upload" in fields
+        more = CLIENTS if "certificate" in fields else 0
         if pairs != "adaptive":
             columns = [len(part) for part in np.array_split(np.arange(WINE.shape[1]), CLIENTS)]
-            return sum((min(pairs, d_m) if inner else pairs) * (N + 1) for d_m in columns)
+            return sum((min(pairs, d_m) if inner else pairs) * (N + 1) for d_m in columns) + more
         return sum(whole_multiple(result.ledger.of_client(client).floats_up, N + 1) for client in range(CLIENTS))
 
     return Case(
@@ -329,6 +330,21 @@ CASES = [
     dkpca("linear, adaptive", Linear(), lambda c: Linear(), local_components="adaptive", epsilon=0.3),
     dkpca("RBF", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), local_components=12, alone=True),
     dkpca("RBF, centred", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), local_components=12, center=True),
+    dkpca(
+        "RBF, certified",
+        RBF(gamma=0.05),
+        lambda c: RBF(gamma=0.05 / c**2),
+        local_components=12,
+        alone=True,
+        certificate=True,
+    ),
+    dkpca(
+        "RBF by inner products",
+        RBF(gamma=0.05),
+        lambda c: RBF(gamma=0.05 / c**2),
+        local_components=2,
+        upload="inner products",
+    ),
     dkpca("RBF, adaptive", RBF(gamma=0.05), lambda c: RBF(gamma=0.05 / c**2), local_components="adaptive", alone=True),
     dkpca(
         "Laplacian",

@@ -68,6 +68,24 @@ def dkpca(shards, kernel, D, local, center=False):
     return values, vectors, sent
 
 
+def dkpca_of_distances(shards, gamma, D, local, center=False):
+    """The same for an RBF kernel, ||x - y||^2 = <x, x> + <y, y> - 2 <x, y> of the clients' truncated inner products."""
+    sent, N = 0, len(shards[0])
+    total = np.zeros((N, N))
+    for X in shards:
+        G = centred(kernel_matrix(X, X, "linear"))
+        values, vectors = top(G, N)
+        if isinstance(local, tuple):
+            D_m = next((d for d in range(1, N) if values[d] <= local[1] * values[0]), N)
+        else:
+            D_m = min(local, X.shape[1])
+        total += sum(values[d] * np.outer(vectors[:, d], vectors[:, d]) for d in range(D_m))
+        sent += D_m * (N + 1)
+    K = np.array([[np.exp(-gamma * (total[i, i] + total[j, j] - 2 * total[i, j])) for j in range(N)] for i in range(N)])
+    values, vectors = top(centred(K) if center else K, D)
+    return values, vectors, sent
+
+
 def generator(purpose, *words):
     """The project's rule for random numbers: one generator per seed (and client), and purpose."""
     return np.random.default_rng(np.random.SeedSequence([*words, zlib.crc32(purpose.encode())]))

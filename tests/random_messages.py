@@ -41,7 +41,16 @@ from clients.diskpca import (
     TakeLandmarks,
     Total,
 )
-from clients.dkpca import ComputeKernelRows, FindLocalEigenpairs, KernelRows, LocalSpectrum, Projections, ProjectNewRows
+from clients.dkpca import (
+    ComputeKernelRows,
+    FindLocalEigenpairs,
+    FindLocalProducts,
+    KernelRows,
+    LocalProducts,
+    LocalSpectrum,
+    Projections,
+    ProjectNewRows,
+)
 from clients.fk_kmeans import (
     CombineFeatures,
     EmbedRows,
@@ -116,10 +125,12 @@ local_iterations = {
 # What the fields of each class may hold, but for its arrays, which its declared shapes say.
 SCALARS = {
     FindLocalEigenpairs: st.one_of(
-        st.fixed_dictionaries({"kernel": kernels, "n_components": counts}),
+        st.fixed_dictionaries({"kernel": kernels, "n_components": counts, "omitted": st.booleans()}),
         st.fixed_dictionaries({"kernel": kernels, "epsilon": st.floats(1e-9, 0.999)}),
     ),
     LocalSpectrum: st.just({}),
+    FindLocalProducts: st.fixed_dictionaries({"n_components": counts}),
+    LocalProducts: st.just({}),
     ProjectNewRows: st.just({}),
     Projections: st.just({}),
     ComputeKernelRows: st.fixed_dictionaries({"kernel": kernels}),

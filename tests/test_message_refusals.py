@@ -17,7 +17,14 @@ from clients.diskpca import (
     SquaredLengths,
     Total,
 )
-from clients.dkpca import FindLocalEigenpairs, LocalSpectrum, Projections, ProjectNewRows
+from clients.dkpca import (
+    FindLocalEigenpairs,
+    FindLocalProducts,
+    LocalProducts,
+    LocalSpectrum,
+    Projections,
+    ProjectNewRows,
+)
 from clients.vfedpca import CapturedVariance, IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
 from fedkernel import RBF, Linear
 from fedkernel.errors import ProtocolError
@@ -191,6 +198,26 @@ def test_an_array_in_place_of_a_scalar_is_refused_without_quoting_it():
             FindLocalEigenpairs(kernel=Linear(), n_components=2),
             LocalSpectrum(vectors=np.ones((5, 2)), values=np.array([1.0, 2.0])),
             "values must be in non-increasing order",
+        ),
+        (
+            FindLocalProducts(n_components=1),
+            LocalProducts(vectors=np.ones((5, 2)), values=np.ones(2)),
+            "values has 2 entries, but 1 were asked",
+        ),
+        (
+            FindLocalEigenpairs(kernel=Linear(), n_components=1, omitted=True),
+            LocalSpectrum(vectors=np.ones((5, 1)), values=np.ones(1)),
+            "the reply lacks omitted",
+        ),
+        (
+            FindLocalEigenpairs(kernel=Linear(), n_components=1),
+            LocalSpectrum(vectors=np.ones((5, 1)), values=np.ones(1), omitted=0.5),
+            "the reply holds omitted, which was not asked",
+        ),
+        (
+            FindLocalEigenpairs(kernel=Linear(), n_components=1, omitted=True),
+            LocalSpectrum(vectors=np.ones((5, 1)), values=np.ones(1), omitted=1.5),
+            "omitted = 1.5, but it must be in order, from 0 to the last of values, 1.0",
         ),
         (sketch_points(5), Sketch(factor=np.ones((4, 6))), "factor has 6 columns, but at most 5 were asked"),
         (sketch_points(5), Sketch(), "the reply must hold factor or upper, and nothing else"),

@@ -13,7 +13,7 @@ from fedkernel.errors import InputError
 from fedkernel.numerics.linalg import center_gram, leading_eigenpairs
 from fedkernel.storage import write_whole
 
-ARRAYS = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_")
+ARRAYS = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_", "coordinates_")
 
 
 def model_of(kernel=KERNELS[0], *, n=6, k=3, centred=True, iterates=True):
@@ -21,7 +21,8 @@ def model_of(kernel=KERNELS[0], *, n=6, k=3, centred=True, iterates=True):
     vectors = np.linalg.qr(rng.standard_normal((n, k)))[0]
     means, mean = (rng.standard_normal(n), float(rng.standard_normal())) if centred else (None, 0.0)
     steps = rng.standard_normal((4, n, k)) if iterates else None
-    return KernelPCA(np.array([3.0, 1 / 3, -1e-17]), np.asfortranarray(vectors), kernel, means, mean, steps)
+    more = {"certificate_": 1 / 3, "coordinates_": rng.standard_normal((n, 2))} if iterates else {}
+    return KernelPCA(np.array([3.0, 1 / 3, -1e-17]), np.asfortranarray(vectors), kernel, means, mean, steps, **more)
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_a_saved_model_is_loaded_bit_for_bit(tmp_path, kernel, centred, iterates
     for again in (KernelPCA.load(path), KernelPCA.load(str(path))):
         assert again.kernel == kernel
         assert type(again.kernel) is type(kernel)
-        assert again.mean_ == model.mean_
+        assert (again.mean_, again.certificate_) == (model.mean_, model.certificate_)
         for name in ARRAYS:
             sent, got = getattr(model, name), getattr(again, name)
             if sent is None:
@@ -144,6 +145,7 @@ def test_a_pickle_inside_is_not_executed(saved, tmp_path, name):
         ({"kernel": None}, "damaged"),
         ({"mean": "much"}, "damaged"),
         ({"mean": float("nan")}, "damaged"),
+        ({"certificate": float("nan")}, "damaged"),
     ],
 )
 def test_a_header_that_is_wrong(saved, change, sentence):
@@ -167,6 +169,7 @@ def test_a_header_that_is_wrong(saved, change, sentence):
         {"column_means_": np.ones(5)},
         {"iterates_": np.ones((4, 6, 2))},
         {"iterates_": np.ones((6, 3))},
+        {"coordinates_": np.ones((5, 2))},
         {"surplus": np.ones(3)},
         {"eigenvectors_": None},
         {"column_means_": None},

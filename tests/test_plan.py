@@ -149,6 +149,7 @@ SKETCHED = {"n_adaptive": 6, "n_leverage": 5, "embedding_size": 8, "n_random_fea
 
 VARIANTS = [
     (DKPCA(2, RBF(gamma=0.05)), COLUMNS),
+    (DKPCA(2, RBF(gamma=0.05), upload="inner products"), COLUMNS),
     (VFedPCA(2, rounds=4), COLUMNS),
     (VFedPCA(2, merge="exact", rounds=2), COLUMNS),
     (VFedAKPCA(2), COLUMNS),  # each client has a width of its own
@@ -210,6 +211,13 @@ def replies_are_within_what_was_foreseen(recording, strategy, shards):
 CHANGED = [
     (DKPCA(2, RBF(gamma=0.05)), DKPCA(2, RBF(gamma=5.0)), COLUMNS, "FindLocalEigenpairs has kernel.gamma = 0.05"),
     (DKPCA(2), DKPCA(1), COLUMNS, "FindLocalEigenpairs has n_components = 2, but the plan 1"),
+    (DKPCA(2, certificate=True), DKPCA(2), COLUMNS, "FindLocalEigenpairs has omitted = True, but the plan False"),
+    (
+        DKPCA(2, RBF(gamma=0.05), upload="inner products"),
+        DKPCA(2, RBF(gamma=0.05)),
+        COLUMNS,
+        "FindLocalProducts is not in the plan",
+    ),
     (VFedPCA(rounds=4), VFedPCA(rounds=3), COLUMNS, "IterateLocally came 3 times, as often as the plan has it"),
     (VFedAKPCA(kernel=RBF(gamma=1e6)), VFedAKPCA(), COLUMNS, "kernel.gamma = 1000000.0, but the plan None"),
     (PeerVFedPCA(rounds=3), PeerVFedPCA(rounds=2), COLUMNS, "IterateAmongPeers came 1 times"),

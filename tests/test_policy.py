@@ -117,6 +117,18 @@ def test_a_policy_refuses_a_study_by_a_rule_that_it_names(spec, tables, rule, se
     assert caught.value.rule == rule
 
 
+def test_inner_products_of_an_rbf_kernel_s_rows_are_a_linear_kernel_s_to_a_policy():
+    kernel = RBF(gamma=0.1)
+    planned = [DKPCA(2, kernel, upload=upload).plan(3, 0) for upload in ("kernel", "inner products")]
+    rules = policy(study={"kernels": {"rbf": {}}})
+    refused = [
+        [verdict.text for verdict in verdicts(rules, Study(name="s", runs=[run(plan=plan)])) if not verdict.allowed]
+        for plan in planned
+    ]
+    assert refused[0] == []
+    assert "a kernel of type 'linear' is not allowed" in refused[1][0]
+
+
 def test_a_policy_that_names_a_reply_which_the_study_has_not_says_so():
     """It may be misspelt."""
     rules = policy(messages={"*": {}, "LocalSpektrum": {"never": True}})

@@ -27,7 +27,7 @@ from clients.diskpca import (
     TakeLandmarks,
     Total,
 )
-from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
+from clients.dkpca import FindLocalEigenpairs, FindLocalProducts, LocalProducts, LocalSpectrum
 from clients.fk_kmeans import EmbedRows, MultiplyColumns, PackedGram
 from clients.kmeans import (
     LabelRows,
@@ -134,6 +134,30 @@ def test_dkpca_adds_parts_up_or_multiplies_them():
         begun(DKPCA(2, kernel), (2, 3), (2, 1)), (FindLocalEigenpairs(kernel=kernel, n_components=2), [part, part])
     )
     np.testing.assert_allclose(model.eigenvalues_, [1.25, 0.75])
+
+
+def test_dkpca_makes_distances_of_products():
+    ask = FindLocalProducts(n_components=1)
+    # rows at (1, -1) sqrt(l / 2), which are sqrt(2 l) apart
+    uploads = [LocalProducts(vectors=np.sqrt([[0.5], [0.5]]) * [[1], [-1]], values=numbers(value)) for value in (2, 5)]
+    strategy = DKPCA(2, RBF(gamma=0.1), local_components=1, upload="inner products")
+    model = driven(begun(strategy, (2, 3), (2, 1)), (ask, uploads))
+    np.testing.assert_allclose(model.eigenvalues_, [1 + np.exp(-1.4), 1 - np.exp(-1.4)])
+    np.testing.assert_allclose(model.with_kernel(RBF(gamma=0.3)).eigenvalues_, [1 + np.exp(-4.2), 1 - np.exp(-4.2)])
+
+
+def test_dkpca_s_certificate_is_made_of_what_clients_leave_out():
+    ask = FindLocalEigenpairs(kernel=Linear(), n_components=1, omitted=True)
+    uploads = [
+        LocalSpectrum(vectors=column(1, 0, 0), values=numbers(8), omitted=0.25),
+        LocalSpectrum(vectors=column(0, 1, 0), values=numbers(3), omitted=1.0),
+    ]
+    model = driven(begun(DKPCA(1, certificate=True), (3, 3), (3, 3)), (ask, uploads))
+    # sqrt(min(1, 2)) (0.25 + 1) / (8 - 3)
+    assert model.certificate_ == pytest.approx(0.25, rel=1e-12)
+    uploads[1] = LocalSpectrum(vectors=column(0, 1, 0), values=numbers(7.5), omitted=1.0)
+    model = driven(begun(DKPCA(1, certificate=True), (3, 3), (3, 3)), (ask, uploads))
+    assert model.certificate_ == 1.0, "no two directions are more than 1 apart"
 
 
 def test_vfedpca_merges_by_weight_and_sends_the_merged_vector_on():

@@ -14,8 +14,8 @@ from fedkernel.data.tables import Table
 from fedkernel.errors import InputError
 from fedkernel.models.base import KERNEL, Model
 from fedkernel.models.embeddings import Landmarks
-from fedkernel.numerics.kernels import Kernel, Linear, normalised_gram
-from fedkernel.numerics.linalg import center_rows
+from fedkernel.numerics.kernels import RBF, Kernel, Linear, normalised_gram
+from fedkernel.numerics.linalg import center_gram, center_rows, leading_eigenpairs
 from fedkernel.numerics.sketch import SubspaceEmbedding
 
 _FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter(SubspaceEmbedding | None)
@@ -38,6 +38,12 @@ class KernelPCA(Model):
         Mean of the whole kernel matrix before it was centred.
     iterates_ : ndarray of shape (T, N, k) or None
         For iterative methods: the estimate after each round.
+    certificate_ : float or None
+        Where the method knows one: a bound on ||sin Theta||_F, the root of the sin-theta error against the exact
+        answer.
+    coordinates_ : ndarray of shape (N, r) or None
+        Where the coordinator was sent inner products: the training rows but for a shift and a rotation, which
+        `with_kernel` needs. A file of the model has them, too: it gives as much away as the upload.
     """
 
     eigenvalues_: FloatArray
@@ -46,6 +52,31 @@ class KernelPCA(Model):
     column_means_: FloatArray | None = None
     mean_: float = 0.0
     iterates_: FloatArray | None = None
+    certificate_: float | None = None
+    coordinates_: FloatArray | None = None
+
+    @classmethod
+    def of_coordinates(cls, F: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
+        """Return kernel PCA of rows of which some coordinates F (N, r) are known; memory: two (N, N) arrays."""
+        K = kernel.gram(F)
+        column_means, mean = center_gram(K) if center else (None, 0.0)
+        pairs = leading_eigenpairs(K, n_components)
+        return cls(pairs.values, pairs.vectors, kernel, column_means, mean, coordinates_=F)
+
+    def with_kernel(self, kernel: RBF) -> Self:
+        """Return the model of the same rows and as many components at another width, for which no client is asked.
+
+        Raises
+        ------
+        InputError
+            If the model has no coordinates, or the kernel is none of distances alone.
+        """
+        if self.coordinates_ is None:
+            raise InputError('the model has no coordinates_; one of a run with upload = "inner products" has')
+        if not isinstance(kernel, RBF):
+            raise InputError(f"kernel = {kernel!r}, but must be RBF: of the rows, the distances are known")
+        center = self.column_means_ is not None
+        return self.of_coordinates(self.coordinates_, kernel, self.n_components, center=center)
 
     @property
     def n_components(self) -> int:
@@ -92,17 +123,22 @@ class KernelPCA(Model):
         return scaled
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-        names = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_")
+        names = ("eigenvalues_", "eigenvectors_", "column_means_", "iterates_", "coordinates_")
         arrays = {name: array for name in names if (array := getattr(self, name)) is not None}
-        return {"kernel": KERNEL.dump_python(self.kernel, mode="json"), "mean": self.mean_}, arrays
+        certificate = {} if self.certificate_ is None else {"certificate": self.certificate_}
+        return {"kernel": KERNEL.dump_python(self.kernel, mode="json"), "mean": self.mean_, **certificate}, arrays
 
     @classmethod
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
-        model = cls(kernel=KERNEL.validate_python(fields["kernel"]), mean_=float(fields["mean"]), **arrays)
+        bound = float(fields["certificate"]) if "certificate" in fields else None
+        kernel, mean = KERNEL.validate_python(fields["kernel"]), float(fields["mean"])
+        model = cls(kernel=kernel, mean_=mean, certificate_=bound, **arrays)
         rows, components = model.eigenvectors_.shape
         consistent = model.eigenvalues_.shape == (components,) and np.isfinite(model.mean_)
         consistent &= model.column_means_ is None or model.column_means_.shape == (rows,)
         consistent &= model.iterates_ is None or model.iterates_.shape[1:] == (rows, components)
+        consistent &= model.coordinates_ is None or model.coordinates_.shape[:-1] == (rows,)
+        consistent &= bound is None or bool(np.isfinite(bound))
         if not consistent:
             raise ValueError("shapes")
         return model

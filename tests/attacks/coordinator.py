@@ -28,7 +28,7 @@ from clients.diskpca import (
     TakeComponents,
     TakeLandmarks,
 )
-from clients.dkpca import FindLocalEigenpairs
+from clients.dkpca import FindLocalEigenpairs, FindLocalProducts
 from clients.fk_kmeans import CombineFeatures, EmbedRows, MultiplyColumns, MultiplyGram, SumFeatures
 from clients.kmeans import MeasureScatter, SampleCoreset, SolveLocally, SumRows
 from clients.peer_vfedpca import IterateAmongPeers
@@ -251,6 +251,12 @@ def linear_spectrum(target: Target) -> float:
     """Look at the reply of a run for 5 components from a site with 4 columns, knowing 8 of its rows. Exact, so."""
     reply = target.ask(FindLocalEigenpairs(kernel=Linear(), n_components=5))
     return unknown_error(reply.vectors * np.sqrt(reply.values), target.X, KNOWN)
+
+
+def products_of_few_columns(target: Target) -> float:
+    """Look at the reply of an RBF kernel's run by inner products, knowing d_m + 1 = 5 rows of 4 columns. Exact, so."""
+    reply = target.ask(FindLocalProducts(n_components=4))
+    return unknown_error(reply.vectors * np.sqrt(reply.values), target.X, target.X.shape[1] + 1)
 
 
 def rbf_spectrum(target: Target, **rule: Any) -> float:

@@ -260,6 +260,14 @@ ATTACKS: Mapping[str, Attack] = {
         "all where a site has no more columns than there are components; with more, their leading directions",
         table=WINE[:, :4],
     ),
+    "RBF kernel by inner products": Attack(
+        coordinator.products_of_few_columns,
+        CURIOUS,
+        ("DKPCA",),
+        "knows 5 rows of a site with 4 columns, whose 4 eigenpairs of inner products give the others",
+        "all where a site has no more columns than there are components: as much as of a linear kernel",
+        table=WINE[:, :4],
+    ),
     "RBF spectrum": Attack(
         coordinator.rbf_spectrum,
         CURIOUS,
