@@ -514,7 +514,10 @@ class ADMMKPCAClient(PeerClient):
 
 
 def lagrangian(spectrum: Spectrum, a: FloatArray, G: FloatArray, Z: FloatArray, rho: FloatArray) -> float:
-    """Return a node's part of the augmented Lagrangian, before a is updated (equation 8)."""
+    """Return a node's part of the augmented Lagrangian, before a is updated (equation 8).
+
+    It may rise, for theorem 2 is false as stated: docs/theorems.md.
+    """
     values, V = spectrum.values, spectrum.vectors
     b = V.T @ a
     R = b[:, None] - (V.T @ Z) / values[:, None]  # a - K^-1 phi(X)^T z_q

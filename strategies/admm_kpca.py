@@ -8,8 +8,10 @@ Where this departs from the paper:
 * The start is the local solution, with signs that agree along the graph; from a random start the method fails.
 * The penalty rho is constant, assumption 2's bound, the largest over the nodes; ``schedule="paper"`` is the paper's.
 * Where the directions do not settle, the multipliers are left out from then on, which the model records.
-* Theorem 2, that the augmented Lagrangian decreases, is recorded, not relied on: lemma 4 bounds the change of the
-  multipliers by that of their sum, which can be smaller.
+* Theorem 2, that the augmented Lagrangian decreases, is false as stated, also uncentred and far above assumption 2's
+  bound: the Lagrangian is recorded, not relied on. Its proof fails where lemma 3 has ||a||^2 - ||b||^2 <= ||a - b||^2,
+  where lemma 4 bounds the change of the multipliers by that of their sum, and where equation 15 takes the larger end of
+  (rho |O_j| - l) l for the least curvature, which is that of (rho |O_j| - 2 l) l. docs/theorems.md says what holds.
 * More components follow by deflation. ``exchange="features"`` sends random features in place of rows.
 * The coordinator, which Flower has, forwards sealed letters. It sees what replies carry beside them: each node's bound
   on rho, how like its start is to its neighbours', its part of the augmented Lagrangian and the angle it turned by.
@@ -147,8 +149,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     iteration 2 n_j + n_l, however large the network is. The coordinator forwards every letter: up once, down once.
     Memory: a node the square of the rows in its cell.
 
-    The history's figures are component and t, and of the iteration before lagrangian (the nodes' sum) and turned (the
-    largest angle).
+    The history's figures are component and t, and of the iteration before lagrangian (the nodes' sum, which need not
+    fall: see the module) and turned (the largest angle).
     """
 
     n_components: Annotated[int, Field(ge=1)] = 1

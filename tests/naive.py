@@ -361,3 +361,8 @@ class ADMM:
     def lagrangian(self):
         parts = [eta @ (r := self.residual(*edge)) + self.rho / 2 * r @ r for edge, eta in self.eta.items()]
         return sum(parts) - sum(np.square(P.T @ w).sum() for P, w in zip(self.phi, self.w, strict=True))
+
+    def relaxed(self):
+        """U of problem 9, which the z-step minimises: w_j is to be z_q, not only what of z_q is in the node's span."""
+        outside = sum(np.square(self.z[q] - self.span[j] @ self.z[q]).sum() for j, q in self.eta)
+        return self.lagrangian() + self.rho / 2 * outside

@@ -218,7 +218,8 @@ class PeerComponents(Model):
     rho_ : float or None
         Of ADMM: the penalty in the first iteration of the last component.
     lagrangian_ : ndarray of shape (k, T) or None
-        Of ADMM: the augmented Lagrangian before each update; where a component took fewer iterations, its last value.
+        Of ADMM: the augmented Lagrangian before each update, which need not fall; where a component took fewer
+        iterations, its last value.
     without_multipliers_ : ndarray of shape (k,) or None
         Of ADMM: the iteration from which on a component went without multipliers; 0: none.
     """
