@@ -124,6 +124,7 @@ def new(
 
 
 app.command()(machines.certs)
+app.command()(machines.identity)
 app.command()(machines.serve)
 app.command()(machines.join)
 app.add_typer(study.app, name="study")

@@ -8,6 +8,7 @@ from flwr.app import RecordDict
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
 from fedkernel.flower_apps import client
+from fedkernel.peers.sealing import KeyPair
 from fedkernel.protocol.plan import is_seeded
 from fedkernel.run import flower
 from fedkernel.run.cohort import RunSettings
@@ -27,6 +28,20 @@ NAMES = ("north", "east", "south")
 KEY = b"0123456789abcdef0123456789abcdef"
 
 
+LENIENT = {"given-seed": "true", "peers-without-pins": "true"}
+
+
+def pinned(folder, names):
+    """Return, for each site, its key for letters and its pins of all: node configurations."""
+    keys = {name: KeyPair.new() for name in names}
+    for name, key in keys.items():
+        (folder / f"{name}.pem").unlink(missing_ok=True)
+        key.write(folder / f"{name}.pem")
+    pins = folder / "pins.toml"
+    pins.write_text("".join(f'{name} = "{key.fingerprint}"\n' for name, key in keys.items()))
+    return {name: {"identity": str(folder / f"{name}.pem"), "pins": str(pins)} for name in names}
+
+
 def write_csv(path, ids, X, names=None):
     names = names or [f"c{place}" for place in range(X.shape[1])]
     lines = [",".join([*map(repr, row.tolist()), id_]) for id_, row in zip(ids, X, strict=True)]
@@ -40,7 +55,7 @@ def vertical(folder, held=HELD, **more):
     for name, columns, rows in zip(NAMES, COLUMNS, held, strict=True):
         path = write_csv(folder / f"{name}.csv", [IDS[row] for row in rows], TABLE[rows, columns])
         own = {"name": name, "data": str(path), "id": "patient", "out": str(folder / name), "approve": "any"}
-        nodes.append(own | {"ids-without-key": "true"} | ({} if "policy" in more else {"given-seed": "true"}) | more)
+        nodes.append(own | {"ids-without-key": "true"} | ({} if "policy" in more else LENIENT) | more)
     return nodes
 
 

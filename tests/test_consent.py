@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases import CLIENTS_OF_OURS
 from gossip import TABLES
-from named_sites import COLUMNS, NAMES, TABLE, find, refused, run_on, vertical
+from named_sites import COLUMNS, LENIENT, NAMES, TABLE, find, pinned, refused, run_on, vertical
 from networks import spread
 
 from clients.admm_kpca import ADMMKPCAClient, Features, OwnRows, ShareRows
@@ -22,7 +22,7 @@ from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.messages import Receipt, Request, encode
 from fedkernel.run.job import RunSpec
 from fedkernel.run.placement import allowed
-from strategies import ADMMKPCA, DKPCA, DisKPCA, SpectralKMeans, UniformKPCA, VFedPCA
+from strategies import ADMMKPCA, DKPCA, DisKPCA, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedPCA
 from strategies.landmarks import LandmarkStrategy
 
 
@@ -329,3 +329,24 @@ def test_a_request_has_no_kernel_imported(trap):
     assert allowed(["trap:Linear"]) == {}
     assert trap.exists()
     assert len(site.fit(arrays, scalars)[0]) == 2
+
+
+def test_letters_are_exchanged_with_pinned_peers_only(tmp_path):
+    """Where a site has its own data: a coordinator that hands out keys of its own would else read and write them."""
+    refusal = "has pinned no peer of the run, and writes letters to those only: join --pins, or --peers-without-pins"
+    nodes = vertical(tmp_path, **LENIENT | {"peers-without-pins": "false"})
+    assert refusal in refused(nodes, PeerVFedPCA(), ProtocolError)
+    keys = pinned(tmp_path, NAMES)
+    everybody = [node | keys[node["name"]] for node in nodes]
+    run_on(everybody, PeerVFedPCA(), id="pinned")
+    run_on(vertical(tmp_path), PeerVFedPCA(), id="open")
+    with np.load(tmp_path / "north" / "pinned.npz") as some, np.load(tmp_path / "north" / "open.npz") as others:
+        np.testing.assert_array_equal(some["iterates"], others["iterates"])
+    (tmp_path / "others.toml").write_text(f'west = "{"0" * 32}"')
+    strangers = [node | {"pins": str(tmp_path / "others.toml")} for node in vertical(tmp_path)]
+    assert refusal in refused(strangers, PeerVFedPCA(), ProtocolError, id="others")
+    (tmp_path / "others.toml").write_text(f'east = "{"0" * 32}"')
+    strangers = [everybody[0] | {"pins": str(tmp_path / "others.toml")}, *everybody[1:]]
+    assert "but 00000000000000000000000000000000 is pinned" in refused(
+        strangers, PeerVFedPCA(), ProtocolError, id="another"
+    )

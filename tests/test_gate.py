@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases import CASES, PAIRS
 from flwr.app import ArrayRecord, ConfigRecord, Message
-from named_sites import NAMES, TABLE, Sites, draw_seed, drawn_seed, settings_of, vertical
+from named_sites import NAMES, TABLE, Sites, draw_seed, drawn_seed, pinned, settings_of, vertical
 from networks import digits, spread
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
@@ -63,9 +63,10 @@ def shards_of(case):
 
 def nodes_of(folder, names, tables, policy=""):
     (folder / "site.toml").write_text(policy)
+    keys = pinned(folder, names)
     for name, table in zip(names, tables, strict=True):
         np.save(folder / f"{name}.npy", table)
-        yield {
+        yield keys[name] | {
             "name": name,
             "data": str(folder / f"{name}.npy"),
             "out": str(folder / name),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases import CLIENTS_OF_OURS
-from named_sites import NAMES, Sites, run_on, settings_of, spec
+from named_sites import NAMES, Sites, pinned, run_on, settings_of, spec
 from networks import digits
 from scipy.linalg import hadamard
 from sklearn.datasets import load_breast_cancer, load_wine
@@ -229,9 +229,10 @@ def test_what_rows_decide_is_foreseen_where_the_plan_settles_it_and_else_said_to
             asked(site, request)
         assert bool(certain) == (sums in (18, 60))
         assert open_ == []
+    landmarks = sketched | {"point_sketch_size": 16, "projection_size": "landmarks"}
     # |Y| columns, of at most 7 landmarks, or 1001 of which no more than a half of the rows is sketched
-    assert foreseen(DisKPCA(**sketched, point_sketch_size=16), N) == [[], []]
-    (text,) = foreseen(DisKPCA(**{**sketched, "n_adaptive": 999}, point_sketch_size=16), N)[1]
+    assert foreseen(DisKPCA(**landmarks), N) == [[], []]
+    (text,) = foreseen(DisKPCA(**landmarks | {"n_adaptive": 999}), N)[1]
     assert "at most: SketchKernel.columns = 60 (projection_size) makes sums of 120 rows" in text
     for size in (30, 31):
         certain, open_ = foreseen(RFKKMeans(2, n_features=10, coreset_size=size), N)
@@ -311,10 +312,10 @@ def test_new_rows_and_the_result_are_measured_once(request_):
 def guarded_nodes(folder, policy=""):
     """Three sites whose operators have approved whatever is asked."""
     (folder / "site.toml").write_text(policy)
-    own = {"policy": str(folder / "site.toml"), "approve": "any"}
+    own, keys = {"policy": str(folder / "site.toml"), "approve": "any"}, pinned(folder, NAMES)
     for name, part in zip(NAMES, np.array_split(WINE, 3, axis=1), strict=True):
         np.save(folder / f"{name}.npy", part)
-        yield {"name": name, "data": str(folder / f"{name}.npy"), "out": str(folder / name), **own}
+        yield {"name": name, "data": str(folder / f"{name}.npy"), "out": str(folder / name), **own, **keys[name]}
 
 
 def clustered(folder, rows, coreset_size, **more):
@@ -335,7 +336,8 @@ def test_a_coreset_too_large_for_the_sites_is_refused_before_the_rounds(tmp_path
         "'east') 10 of its 40 (guard: coreset)"
     )
     for name in NAMES:
-        assert [line.request for line in read_outbox(tmp_path / name).departures] == ["Introduce"]
+        answered = [line.request for line in read_outbox(tmp_path / name).departures]
+        assert answered == ["Introduce", "ShowShare", "TakeShares"]
 
 
 def test_what_a_site_does_not_let_be_sampled_others_sample(tmp_path):

@@ -119,7 +119,7 @@ def test_a_node_s_configuration_names_its_identity_and_pins(tmp_path):
     site = site_of_job(flower.new_context(1, node | files, {"job": job}), {"run": "run"})
     assert (site.identity, site.pins) == (own, {7: peer.fingerprint})
     site = site_of_job(flower.new_context(1, node, {"job": job}), {"run": "run"})
-    assert (site.identity, site.pins) == (None, None)
+    assert (site.identity, site.pins) == (None, {})
     with pytest.raises(InputError, match="there is no identity file"):
         site_of_job(flower.new_context(1, node | {"identity": "none.pem"}, {"job": job}), {"run": "run"})
 

@@ -159,11 +159,11 @@ def test_sizes_of_replies_are_foreseen_where_the_plan_bounds_them():
             "messages.LocalSpectrum.columns"
         ]
         assert (answer, "20 columns" in text) == (allowed, True)
-    for floats, allowed in ((2020, True), (2019, None)):  # 20 vectors of 100 rows, and 20 values
+    for floats, allowed in ((2021, True), (2020, None)):  # 20 vectors of 100 rows, 20 values, and the next
         answer, text = said({"messages": {"*": {"floats": floats}}}, spec)["messages.LocalSpectrum.floats"]
-        assert (answer, "2,020 floats" in text) == (allowed, True)
+        assert (answer, "2,021 floats" in text) == (allowed, True)
         answer, text = said({"limits": {"run": {"floats": floats}}}, spec)["limits.run.floats"]
-        assert (answer, "2,020 floats" in text) == (allowed, True)
+        assert (answer, "2,021 floats" in text) == (allowed, True)
         answer, text = said({"limits": {"run": {"floats": floats}}}, spec, shape=None)["limits.run.floats"]
         assert (answer, "without the table's size (--shape or --data)" in text) == (None, True)
     gram = once(MultiplyColumns, features=RandomFeatures(RBF(gamma=0.1), 20), t=1, columns=AtMost(50))

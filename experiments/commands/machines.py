@@ -25,6 +25,7 @@ from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.flower_apps import client as client_app
+from fedkernel.peers.sealing import KeyPair
 from fedkernel.run import (
     MIN_ROWS,
     MIN_SITES,
@@ -67,6 +68,20 @@ def certs(  # noqa: PLR0917 - one option each
                 f"{owner}: for {owner.name}, whose --tls names it", highlight=False, markup=False, soft_wrap=True
             )
         output.print(f"{folder / 'ca.key'} signs further certificates: keep it to yourself", highlight=False)
+
+
+def identity(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The key; it is made where there is none.")],
+    name: Annotated[str, typer.Option(help="The site's name.")] = "NAME",
+    debug: Debug = False,
+) -> None:
+    """Make a site's key for letters to its peers, and print the line by which these pin it."""
+    with errors(debug):
+        if not path.exists():
+            KeyPair.new().write(path)
+            say(f"wrote {path}: only this site is to have it")
+        own = KeyPair.read(path)
+        output.print(f'{name} = "{own.fingerprint}"', highlight=False, markup=False, soft_wrap=True)
 
 
 def serve(  # noqa: PLR0917 - one option each
@@ -140,8 +155,15 @@ def join(  # noqa: PLR0917 - one option each
     ids_without_key: Annotated[
         bool, typer.Option("--ids-without-key", help="Let hashes of ids leave that anybody can compute.")
     ] = False,
-    identity: Annotated[Path | None, typer.Option(help="The site's key for letters to its peers.")] = None,
-    pins: Annotated[Path | None, typer.Option(help="Fingerprints of its peers' keys.")] = None,
+    identity: Annotated[
+        Path | None, typer.Option(help="The site's key for letters to its peers: `fedkernel identity`.")
+    ] = None,
+    pins: Annotated[
+        Path | None, typer.Option(help='Its peers\' fingerprints, a TOML file with lines NAME = "FINGERPRINT".')
+    ] = None,
+    peers_without_pins: Annotated[
+        bool, typer.Option("--peers-without-pins", help="Write to whomever the server calls a peer, itself perhaps.")
+    ] = False,
     policy: Annotated[Path | None, typer.Option(help="What the site allows: see `fedkernel policy init`.")] = None,
     approval: Annotated[
         str | None,
@@ -201,7 +223,7 @@ def join(  # noqa: PLR0917 - one option each
         }  # fmt: skip
         config: dict[str, str | int] = {key: str(value) for key, value in options.items() if value is not None}
         numbers = {"min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None}
-        numbers |= {"given-seed": given_seed or None}
+        numbers |= {"given-seed": given_seed or None, "peers-without-pins": peers_without_pins or None}
         config |= {name: number for name, number in numbers.items() if number is not None}
         config |= {"keep-payloads": keep, "ids-without-key": ids_without_key}
         if approval not in (None, "ask", "any"):

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -39,6 +39,8 @@ from fedkernel.errors import InputError, ProtocolError
 
 KEY, TAG = 32, 16
 """Bytes of a key, of an X25519 public key, and of the tag that authenticates a letter."""
+
+Peer = TypeVar("Peer", int, str)
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 
@@ -102,7 +104,7 @@ def fingerprint(public: bytes) -> str:
     return sha256(public).hexdigest()[:32]
 
 
-def check_pins(pins: Mapping[int, str]) -> dict[int, str]:
+def check_pins(pins: Mapping[Peer, str]) -> dict[Peer, str]:
     """Return the pinned fingerprints by client, or raise an InputError that names what is none."""
     for client, pin in pins.items():
         if not _FINGERPRINT.fullmatch(pin):
@@ -110,19 +112,19 @@ def check_pins(pins: Mapping[int, str]) -> dict[int, str]:
     return dict(pins)
 
 
-def read_pins(path: str | os.PathLike[str]) -> dict[int, str]:
-    """Read a site's pins from a TOML file, a line ``number = "fingerprint"`` per peer."""
+def read_pins(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read a site's pins from a TOML file: a line ``name = "fingerprint"`` per peer, or with its number as name."""
     try:
         table = tomllib.loads(Path(path).read_text())
         if not table:
-            raise InputError('there is no pin in it; allowed: a line number = "fingerprint" for each peer')
-        return check_pins({int(client): str(pin) for client, pin in table.items()})
+            raise InputError('there is no pin in it; allowed: a line name = "fingerprint" for each peer')
+        return check_pins({client: str(pin) for client, pin in table.items()})
     except FileNotFoundError:
         raise InputError(f"there is no file of pins {path}") from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except (OSError, ValueError) as error:
-        raise InputError(f'{path} must have lines number = "fingerprint" ({type(error).__name__})') from None
+        raise InputError(f'{path} must have lines name = "fingerprint" ({type(error).__name__})') from None
 
 
 class Keys(NamedTuple):

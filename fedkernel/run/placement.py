@@ -104,14 +104,23 @@ class OwnKeys(NamedTuple):
 
     ids: bytes
     identity: KeyPair | None
-    pins: Mapping[int, str] | None
+    pins: Mapping[str, str]
+
+    def pins_in(self, run: RunSpec) -> dict[int, str]:
+        """Return the pins of a run's clients, by number: those of its named sites, and what was pinned by number."""
+        numbers = {name: number for number, name in enumerate(run.sites or ())}
+        return {
+            numbers.get(peer, int(peer) if peer.isdigit() else -1): pin
+            for peer, pin in self.pins.items()
+            if peer in numbers or peer.isdigit()
+        }
 
 
 def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
     """Read the keys that a node's configuration names, as `site_of_job` lists them; InputError where one is missing."""
     key = read_key(str(node["id-key"])) if "id-key" in node else b""
     identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
-    return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else None)
+    return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else {})
 
 
 def read_own_data(node: Mapping[str, Any]) -> SiteData:
@@ -205,6 +214,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     ``min-rows``, ``min-sites``
         Without a policy: nothing is answered from fewer rows of its file than these, or with fewer sites; 20 and 3
         without them.
+    ``peers-without-pins``
+        Without a policy: whether letters are exchanged with peers that it has not pinned.
     ``given-seed``
         Without a policy: whether the coordinator may choose the seed also where a site's answers are drawn from it.
     ``approve``
@@ -227,7 +238,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     who = called(number, name)
     with _for_its_log(who, "read its keys"):
         keys = read_own_keys(node)
-    site = Site(number, None, None, _keeper(None), job.threads, keys.identity, keys.pins, name, id_key=keys.ids)
+    site = Site(number, None, None, _keeper(None), job.threads, keys.identity, keys.pins_in(run), name, id_key=keys.ids)
     clients = run.clients or int(node.get("num-partitions", number + 1))
     if number >= clients:
         return site
@@ -292,6 +303,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         min_rows=policy.table.min_rows,
         row_share=policy.table.row_share,
         ids_without_key=flower.flag(node, "ids-without-key"),
+        peers_pinned=policy.study.peers == "pinned" or "pins" in node,
         guards=policy.guards,
         pairs=pairs,
         gate=Gate(policy, run, study, site.number, derived(secret, "share").hex(), key),

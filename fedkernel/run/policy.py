@@ -109,6 +109,9 @@ class StudyRules(_Table):
     joint_seed : {"needed", "always", "never"}
         Whether all sites must draw the seed of a run, or its coordinator may choose it. It is needed where a site's
         answers are drawn from it, such as which rows are sampled: a coordinator could try seeds until they suit it.
+    peers : {"pinned", "any"}
+        Whose letters it reads and answers, in methods that have some: of those whose fingerprints its operator has
+        pinned, or of whomever a coordinator names, who may be itself.
     """
 
     approve: Approval = "ask"
@@ -121,6 +124,7 @@ class StudyRules(_Table):
     runs: Amount | None = None
     attempts: Number = ATTEMPTS
     joint_seed: Literal["needed", "always", "never"] = "needed"
+    peers: Literal["pinned", "any"] = "pinned"
 
     @pydantic.field_validator("kernels")
     @classmethod
@@ -364,7 +368,7 @@ _TABLES: dict[str, type[_Table]] = {"table": TableRules, "study": StudyRules, "l
 def own_policy(node: Mapping[str, Any]) -> Policy:
     """Return the policy of a node: the file that its configuration names as ``policy``, or what its options say.
 
-    These are ``min-rows``, ``min-sites``, ``share-rows``, ``given-seed`` and ``allow`` (see
+    These are ``min-rows``, ``min-sites``, ``share-rows``, ``given-seed``, ``peers-without-pins`` and ``allow`` (see
     `fedkernel.run.placement.site_of_job`); InputError where there are both, since then one would be overlooked.
     """
     if "policy" not in node:
@@ -375,6 +379,7 @@ def own_policy(node: Mapping[str, Any]) -> Policy:
                 min_sites=int(node.get("min-sites", MIN_SITES)),
                 pairs=None if pairs is None else tuple(name.strip() for name in str(pairs).split(",")),
                 joint_seed="never" if flag(node, "given-seed") else "needed",
+                peers="any" if flag(node, "peers-without-pins") else "pinned",
             ),
             limits=AllLimits(total=Limits(rows=None if flag(node, "share-rows") else 0)),
         )
@@ -383,5 +388,5 @@ def own_policy(node: Mapping[str, Any]) -> Policy:
     return read_policy(str(node["policy"]))
 
 
-OPTIONS = ("min-rows", "min-sites", "share-rows", "given-seed", "allow")
+OPTIONS = ("min-rows", "min-sites", "share-rows", "given-seed", "peers-without-pins", "allow")
 """Of a node, which a policy says itself."""

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -87,6 +87,8 @@ class Site:
         Nor, where rows are aligned, from a smaller share of the site's than this.
     ids_without_key : bool
         Whether hashes of the ids may leave that anybody can compute.
+    peers_pinned : bool
+        Whether it exchanges letters with peers that it has pinned only.
     guards : Guards, optional
         What every request is held to.
     pairs : mapping of str to type, optional
@@ -112,7 +114,7 @@ class Site:
     keep: Callable[[dict[str, AnyArray]], object]
     threads: int = 1
     identity: KeyPair | None = None
-    pins: Mapping[int, str] | None = None
+    pins: Mapping[int, str] = field(default_factory=dict)
     name: str | None = None
     columns: Sequence[str] = ()
     ids: Sequence[str] | None = None
@@ -121,6 +123,7 @@ class Site:
     min_rows: int = 1
     row_share: float = 0.0
     ids_without_key: bool = False
+    peers_pinned: bool = False
     guards: Guards | None = None
     pairs: Mapping[str, type[KernelClient]] | None = None
     gate: Gate | None = None
@@ -200,6 +203,12 @@ class _Call:
             X = as_table(X, f"the data of {site.called}").take(positions)
         own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards, "noise_key": site.noise_key}
         if issubclass(willing[pair], PeerClient):
+            if site.peers_pinned and not site.pins:
+                raise RefusedError(
+                    "study.peers",
+                    f"{site.called} has pinned no peer of the run, and writes letters to those only: join --pins, or "
+                    "--peers-without-pins (study.peers)",
+                )
             own |= {"identity": site.identity, "pins": site.pins}
         client = willing[pair](X, new=site.new, client=site.number, seed=self.seed, memory=memory, **own)  # type: ignore[arg-type]
         site.check_rows(client.X.shape[0])

@@ -59,6 +59,7 @@ plan = false
 min_sites = 1
 attempts = 1000000
 joint_seed = "never"
+peers = "any"
 
 [limits.total]
 {rows}
@@ -70,6 +71,7 @@ APPROVING = """
 approve = "any"
 plan = false
 joint_seed = "never"
+peers = "any"
 """
 """Of one who has approved just what an honest-but-curious adversary asks, at a site that is otherwise by default."""
 
@@ -108,8 +110,8 @@ def node_of(folder: Path, X: Any, ids: bool, operator: Mapping[str, Any], mode: 
     if "id-key" in operator:
         (folder / "sites.key").write_bytes(operator["id-key"])
         node["id-key"] = str(folder / "sites.key")
-    if "pins" in operator:
-        (folder / "pins.toml").write_text("".join(f'{peer} = "{pin}"\n' for peer, pin in operator["pins"].items()))
+    if pins := operator.get("pins", {1: "0" * 32} if mode == "honest study" else {}):
+        (folder / "pins.toml").write_text("".join(f'{peer} = "{pin}"\n' for peer, pin in pins.items()))
         node["pins"] = str(folder / "pins.toml")
     if not ids:
         np.save(folder / "table.npy", X)
