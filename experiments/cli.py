@@ -101,7 +101,11 @@ def report(
     folder: Annotated[Path, typer.Argument(help="Output folder of an experiment.")],
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
-    """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl."""
+    """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.
+
+    Of an experiment of which runs have failed, or which goes on, it reports those that are finished, and names the
+    others.
+    """
     with errors(debug):
         experiment, runs = read_folder(folder)
         for name in filter(is_own, experiment.metrics):

@@ -24,6 +24,7 @@ from experiments.results import read_runs
 from experiments.running import carrying_out
 from fedkernel.data import available
 from fedkernel.engines import ENGINES
+from fedkernel.errors import ProtocolError
 from fedkernel.models.metrics import METRICS
 from fedkernel.numerics.kernels import KERNELS
 from fedkernel.numerics.widths import WIDTHS
@@ -236,6 +237,30 @@ def test_report_prints_the_same_table_and_writes_the_same_page() -> None:
     assert (again.exit_code, again.stdout, again.stderr) == (0, ran.stdout, "")
     assert page.read_bytes() == written
     assert sorted(Path("runs/tiny/plots").iterdir()) == figures != []
+
+
+def test_what_is_finished_beside_a_failed_run_is_reported_and_the_others_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(job: Job) -> Iterator[str]:
+        yield from ENGINES["local"](job.model_copy(update={"runs": job.runs[:1]}))
+        raise ProtocolError("client 1 is gone")
+
+    monkeypatch.setattr(carrying_out, "ENGINES", {"local": failing})
+    seeds = ["--set", "seeds=[0, 1]"]
+    text = (
+        "error: run DKPCA-of-red-iris__seed=1: client 1 is gone; 1 of 4 runs are finished: fedkernel report runs/tiny"
+    )
+    assert failure("run", "tiny.toml", *seeds, code=1).startswith(text)
+    assert not Path("runs/tiny/report.html").exists()
+    reported = call("report", "runs/tiny")
+    assert reported.exit_code == 0
+    missing = "central__seed=0, DKPCA-of-red-iris__seed=1, central__seed=1"
+    assert f"not finished, and in no figure: {missing}\n" in reported.stdout
+    assert f"Not finished, and in no figure: {missing}." in Path("runs/tiny/report.html").read_text(encoding="utf-8")
+    monkeypatch.setattr(carrying_out, "ENGINES", ENGINES)
+    assert "not finished" not in call("run", "tiny.toml", *seeds).stdout
+    assert "Not finished" not in Path("runs/tiny/report.html").read_text(encoding="utf-8")
 
 
 def test_claims_that_come_later_are_held_against_the_runs_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,7 +294,8 @@ def test_what_was_done_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pyt
         raise ProtocolError("client 1 is gone")
 
     monkeypatch.setattr(carrying_out, "ENGINES", {"local": failing})
-    with pytest.raises(ProtocolError, match=r"^run VFedPCA__seed=0: client 1 is gone$"):
+    finished = f"1 of {len(IDS)} runs are finished: fedkernel report {tmp_path}/out"
+    with pytest.raises(ProtocolError, match=f"^run VFedPCA__seed=0: client 1 is gone; {finished}$"):
         carry_out(tmp_path / "out")
     assert [row.id for row in read_runs(tmp_path / "out" / "runs.jsonl")] == IDS[:1]
 

@@ -15,7 +15,7 @@ from experiments.config import Experiment
 from experiments.report import console_table
 from experiments.results import summarise
 from experiments.running import Outcome
-from fedkernel.errors import FedkernelError, InputError, ProtocolError, one_line
+from fedkernel.errors import FedkernelError, InputError, ProtocolError, and_more, one_line
 
 output = Console()
 messages = Console(stderr=True)
@@ -41,8 +41,11 @@ def say(text: str) -> None:
 
 
 def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None:
-    """Print an experiment's table, whether its claims hold, and where the report is."""
+    """Print an experiment's table, which runs it lacks, whether its claims hold, and where the report is."""
     show(console_table(summarise(outcome.rows), experiment.report.metric))
+    if outcome.missing:
+        line = f"not finished, and in no figure: {', '.join(outcome.missing[:10])}{and_more(len(outcome.missing) - 10)}"
+        output.print(line, highlight=False, markup=False, soft_wrap=True)
     for claim in outcome.claims:
         line = f"{claim.verdict:15}{claim.text.rstrip('.')}: {claim.numbers}"
         output.print(" ".join(line.splitlines()), highlight=False, markup=False, soft_wrap=True)

@@ -60,6 +60,7 @@ def write_report(
     runs: Sequence[Run],
     *,
     claims: Sequence[Claim] = (),
+    missing: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Path:
     """Draw the figures into `out/plots` and write `out/report.html`, which embeds them.
@@ -72,6 +73,8 @@ def write_report(
         Its title, its text and what its report is to show.
     runs : sequence of Run
     claims : sequence of Claim, optional
+    missing : sequence of str, optional
+        The ids of runs that have failed, or have not been begun.
     environment : mapping of str to str, optional
         Versions and machine, shown at the end.
 
@@ -107,6 +110,7 @@ def write_report(
         columns=[*swept, *map(_heading, leading), *TRAFFIC, *map(_heading, others), *SIZES],
         rows=[(s.name, s.kind, _cells(s, swept, leading, others)) for s in summaries],
         figures=[(figure, _embedded(figure.svg)) for figure in figures],
+        missing=missing,
         missing_values=missing_values if options.plots else [],
         swept=swept,
         phases=[(s.name, _settings(s, swept), _phases(s)) for s in summaries if s.phases],

@@ -16,7 +16,7 @@ from experiments.config import Experiment, Sites
 from experiments.report import write_report
 from experiments.results import Run, append_run, in_order
 from experiments.running.folder import open_folder
-from experiments.running.planning import Planned, plan, study_of
+from experiments.running.planning import Planned, due, plan, study_of
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import APPS
@@ -32,10 +32,11 @@ Progress = Callable[[str, int, int], None]
 
 
 class Outcome(NamedTuple):
-    """What an experiment came to: its rows in the configuration's order, and what became of its claims."""
+    """What an experiment came to: its rows in the configuration's order, its claims, the ids of runs without a row."""
 
     rows: list[Run]
     claims: list[Claim]
+    missing: list[str]
 
 
 def run_experiment(
@@ -67,20 +68,27 @@ def run_experiment(
     rows = open_folder(out, experiment, restart)
     done = {row.id for row in rows}
     study = study_of(experiment, planned)
-    for row in _carry_out(experiment, [run for run in planned if run.id not in done], study, out, engine):
-        append_run(out / "runs.jsonl", row)
-        rows.append(row)
-        if progress is not None:
-            progress(row.id, len(rows), len(planned))
+    try:
+        for row in _carry_out(experiment, [run for run in planned if run.id not in done], study, out, engine):
+            append_run(out / "runs.jsonl", row)
+            rows.append(row)
+            if progress is not None:
+                progress(row.id, len(rows), len(planned))
+    except (InputError, ProtocolError) as error:
+        if not rows:
+            raise
+        finished = f"{len(rows)} of {len(planned)} runs are finished: fedkernel report {out}"
+        raise type(error)(f"{error}; {finished}") from error
     return conclude(experiment, rows, out)
 
 
 def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
-    """Hold the claims against the runs, and write the report."""
-    rows = in_order(runs)
-    claims = check_claims(experiment.claim, rows, experiment.due)
-    write_report(out, experiment, rows, claims=claims, environment=environment())
-    return Outcome(rows, claims)
+    """Hold the claims against the runs, and write the report, of those that are there."""
+    rows, finished = in_order(runs), {run.id for run in runs}
+    claims, missing = check_claims(experiment.claim, rows, experiment.due), due(experiment)
+    missing = [id_ for id_ in missing if id_ not in finished]
+    write_report(out, experiment, rows, claims=claims, missing=missing, environment=environment())
+    return Outcome(rows, claims, missing)
 
 
 def _carry_out(

@@ -63,6 +63,16 @@ def run_id(method: Method, point: Point, seed: int) -> str:
     return f"{beginning}...{hashlib.sha256(whole.encode()).hexdigest()[:10]}"
 
 
+def due(experiment: Experiment) -> list[str]:
+    """Return the ids of all runs of an experiment, in order, without a look at its data."""
+    return [
+        run_id(method, point, seed)
+        for point in points(experiment)
+        for seed in point.experiment.seeds
+        for method in (*point.experiment.strategy, *point.experiment.baseline)
+    ]
+
+
 @dataclass(frozen=True)
 class Planned:
     """One run to carry out, everything about it settled and checked.
