@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
-from named_sites import COMMON, NAMES, refused, run_on, vertical
+from named_sites import COMMON, NAMES, refused, run_on, spec, vertical
 from typer.testing import CliRunner
 
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
@@ -19,6 +19,7 @@ from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.protocol.messages import Receipt
 from fedkernel.run import flower, outbox
 from fedkernel.run.departures import FIRST, OUTBOX, missing_from, read_outbox
+from fedkernel.run.job import Study
 from fedkernel.run.outbox import Answer, record
 from fedkernel.run.wire import to_content
 from strategies import DKPCA, UniformKPCA, VFedPCA
@@ -258,6 +259,21 @@ def test_processes_that_answer_at_once_take_turns(node, tmp_path):
         list(pool.map(lambda number: record(node, asked(round=number), refused="x" * number), range(200)))
     lines = read_outbox(tmp_path / "out").departures
     assert sorted(line.round for line in lines) == list(range(200))
+
+
+def test_what_has_left_counts_where_a_policy_is_explained(tmp_path):
+    strategy = DKPCA(2)
+    result, _ = run_on(vertical(tmp_path), strategy)
+    own = {"strategy": "DKPCA", "parameters": strategy.hyperparameters, "plan": strategy.plan(3, 0)}
+    (tmp_path / "study.json").write_text(Study(name="s", runs=[spec(**own)]).text)
+    took = result.ledger.of_client(1).floats_up
+    for most, code in ((2 * took, 0), (2 * took - 1, 2)):
+        (tmp_path / "site.toml").write_text(f"[limits.total]\nfloats = {most}\nrows = 0")
+        arguments = [tmp_path / "site.toml", tmp_path / "study.json", "--shape", f"{len(COMMON)}x3"]
+        for out, ends in (([], 0), (["--out", tmp_path / "east"], code)):
+            done = CliRunner().invoke(cli.app, ["policy", "explain", *map(str, [*arguments, *out])])
+            assert done.exit_code == ends, done.output
+        assert f"the study, with {took:,} that have left before, takes {2 * took:,} floats" in done.output
 
 
 def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path):

@@ -189,6 +189,28 @@ def test_a_forecast_says_more_and_refuses_where_it_is_exact():
         if verdict.rule == "limits.total.floats"
     ]
     assert (total.allowed, "takes 2,000 floats, but 1,000" in total.text) == (False, True)
+    seeds = [run(id=f"seed={seed}", seed=seed, plan=None) for seed in range(3)]
+    (each,) = [
+        verdict
+        for verdict in foreseen(
+            policy(limits={"run": {"floats": 9}}),
+            Study(name="s", runs=seeds),
+            SHAPE,
+            lambda run: (),
+            lambda run, cohort: Forecast(3, 3000),
+        )
+        if verdict.rule == "limits.run.floats"
+    ]
+    assert each.text == "run 'seed=0' (and 2 more) takes 1,000 floats, but 9 are allowed"
+    one = Study(name="s", runs=[gram])
+    for left, allowed in ((0, True), (1, False)):
+        held = foreseen(policy(**tables), one, SHAPE, lambda run: (), lambda run, cohort: Forecast(3, 3000), left=left)
+        assert [verdict.allowed for verdict in held if verdict.rule == "limits.total.floats"] == [allowed]
+
+
+def test_a_table_with_too_few_rows_is_foreseen():
+    assert "table.min_rows" not in said({}, shape=(20, 9))
+    assert said({}, shape=(19, 9))["table.min_rows"] == (False, "the table has 19 rows, but 20 or more are needed")
 
 
 def test_guards_are_foreseen_by_the_number_of_rows():

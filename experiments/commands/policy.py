@@ -23,6 +23,7 @@ from fedkernel.run import (
     RunSpec,
     Study,
     foreseen,
+    read_outbox,
     read_own_data,
     read_policy,
     reply_sizes,
@@ -111,6 +112,9 @@ def explain(  # noqa: PLR0917 - one option each
     shape: Annotated[
         str | None, typer.Option(metavar="ROWSxCOLUMNS", help="In place of --data: how large the site's table is.")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder that the site joins with: what has left before counts, too.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Say of each rule whether it allows a study, before anything connects; exit code 2 if one does not.
@@ -125,7 +129,9 @@ def explain(  # noqa: PLR0917 - one option each
         size = None if shape is None else read_shape(shape)
         if data is not None:
             size = _read(data, id_, label, path).X.shape
-        held = [*verdicts(policy, read), *foreseen(policy, read, size, answers_of, _forecast)]
+        before = [] if out is None else read_outbox(out).departures[-1:]
+        left = sum(line.standing.total.floats for line in before)
+        held = [*verdicts(policy, read), *foreseen(policy, read, size, answers_of, _forecast, left=left)]
         table = Table(box=None, pad_edge=False)
         for heading in ("rule", "", "why"):
             table.add_column(heading, overflow="fold")

@@ -1,10 +1,10 @@
 """What a site's policy will say of a study once it runs, as far as its plan, a forecast and the table's size tell."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedkernel.errors import RefusedError
+from fedkernel.errors import RefusedError, and_more
 from fedkernel.peers.letters import CarriesLetters
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.guards import known_requests
@@ -35,6 +35,8 @@ def foreseen(
     shape: tuple[int, int] | None,
     answers: Answers,
     forecasts: Forecasts = no_forecast,
+    *,
+    left: int = 0,
 ) -> Iterator[Verdict]:
     """Say of rules that the run itself decides what is certain before, and what is open.
 
@@ -45,9 +47,15 @@ def foreseen(
     shape : (int, int) or None
         Rows and columns of the site's table, which those of the others are taken to have, too.
     answers, forecasts : callable
+    left : int
+        Floats that have left the site before.
     """
-    yield from _sizes(policy, study, shape, answers)
-    yield from _limits(policy, study, shape, answers, forecasts)
+    least = policy.table.min_rows
+    if shape is not None and shape[0] < least:
+        yield Verdict("table.min_rows", f"the table has {shape[0]} rows, but {least} or more are needed", False)
+    yield from dict.fromkeys(_sizes(policy, study, shape, answers))
+    amounts = {run.id: _floats(run, shape, answers(run), forecasts) for run in study.runs}
+    yield from _limits(policy, amounts, shape, left)
     yield from dict.fromkeys(verdict for run in study.runs for verdict in _guards(policy, run, shape, answers(run)))
 
 
@@ -154,18 +162,22 @@ class _Amount(NamedTuple):
 
 
 def _limits(
-    policy: Policy, study: Study, shape: tuple[int, int] | None, answers: Answers, forecasts: Forecasts
+    policy: Policy, amounts: Mapping[str, _Amount], shape: tuple[int, int] | None, left: int
 ) -> Iterator[Verdict]:
-    amounts = {run.id: _floats(run, shape, answers(run), forecasts) for run in study.runs}
-    total = _Amount(0, 0, 0)
+    total = _Amount(left, left, left)
     for amount in amounts.values():
         total = total.plus(amount)
+    alike: dict[_Amount, list[str]] = {}
+    for run, amount in amounts.items():
+        alike.setdefault(amount, []).append(run)
+    runs = {f"run {same[0]!r}{and_more(len(same) - 1)}": amount for amount, same in alike.items()}
+    whole = {f"the study{f', with {left:,} that have left before,' if left else ''}": total}
     for where, limits, parts in (
-        ("limits.run", policy.limits.run, {f"run {id_!r}": amount for id_, amount in amounts.items()}),
-        ("limits.total", policy.limits.total, {"the study, besides what has left before,": total}),
+        ("limits.run", policy.limits.run, runs),
+        ("limits.total", policy.limits.total, whole),
     ):
         if limits.floats is not None:
-            yield from dict.fromkeys(_held(f"{where}.floats", limits.floats, part, shape) for part in parts.items())
+            yield from (_held(f"{where}.floats", limits.floats, part, shape) for part in parts.items())
         yield from _uncounted(where, limits)
 
 
