@@ -282,7 +282,7 @@ def test_an_operator_reads_it_and_compares_it_with_the_server_s_account(tmp_path
     shown = call("show", tmp_path / "east")
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
-    assert "FindLocalEigenpairs(kernel = " in lines[4]
+    assert "FindLocalEigenpairs(n_components = " in lines[4]
     assert f"LocalSpectrum vectors {len(COMMON)} x 2 values 2" in lines[4]
     assert lines[-1].startswith(f"in all {result.ledger.of_client(1).floats_up:,} floats, ")
     unknown = call("show", tmp_path / "east", "--run", "trials")
