@@ -265,7 +265,7 @@ def test_what_has_left_counts_where_a_policy_is_explained(tmp_path):
     strategy = DKPCA(2)
     result, _ = run_on(vertical(tmp_path), strategy)
     own = {"strategy": "DKPCA", "parameters": strategy.hyperparameters, "plan": strategy.plan(3, 0)}
-    (tmp_path / "study.json").write_text(Study(name="s", runs=[spec(**own)]).text)
+    (tmp_path / "study.json").write_text(Study(name="s", runs=[spec(align=False, **own)]).text)
     took = result.ledger.of_client(1).floats_up
     for most, code in ((2 * took, 0), (2 * took - 1, 2)):
         (tmp_path / "site.toml").write_text(f"[limits.total]\nfloats = {most}\nrows = 0")

@@ -12,6 +12,7 @@ from clients.diskpca import SketchPoints
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from clients.fk_kmeans import FKKMeansClient, MultiplyColumns, MultiplyGram, SumFeatures
 from clients.kmeans import SampleCoreset
+from clients.vfedpca import Multiply
 from experiments import cli
 from fedkernel import RBF, Linear
 from fedkernel.errors import InputError, RefusedError
@@ -175,21 +176,23 @@ def test_sizes_of_replies_are_foreseen_where_the_plan_bounds_them():
 
 
 def test_a_forecast_says_more_and_refuses_where_it_is_exact():
-    tables, gram = {"limits": {"run": {"floats": 999}, "total": {"floats": 1000}}}, run(plan=None)
+    tables, gram = {"limits": {"run": {"floats": 999}, "total": {"floats": 1000}}}, run(plan=None, align=False)
     exact = said(tables, gram, forecast=Forecast(3, 3000))
     assert exact["limits.run.floats"] == (False, "run 'r' takes 1,000 floats, but 999 are allowed")
     assert exact["limits.total.floats"][0] is True
+    aligned = said(tables, run(plan=None), forecast=Forecast(3, 3000))["limits.run.floats"]
+    assert aligned[0] is None, "fewer rows may be common to all"
     about = said(tables, gram, forecast=Forecast(3, 3000, meaning="at most"))
     assert about["limits.run.floats"][0] is None
     assert "1,000 by its forecast" in about["limits.run.floats"][1]
-    twice = Study(name="s", runs=[run(plan=None), run(id="q", plan=None)])
+    twice = Study(name="s", runs=[gram, gram.model_copy(update={"id": "q"})])
     (total,) = [
         verdict
         for verdict in foreseen(policy(**tables), twice, SHAPE, lambda run: (), lambda run, cohort: Forecast(3, 3000))
         if verdict.rule == "limits.total.floats"
     ]
     assert (total.allowed, "takes 2,000 floats, but 1,000" in total.text) == (False, True)
-    seeds = [run(id=f"seed={seed}", seed=seed, plan=None) for seed in range(3)]
+    seeds = [run(id=f"seed={seed}", seed=seed, plan=None, align=False) for seed in range(3)]
     (each,) = [
         verdict
         for verdict in foreseen(
@@ -217,6 +220,13 @@ def test_guards_are_foreseen_by_the_number_of_rows():
     sketch = once(SketchPoints, embedding=SubspaceEmbedding(Linear(), None), columns=40, precision="float64")
     plan = (sketch, once(SampleCoreset, samples=AtMost(26)))
     own = {"answers": (SketchPoints, SampleCoreset)}
+    products = run(plan=(repeated(5, ask(Multiply, {"b": 10})),))
+    for rows, allowed in ((198, None), (200, True)):  # of which 100 may be common, and 50 be spanned
+        held = said({}, products, (rows, 9), answers=(Multiply,))["guards.probed_share"]
+        assert held[0] is allowed, held
+        assert said({}, products.model_copy(update={"align": False}), (100, 9), answers=(Multiply,))[
+            "guards.probed_share"
+        ] == (True, "100 rows are enough for all that the plan has")
     own_rows = run(plan=plan, align=False)
     few = said({}, own_rows, **own)
     assert few["guards.lone_rows"][0] is False
@@ -233,15 +243,26 @@ def test_guards_are_foreseen_by_the_number_of_rows():
     }
 
 
+def test_a_plan_that_says_other_than_its_client_is_refused_before():
+    lying = ask(FindLocalEigenpairs, n_components=2).model_copy(update={"reply": "Receipt"})
+    answer, text = said({}, run(plan=(Step(requests=(lying,)),)))["study.plan"]
+    assert answer is False
+    assert text == "run 'r': the plan says of FindLocalEigenpairs: reply = Receipt, but it is LocalSpectrum"
+
+
 def test_a_study_made_to_break_what_foresees_breaks_nothing():
     kind = ask(SampleCoreset, samples=AtMost(5))
     for fields in ({"samples": "x"}, {"samples": {"at most": "x"}}, {"samples": {}}, {"samples": -1}, {"t": [1]}):
         plan = (Step(requests=(kind.model_copy(update={"fields": fields, "sizes": {"none": (1,)}}),)),)
         said({"messages": {"*": {"floats": 1}}}, run(plan=plan), answers=(SampleCoreset,))
     probing = ask(SumFeatures, features=RandomFeatures(RBF(gamma=0.1), 20), t=1)
-    for fields in ({}, {"t": {"at most": 3}}, {"_fields_set": 1, "t": "x"}):
+    for fields, rule, allowed in (
+        ({}, "guards.probed_share", None),
+        ({"t": {"at most": 3}}, "guards.probed_share", None),
+        ({"_fields_set": 1, "t": "x"}, "study.plan", False),
+    ):
         plan = (Step(requests=(probing.model_copy(update={"fields": fields}),), times=60),)
-        assert said({}, run(plan=plan, align=False), answers=(SumFeatures,))["guards.probed_share"][0] is None
+        assert said({}, run(plan=plan, align=False), answers=(SumFeatures,))[rule][0] is allowed
 
 
 def test_what_left_before_does_not_refuse_a_reply_that_adds_nothing():

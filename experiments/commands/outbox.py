@@ -132,9 +132,8 @@ def _check_against(folder: Path, client: int, departures: Sequence[Departure]) -
 def _sites_of(folder: Path) -> Sequence[str]:
     """Return the names of a result's sites in their order, where the experiment lies around it; else none."""
     try:
-        sites = json.loads((folder.resolve().parent.parent / "config.json").read_text(encoding="utf-8"))["data"][
-            "sites"
-        ]
+        experiment = json.loads((folder.resolve().parent.parent / "config.json").read_text(encoding="utf-8"))
+        sites = experiment["data"]["sites"]
     except (OSError, ValueError, KeyError, TypeError):
         return ()
     return sites if isinstance(sites, list) and all(isinstance(name, str) for name in sites) else ()

@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedkernel.errors import RefusedError, and_more
+from fedkernel.errors import InputError, RefusedError, and_more
 from fedkernel.peers.letters import CarriesLetters
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.guards import known_requests
 from fedkernel.protocol.messages import Request
-from fedkernel.protocol.plan import PlannedRequest, most_of
+from fedkernel.protocol.plan import PlannedRequest, check_plan, most_of
 from fedkernel.protocol.rounds import Member
 from fedkernel.run.job import RunSpec, Study
 from fedkernel.run.policy import Limits, Policy
@@ -197,7 +197,9 @@ def _floats(
     if forecast is None:
         return _Amount(None, most, None)
     likely = math.ceil(forecast.floats_up / max(1, clients))
-    return _Amount(likely, likely, likely) if forecast.meaning == "exact" else _Amount(None, most, likely)
+    if forecast.meaning != "exact":
+        return _Amount(None, most, likely)
+    return _Amount(None if run.align else likely, likely, likely)  # fewer rows may be common to all
 
 
 def _held(rule: str, limit: int, part: tuple[str, _Amount], shape: tuple[int, int] | None) -> Verdict:
@@ -229,21 +231,32 @@ def _guards(
     if run.plan is None or not answers:
         yield Verdict("guards", f"what guards will say of run {run.id!r}, of another's client, {UNKNOWN}", None)
         return
+    try:
+        check_plan(run.plan, answers)
+    except InputError as error:
+        yield Verdict("study.plan", f"run {run.id!r}: {error}", False)
+        return
     kinds = {kind for kind, _ in known_requests(run.plan, {kind.__name__: kind for kind in answers})}
     by_rows = {
         "coreset_share": any(kind.sampled is not None for kind in kinds),
         "lone_rows": any(kind.sketched is not None for kind in kinds),
         "probed_share": any(kind.probes for kind in kinds),
     }
-    faults: dict[str, list[Verdict]] = {}
-    for guard, text, certain in policy.guards.foresee(run.plan, answers, shape[0]) if shape else ():
-        shared = "; the sites share them, and none is asked for more than it allows" * (guard == "coreset_share")
-        open_ = run.align or not certain  # fewer rows may be common to all
-        why = f"{text}{shared}" if open_ else text
-        faults.setdefault(guard, []).append(Verdict(f"guards.{guard}", why, None if open_ else False))
+    if shape is None:
+        yield from (
+            Verdict(f"guards.{guard}", f"whether it holds {NO_SIZE}", None) for guard in by_rows if by_rows[guard]
+        )
+        return
+    faults: dict[str, list[Verdict]] = {guard: [] for guard in by_rows}
+    least = math.ceil(policy.table.row_share * shape[0])
+    for rows in (shape[0], least) if run.align else (shape[0],):
+        for guard, text, certain in policy.guards.foresee(run.plan, answers, rows):
+            open_ = run.align or not certain
+            shared = "; the sites share them, and none is asked for more than it allows"
+            why = f"{text}{shared if guard == 'coreset_share' and not certain else ''}"
+            faults[guard].append(Verdict(f"guards.{guard}", why, None if open_ else False))
     for guard in (guard for guard, applies in by_rows.items() if applies):
-        if shape is None:
-            yield Verdict(f"guards.{guard}", f"whether it holds {NO_SIZE}", None)
-        else:
-            fits = Verdict(f"guards.{guard}", f"{shape[0]:,} rows are enough for all that the plan has", True)
-            yield from faults.get(guard, [fits])
+        fits = f"{shape[0]:,} rows are enough for all that the plan has"
+        if run.align:
+            fits += f", also if only {least:,} of them are common to all"
+        yield from faults[guard] or [Verdict(f"guards.{guard}", fits, True)]
