@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from scipy.stats import pareto
 
 from fedkernel.data import Dataset, Partition, PartitionSpec, load, split
 from fedkernel.data.partition import METHODS
@@ -181,12 +182,27 @@ def test_power_sizes_follow_the_exponent(n, clients, exponent):
     assert sizes == sorted(sizes, reverse=True)
 
 
+@pytest.mark.parametrize(("density", "exponent"), [(2.0, None), (1.5, 2.0), (3.0, 0.5)])
+@pytest.mark.parametrize("clients", [5, 10, 20, 40])
+def test_power_sizes_are_quantiles_of_a_power_law_s_density(density, exponent, clients):
+    """Of sizes from the density p(x) ~ x^-a, by default the disKPCA paper's a = 2, a share k / M is above the k-th.
+
+    For a = 2 that is M / k times the least, and the first worker's share 1 / (1 + 1/2 + ... + 1/M).
+    """
+    spec = PartitionSpec(kind="horizontal", method="power", clients=clients, exponent=exponent)
+    sizes = np.array([len(index) for index in split(spec, np.ones((100_000, 1))).indices])
+    quantiles = pareto(density - 1).isf(np.arange(1, clients + 1) / clients)
+    np.testing.assert_allclose(sizes, 100_000 * quantiles / quantiles.sum(), atol=1)
+    if density == 2:
+        harmonic = sum(1 / rank for rank in range(1, clients + 1))
+        assert sizes[0] == pytest.approx(100_000 / harmonic, abs=1)
+
+
 def test_power_keeps_the_law_among_those_above_the_minimum():
-    spec = PartitionSpec(kind="horizontal", method="power", clients=20, minimum=10)  # exponent 2
+    spec = PartitionSpec(kind="horizontal", method="power", clients=20, minimum=10, exponent=2.0)
     sizes = [len(index) for index in split(spec, np.ones((1000, 1))).indices]
     assert sizes[-10:] == [10] * 10
     np.testing.assert_allclose(sizes[0] / np.array(sizes[1:4]), [4, 9, 16], rtol=0.02)
-    assert sizes == [len(i) for i in split(dataclasses.replace(spec, exponent=2.0), np.ones((1000, 1))).indices]
 
 
 def skew(alpha, minimum=None):

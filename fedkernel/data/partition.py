@@ -11,6 +11,9 @@
 | horizontal | `power` | consecutive rows, in proportion to rank^-`exponent` (the first: most), at least `minimum` |
 | horizontal | `dirichlet` | of every label a share drawn from a symmetric Dirichlet(`alpha`), at least `minimum` rows |
 
+`exponent` is that of the rank. Sizes from a density p(x) ~ x^-a, as Clauset and papers that cite him have power laws,
+go as rank^(-1 / (a - 1)): the disKPCA paper's a = 2 is an exponent of 1 here.
+
 `shuffle` takes random columns (rows) where the table says consecutive. Within a client the original order is kept,
 except where `columns` gives another.
 """
@@ -78,7 +81,7 @@ class PartitionSpec:
     columns : tuple of tuples of int or str, or None
         Method "columns", where it is required: per client, the columns' positions (from 0) or names.
     exponent : float or None
-        Method "power"; None: 2, as in the disKPCA paper.
+        Method "power", of the rank; None: 1, which the disKPCA paper's density exponent of 2 gives.
     alpha : float or None
         Method "dirichlet"; small: few labels per client, large: like iid. None: 0.5.
     minimum : int or None
@@ -261,7 +264,7 @@ def _sizes(spec: PartitionSpec, m: int, n: int, rng: np.random.Generator) -> Ind
         cuts = np.sort(rng.choice(np.arange(1, spare), size=m - 1, replace=False))
         return np.asarray(np.diff(cuts, prepend=0, append=spare) + least - 1)
     if spec.method == "power":
-        exponent = 2.0 if spec.exponent is None else spec.exponent
+        exponent = 1.0 if spec.exponent is None else spec.exponent
         return _in_proportion(n, np.arange(1.0, m + 1) ** -exponent, least)
     return np.array([len(part) for part in np.array_split(np.arange(n), m)])
 
