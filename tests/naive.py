@@ -242,6 +242,13 @@ def coreset_weights(points, centers, drawn):
     return weights + left
 
 
+def clustering_objective(K, labels):
+    """Equation 1 of the federated kernel k-means paper: Tr(K) - Tr(L^1/2 Y^T K Y L^1/2), of every cluster with rows."""
+    Y = np.array([[float(label == cluster) for cluster in sorted(set(labels))] for label in labels])
+    L = np.diag(1 / np.sqrt(Y.sum(axis=0)))
+    return np.trace(K) - np.trace(L @ Y.T @ K @ Y @ L)
+
+
 def best_clusters(H, k):
     """k-means from every k rows as a start, the best of them: for each pair of rows, whether they are together."""
     best, together = np.inf, None

@@ -3,18 +3,28 @@
 import dataclasses
 import itertools
 
+import naive
 import numpy as np
 import pytest
+import scipy.sparse
 from scipy.spatial.distance import cdist
 from sklearn.datasets import make_blobs, make_circles
 
 from fedkernel.errors import InputError
 from fedkernel.models.central import kernel_kmeans, nystroem_kernel_kmeans
-from fedkernel.models.clusters import KernelKMeans
-from fedkernel.models.embeddings import Landmarks
-from fedkernel.models.metrics import compare_classes, compare_kernel_kmeans, recover_error, training_of
+from fedkernel.models.clusters import KernelKMeans, clustering_objective
+from fedkernel.models.components import KernelPCA
+from fedkernel.models.embeddings import FeatureChain, Landmarks
+from fedkernel.models.metrics import (
+    compare_classes,
+    compare_kernel_kmeans,
+    own_metrics,
+    recover_error,
+    training_of,
+)
 from fedkernel.numerics.clustering import assign, k_means
 from fedkernel.numerics.kernels import RBF, Laplacian, Linear, Polynomial
+from fedkernel.numerics.sketch import RandomFeatures
 
 KERNELS = [RBF(gamma=0.2), RBF(), Laplacian(gamma=0.3), Polynomial(degree=2, gamma=0.5)]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
@@ -270,6 +280,35 @@ def test_the_recover_error_keeps_the_digits_of_small_errors(share):
 def test_other_numbers_of_rows_are_refused():
     with pytest.raises(InputError, match="H has 5 rows, but the reference was made from 6"):
         recover_error(np.ones((5, 2)), np.ones((6, 2)))
+
+
+@pytest.mark.parametrize("form", ["exact", "landmarks", "features", "sparse"])
+def test_the_objective_is_equation_1_of_the_paper_whatever_approximates_the_kernel(form):
+    X, kernel = rows(40), RBF(gamma=0.2)
+    if form == "features":
+        embedding = FeatureChain(RandomFeatures(kernel, 6, seed=1), 3)
+        model = KernelKMeans(np.vstack([embedding(X)[:3], np.full(6, 9.0)]), embedding)  # of the fourth there is no row
+    elif form == "landmarks":
+        model = nystroem_kernel_kmeans(X, kernel, 4, 3, n_landmarks=9)
+    else:
+        X = scipy.sparse.csr_array(X) if form == "sparse" else X
+        model = kernel_kmeans(X, kernel, 4, 3)
+    K = naive.kernel_matrix(rows(40), rows(40), "rbf", 0.2)
+    expected = naive.clustering_objective(K, model.predict(X)) / 40
+    parts = [X[:25], X[25:26], X[26:]]
+    assert clustering_objective(model, parts) == pytest.approx(expected, rel=1e-12)
+    assert own_metrics(["nmi", "clustering_objective"], model, parts) == {
+        "clustering_objective": pytest.approx(expected)
+    }
+
+
+def test_the_objective_of_plain_k_means_is_its_cost():
+    X, _ = make_blobs(1000, 3, centers=4, random_state=1)
+    model = kernel_kmeans(X, Linear(), 4, 3)
+    cost = assign(X, np.array([X[model.predict(X) == label].mean(axis=0) for label in range(4)]))[1].mean()
+    assert clustering_objective(model, [X]) == pytest.approx(cost, rel=1e-9)
+    with pytest.raises(InputError, match="that of clusters, but the model is a KernelPCA"):
+        clustering_objective(KernelPCA(np.ones(1), np.ones((9, 1)) / 3, Linear()), [X])
 
 
 def entropy(counts):

@@ -2,7 +2,7 @@
 
 from fedkernel.models.base import Model
 from fedkernel.models.central import RESTARTS, check_landmarks, kernel_kmeans, nystroem_kernel_kmeans
-from fedkernel.models.clusters import KernelKMeans
+from fedkernel.models.clusters import KernelKMeans, clustering_objective
 from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
 from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
 from fedkernel.models.embeddings import FeatureChain, advance, combine_draws
@@ -45,6 +45,7 @@ __all__ = [
     "center_blocks",
     "check_landmarks",
     "check_metric",
+    "clustering_objective",
     "combine_draws",
     "compare_classes",
     "compare_components",

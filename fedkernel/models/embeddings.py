@@ -71,6 +71,8 @@ class Embedding(ABC):
     """A function from rows, (n, d), to coordinates, (n, s), that can be saved with a model."""
 
     kind: ClassVar[str]
+    kernel: AnyKernel
+    """What the coordinates' inner products approximate."""
     columns: int
     """d, of the rows it takes."""
     width: int
@@ -139,6 +141,11 @@ class FeatureChain(Embedding):
             if M.ndim != 2 or len(M) != self.features.n_features + rank or f.ndim != 1 or f.size > M.shape[1]:
                 raise InputError(f"the map of step {step}, of shape {M.shape}, does not follow on {rank} columns")
             rank = M.shape[1]
+
+    @property
+    def kernel(self) -> AnyKernel:  # type: ignore[override]
+        """That of the features."""
+        return self.features.kernel
 
     @property
     def width(self) -> int:  # type: ignore[override]

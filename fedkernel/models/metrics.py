@@ -13,7 +13,7 @@ from fedkernel.addresses import find_function, loaded, names
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.tables import Table
 from fedkernel.errors import FedkernelError, InputError, one_line
-from fedkernel.models.clusters import KernelKMeans
+from fedkernel.models.clusters import KernelKMeans, clustering_objective
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.clustering import assign
@@ -55,7 +55,8 @@ class Metric:
     falls : bool
         Whether theory says that it falls as O(1/t) along the iterations t, so that figures hold it against c / t.
     function : callable, optional
-        Of a metric of one's own: takes the model and the clients' tables, and returns a number.
+        Of a metric that is computed only where it is named, as one's own are: takes the model and the clients' tables,
+        and returns a number.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Metric:
     function: Callable[[Any, Sequence[Rows]], float] | None = None
 
     def __call__(self, model: Any, shards: Sequence[Rows]) -> float:
-        """Compute a metric of one's own, by its function."""
+        """Compute the metric by its function."""
         if self.function is None:
             raise InputError(f"metric = {self.name!r} has no function; allowed: Metric(..., function=...)")
         return self.function(model, shards)
@@ -129,6 +130,11 @@ _KNOWN = (
     _COSINE("similarity_ceiling", "the largest that combinations of each node's rows can have"),
     _LEVEL(
         "kmeans_objective", "mean squared distance of rows to their clusters' centres in feature space (disKPCA paper)"
+    ),
+    _LEVEL(
+        "clustering_objective",
+        "mean squared distance of rows to the means of their clusters in feature space (FK k-means paper, theorem 3)",
+        function=clustering_objective,
     ),
     _LEVEL(
         "reconstruction_error", "||phi(X) - L L^T phi(X)||^2 / ||phi(X)||^2 of components L, all rows (disKPCA paper)"
@@ -189,8 +195,13 @@ def is_own(name: str) -> bool:
 
 
 def own_metrics(named: Iterable[str], model: Any, shards: Sequence[Rows]) -> dict[str, float]:
-    """Compute those of the metrics that are somebody's own: a function, or a `Metric` that has one."""
-    functions = {name: find_function(name, "metrics", "metric") for name in named if is_own(name)}
+    """Compute those of the metrics that have a function, or are one: somebody's own, and what takes long of ours."""
+    functions: dict[str, Callable[[Any, Sequence[Rows]], float]] = {}
+    for name in named:
+        if is_own(name):
+            functions[name] = find_function(name, "metrics", "metric")
+        elif (metric := METRICS.get(name)) is not None and metric.function is not None:
+            functions[name] = metric
     return {name: _computed(name, metric, model, shards) for name, metric in functions.items()}
 
 
