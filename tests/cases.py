@@ -322,6 +322,14 @@ def peers(name: str, strategy: Any, edges: int, scaled: Any = None, **promises: 
     return Case(name, strategy, floats, floats, again, promises, components=k)
 
 
+RELAYED = PeerVFedPCA(graph="star", relay=True)
+
+
+def relayed_floats(result: Any) -> int:
+    """The vector of each client, with its number and value, goes once over each edge away from it."""
+    return RELAYED.rounds * CLIENTS * (CLIENTS - 1) * (N + 2)
+
+
 LONG = {"local_iterations": 400, "rounds": 3}  # long enough that the random start no longer shows
 
 CASES = [
@@ -432,5 +440,14 @@ CASES += [
         order=False,
         draws=1e-4,
         alone=False,
+    ),
+    Case(
+        "peer VFedPCA, star, relays",
+        RELAYED,
+        relayed_floats,
+        relayed_floats,
+        lambda factor: RELAYED,
+        {"draws": 1e-2, "alone": False},
+        components=1,
     ),
 ]

@@ -171,6 +171,14 @@ def peer_vfedpca(shards, cells, rounds):
     return merged
 
 
+def forwarded(cells):
+    """Whose vectors each client has once neighbours have forwarded them for long enough, and after how many rounds."""
+    reached, rounds = [set(cell) for cell in cells], 1
+    while any(len(known) < len(cells) for known in reached):
+        reached, rounds = [set().union(*(reached[q] for q in cell)) for cell in cells], rounds + 1
+    return [sorted(known) for known in reached], rounds
+
+
 def up_to_sign(u, v):
     """Distance of two unit vectors whose signs mean nothing."""
     return min(np.linalg.norm(u - v), np.linalg.norm(u + v))

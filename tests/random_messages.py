@@ -75,7 +75,7 @@ from clients.kmeans import (
     SolveLocally,
     SumRows,
 )
-from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
+from clients.peer_vfedpca import FinishAmongPeers, ForwardVectors, IterateAmongPeers
 from clients.vfedpca import CapturedVariance, Finish, IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
@@ -196,6 +196,7 @@ SCALARS = {
     KeepComponents: st.just({}),
     Letters: st.just({}),
     IterateAmongPeers: st.fixed_dictionaries({**merging, **local_iterations, "first": st.booleans()}),
+    ForwardVectors: st.just({}),
     FinishAmongPeers: st.fixed_dictionaries(merging),
 }
 

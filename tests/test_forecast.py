@@ -56,6 +56,7 @@ VARIANTS = [
     FKKMeans(4, n_features=40, iterations=6, coreset_size=20),
     PeerVFedPCA(2, rounds=3),
     PeerVFedPCA(graph={"kind": "ring"}, kernel=KERNEL, rounds=2),
+    PeerVFedPCA(2, graph={"kind": "star"}, rounds=3, relay=True),
     RFKKMeans(3, n_features=20, kernel=KERNEL, coreset_size=10_000),
     SpectralKMeans(3, UniformKPCA(3, KERNEL, n_samples=20, solver="batch", embed=False, **SHOWN)),
     UniformKPCA(3, KERNEL, n_samples=20, projection_size=7, **SHOWN),

@@ -6,12 +6,13 @@ import pytest
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
-from clients.peer_vfedpca import PeerVFedPCAClient
+from clients.peer_vfedpca import PeerVFedPCAClient, RelayedVectors
 from clients.vfedpca import Multiply
 from fedkernel import RBF, Polynomial, Topology
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.subspaces import sin_theta_error
 from fedkernel.peers.graph import neighbours
+from fedkernel.peers.mailbox import Mailbox
 from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
 WINE = StandardScaler().fit_transform(load_wine().data[::2])
@@ -76,6 +77,54 @@ def test_each_client_merges_what_its_neighbours_sent(graph, rounds):
         assert min(abs(mine - u).max(), abs(mine + u).max()) < 1e-8
         features = mine @ (SHARDS[client] - SHARDS[client].mean(axis=0))
         np.testing.assert_allclose(result.outputs[client]["features"][0], features, atol=1e-12)
+
+
+@pytest.mark.parametrize("fields", [{}, {"n_components": 2, "merge": "average", "kernel": RBF(gamma=0.1)}], ids=str)
+@pytest.mark.parametrize("graph", ["ring", "star", Topology("grid", rows=1), "full"], ids=str)
+def test_with_relays_it_is_the_full_graph_s_bit_by_bit(graph, fields):
+    full = PeerVFedPCA(rounds=3, **fields).fit(SHARDS, seed=5)
+    strategy = PeerVFedPCA(graph=graph, relay=True, rounds=3, **fields)
+    relayed = strategy.fit(SHARDS, seed=5)
+    for client in range(5):
+        for name in ("eigenvectors", "iterates", "features"):
+            np.testing.assert_array_equal(relayed.outputs[client][name], full.outputs[client][name])
+    # by another implementation: whose vectors come, in how many rounds
+    adjacent = strategy.peers(5)
+    cells = [[client, *others] for client, others in enumerate(adjacent)]
+    reached, rounds = naive.forwarded(cells)
+    assert relayed.ledger.rounds == 2 + 3 * rounds + 1
+    assert set(relayed.ledger.edges) == {(client, other) for client, others in enumerate(adjacent) for other in others}
+    if not fields:
+        long = PeerVFedPCA(graph=graph, relay=True, rounds=3, local_iterations=500).fit(SHARDS)
+        for client, u in enumerate(naive.peer_vfedpca(SHARDS, reached, 3)):
+            assert naive.up_to_sign(long.outputs[client]["eigenvectors"][:, 0], u) < 1e-8
+
+
+def test_with_relays_each_vector_crosses_an_edge_once():
+    ring = PeerVFedPCA(graph="ring", rounds=4, relay=True).fit(SHARDS)
+    for load in ring.ledger.edges.values():  # the own vector, and then the other neighbour's
+        assert (load.messages, load.floats) == (4 * 2, 4 * 2 * (N + 2))
+    line = PeerVFedPCA(graph=Topology("grid", rows=1), rounds=1, relay=True).fit(SHARDS)
+    for (sender, receiver), load in line.ledger.edges.items():  # the vectors of all on the sender's side
+        assert load.floats == (receiver if sender < receiver else 4 - receiver) * (N + 2)
+
+
+def test_vectors_that_were_changed_on_the_way_or_do_not_come_are_refused(monkeypatch):
+    """On a ring of four the vectors of the client opposite come on two ways."""
+    write = Mailbox.write
+
+    def altered(self, peer, letter):
+        if self._client == 1 and isinstance(letter, RelayedVectors) and 1.0 not in letter.clients:
+            letter = letter.model_copy(update={"values": 2 * letter.values})
+        write(self, peer, letter)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Mailbox, "write", altered)
+        with pytest.raises(ProtocolError, match="client 3 wrote other vectors of client 2 than came before"):
+            PeerVFedPCA(graph="ring", relay=True).fit(np.array_split(WINE, 4, axis=1))
+    monkeypatch.setattr(PeerVFedPCA, "_hops", lambda self, graph: 1)
+    with pytest.raises(ProtocolError, match="vectors came of the clients 0, 1, 4, but must of 5, each of them"):
+        PeerVFedPCA(graph="ring", relay=True).fit(SHARDS)
 
 
 def test_what_is_more_than_t_edges_away_is_not_in_the_result():

@@ -1,7 +1,7 @@
 """Clients that write to each other: sealed letters, their keys, and who talks to whom."""
 
 from fedkernel.peers.client import PeerClient
-from fedkernel.peers.graph import Graph, Topology, neighbours, spanning_tree
+from fedkernel.peers.graph import Graph, Neighbours, Topology, distances, neighbours, spanning_tree
 from fedkernel.peers.keys import PublishKeys, TakeKeys, agree_keys, key_agreement, keys_plan
 from fedkernel.peers.letters import CarriesLetters, Letter, Letters, Mail, sort_mail
 
@@ -11,11 +11,13 @@ __all__ = [
     "Letter",
     "Letters",
     "Mail",
+    "Neighbours",
     "PeerClient",
     "PublishKeys",
     "TakeKeys",
     "Topology",
     "agree_keys",
+    "distances",
     "key_agreement",
     "keys_plan",
     "neighbours",

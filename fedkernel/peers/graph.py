@@ -21,6 +21,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from xml.etree.ElementTree import ParseError
 
 import networkx as nx
+import numpy as np
+import numpy.typing as npt
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedkernel.errors import InputError
@@ -134,9 +136,10 @@ def spanning_tree(
     return levels
 
 
-def diameter(adjacent: Neighbours) -> int:
-    """Return how many edges lie between the two nodes that are farthest apart."""
-    return int(nx.diameter(_graph(adjacent)))
+def distances(adjacent: Neighbours) -> npt.NDArray[np.int64]:
+    """Return how many edges lie between each two of n nodes, of shape (n, n)."""
+    lengths = dict(nx.all_pairs_shortest_path_length(_graph(adjacent)))
+    return np.array([[lengths[node][other] for other in range(len(adjacent))] for node in range(len(adjacent))])
 
 
 def _graph(adjacent: Neighbours) -> Any:
