@@ -20,6 +20,7 @@ from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol.plan import Step, is_seeded
 from fedkernel.run import flower
 from fedkernel.run.approval import approve
+from fedkernel.run.asking import asking_of
 from fedkernel.run.departures import read_outbox
 from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, RunSpec, Study
@@ -275,7 +276,7 @@ def test_a_line_about_another_run_of_that_name_makes_no_limit_forget(tmp_path):
     """As where the job is not the one that had been approved: nothing was looked up for it."""
     flower.ensure_task_identity()
     node = {"data": "a.csv", "out": str(tmp_path)}
-    request = Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query")
+    request = asking_of(Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
     rules = Gate(Policy(), study_of(DKPCA(2), NAMES).runs[0])
     reply = Introduction(client=0, rows=40, columns=2, new_rows=0)
     for _ in range(3):

@@ -18,6 +18,7 @@ from fedkernel import Linear
 from fedkernel.errors import InputError, OwnFileError, ProtocolError
 from fedkernel.protocol.messages import Receipt
 from fedkernel.run import flower, outbox
+from fedkernel.run.asking import asking_of
 from fedkernel.run.departures import FIRST, OUTBOX, missing_from, read_outbox
 from fedkernel.run.job import Study
 from fedkernel.run.outbox import Answer, record
@@ -32,7 +33,7 @@ def _identity():
 
 def asked(**more):
     content = to_content(FindLocalEigenpairs(kernel=Linear(), n_components=2), {"run": "run", "round": 1, **more})
-    return Message(content, 1, "train")
+    return asking_of(Message(content, 1, "train"))
 
 
 def call(*arguments):
@@ -155,7 +156,7 @@ def test_a_request_made_to_spoil_the_record_is_a_line_of_it(node, tmp_path, conf
     content = RecordDict({} if config is None else {"config": ConfigRecord()})
     if config is not None:
         content["config"]._data.update(config)  # as it may come, past what Flower checks
-    record(node, SimpleNamespace(content=content, has_content=lambda: True), refused="a\n\x1b[2Jb")
+    record(node, asking_of(SimpleNamespace(content=content, has_content=lambda: True)), refused="a\n\x1b[2Jb")
     record(node, asked(), refused="after")
     first, second = read_outbox(tmp_path / "out").departures
     assert (first.number, first.arrays, second.number) == (1, {}, 2)
@@ -170,7 +171,7 @@ def test_no_depth_of_what_is_asked_stops_the_record(node, tmp_path):
     for depth in depths:
         fields = '{"a":' + "[" * depth + "]" * depth + "}"
         content = RecordDict({"config": ConfigRecord({"message": "deep", "fields": fields})})
-        record(node, Message(content, 1, "train"), refused="reason")
+        record(node, asking_of(Message(content, 1, "train")), refused="reason")
     assert len(read_outbox(tmp_path / "out").departures) == len(depths)
 
 
@@ -190,14 +191,15 @@ NAMED = [np.zeros((0,)), np.zeros((2, 3))]
 )
 def test_arrays_of_a_request_are_listed(node, tmp_path, arrays, names, listed):
     content = RecordDict({"config": ConfigRecord({"message": "m", "arrays": names}), "arrays": ArrayRecord(arrays)})
-    record(node, Message(content, 1, "train"), refused="reason")
+    record(node, asking_of(Message(content, 1, "train")), refused="reason")
     (line,) = read_outbox(tmp_path / "out").departures
     assert line.arrays == listed
     assert (tmp_path / "out" / OUTBOX).stat().st_size < 10_000
 
 
 def test_the_record_of_a_message_without_content_is_a_line_too(node, tmp_path):
-    record(node, Message(Error(1, "nothing"), reply_to=asked()), refused="reason")
+    request = Message(to_content(Receipt()), 1, "train")
+    record(node, asking_of(Message(Error(1, "nothing"), reply_to=request)), refused="reason")
     assert [line.request for line in read_outbox(tmp_path / "out").departures] == [""]
 
 

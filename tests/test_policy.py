@@ -20,8 +20,9 @@ from fedkernel.numerics import RandomFeatures
 from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.protocol import AtMost, Forecast, Step, ask, once, repeated
 from fedkernel.run.approval import approve, check_approved, sign
+from fedkernel.run.asking import Asking
 from fedkernel.run.foreseen import foreseen
-from fedkernel.run.gate import Asking, Gate, Standing, Sums
+from fedkernel.run.gate import Gate, Standing, Sums
 from fedkernel.run.job import Job, RunSpec, Study
 from fedkernel.run.policy import FREE, Leaving, Policy, own_policy, read_policy
 from fedkernel.run.verdicts import check_run, verdicts

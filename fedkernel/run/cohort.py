@@ -65,12 +65,16 @@ class RunSettings:
 
     def hash_of(self, content: RecordDict) -> str:
         """Return a reply's hash, where the ledger is to have it."""
-        return digest(identity_of(content), flower.read_arrays(content.array_records["arrays"])) if self.hashes else ""
+        return _hash(content) if self.hashes else ""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":
         """Return what a Flower configuration says of a run, which may say other things, too."""
         return cls(**{field.name: config[field.name] for field in fields(cls) if field.name in config})
+
+
+def _hash(content: RecordDict) -> str:
+    return digest(identity_of(content.config_records["config"]), flower.read_arrays(content.array_records["arrays"]))
 
 
 def reason_of(reply: Message) -> str:

@@ -4,15 +4,15 @@ How much has passed before stands in the last line of the record of what left (`
 survives the process.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 import pydantic
 from pydantic import Field
 
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.protocol.plan import Place, Plan, advance, once
+from fedkernel.run.asking import Asking
 from fedkernel.run.job import SHORT, RunSpec
 from fedkernel.run.joining import HashIds, Introduce, ShowShare, TakeRows, TakeShares
 from fedkernel.run.policy import Leaving, Limits, Policy
@@ -107,14 +107,6 @@ class Standing(pydantic.BaseModel):
         return self.model_copy(update={"run": run, "total": self.total.model_copy(update=update)})
 
 
-class Asking(NamedTuple):
-    """A request as the gate sees it: its type, its parameters, the shapes of its arrays."""
-
-    request: str
-    fields: Mapping[str, Any]
-    shapes: Mapping[str, tuple[int, ...]]
-
-
 @dataclass(frozen=True)
 class Gate:
     """A site's policy, and what it has approved of a run.
@@ -154,7 +146,7 @@ class Gate:
             seeding, aligning = SEEDING if self.run.joint_seed else (), ALIGNING if self.run.align else ()
             try:
                 plan = (*JOINING, *seeding, *aligning, *self.run.plan)
-                place = advance(plan, place, *asking, seed=standing.seed)
+                place = advance(plan, place, asking.request, asking.fields, asking.shapes, seed=standing.seed)
             except InputError as error:
                 whose = f"study {self.study[:SHORT]}" if self.study else f"run {self.run.id!r}"
                 raise RefusedError("plan", f"{error} (plan of {whose})") from None

@@ -12,25 +12,26 @@ import json
 import os
 import secrets
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import RecordDict
 
 from fedkernel.arrays import AnyArray
 from fedkernel.errors import InputError, OwnFileError, RefusedError
 from fedkernel.peers.letters import sealed_in
-from fedkernel.protocol.messages import FIELDS, Reply, Summed
+from fedkernel.protocol.messages import Reply, Summed
 from fedkernel.run import flower
+from fedkernel.run.asking import TEXT, Asking, arrays_of, shapes_of
 from fedkernel.run.departures import FIRST, IDENTITY, OUTBOX, entry_of, payload_of
-from fedkernel.run.gate import Asking, Gate, Standing, Sums
+from fedkernel.run.gate import Gate, Standing, Sums
 from fedkernel.run.policy import Leaving
-from fedkernel.run.repetition import Requests, hash_of
+from fedkernel.run.repetition import Requests
 from fedkernel.run.wire import digest, identity_of
 from fedkernel.storage import write_whole
 
@@ -43,9 +44,6 @@ LONGEST = 20_000
 MOST = 100
 """Arrays of a request that are listed."""
 
-TEXT = 1000
-"""Characters of other texts that somebody else wrote."""
-
 MOST_REFUSED = 10_000
 """Refusals that are written down, so that asking in vain does not fill the disk; what leaves always is."""
 
@@ -57,31 +55,22 @@ class Answer(NamedTuple):
     reply: Reply
 
 
-def admit(node: Mapping[str, Any], request: Message, gate: Gate) -> Standing:
+def admit(node: Mapping[str, Any], asking: Asking, gate: Gate) -> Standing:
     """Return where a site stands with a request; RefusedError if its gate does not admit it after all before."""
     folder = _folder(node)
     try:
         with _opened(folder) as file:
-            end = _end_of(file, _header(request)["run"], gate.study)
+            end = _end_of(file, asking.run, gate.study)
     except (OSError, ValueError) as error:
         raise _unwritable(folder, error) from None
-    asking = asking_of(request)
     standing = gate.admit(end.standing, asking)
-    _repeated(folder, gate, standing, request, asking)
+    Requests(folder, gate.key).check(standing.taken - 1, asking)
     return standing
-
-
-def _repeated(folder: Path, gate: Gate, standing: Standing, request: Message, asking: Asking) -> Callable[[], None]:
-    """Hold a request to that in its place when the run began before; return what writes it down."""
-    requests, place = Requests(folder, gate.key), standing.taken - 1
-    hashed = hash_of(request.content, _arrays(request.content))
-    requests.check(place, asking.request, hashed)
-    return lambda: requests.note(place, hashed)
 
 
 def record(
     node: Mapping[str, Any],
-    request: Message,
+    asking: Asking,
     answer: Answer | None = None,
     *,
     refused: str = "",
@@ -95,7 +84,7 @@ def record(
     node : mapping
         The node's configuration: ``data``, ``out`` (the folder of the record), and ``keep-payloads``: whether replies
         are stored beside it, for the owner only to read.
-    request : flwr.app.Message
+    asking : Asking
     answer : Answer, optional
     refused, rule : str
         Why nothing leaves, and by which rule; an answer that was made all the same counts with its seconds.
@@ -112,12 +101,12 @@ def record(
     if "data" not in node or "out" not in node:
         return
     folder = _folder(node)
-    asking = asking_of(request)
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        **_header(request),
+        "run": asking.run,
+        "round": asking.round,
         "request": asking.request[:TEXT],
-        "parameters": _parameters(request, asking, LONGEST if gate else TEXT),
+        "parameters": _parameters(asking, LONGEST if gate else TEXT),
         "arrays": dict(itertools.islice(_short_names(asking.shapes).items(), MOST)),
         "study": gate.study if gate else "",
     }
@@ -129,7 +118,7 @@ def record(
     if answer is None or leaving is None or refused:
         line |= {"refused": refused, "rule": rule}
     else:
-        arrays, identity = _arrays(answer.content), identity_of(answer.content)
+        arrays, identity = arrays_of(answer.content), identity_of(answer.content.config_records["config"])
         left = {name: getattr(leaving, name) for name in ("reply", "shapes", "floats", "letters", "bytes", "rows")}
         line |= {**left, "sha256": digest(identity, arrays.values())}
     try:
@@ -143,10 +132,10 @@ def record(
                 if gate is None:
                     standing = standing.with_reply(leaving)
                 else:
-                    standing = gate.admit(standing, asking)
-                    note = _repeated(folder, gate, standing, request, asking)
+                    standing, requests = gate.admit(standing, asking), Requests(folder, gate.key)
+                    requests.check(standing.taken - 1, asking)
                     standing, line["rule"] = gate.release(standing, leaving)
-                    note()
+                    requests.note(standing.taken - 1, asking)
                 if flower.flag(node, "keep-payloads"):
                     path = payload_of(folder, line["sha256"])
                     write_whole(path, lambda stored: _store(stored, identity, arrays), 0o600)
@@ -187,34 +176,10 @@ def _opened(folder: Path) -> Iterator[FileIO]:
         yield file
 
 
-def _header(request: Message) -> dict[str, Any]:
-    """Return a request's run and round, whatever somebody has put there."""
-    config = _config(request)
-    number = config.get("round", 0)
-    return {"run": str(config.get("run", ""))[:TEXT], "round": max(0, number) if isinstance(number, int) else 0}
-
-
-def _config(request: Message) -> ConfigRecord:
-    content = request.content if request.has_content() else RecordDict()
-    return content.config_records.get("config", ConfigRecord())
-
-
-def asking_of(request: Message) -> Asking:
-    """Return a request as a gate sees it: as `fedkernel.protocol.messages.decode` will read it, if it can be read."""
-    config = _config(request)
-    fields: Mapping[str, Any] = {}
-    shapes: Mapping[str, tuple[int, ...]] = {}
-    with suppress(ValueError):
-        fields = FIELDS.validate_json(str(config.get("fields", "{}")))
-    with suppress(Exception):  # nothing that stands in a request is worth a line that is missing
-        shapes = _shapes(_arrays(request.content))
-    return Asking(str(config.get("message", "")), fields, shapes)
-
-
-def _parameters(request: Message, asking: Asking, longest: int) -> Mapping[str, Any]:
+def _parameters(asking: Asking, longest: int) -> Mapping[str, Any]:
     """Return a request's parameters, or the beginning of the text that stands there: whoever asks decides what."""
-    text = str(_config(request).get("fields", "{}"))
-    return asking.fields if len(text) <= longest and (asking.fields or text == "{}") else {"fields": text[:TEXT]}
+    is_short = len(asking.text) <= longest and (asking.fields or asking.text == "{}")
+    return asking.fields if is_short else {"fields": asking.text[:TEXT]}
 
 
 def _short_names(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
@@ -228,7 +193,7 @@ def _leaving(answer: Answer) -> Leaving:
     reply, seconds = answer.reply, answer.content.config_records["config"].get("seconds", 0.0)
     return Leaving(
         type(reply).__name__,
-        _shapes(reply.arrays()),
+        shapes_of(reply.arrays()),
         reply.floats,
         sum(sealed.floats for sealed in sealed_in(reply)),
         reply.disclosed,
@@ -304,18 +269,6 @@ def _append(file: FileIO, line: bytes) -> None:
     except OSError:
         file.truncate(size)
         raise
-
-
-def _arrays(content: RecordDict) -> dict[str, AnyArray]:
-    """Return a message's arrays by the names of their fields, or by their places where these do not fit."""
-    names = [name for name in str(content.config_records["config"].get("arrays", "")).split(",") if name]
-    arrays = flower.read_arrays(content.array_records["arrays"])
-    fit = len(names) == len(set(names)) == len(arrays)
-    return dict(zip(names if fit else map(str, range(len(arrays))), arrays, strict=True))
-
-
-def _shapes(arrays: Mapping[str, AnyArray]) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in arrays.items()}
 
 
 def check_record(folder: Path) -> None:

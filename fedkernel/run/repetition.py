@@ -6,29 +6,15 @@ since all of theirs follows from what the sites hold and from the seed.
 """
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
-from flwr.app import RecordDict
-
-from fedkernel.arrays import AnyArray
 from fedkernel.errors import RefusedError
-from fedkernel.run.wire import digest, identity_of
+from fedkernel.run.asking import Asking
 
 FOLDER = "asked"
 
 SIZE = 32
 """Bytes of a hash."""
-
-FRESH = ("letters", "identities", "ephemerals")
-"""Arrays that are others whenever a run begins: sealed letters and the keys of peers."""
-
-
-def hash_of(content: RecordDict, arrays: Mapping[str, AnyArray]) -> bytes:
-    """Return the hash of a request, 32 bytes, by its class, the client's, its parameters and its arrays by name."""
-    pair = str(content.config_records["config"].get("pair"))
-    same = [array for name, array in arrays.items() if name not in FRESH]
-    return bytes.fromhex(digest(f"{pair} {identity_of(content)}", same))
 
 
 class Requests:
@@ -45,7 +31,7 @@ class Requests:
     def __init__(self, folder: Path, run: str) -> None:
         self._path = folder / FOLDER / run
 
-    def check(self, place: int, request: str, hashed: bytes) -> None:
+    def check(self, place: int, asking: Asking) -> None:
         """Raise RefusedError if the request in a place was another when the run began before."""
         try:
             with open(self._path, "rb") as file:
@@ -53,19 +39,19 @@ class Requests:
                 before = file.read(SIZE)
         except FileNotFoundError:
             return
-        if len(before) == SIZE and before != hashed:
+        if len(before) == SIZE and before != asking.sha256:
             raise RefusedError(
                 "study.attempts",
-                f"{request}, request {place + 1} of the run, is another than when it began before; allowed: the same, "
-                "or a study of its own (study.attempts)",
+                f"{asking.request}, request {place + 1} of the run, is another than when it began before; allowed: the "
+                "same, or a study of its own (study.attempts)",
             )
 
-    def note(self, place: int, hashed: bytes) -> None:
+    def note(self, place: int, asking: Asking) -> None:
         """Write down the hash of the request in a place."""
         self._path.parent.mkdir(exist_ok=True)
         with open(self._path, "r+b" if self._path.exists() else "xb", opener=_own) as file:
             file.seek(SIZE * place)
-            file.write(hashed)
+            file.write(asking.sha256)
 
 
 def _own(path: str, flags: int) -> int:

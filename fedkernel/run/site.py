@@ -22,6 +22,7 @@ from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import MessageT, Receipt, Reply
 from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check
+from fedkernel.run.asking import asking_of
 from fedkernel.run.cohort import REASON
 from fedkernel.run.gate import Gate, Standing
 from fedkernel.run.joining import (
@@ -244,15 +245,16 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             gate: Gate | None = None
             answer: Answer | None = None
             standing: Standing | None = None
+            asking = asking_of(message)
             rule, node, before = "", context.node_config, None
             try:
                 site = find_site(context, message.content.config_records["config"])
                 if (gate := site.gate) is not None:
                     before = copy_of(context.state)
-                    standing = admit(node, message, gate)
+                    standing = admit(node, asking, gate)
                 with memory_within(gate.policy.limits.run.memory if gate else None):
                     answer = act(_Call(message, context, site, clients, standing))
-                record(node, message, answer, gate=gate)  # or nothing leaves
+                record(node, asking, answer, gate=gate)  # or nothing leaves
                 return Message(answer.content, reply_to=message)
             except OwnFileError as error:
                 log.error("%s", error)
@@ -270,7 +272,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 context.state = before
             outline = one_line(outline)[:REASON]  # what is written down is all that leaves
             try:
-                record(node, message, answer, refused=outline, rule=rule, gate=gate)
+                record(node, asking, answer, refused=outline, rule=rule, gate=gate)
             except Exception:
                 log.exception("the refusal is not in the record")
             return Message(Error(code, outline), reply_to=message)

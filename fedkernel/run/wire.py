@@ -19,9 +19,8 @@ def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None
     return RecordDict({"arrays": ArrayRecord(arrays), "config": ConfigRecord({**(header or {}), **scalars})})
 
 
-def identity_of(content: RecordDict) -> str:
+def identity_of(scalars: Mapping[str, object]) -> str:
     """Return what a message is besides its arrays, as JSON: type, version, names of arrays, scalars, salt."""
-    scalars = content.config_records["config"]
     names = ("message", "version", "arrays", "fields", "salt")
     return json.dumps([scalars.get(name) for name in names], default=repr)
 
