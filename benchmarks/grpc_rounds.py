@@ -31,7 +31,8 @@ from rounds import EchoClient, EchoStrategy
 from fedkernel.engines.grpc.certificates import TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.hub import Hub, listening
 from fedkernel.engines.grpc.node import Node
-from fedkernel.run.site import Site, client_app
+from fedkernel.run.answering import client_app
+from fedkernel.run.site import Site
 
 CLIENTS = 5
 SIZES = {"1 KB": (128, 300), "10 MB": (1310720, 20)}

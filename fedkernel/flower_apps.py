@@ -3,9 +3,9 @@
 # Flower's simulation looks for both apps at once, in two threads: whichever is second waits here for the whole package.
 import fedkernel  # noqa: F401
 from fedkernel.coordinator import server_app
+from fedkernel.run.answering import client_app
 from fedkernel.run.job import Apps
 from fedkernel.run.placement import site_of_job
-from fedkernel.run.site import client_app
 
 server = server_app()
 client = client_app({}, site_of_job)

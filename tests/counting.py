@@ -13,8 +13,9 @@ from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, VERSIO
 from fedkernel.engines.grpc.hub import Hub, listening
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import EngineError
+from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import RunSettings
-from fedkernel.run.site import Site, client_app
+from fedkernel.run.site import Site
 
 
 class Count(Reply):

@@ -42,8 +42,9 @@ from fedkernel.run.alignment import (
     own_rows,
     read_key,
 )
+from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import RunSettings
-from fedkernel.run.site import Site, client_app
+from fedkernel.run.site import Site
 from fedkernel.run.wire import to_content
 from strategies import DKPCA, FKKMeans, VFedPCA
 

@@ -16,9 +16,10 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import VERSION, Receipt, Reply, Request, Shape, decode, encode
 from fedkernel.protocol.state import State
 from fedkernel.run import flower
+from fedkernel.run.answering import FAILED, REFUSED, client_app
 from fedkernel.run.joining import Introduce
 from fedkernel.run.memory import Memory
-from fedkernel.run.site import FAILED, REFUSED, Site, client_app
+from fedkernel.run.site import Site
 
 X = np.random.default_rng(0).standard_normal((9, 4))
 SECRET = 8675309.25

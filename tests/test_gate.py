@@ -19,6 +19,7 @@ from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.protocol.plan import Step, is_seeded
 from fedkernel.run import flower
+from fedkernel.run.answering import client_app
 from fedkernel.run.approval import approve
 from fedkernel.run.asking import asking_of
 from fedkernel.run.departures import read_outbox
@@ -28,7 +29,6 @@ from fedkernel.run.joining import HashedIds, HashIds, Introduce, Introduction, S
 from fedkernel.run.outbox import Answer, admit, record
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.policy import Policy
-from fedkernel.run.site import client_app
 from fedkernel.run.wire import from_content, to_content
 from strategies import ADMMKPCA, DKPCA, VFedPCA
 

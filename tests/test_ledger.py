@@ -9,8 +9,9 @@ from flwr.common.serde import recorddict_to_proto
 
 from fedkernel import RBF, Laplacian
 from fedkernel.engines.local import LocalGrid
+from fedkernel.run.answering import client_app
 from fedkernel.run.ledger import Entry, Ledger, Load, Posted
-from fedkernel.run.site import Site, client_app
+from fedkernel.run.site import Site
 from strategies import DKPCA, VFedAKPCA, VFedPCA
 
 SHARDS = [np.random.default_rng(client).standard_normal((9, 2 + client)) for client in range(3)]

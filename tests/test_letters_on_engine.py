@@ -16,11 +16,12 @@ from fedkernel.peers.keys import PublishKeys, TakeKeys
 from fedkernel.peers.letters import OVERHEAD, unpack
 from fedkernel.peers.sealing import KeyPair
 from fedkernel.run import flower
+from fedkernel.run.answering import client_app
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.ledger import Ledger, Load, Posted
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.result import Result
-from fedkernel.run.site import Site, client_app
+from fedkernel.run.site import Site
 from fedkernel.strategy import KernelStrategy
 
 # On an engine

@@ -18,8 +18,9 @@ from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import VERSION, Reply, Request, Shape, Summed
 from fedkernel.protocol.rounds import to_all, to_each, to_sum
+from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import RunSettings
-from fedkernel.run.site import Site, client_app
+from fedkernel.run.site import Site
 from fedkernel.strategy import KernelStrategy
 
 TABLES = [np.random.default_rng(client).standard_normal((5, 2 + client)) for client in range(4)]

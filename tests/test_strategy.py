@@ -17,9 +17,10 @@ from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
 from fedkernel.protocol.client import KernelClient
+from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.result import Result
-from fedkernel.run.site import Site, client_app
+from fedkernel.run.site import Site
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import value_object
 from strategies import DKPCA, PeerVFedPCA, VFedAKPCA, VFedPCA

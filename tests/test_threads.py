@@ -15,9 +15,10 @@ from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
 from fedkernel.numerics import widths
 from fedkernel.run import flower
+from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.site import Site, client_app
+from fedkernel.run.site import Site
 from fedkernel.threads import blas_threads
 from strategies import VFedPCA
 

@@ -16,11 +16,12 @@ from fedkernel.engines.apps import answer, carry_out
 from fedkernel.errors import ProtocolError, one_line
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run import flower
+from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import REASON
 from fedkernel.run.grid import MessageGrid
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.placement import site_of_job
-from fedkernel.run.site import FindSite, Site, client_app
+from fedkernel.run.site import FindSite, Site
 from fedkernel.threads import blas_threads
 
 

@@ -15,11 +15,12 @@ from fedkernel.addresses import find
 from fedkernel.coordinator import strategy_of
 from fedkernel.protocol.plan import is_seeded
 from fedkernel.run import flower
+from fedkernel.run.answering import client_app
 from fedkernel.run.approval import approve
 from fedkernel.run.job import Job, RunSpec, Study
 from fedkernel.run.joining import HashIds, Introduce, ShowShare, TakeRows, TakeShares
 from fedkernel.run.placement import site_of_job
-from fedkernel.run.site import Site, client_app
+from fedkernel.run.site import Site
 from fedkernel.run.wire import from_content, to_content
 from fedkernel.strategy import KernelStrategy
 

@@ -30,8 +30,8 @@ from fedkernel.engines.grpc.frames import (
 )
 from fedkernel.errors import EngineError, InputError, ProtocolError
 from fedkernel.run import flower
+from fedkernel.run.answering import FAILED
 from fedkernel.run.job import Job
-from fedkernel.run.site import FAILED
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from fedkernel.engines.grpc.certificates import read_tls
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import FedkernelError
+from fedkernel.run.answering import client_app
 from fedkernel.run.placement import site_of_job
-from fedkernel.run.site import client_app
 
 
 def main(address: str, folder: str, patience: str) -> None:

@@ -1,0 +1,294 @@
+"""The Flower ClientApp that answers for a site."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedkernel.arrays import AnyArray
+from fedkernel.data import as_table
+from fedkernel.errors import FedkernelError, InputError, OwnFileError, RefusedError, one_line
+from fedkernel.peers.client import PeerClient
+from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.messages import MessageT, Receipt, Reply
+from fedkernel.run import flower
+from fedkernel.run.alignment import find_rows, hash_ids, key_check
+from fedkernel.run.asking import asking_of
+from fedkernel.run.cohort import REASON
+from fedkernel.run.gate import Gate, Standing
+from fedkernel.run.joining import (
+    CommonRows,
+    HashedIds,
+    HashIds,
+    Introduce,
+    Introduction,
+    Share,
+    ShowShare,
+    TakeRows,
+    TakeShares,
+)
+from fedkernel.run.memory import Memory, copy_of
+from fedkernel.run.outbox import Answer, admit, record
+from fedkernel.run.resources import memory_within
+from fedkernel.run.seeding import RULE, commitment
+from fedkernel.run.site import FindSite, Site, logged
+from fedkernel.run.wire import from_content, to_content
+from fedkernel.threads import blas_threads
+
+log = logging.getLogger(__name__)
+
+REFUSED, FAILED = 101, 102
+"""Error codes of a client's reply: the request does not fit the site; the site's code broke."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A message to a site, and what is at hand there to answer it."""
+
+    message: Message
+    context: Context
+    site: Site
+    clients: Mapping[str, type[KernelClient]]
+    standing: Standing | None = None
+
+    @cached_property
+    def config(self) -> ConfigRecord:
+        return self.message.content.config_records["config"]
+
+    @property
+    def run(self) -> str:
+        return str(self.config["run"])
+
+    @property
+    def seed(self) -> int:
+        seed, gate = int(str(self.config["seed"])), self.site.gate
+        if gate is None:
+            return seed
+        drawn = None if self.standing is None else self.standing.seed
+        if seed != (settled := gate.run.seed if drawn is None else drawn):
+            text = f"run {self.run!r} has seed = {settled}, but the request has {seed}"
+            raise RefusedError(RULE if gate.run.joint_seed else "plan", text)
+        return seed
+
+    def share(self) -> str:
+        """Return the site's share of the run's seed; InputError where the sites do not draw it."""
+        if (gate := self.site.gate) is None or not gate.run.joint_seed:
+            raise InputError(f"run {self.run!r} has a seed that {self.site.called} does not draw")
+        return gate.share
+
+    def request(self, kind: type[MessageT]) -> MessageT:
+        """Return the message as a request of the given kind."""
+        return from_content(kind, self.message.content)
+
+    def memory(self) -> Memory:
+        return Memory(self.context, self.run)
+
+    def client(self, memory: Memory) -> KernelClient:
+        """Return the client that the message is for, with the rows that the run works on."""
+        site, pair = self.site, str(self.config["pair"])
+        willing = self.clients if site.pairs is None else site.pairs
+        if pair not in willing:
+            allowed = ", ".join(sorted(willing)) or "nothing, since neither its job nor --allow names a pair"
+            raise InputError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
+        X, positions = site.X, memory.rows
+        if X is not None and positions is not None:
+            X = as_table(X, f"the data of {site.called}").take(positions)
+        own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards, "noise_key": site.noise_key}
+        if issubclass(willing[pair], PeerClient):
+            if site.peers_pinned and not site.pins:
+                raise RefusedError(
+                    "study.peers",
+                    f"{site.called} has pinned no peer of the run, and writes letters to those only: join --pins, or "
+                    "--peers-without-pins (study.peers)",
+                )
+            own |= {"identity": site.identity, "pins": site.pins}
+        client = willing[pair](X, new=site.new, client=site.number, seed=self.seed, memory=memory, **own)  # type: ignore[arg-type]
+        site.check_rows(client.X.shape[0])
+        return client
+
+    def hashes(self) -> AnyArray:
+        """Return the hashes of the site's ids, of shape (n_m, 16)."""
+        if self.site.ids is None:
+            raise InputError(f"{self.site.called} has no ids, but was asked for them")
+        if not self.site.id_key and not self.site.ids_without_key:
+            raise InputError(
+                f"{self.site.called} has no key to hash its ids with, so that who has the hashes could try likely ids; "
+                "allowed: a key that all sites share (join --id-key), or where the site says so (--ids-without-key)"
+            )
+        return hash_ids(self.site.ids, self.site.id_key, self.run, self.seed)
+
+
+def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -> ClientApp:
+    """Build the ClientApp that answers for a site.
+
+    Parameters
+    ----------
+    clients : mapping of str to type
+        The client classes this app is willing to run, by class name, unless the site says which: nothing else can be
+        asked of it.
+    find_site : callable
+        Finds the site's data from Flower's context and a message's configuration.
+    """
+
+    def handler(act: Callable[[_Call], Answer]) -> Callable[[Message, Context], Message]:
+        def handle(message: Message, context: Context) -> Message:
+            site: Site | None = None
+            gate: Gate | None = None
+            answer: Answer | None = None
+            standing: Standing | None = None
+            asking = asking_of(message)
+            rule, node, before = "", context.node_config, None
+            try:
+                site = find_site(context, message.content.config_records["config"])
+                if (gate := site.gate) is not None:
+                    before = copy_of(context.state)
+                    standing = admit(node, asking, gate)
+                with memory_within(gate.policy.limits.run.memory if gate else None):
+                    answer = act(_Call(message, context, site, clients, standing))
+                record(node, asking, answer, gate=gate)  # or nothing leaves
+                return Message(answer.content, reply_to=message)
+            except OwnFileError as error:
+                log.error("%s", error)
+                code, outline = REFUSED, error.outline
+            except FedkernelError as error:
+                rule = error.rule if isinstance(error, RefusedError) else ""
+                log.info("refused: %s", error)
+                text = str(error).replace(site.path, "its table") if site and site.path else str(error)
+                if rule and site and message.metadata.message_type != MessageType.TRAIN:
+                    text = f"{site.called}: {text}"  # in a round, the coordinator says who it was
+                code, outline = REFUSED, text
+            except Exception as error:
+                code, outline = FAILED, (site.outline if site else logged)(error)
+            if before is not None:  # what is refused has changed nothing: no guard forgets, no rows are settled
+                context.state = before
+            outline = one_line(outline)[:REASON]  # what is written down is all that leaves
+            try:
+                record(node, asking, answer, refused=outline, rule=rule, gate=gate)
+            except Exception:
+                log.exception("the refusal is not in the record")
+            return Message(Error(code, outline), reply_to=message)
+
+        return handle
+
+    def joining(act: Callable[[_Call], Reply]) -> Callable[[Message, Context], Message]:
+        def answer(call: _Call) -> Answer:
+            reply = act(call)
+            return Answer(to_content(reply), reply)
+
+        return handler(answer)
+
+    app = ClientApp()
+    app.query()(joining(_introduce))
+    app.query("share")(joining(_show_share))
+    app.query("seed")(joining(_take_shares))
+    app.query("ids")(joining(_hash_ids))
+    app.query("align")(joining(_take_rows))
+    app.train()(handler(_train))
+    return app
+
+
+def _introduce(call: _Call) -> Reply:
+    """Begin a run; reply with who this is and how large its table is, and if it has them its name and its columns'."""
+    site = call.site
+    call.request(Introduce)
+    if site.X is None:
+        return Introduction(client=site.number, rows=0, columns=0, new_rows=0)
+    site.check_keep()
+    client = call.client(Memory.begin(call.context, call.run))
+    draws = site.gate is not None and site.gate.run.joint_seed
+    return Introduction(
+        **client.get_properties({}),
+        site=site.name,
+        names=tuple(site.columns),
+        ids=site.ids is not None,
+        sampled=_sampled(call, client),
+        commitment=commitment(call.share()) if draws else None,
+    )
+
+
+def _show_share(call: _Call) -> Reply:
+    """Tell the site's share of the seed; the gate has seen that all sites are committed to theirs."""
+    call.request(ShowShare)
+    return Share(share=call.share())
+
+
+def _take_shares(call: _Call) -> Reply:
+    """Take the seed that follows from all shares; the gate has seen that these are what the sites committed to."""
+    call.request(TakeShares)
+    call.share()
+    return Receipt()
+
+
+def _sampled(call: _Call, client: KernelClient) -> int | None:
+    """Return how many rows may be sampled, where any are; InputError if the plan surely asks too much of so many."""
+    site, rows, guards = call.site, client.X.shape[0], client.guards
+    if guards is None:
+        return None
+    run = None if site.gate is None else site.gate.run
+    if run is not None and not (run.align and site.ids is not None):  # else the rows are not settled yet
+        for foreseen in guards.foresee(run.plan or (), client.answers, rows):
+            if foreseen.certain:
+                raise InputError(f"{site.called}: {foreseen.text}")
+    return guards.most_sampled(rows) if any(request.sampled for request in client.answers) else None
+
+
+def _hash_ids(call: _Call) -> Reply:
+    """Tell the hashes of the site's ids, and what differs where a site has another key."""
+    call.memory()
+    call.request(HashIds)
+    return HashedIds(hashes=call.hashes(), key_check=key_check(call.site.id_key, call.run, call.seed))
+
+
+def _take_rows(call: _Call) -> Reply:
+    """Work from now on with the rows that all sites agreed on, in their order; reply with how many these are."""
+    memory, own = call.memory(), call.hashes()
+    if memory.settled:
+        raise InputError(f"the rows that {call.site.called} works on are settled; allowed: to align them once in a run")
+    positions = find_rows(own, call.request(TakeRows).hashes)
+    call.site.check_rows(len(positions))
+    if len(positions) < (least := math.ceil(call.site.row_share * len(own))):
+        raise InputError(
+            f"{call.site.called} has {len(positions)} of its {len(own)} rows in common with all others, but works on "
+            f"{least} or more (guard: alignment)"
+        )
+    rows = None if np.array_equal(positions, np.arange(len(own))) else positions
+    call.site.check_rows_apart(rows)
+    memory.settle()
+    memory.rows = rows
+    return CommonRows(rows=len(positions))
+
+
+def _train(call: _Call) -> Answer:
+    """Answer a request of the protocol."""
+    arrays = flower.read_arrays(call.message.content.array_records["arrays"])
+    memory = call.memory()
+    if not memory.settled:
+        call.site.check_rows_apart(None)
+        memory.settle()
+    client = call.client(memory)
+    with blas_threads(call.site.threads):
+        # of this thread's processor, since other clients may be simulated beside it; a site with a limit is alone in
+        # its process, and the threads of BLAS count
+        clock = time.thread_time if call.site.gate is None else time.process_time
+        began = clock()
+        replied, _, scalars = client.fit(arrays, dict(call.config))  # type: ignore[arg-type]
+        seconds = clock() - began
+    if client.outputs:
+        call.site.keep(client.outputs | _ids_in_order(call.site, memory))
+    content = RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord({**scalars, "seconds": seconds})})
+    return Answer(content, client.reply)
+
+
+def _ids_in_order(site: Site, memory: Memory) -> dict[str, AnyArray]:
+    """Return the ids of the rows that a run works on, in its order, where the site knows them."""
+    if site.ids is None:
+        return {}
+    ids, positions = np.array(site.ids), memory.rows
+    return {"ids": ids if positions is None else ids[positions]}
