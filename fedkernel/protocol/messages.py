@@ -30,7 +30,7 @@ from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.validation import explain
 
-VERSION = 3
+VERSION = 4
 """Version of the wire form; both ends must have the same."""
 
 Scalar = bool | bytes | float | int | str
