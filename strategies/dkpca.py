@@ -31,6 +31,7 @@ from fedkernel.numerics import (
     RBF,
     Eigenpairs,
     Kernel,
+    Laplacian,
     Linear,
     center_gram,
     leading_eigenpairs,
@@ -109,7 +110,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
             raise InputError(
                 f'upload = "{self.upload}" is for RBF kernels, of whose distances they are; not for {name}'
             )
-        if self.certificate and (self.upload != "kernel" or self.kernel.vertical == "sum-then-map"):
+        if self.certificate and (self.upload != "kernel" or not isinstance(self.kernel, Linear | RBF | Laplacian)):
             raise InputError(
                 'certificate = True is known for linear, RBF and Laplacian kernels with upload = "kernel" only'
             )
@@ -124,7 +125,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; "adaptive" may send as many eigenpairs as the rank of each part."""
-        N, product = cohort[0].rows, self._sends_products
+        N, product = cohort[0].rows, self._elementwise
         ranks = [N if product else min(N, member.columns) for member in cohort]
         adaptive = self.local_components == "adaptive"
         most = N if self.local_components == "adaptive" else self.local_components or self.n_components
@@ -147,14 +148,14 @@ class DKPCA(KernelStrategy[KernelPCA]):
         return self._solve(uploads)
 
     @property
-    def _sends_products(self) -> bool:
-        """Whether clients decompose a kernel matrix that is the elementwise product of theirs, and has full rank."""
+    def _elementwise(self) -> bool:
+        """Whether clients decompose kernel matrices of full rank, whose elementwise product the kernel matrix is."""
         return self.upload == "kernel" and self.kernel.vertical == "product"
 
     def _asked(self) -> tuple[type[Request[Any]], dict[str, Any]]:
         fields: dict[str, Any] = {"n_components": self.local_components or self.n_components}
         if self.local_components == "adaptive":
-            default = EPSILON_PRODUCT if self._sends_products else EPSILON_INNER_PRODUCTS
+            default = EPSILON_PRODUCT if self._elementwise else EPSILON_INNER_PRODUCTS
             fields = {"epsilon": self.epsilon or default}
         if self.upload == "inner products":
             return FindLocalProducts, {"kernel": Linear(), **fields}

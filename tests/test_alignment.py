@@ -31,7 +31,7 @@ from fedkernel import Linear
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
-from fedkernel.run import alignment, flower, site
+from fedkernel.run import alignment, flower
 from fedkernel.run.alignment import (
     SIZE,
     check_rows_apart,
@@ -155,7 +155,7 @@ def test_sites_without_a_row_in_common_are_refused(tmp_path):
 
 
 def test_a_site_that_tells_of_other_rows_than_it_has_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(site, "hash_ids", lambda *args: hash_ids(*args)[:3])
+    monkeypatch.setattr(answering, "hash_ids", lambda *args: hash_ids(*args)[:3])
     with pytest.raises(ProtocolError, match=r"aligning: client 0 \(site 'north'\) sent 3 ids of 36 rows"):
         run_on(vertical(tmp_path), DKPCA(2))
 

@@ -267,8 +267,7 @@ def test_curves_overlap_by_their_largest_relative_distance_of_any_seed_and_itera
 
 
 def test_curves_below_0_are_as_far_apart_as_their_mirror_images() -> None:
-    """-2 and -1 are apart by half of the larger size, |-2|, and not by all of the larger number, -1."""
-    runs = [*curved("A", [-2.0], value="gain"), *curved("B", [-1.0], value="gain")]
+    runs = [*curved("A", [-2.0], value="gain"), *curved("B", [-1.0], value="gain")]  # by half of |-2|, not all of -1
     verdict = judged(runs, check="overlap", value="gain", of=["A", "B"], within=0.5)
     assert verdict == Claim("It is so.", True, "apart by 0.5 against at most 0.5 (1 seed)")
 
@@ -284,10 +283,15 @@ def test_a_value_is_bounded_at_every_iteration_of_every_seed() -> None:
     assert judged(runs, **{**claim, "of": ["A"]}, at_least=2, at_most=7).passed is True
 
 
+def test_a_value_rises_by_its_largest_step_upwards() -> None:
+    claim = {"check": "rise", "value": "gain", "of": ["A"], "at_most": -0.5}
+    verdict = judged(curved("A", [-2.0, -4.0], [-4.0, -3.0], value="gain"), **claim)
+    assert verdict.numbers == "rises by 0.25 against at most -0.5 (2 seeds; the worst is 'A' at t = 2, seed = 1)"
+
+
 def test_floats_of_an_iteration_are_the_sum_over_its_rounds() -> None:
-    claim = {"check": "bounded", "value": "floats_up", "of": ["A"]}
-    verdict = judged(curved("A", [1.0, 1.0]), **claim, at_least=20, at_most=20)  # two rounds of 10
-    assert verdict.passed is True
+    claim = {"check": "bounded", "value": "floats_up", "of": ["A"], "at_least": 20, "at_most": 20}
+    assert judged(curved("A", [1.0, 1.0]), **claim).passed is True, "two rounds of 10"
 
 
 # what is not there yet
@@ -300,6 +304,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "rate": {"value": "recover_error", "of": ["B", "A"], "at_most": 100},
     "overlap": {"value": "recover_error", "of": ["B", "A"], "within": 100},
     "bounded": {"value": "recover_error", "of": ["B", "A"], "at_most": 100},
+    "rise": {"value": "recover_error", "of": ["B", "A"], "at_most": 100},
 }
 
 

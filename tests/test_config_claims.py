@@ -82,7 +82,7 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
         ('claim=[{text = "x"}]', "claim.0.check is required"),
         (
             claim("equal", RATIO),
-            "claim.0.check = 'equal' is not known (allowed: value, ratio, difference, rate, overlap, bounded)",
+            "claim.0.check = 'equal' is not known (allowed: value, ratio, difference, rate, overlap, bounded, rise)",
         ),
         (
             claim("ratio", f"{RATIO}, colour = 1"),

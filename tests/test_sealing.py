@@ -208,7 +208,7 @@ def test_a_fingerprint_is_the_first_128_bits_of_sha256():
 
 
 def test_pins_are_read_from_toml(tmp_path):
-    pins = {0: KeyPair.new().fingerprint, 12: KeyPair.new().fingerprint}
+    pins = {"0": KeyPair.new().fingerprint, "north": KeyPair.new().fingerprint}
     path = tmp_path / "peers.toml"
     path.write_text("# peers\n" + "".join(f'{client} = "{pin}"\n' for client, pin in pins.items()))
     assert read_pins(path) == pins
@@ -220,10 +220,10 @@ def test_pins_are_read_from_toml(tmp_path):
         ('0 = "ab"', "the pin of client 0 is 'ab', but a fingerprint is 32 digits from 0-9a-f"),
         ('0 = "E3B0C44298FC1C149AFBF4C8996FB924"', "the pin of client 0 is"),
         ('0 = "e3b0c44298fc1c149afbf4c8996fb9240"', "the pin of client 0 is"),
-        ('bob = "e3b0c44298fc1c149afbf4c8996fb924"', 'must have lines number = "fingerprint"'),
-        ("", "there is no pin in it; allowed: a line number ="),
+        ('bob = "e3b0c44298fc1c149afbf4c8996fb9"', "the pin of client bob is"),
+        ("", "there is no pin in it; allowed: a line name ="),
         ("# peers", "there is no pin in it"),
-        ("0 =", 'must have lines number = "fingerprint"'),
+        ("0 =", 'must have lines name = "fingerprint"'),
     ],
 )
 def test_pins_that_are_none_are_refused(tmp_path, text, sentence):

@@ -4,6 +4,7 @@ Two methods are compared seed by seed, since they share the partition of a seed.
 the sweep must hold at each of them; the numbers are those of the worst.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
@@ -211,7 +212,39 @@ class Bounded(Check):
         )
 
 
-AnyCheck = Annotated[Value | Comparison | Rate | Overlap | Bounded, pydantic.Field(discriminator="check")]
+class Rise(Check):
+    """By how much a value of the rounds rises from one iteration to the next, (b - a) / max(|a|, |b|), for every seed.
+
+    Attributes
+    ----------
+    value : str
+        As for `Rate`.
+    of : list of str
+    """
+
+    check: Literal["rise"]
+    value: str
+    of: list[str] = pydantic.Field(min_length=1)
+
+    @property
+    def methods(self) -> list[str]:
+        """All methods whose value rises within the limits."""
+        return self.of
+
+    def find(self, evidence: Evidence) -> Findings:
+        """Return the rise of every method at every setting, seed and iteration but the first."""
+        numbers = [
+            Finding(math.copysign(_apart(a, b), b - a), place(setting.point, name, t=t, seed=seed), len(setting.runs))
+            for name, setting, curves in evidence.curves(self.of, self.where, self.value)
+            for seed, curve in curves.items()
+            for (_, a), (t, b) in itertools.pairwise(sorted(curve.items()))
+        ]
+        if not numbers:
+            raise Uncheckable(f"{', '.join(map(repr, self.of))}: no run has two iterations")
+        return Findings(numbers, "rises by ")
+
+
+AnyCheck = Annotated[Value | Comparison | Rate | Overlap | Bounded | Rise, pydantic.Field(discriminator="check")]
 
 
 def _mean(values: Sequence[float], where: str) -> Finding:
