@@ -31,7 +31,7 @@ from fedkernel import Linear
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
-from fedkernel.run import alignment, flower
+from fedkernel.run import alignment, answering, flower
 from fedkernel.run.alignment import (
     SIZE,
     check_rows_apart,
