@@ -98,8 +98,9 @@ class FKKMeans(KMeansStrategy):
         How the eigenpairs are found: the paper's distributed Lanczos algorithm, or from the matrix itself.
     cem : bool
         The paper's communication efficient mechanism. False: Lanczos on R_t = W_t W_t^T, of size N.
-    coreset_size : int
-        C, points that the clients sample for the distributed k-means.
+    coreset_size : int, optional
+        C, points that the clients sample for the distributed k-means; by default 1000, and of each client a quarter of
+        its rows at most.
     features : {"pairs", "cosine"}
         Pairs of cosine and sine (D even), which vary less, or the paper's cosines with a random offset.
     tol : float
@@ -145,7 +146,7 @@ class FKKMeans(KMeansStrategy):
     penalty: Annotated[float, Field(ge=0)] | None = None
     solver: Literal["lanczos", "gram"] = "lanczos"
     cem: bool = True
-    coreset_size: Annotated[int, Field(ge=1)] = 1000
+    coreset_size: Annotated[int, Field(ge=1)] | None = None
     features: Literal["pairs", "cosine"] = "pairs"
     tol: Annotated[float, Field(gt=0, lt=1)] = 1e-10
     accuracy: Annotated[float, Field(ge=0, lt=1)] = 0.001
@@ -276,7 +277,7 @@ class FKKMeans(KMeansStrategy):
         # Lines 4 to 18: T iterations, after which the clients have their rows' coordinates
         chain, values = yield from self._iterate(run, features)
         # Line 19
-        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"), run.members)
+        centers = yield from distributed_kmeans(run, self.n_clusters, self.coreset_size)
         return KernelKMeans(centers, chain, values)
 
     def _iterate(self, run: Run, features: RandomFeatures) -> Protocol[tuple[FeatureChain, FloatArray]]:

@@ -32,10 +32,11 @@ from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
 
+CORESET, SHARE = 1000, 0.25
+"""By default, what is sampled by all clients together, and the most of its rows that a client samples: its guards'."""
 
-def distributed_kmeans(
-    n_clusters: int, coreset_size: int, rng: np.random.Generator, cohort: Sequence[Member] = ()
-) -> Protocol[FloatArray]:
+
+def distributed_kmeans(run: Run, n_clusters: int, coreset_size: int | None) -> Protocol[FloatArray]:
     """Cluster the rows that the clients have embedded; a sub-protocol.
 
     Three rounds. Up: M floats, then (C + M k)(s + 1), where a client with no more rows than samples sends just these;
@@ -43,14 +44,13 @@ def distributed_kmeans(
 
     Parameters
     ----------
+    run : Run
     n_clusters : int
         k.
-    coreset_size : int
-        C, the points sampled by all clients together; their centres come on top.
-    rng : Generator
-        Of the coordinator's k-means.
-    cohort : sequence of Member
-        Of those that say how many of their rows may be sampled, no more are: the others sample more instead.
+    coreset_size : int or None
+        C, the points sampled by all clients together; their centres come on top. What a client does not let be sampled
+        of its rows (`Member.sampled`), others sample instead. None: 1000, and no more than a quarter of any client's
+        rows, as sites with guards let.
 
     Returns
     -------
@@ -60,14 +60,14 @@ def distributed_kmeans(
     # Round 1: every client clusters its own rows and replies how well that went
     solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
     # Round 2: clients whose rows are far from their centres sample more of them
-    most = np.array([coreset_size if member.sampled is None else member.sampled for member in cohort])
-    counts = allot(np.array([reply.cost for reply in solved]), coreset_size, most if cohort else None)
+    size, most = _shares(run.members, coreset_size)
+    counts = allot(np.array([reply.cost for reply in solved]), size, most)
     requests = {client: SampleCoreset(samples=int(count)) for client, count in enumerate(counts)}
     coresets = yield from to_each(requests)
     # Round 3: the centres of the weighted union, by which the clients label their rows
     points = np.vstack([reply.points for reply in coresets])
     weights = np.concatenate([reply.weights for reply in coresets])
-    centers = k_means(points, n_clusters, rng, weights=weights, restarts=RESTARTS)
+    centers = k_means(points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
     yield from to_all(LabelRows(centers=centers))
     return centers
 
@@ -79,31 +79,38 @@ def check_local_clusters(cohort: Sequence[Member], n_clusters: int) -> None:
         check_at_most("n_clusters", n_clusters, member.rows, rows, why)
 
 
-def check_coreset(cohort: Sequence[Member], coreset_size: int) -> None:
+def _shares(cohort: Sequence[Member], coreset_size: int | None) -> tuple[int, npt.NDArray[np.int64]]:
+    """Return how many points all clients sample together, and how many each does at most."""
+    own = [int(SHARE * member.rows) if coreset_size is None else coreset_size for member in cohort]
+    most = np.array([own[place] if member.sampled is None else member.sampled for place, member in enumerate(cohort)])
+    return (min(CORESET, int(most.sum())) if coreset_size is None else coreset_size), most
+
+
+def check_coreset(cohort: Sequence[Member], coreset_size: int | None) -> None:
     """Raise InputError where the sites let fewer of their rows be sampled than the coreset is to have."""
-    most = [coreset_size if member.sampled is None else member.sampled for member in cohort]
-    if coreset_size > sum(most):
-        least, number = min((number, place) for place, number in enumerate(most))
-        site = cohort[number]
+    size, most = _shares(cohort, coreset_size)
+    if size > most.sum():
+        site = cohort[int(np.argmin(most))]
         raise InputError(
-            f"coreset_size = {coreset_size}, but must be at most {sum(most)}, the rows that all sites together let be "
-            f"sampled: {site.called} {least} of its {site.rows} (guard: coreset)"
+            f"coreset_size = {coreset_size}, but must be at most {most.sum()}, the rows that all sites together let be "
+            f"sampled: {site.called} {most.min()} of its {site.rows} (guard: coreset)"
         )
 
 
-def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int, dimensions: int) -> Forecast:
+def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int | None, dimensions: int) -> Forecast:
     """Return what `distributed_kmeans` takes at most, of rows of so many coordinates."""
     M, rows = len(cohort), [member.rows for member in cohort]
-    points = min(coreset_size, sum(rows) - M) + M * n_clusters
+    most = sum(rows) - M if coreset_size is not None else sum(int(SHARE * own) for own in rows)
+    points = min(coreset_size or CORESET, most) + M * n_clusters
     memory = 3 * FLOAT * max(rows) * dimensions
     return Forecast(3, M + points * (dimensions + 1), M * n_clusters * dimensions, memory, "at most")
 
 
-def kmeans_plan(n_clusters: int, coreset_size: int, dimensions: int) -> Plan:
+def kmeans_plan(n_clusters: int, coreset_size: int | None, dimensions: int) -> Plan:
     """Return what `distributed_kmeans` asks, of rows of so many coordinates."""
     return (
         once(SolveLocally, n_clusters=n_clusters),
-        once(SampleCoreset, samples=AtMost(coreset_size)),
+        once(SampleCoreset, samples=AtMost(coreset_size or CORESET)),
         once(LabelRows, {"k": n_clusters, "s": dimensions}),
     )
 
@@ -139,7 +146,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     n_clusters: int
     kernel: AnyKernel | None
-    coreset_size: int
+    coreset_size: int | None
     eigengap: bool = False
 
     @property

@@ -40,7 +40,7 @@ class RFKKMeans(KMeansStrategy):
     n_clusters: Annotated[int, Field(ge=1)]
     n_features: Annotated[int, Field(ge=1)] = 200
     kernel: ShiftInvariant | None = None
-    coreset_size: Annotated[int, Field(ge=1)] = 1000
+    coreset_size: Annotated[int, Field(ge=1)] | None = None
     features: Literal["pairs", "cosine"] = "pairs"
 
     client: ClassVar = FKKMeansClient
@@ -73,5 +73,5 @@ class RFKKMeans(KMeansStrategy):
         """One draw of features, then distributed k-means."""
         features = self._features((yield from self.federated_kernel(run)), run.seed)
         yield from to_all(EmbedRows(features=features, t=1))
-        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"), run.members)
+        centers = yield from distributed_kmeans(run, self.n_clusters, self.coreset_size)
         return KernelKMeans(centers, FeatureChain(features, run.columns))

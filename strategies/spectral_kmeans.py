@@ -46,8 +46,9 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     components : DisKPCA or UniformKPCA
         What finds the components; in a table of a configuration, its parameters, where `n_samples` or `solver` tells
         that it is UniformKPCA.
-    coreset_size : int
-        C, points that the clients sample for the distributed k-means.
+    coreset_size : int, optional
+        C, points that the clients sample for the distributed k-means; by default 1000, and of each client a quarter of
+        its rows at most.
 
     Notes
     -----
@@ -57,7 +58,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
 
     n_clusters: Annotated[int, Field(ge=1)]
     components: Components = dataclasses.field(default_factory=DisKPCA)
-    coreset_size: Annotated[int, Field(ge=1)] = 1000
+    coreset_size: Annotated[int, Field(ge=1)] | None = None
 
     client: ClassVar = SpectralKMeansClient
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
@@ -89,7 +90,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Components first, clusters then."""
         spanned = yield from self._embedding.protocol(run)
-        centers = yield from distributed_kmeans(self.n_clusters, self.coreset_size, run.rng("k-means"), run.members)
+        centers = yield from distributed_kmeans(run, self.n_clusters, self.coreset_size)
         return KernelKMeans(centers, spanned.embedding, spanned.eigenvalues_)
 
     def central(self, shards: Sequence[Rows]) -> KernelKMeans:

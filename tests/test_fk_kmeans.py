@@ -20,6 +20,8 @@ from fedkernel.models.embeddings import FeatureChain
 from fedkernel.models.metrics import recover_error
 from fedkernel.numerics.clustering import assign, k_means
 from fedkernel.numerics.sketch import RandomFeatures
+from fedkernel.protocol.guards import Guards
+from fedkernel.protocol.rounds import Member, Run
 from fedkernel.run.result import Result
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
 from strategies import FKKMeans, RFKKMeans
@@ -152,7 +154,8 @@ def test_with_every_row_in_the_coreset_the_best_of_several_starts_is_that_of_all
         sites = [KMeansClient(part, client=number) for number, part in enumerate(shards)]
         for site, part in zip(sites, shards, strict=True):
             Embedding(part).save(site.memory)
-        centers = drive(distributed_kmeans(12, 10**6, np.random.default_rng(seed)), sites)
+        members = tuple(Member(number, number, 100, 2, 0) for number in range(3))
+        centers = drive(distributed_kmeans(Run(members, seed), 12, 10**6), sites)
         labels, distances = assign(X, centers)
         assert distances.sum() == pytest.approx(best, rel=1e-9)
         np.testing.assert_array_equal(np.concatenate([site.outputs["labels"] for site in sites]), labels)
@@ -173,6 +176,21 @@ def test_the_embedding_ends_where_the_eigenvalues_fall_the_most(version, k, most
     np.testing.assert_allclose(result.model.eigenvalues_, values, rtol=1e-8)
     exact = naive.top(naive.kernel_matrix(X, X, "rbf", 0.0005), most + 1)[0]
     assert strategy.central(shards).eigenvalues_.size == k + np.argmax(exact[k - 1 : -1] / exact[k:])
+
+
+@pytest.mark.parametrize("pair", [FKKMeans(3, iterations=2, solver="gram"), RFKKMeans(3)], ids=repr)
+def test_by_default_sites_with_guards_refuse_no_coreset_and_weigh_what_they_have(pair):
+    X = DIGITS.data[:260]
+    shards, weights = np.split(X, [60, 120]), []
+    sites = [FKKMeansClient(part, client=number, guards=Guards()) for number, part in enumerate(shards)]
+    for site in sites:
+        answer = site.sample_coreset
+        site.sample_coreset = lambda ask, answer=answer: weights.append((ask.samples, (reply := answer(ask)))) or reply
+    members = tuple(Member(number, number, len(part), 64) for number, part in enumerate(shards))
+    model = drive(pair.protocol(Run(members, 0)), sites)
+    assert [samples for samples, _ in weights] == [15, 15, 35]
+    assert sum(reply.weights.sum() for _, reply in weights) == pytest.approx(260, rel=1e-12)
+    np.testing.assert_array_equal(np.concatenate([site.outputs["labels"] for site in sites]), model.predict(X))
 
 
 # When iterations end

@@ -153,10 +153,11 @@ def flat_coreset(target: Target) -> float:
 
 
 def honest_coreset(target: Target) -> float:
-    """Invert the features of the points of the method's own coreset, with the parameters that a run has by default.
+    """Invert the features of the points of the method's own coreset, with coreset_size = 1000.
 
     200 features, the width by the method's rule, and 1000 samples over three sites alike: more than the site has rows,
-    so that its coreset is all of them. 200 smooth functions of 13 numbers determine these. Exact but for rounding.
+    so that its coreset is all of them; by default it would be a quarter. 200 smooth functions of 13 numbers determine
+    these. Exact but for rounding.
     """
     n, d = target.X.shape
     total = target.ask(SumRows()).sum

@@ -177,7 +177,7 @@ ATTACKS: Mapping[str, Attack] = {
         coordinator.honest_coreset,
         CURIOUS,
         ("RFKKMeans",),
-        "inverts the 200 features of each point of the coreset, which at the default size is the whole table",
+        "inverts the 200 features of each point of the coreset, which with coreset_size = 1000 is the whole table",
         "a coreset of a quarter of the rows, whose features give these rows",
     ),
     "features by unit vectors": Attack(
