@@ -320,7 +320,7 @@ class FKKMeans(KMeansStrategy):
             finish.append(np.sqrt(restored / shrunk[:s]))
             if t > 1:
                 moves.append(squared_move(before, shrunk, values, V[D:] / np.sqrt(1 - eta)))
-                if mean_error(moves) <= self.accuracy * float(restored @ restored):
+                if self.accuracy and mean_error(moves) <= self.accuracy * float(restored @ restored):
                     log.info("the estimate of the kernel matrix is as good as accuracy demands after t = %d", t)
                     break
         if restored.size < s:

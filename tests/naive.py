@@ -212,7 +212,7 @@ def dspgd(features, T, s, penalty=None, accuracy=0.0):
         estimates.append(sum(x * np.outer(u, u) for x, u in zip(restored, vectors.T, strict=False)))
         if t > 1:
             variances.append(t * (t - 1) * np.linalg.norm(Z - before) ** 2)
-            if np.mean(variances) / t <= accuracy * np.linalg.norm(estimates[-1]) ** 2:
+            if accuracy > 0 and np.mean(variances) / t <= accuracy * np.linalg.norm(estimates[-1]) ** 2:
                 break
     return estimates, restored
 

@@ -433,7 +433,10 @@ def test_faults_are_named(monkeypatch):
     refused("n_features = 5, but must be even", lambda: RFKKMeans(3, n_features=5))
 
 
-def test_constant_rows_with_a_given_kernel_are_one_cluster():
-    result = FKKMeans(3, n_features=10, iterations=2, kernel=RBF(gamma=1.0)).fit([np.ones((8, 2)), np.ones((9, 2))])
+@pytest.mark.parametrize(("accuracy", "iterations"), [(0, 4), (0.001, 2)])
+def test_constant_rows_with_a_given_kernel_are_one_cluster(accuracy, iterations):
+    strategy = FKKMeans(3, n_features=10, iterations=4, kernel=RBF(gamma=1.0), accuracy=accuracy)
+    result = strategy.fit([np.ones((8, 2)), np.ones((9, 2))])
+    assert len(result.model.embedding.maps) == iterations  # though nothing moves from the first on
     assert len(result.model.centers_) == 1
     assert not rows_of(result, "labels").any()
