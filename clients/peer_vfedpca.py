@@ -1,7 +1,8 @@
 """What a site does, and all that can leave it, in VFedPCA and VFedAKPCA without a server.
 
 Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5.
+Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5. Of the exact merge: Ye, Zhang: DeEPCA: Decentralized Exact
+PCA with Linear Convergence Rate, JMLR 22, 2021, algorithm 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,12 +10,15 @@ from dataclasses import dataclass
 from typing import Annotated, Generic, Literal
 
 import numpy as np
+from pydantic import Field
 
 from clients.vfedpca import Finish, LocalIterations, LocalTable, VFedPCAClient, merged, merging_weights
-from fedkernel.arrays import FloatArray
-from fedkernel.numerics import Eigenpairs
+from fedkernel.arrays import FloatArray, sum_in_order
+from fedkernel.numerics import Eigenpairs, fix_signs, orthonormal_basis
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
 from fedkernel.protocol import Count, Receipt, ReplyT, Request, Shape, State
+from fedkernel.seeds import generator
+from fedkernel.validation import check_at_most
 
 
 class PeerVectors(Letter):
@@ -68,6 +72,53 @@ class FinishAmongPeers(Merging[Receipt]):
     """Delivers the neighbours' last vectors; asks to merge them and keep the result."""
 
 
+class TrackedProducts(Letter):
+    """The sender's estimate of the mean of all clients' matrices times k vectors, before or after mixing: k N floats.
+
+    Reveals in the first round the sender's own matrix times k random vectors that every client knows, and, as its
+    neighbours may subtract what they wrote, what that matrix adds in later ones: combinations of the sender's columns,
+    summed over them, as `Product` does with a server.
+    """
+
+    estimate: Annotated[FloatArray, Shape("N", "k")]
+
+
+class Gossip(CarriesLetters):
+    """How a site mixes its neighbours' estimates with its own, by Chebyshev's polynomials.
+
+    Attributes
+    ----------
+    step : float
+        How far it moves towards each of them.
+    second : float
+        The second eigenvalue of such a step on this graph: what it leaves of differences, at least.
+    """
+
+    step: Annotated[float, Field(ge=0, le=1)]
+    second: Annotated[float, Field(ge=0, lt=1)]
+
+
+class TrackProducts(Gossip, LocalTable[Letters]):
+    """Delivers mixed estimates; asks for a power step from them, and for the estimate that follows.
+
+    Attributes
+    ----------
+    first : bool
+        Nothing was written yet: all sites start at the same random vectors.
+    """
+
+    n_components: Count
+    first: bool
+
+
+class MixWithPeers(Gossip, Request[Letters]):
+    """Delivers the neighbours' estimates; asks to mix them with the site's own, and to write the result to them."""
+
+
+class FinishTracking(Gossip, LocalTable[Receipt]):
+    """Delivers the last estimates; asks to mix them, and to keep an orthonormal basis of the result."""
+
+
 @dataclass(frozen=True)
 class KnownVectors(State):
     """The site's own vectors, and those of others that came since, in the form of `RelayedVectors`."""
@@ -89,13 +140,49 @@ class MergedVectors(State):
     vectors: FloatArray
 
 
-class PeerVFedPCAClient(VFedPCAClient, PeerClient):
-    """Merges its neighbours' vectors with its own, by its own weights.
+@dataclass(frozen=True)
+class LastProduct(State):
+    """The site's matrix times its last vectors, (N, k)."""
 
-    Memory between rounds: besides what it has with a server, its last vectors and those merged in each round.
+    product: FloatArray
+
+
+@dataclass(frozen=True)
+class Estimate(State):
+    """What is being mixed.
+
+    Attributes
+    ----------
+    now : ndarray of shape (N, k)
+        The site's estimate.
+    weight : ndarray of shape (1,)
+        Of the last mixing.
+    before : ndarray of shape (N, k) or None
+        The estimate of one mixing earlier, if there was one.
     """
 
-    answers = (PublishKeys, TakeKeys, IterateAmongPeers, ForwardVectors, FinishAmongPeers)
+    now: FloatArray
+    weight: FloatArray
+    before: FloatArray | None = None
+
+
+class PeerVFedPCAClient(VFedPCAClient, PeerClient):
+    """Merges its neighbours' vectors with its own, by its own weights; or mixes estimates of all clients' products.
+
+    Memory between rounds: besides what it has with a server, the vectors that have come, or four (N, k) arrays of
+    estimates and products, and the vectors merged in each round.
+    """
+
+    answers = (
+        PublishKeys,
+        TakeKeys,
+        IterateAmongPeers,
+        ForwardVectors,
+        FinishAmongPeers,
+        TrackProducts,
+        MixWithPeers,
+        FinishTracking,
+    )
 
     def iterate_among_peers(self, ask: IterateAmongPeers) -> Letters:
         """Merge, update the local matrix by equation 14, iterate, and write the result to the neighbours."""
@@ -116,9 +203,48 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
 
     def finish_among_peers(self, ask: FinishAmongPeers) -> Receipt:
         """Merge once more; keep the directions, those of every round, and the projected features."""
-        directions = self._merged(ask)
+        return self._keep(ask, self._merged(ask))
+
+    def track_products(self, ask: TrackProducts) -> Letters:
+        """Take a power step from the mixed estimate; the new one adds how much the site's own product has changed."""
+        if ask.first:
+            check_at_most("n_components", ask.n_components, self.X.shape[0])
+            start = generator("common start", self.seed).standard_normal((self.X.shape[0], ask.n_components))
+            estimate = product = self._local(ask)(orthonormal_basis(start))
+        else:
+            mixed, last = self._mixed(ask), LastProduct.load(self.memory).product
+            product = self._local(ask)(self._noted(orthonormal_basis(mixed)))
+            estimate = mixed + product - last
+        LastProduct(product).save(self.memory)
+        Estimate(estimate, np.array([2.0])).save(self.memory)
+        self.mail.write_to_all(TrackedProducts(estimate=estimate))
+        return Letters()
+
+    def mix_with_peers(self, ask: MixWithPeers) -> Letters:
+        """Mix once more."""
+        self.mail.write_to_all(TrackedProducts(estimate=self._mixed(ask)))
+        return Letters()
+
+    def finish_tracking(self, ask: FinishTracking) -> Receipt:
+        """Take the last power step; keep the directions, those of every step, and the projected features."""
+        return self._keep(ask, self._noted(fix_signs(orthonormal_basis(self._mixed(ask)))))
+
+    def _keep(self, ask: LocalTable[ReplyT], directions: FloatArray) -> Receipt:
         self.outputs["iterates"] = MergedVectors.load(self.memory).vectors
         return self.finish(Finish(kernel=ask.kernel, center=ask.center, directions=directions))
+
+    def _mixed(self, ask: Gossip) -> FloatArray:
+        """Return the estimate after one more mixing: all of them so far are a Chebyshev polynomial of the averaging."""
+        estimate = Estimate.load(self.memory)
+        N, k = estimate.now.shape
+        letters = self.mail.read(ask, TrackedProducts, N=N, k=k)
+        mixed = sum_in_order([estimate.now, *(ask.step * (letter.estimate - estimate.now) for _, letter in letters)])
+        weight = estimate.weight
+        if estimate.before is not None:
+            weight = 1 / (1 - ask.second**2 * weight / 4)
+            mixed = estimate.before + weight * (mixed - estimate.before)
+        Estimate(mixed, weight, before=estimate.now).save(self.memory)
+        return mixed
 
     def _merged(self, ask: Merging[ReplyT]) -> FloatArray:
         self._learn(ask, PeerVectors if ask.relayed is None else RelayedVectors)
@@ -126,14 +252,16 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         if ask.relayed is not None and not np.array_equal(np.sort(known.clients), np.arange(ask.relayed)):
             came = ", ".join(f"{client:g}" for client in np.sort(known.clients))
             raise self.mail.error(f"vectors came of the clients {came}, but must of {ask.relayed}, each of them")
-        _, N, k = known.vectors.shape
         pairs = [Eigenpairs(known.values[place], known.vectors[place]) for place in np.argsort(known.clients)]
         weights = merging_weights(np.array([pair.values for pair in pairs]), ask.rule, ask.weight_scaling)
-        directions = merged(pairs, weights)
+        return self._noted(merged(pairs, weights))
+
+    def _noted(self, directions: FloatArray) -> FloatArray:
+        """Return what the site goes on with, if its guards let it; add it to the outcomes so far."""
         if self.guards is not None:  # what neighbours wrote is no field of the request
             self.guards.check_probes("what its neighbours wrote", directions, self.memory)
-        before = MergedVectors.load(self.memory).vectors if MergedVectors.known(self.memory) else np.empty((0, N, k))
-        MergedVectors(np.concatenate([before, directions[None]])).save(self.memory)
+        before = [MergedVectors.load(self.memory).vectors] if MergedVectors.known(self.memory) else []
+        MergedVectors(np.concatenate([*before, directions[None]])).save(self.memory)
         return directions
 
     def _learn(

@@ -1,17 +1,28 @@
 """VFedPCA and VFedAKPCA without a server: clients merge what their neighbours on a graph send them.
 
 Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5, figure 13; signs, norms and centring as in `VFedPCA`.
+Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5, figure 13; signs, norms and centring as in `VFedPCA`. Of
+the exact merge: Ye, Zhang: DeEPCA: Decentralized Exact PCA with Linear Convergence Rate, JMLR 22, 2021, algorithm 1.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
 
-from clients.peer_vfedpca import FinishAmongPeers, ForwardVectors, IterateAmongPeers, PeerVFedPCAClient
+from clients.peer_vfedpca import (
+    FinishAmongPeers,
+    FinishTracking,
+    ForwardVectors,
+    IterateAmongPeers,
+    MixWithPeers,
+    PeerVFedPCAClient,
+    TrackProducts,
+)
+from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, over_clients
 from fedkernel.numerics import Kernel, Linear
 from fedkernel.peers import (
@@ -21,6 +32,7 @@ from fedkernel.peers import (
     Topology,
     agree_keys,
     distances,
+    gossip_rate,
     key_agreement,
     keys_plan,
     neighbours,
@@ -30,6 +42,13 @@ from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import check_at_most, value_object
 from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory
+
+MIXED = 0.2
+"""What gossip leaves of the differences between estimates. Half of them are too many on a ring of 10; a tenth takes a
+third more letters."""
+
+Asked: TypeAlias = tuple[type[Any], Mapping[str, Any]]
+"""A request: its class, and its fields."""
 
 
 @value_object()
@@ -48,12 +67,18 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         Of each client's columns, which makes it VFedAKPCA; by default VFedPCA.
     n_components, local_iterations, rounds, update, warm_start, weight_scaling, center
         As for `VFedPCA`.
-    merge : {"eigenvalue", "average"}
-        As for `VFedPCA`.
+    merge : {"eigenvalue", "average", "exact"}
+        "eigenvalue", "average": as for `VFedPCA`. "exact": T power steps on the sum of all clients' matrices, of whose
+        product with the last vectors each client has an estimate: it adds what its own product has changed, and mixes
+        with its neighbours. On any connected graph all clients come to the pooled PCA's subspace, in the paces of power
+        iteration; local iterations, updates, starts and weights have no meaning then.
     relay : bool
         Neighbours write each other also what others wrote to them, until every client has the vectors of all: the
         result is the full graph's, bit by bit. Keys are agreed on with neighbours only, and each of these passes on
-        what it can read, which is what it merges itself.
+        what it can read, which is what it merges itself. Not with "exact".
+    gossip_steps : int, optional
+        With "exact": how often estimates are mixed in a power step. By default so often that at most a fifth of their
+        differences is left, by the second eigenvalue of the graph; with fewer, the iteration may not converge.
 
     Notes
     -----
@@ -63,12 +88,15 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     With `relay` each of the T rounds becomes as many as edges lie between the clients farthest apart, and the vectors
     of each of M clients cross at least one edge for each other: M (M - 1) (k (N + 1) + 1) floats in a merge, and more
     where two ways are equally long. Memory: a client O(N (d_m + k T + k M)).
+
+    "exact", with K gossip steps: 2 rounds for the keys and T K + 1 more; k N floats over every edge, each way, T K
+    times. K is 1 on a full graph, 2 and 4 on rings of 5 and 10, 3 and 4 on stars of these.
     """
 
     n_components: Annotated[int, Field(ge=1)] = 1
     graph: Graph = Topology("full")
     kernel: Kernel | None = None
-    merge: Literal["eigenvalue", "average"] = "eigenvalue"
+    merge: Literal["eigenvalue", "average", "exact"] = "eigenvalue"
     local_iterations: Iterations = 10
     rounds: Annotated[int, Field(ge=1)] = DEFAULT_ROUNDS
     update: Literal["inplace", "original"] = "inplace"
@@ -76,11 +104,19 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     weight_scaling: bool = False
     center: Literal["columns", "rows", "none"] = "columns"
     relay: bool = False
+    gossip_steps: Annotated[int, Field(ge=1)] | None = None
 
     client: ClassVar = PeerVFedPCAClient
     partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center", "kernel")
     tags: ClassVar = dataclasses.replace(VFedPCA.tags, components="eigenvectors", peers=True)
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning with this merge."""
+        if self.merge == "exact" and self.relay:
+            raise InputError('relay = true has no meaning with merge = "exact", whose estimates are of all clients')
+        if self.merge != "exact" and self.gossip_steps is not None:
+            raise InputError(f'gossip_steps = {self.gossip_steps} has a meaning only with merge = "exact"')
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows, and that the graph is one of these clients."""
@@ -93,14 +129,22 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         N, k, T = cohort[0].rows, self.n_components, self.rounds
         graph = self.peers(len(cohort))
         floats, known = sum(map(len, graph)) * k * (N + 1), max(map(len, graph))
-        if self.relay:
+        if self.merge == "exact":
+            floats = self._hops(graph) * sum(map(len, graph)) * k * N
+        elif self.relay:
             floats, known = self._crossings(graph) * (k * (N + 1) + 1), len(cohort)
         memory = local_memory(cohort, k, self.kernel) + FLOAT * N * k * (T + 3 * known)
         return key_agreement(graph) + Forecast(T * self._hops(graph) + 1, T * floats, T * floats, memory)
 
     def _hops(self, graph: Neighbours) -> int:
-        """Return how many rounds the letters of one merge take."""
-        return max(1, int(distances(graph).max())) if self.relay else 1
+        """Return how many rounds the letters of one merge take: with the exact one, those of its gossip."""
+        if self.merge != "exact":
+            return max(1, int(distances(graph).max())) if self.relay else 1
+        _, second = gossip_rate(graph)
+        if self.gossip_steps or second <= MIXED:
+            return self.gossip_steps or 1
+        # After K steps 1 / cosh(K arcosh(1 / second)) is left of differences
+        return math.ceil(math.acosh(1 / MIXED) / math.acosh(1 / second))
 
     def _crossings(self, graph: Neighbours) -> int:
         """Return how often a client's vectors cross an edge in one merge with relays.
@@ -115,34 +159,45 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
             for other in others
         )
 
+    def _requests(self, graph: Neighbours) -> tuple[Asked, Asked, Asked, int]:
+        """Return what is asked: to iterate, to pass letters on, and to finish; and how many rounds letters take.
+
+        Each is a class and its fields; to iterate, but for ``first``.
+        """
+        table = {"kernel": self.kernel, "center": self.center}
+        if self.merge == "exact":
+            gossip = dict(zip(("step", "second"), gossip_rate(graph), strict=True))
+            track = {**table, **gossip, "n_components": self.n_components}
+            return (TrackProducts, track), (MixWithPeers, gossip), (FinishTracking, table | gossip), self._hops(graph)
+        relayed = {"relayed": len(graph) if self.relay else None}
+        merging = {**table, **relayed, "rule": self.merge, "weight_scaling": self.weight_scaling}
+        iterate = (IterateAmongPeers, merging | self._local_fields())
+        return iterate, (ForwardVectors, {}), (FinishAmongPeers, merging), self._hops(graph)
+
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the keys, T iterations, of which only the first merges nothing, each with its relays, and the end."""
-        graph, merging, local = self.peers(clients), self._merging_fields(clients), self._local_fields()
-        first, again = (ask(IterateAmongPeers, first=first, **merging, **local) for first in (True, False))
-        steps = [repeated(1, first)]
-        if (relays := self._hops(graph) - 1) > 0:
-            forward = repeated(relays, ask(ForwardVectors))
-            steps += [forward, *[repeated(1, again), forward] * (self.rounds - 1)]
+        """Return the keys, T iterations, of which only the first reads nothing, each with its letters, and the end."""
+        graph = self.peers(clients)
+        (iterate, fields), (pass_on, passing), (finish, last), hops = self._requests(graph)
+        again = ask(iterate, first=False, **fields)
+        steps = [once(iterate, first=True, **fields)]
+        if hops > 1:
+            between = repeated(hops - 1, ask(pass_on, **passing))
+            steps += [between, *[repeated(1, again), between] * (self.rounds - 1)]
         elif self.rounds > 1:
             steps.append(repeated(self.rounds - 1, again))
-        return (*keys_plan(graph), *steps, once(FinishAmongPeers, **merging))
+        return (*keys_plan(graph), *steps, once(finish, **last))
 
     def protocol(self, run: Run) -> Protocol[PeerComponents]:
-        """Algorithm 5."""
-        clients = len(run.members)
-        mail, graph = Mail(clients), self.peers(clients)
+        """Algorithm 5, or DeEPCA."""
+        mail, graph = Mail(len(run.members)), self.peers(len(run.members))
         yield from agree_keys(graph)
-        merging, local = self._merging_fields(clients), self._local_fields()
+        (iterate, fields), (pass_on, passing), (finish, last), hops = self._requests(graph)
         for t in range(self.rounds):
-            yield from mail.to_all(IterateAmongPeers(first=t == 0, **merging, **local))
-            for _ in range(self._hops(graph) - 1):
-                yield from mail.to_all(ForwardVectors())
-        yield from mail.to_all(FinishAmongPeers(**merging))
+            yield from mail.to_all(iterate(first=t == 0, **fields))
+            for _ in range(hops - 1):
+                yield from mail.to_all(pass_on(**passing))
+        yield from mail.to_all(finish(**last))
         return PeerComponents(self.kernel or Linear(), self.n_components)
-
-    def _merging_fields(self, clients: int) -> dict[str, Any]:
-        table = {"kernel": self.kernel, "center": self.center, "relayed": clients if self.relay else None}
-        return {**table, "rule": self.merge, "weight_scaling": self.weight_scaling}
 
     def _local_fields(self) -> dict[str, Any]:
         local = {"n_components": self.n_components, "iterations": self.local_iterations}

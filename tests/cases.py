@@ -325,6 +325,14 @@ def peers(name: str, strategy: Any, edges: int, scaled: Any = None, **promises: 
 RELAYED = PeerVFedPCA(graph="star", relay=True)
 
 
+TRACKED = PeerVFedPCA(graph="ring", merge="exact", rounds=40)
+
+
+def tracked_floats(result: Any) -> int:
+    """N floats over every edge, each way, K times in each of T steps; on a ring of four K = 2."""
+    return TRACKED.rounds * 2 * 2 * CLIENTS * N
+
+
 def relayed_floats(result: Any) -> int:
     """The vector of each client, with its number and value, goes once over each edge away from it."""
     return RELAYED.rounds * CLIENTS * (CLIENTS - 1) * (N + 2)
@@ -448,6 +456,14 @@ CASES += [
         relayed_floats,
         lambda factor: RELAYED,
         {"draws": 1e-2, "alone": False},
+        components=1,
+    ),
+    Case(
+        "peer VFedPCA, ring, exact",
+        TRACKED,
+        tracked_floats,
+        tracked_floats,
+        lambda factor: TRACKED,
         components=1,
     ),
 ]

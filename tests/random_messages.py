@@ -75,7 +75,14 @@ from clients.kmeans import (
     SolveLocally,
     SumRows,
 )
-from clients.peer_vfedpca import FinishAmongPeers, ForwardVectors, IterateAmongPeers
+from clients.peer_vfedpca import (
+    FinishAmongPeers,
+    FinishTracking,
+    ForwardVectors,
+    IterateAmongPeers,
+    MixWithPeers,
+    TrackProducts,
+)
 from clients.vfedpca import CapturedVariance, Finish, IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
@@ -115,6 +122,7 @@ step = {"kernel": kernels, "precision": precision, "tol": st.floats(0, 0.999)}
 handed = {**step, "before": st.integers(0, 2**62)}
 exchange = {"features": st.none() | embedding, "noise": st.floats(0, 1e6)}
 penalties = {"rho_self": positive, "rho_peers": positive}
+gossip = {"step": st.floats(0, 1), "second": st.floats(0, 0.999)}
 merging = {**table, "rule": st.sampled_from(["eigenvalue", "average"]), "weight_scaling": st.booleans()}
 local_iterations = {
     "n_components": counts,
@@ -198,6 +206,9 @@ SCALARS = {
     IterateAmongPeers: st.fixed_dictionaries({**merging, **local_iterations, "first": st.booleans()}),
     ForwardVectors: st.just({}),
     FinishAmongPeers: st.fixed_dictionaries(merging),
+    TrackProducts: st.fixed_dictionaries({**gossip, **table, "n_components": counts, "first": st.booleans()}),
+    MixWithPeers: st.fixed_dictionaries(gossip),
+    FinishTracking: st.fixed_dictionaries({**gossip, **table}),
 }
 
 

@@ -57,6 +57,7 @@ VARIANTS = [
     PeerVFedPCA(2, rounds=3),
     PeerVFedPCA(graph={"kind": "ring"}, kernel=KERNEL, rounds=2),
     PeerVFedPCA(2, graph={"kind": "star"}, rounds=3, relay=True),
+    PeerVFedPCA(2, graph={"kind": "star"}, rounds=3, merge="exact"),
     RFKKMeans(3, n_features=20, kernel=KERNEL, coreset_size=10_000),
     SpectralKMeans(3, UniformKPCA(3, KERNEL, n_samples=20, solver="batch", embed=False, **SHOWN)),
     UniformKPCA(3, KERNEL, n_samples=20, projection_size=7, **SHOWN),

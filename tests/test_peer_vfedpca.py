@@ -11,7 +11,7 @@ from clients.vfedpca import Multiply
 from fedkernel import RBF, Polynomial, Topology
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.subspaces import sin_theta_error
-from fedkernel.peers.graph import neighbours
+from fedkernel.peers.graph import gossip_rate, neighbours
 from fedkernel.peers.mailbox import Mailbox
 from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA
 
@@ -127,6 +127,64 @@ def test_vectors_that_were_changed_on_the_way_or_do_not_come_are_refused(monkeyp
         PeerVFedPCA(graph="ring", relay=True).fit(SHARDS)
 
 
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize(("graph", "gossip"), [("ring", 2), ("star", 3), (Topology("grid", rows=1), 4)], ids=str)
+def test_every_step_of_the_exact_merge_is_that_of_the_whole_network_at_once(graph, gossip, k):
+    strategy = PeerVFedPCA(k, graph=graph, merge="exact", rounds=4)
+    result = strategy.fit(SHARDS, seed=3)
+    start = np.linalg.qr(naive.generator("common start", 3).standard_normal((N, k)))[0]
+    start *= np.sign(np.sum(start * naive.generator("common start", 3).standard_normal((N, k)), axis=0))
+    for step, vectors in enumerate(naive.tracked_pca(SHARDS, strategy.peers(5), start, 4, gossip)):
+        for client, V in enumerate(vectors):
+            iterate = result.outputs[client]["iterates"][step]
+            np.testing.assert_allclose(iterate @ iterate.T, V @ V.T, atol=1e-9)
+    for load in result.ledger.edges.values():
+        assert (load.messages, load.floats) == (4 * gossip, 4 * gossip * k * N)
+    assert result.ledger.rounds == 2 + 4 * gossip + 1
+
+
+@pytest.mark.parametrize("graph", ["ring", "star", "full"])
+def test_the_exact_merge_comes_to_the_pooled_pca_on_any_graph_and_the_paper_s_does_not(graph):
+    reference = PeerVFedPCA().central(SHARDS)
+    exact = PeerVFedPCA(graph=graph, merge="exact", rounds=30)
+    assert exact.judge(exact.fit(SHARDS), SHARDS, reference)["worst_error"] < 1e-12
+    papers = PeerVFedPCA(graph=graph, update="original", rounds=30)
+    assert papers.judge(papers.fit(SHARDS), SHARDS, reference)["worst_error"] > 1e-5
+
+
+def test_too_little_gossip_does_not_converge():
+    """On a star of five one step leaves two thirds of differences; three, as by default, a ninth."""
+    strategy = PeerVFedPCA(graph="star", merge="exact", rounds=60, gossip_steps=1)
+    assert strategy.judge(strategy.fit(SHARDS), SHARDS, strategy.central(SHARDS))["worst_error"] > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("graph", "n", "step", "second", "gossip"),
+    [
+        # eigenvalues of the Laplacian: ring 2 - 2 cos(2 pi j / n), star 0, 1 and n, full graph 0 and n
+        ("ring", 4, 2 / (2 + 4), 1 / 3, 2),
+        ("ring", 6, 2 / (1 + 4), 3 / 5, 3),
+        ("star", 5, 2 / (1 + 5), 2 / 3, 3),
+        ("full", 7, 1 / 7, 0, 1),
+        ("full", 1, 0, 0, 1),
+    ],
+)
+def test_gossip_follows_from_the_eigenvalues_of_the_graph(graph, n, step, second, gossip):
+    strategy = PeerVFedPCA(graph=graph, merge="exact")
+    assert gossip_rate(strategy.peers(n)) == pytest.approx((step, second), abs=1e-12)
+    assert strategy._hops(strategy.peers(n)) == gossip
+    if second > 0:
+        left = [1 / np.cosh(K * np.arccosh(1 / second)) for K in (gossip - 1, gossip)]
+        assert left[1] <= 0.2 < left[0]
+
+
+def test_with_a_kernel_the_exact_merge_is_exact_for_the_sum_of_the_clients_kernels():
+    server = VFedAKPCA(2, kernel=RBF(gamma=0.1), merge="exact", tol=1e-12).fit(SHARDS)
+    peers = PeerVFedPCA(2, kernel=RBF(gamma=0.1), merge="exact", graph="ring", rounds=80).fit(SHARDS)
+    for client in range(5):
+        assert sin_theta_error(server.model.eigenvectors_, peers.outputs[client]["eigenvectors"]) < 1e-16
+
+
 def test_what_is_more_than_t_edges_away_is_not_in_the_result():
     changed = [*SHARDS[:3], SHARDS[3][::-1].copy(), SHARDS[4]]
     line = [[1], [0, 2], [1, 3], [2, 4], [3]]
@@ -180,7 +238,9 @@ def test_more_edges_do_not_come_out_worse_and_all_are_better_than_none():
 @pytest.mark.parametrize(
     ("build", "text"),
     [
-        (lambda: PeerVFedPCA(merge="exact"), "merge = 'exact': input should be 'eigenvalue' or 'average'"),
+        (lambda: PeerVFedPCA(merge="best"), "merge = 'best': input should be 'eigenvalue', 'average' or 'exact'"),
+        (lambda: PeerVFedPCA(merge="exact", relay=True), 'relay = true has no meaning with merge = "exact"'),
+        (lambda: PeerVFedPCA(gossip_steps=2), 'gossip_steps = 2 has a meaning only with merge = "exact"'),
         (lambda: PeerVFedPCA(90).fit(SHARDS), "n_components = 90, but must be at most the number of rows, 89"),
         (
             lambda: PeerVFedPCA(graph=Topology("ring", neighbors=6)).fit(SHARDS),

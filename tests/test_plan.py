@@ -155,6 +155,8 @@ VARIANTS = [
     (VFedAKPCA(2), COLUMNS),  # each client has a width of its own
     (PeerVFedPCA(rounds=1, graph="ring"), COLUMNS),
     (PeerVFedPCA(rounds=2, graph="star", relay=True), COLUMNS),
+    (PeerVFedPCA(2, rounds=3, graph="star", merge="exact"), COLUMNS),
+    (PeerVFedPCA(rounds=3, merge="exact"), COLUMNS),
     (FKKMeans(3, **FEW), ROWS),
     (FKKMeans(3, 2, kernel=Laplacian(), penalty=0.0, solver="gram", **FEW), ROWS),
     (FKKMeans(3, penalty=0.0, tol=0.5, **FEW), ROWS),

@@ -1,7 +1,7 @@
 """Clients that write to each other: sealed letters, their keys, and who talks to whom."""
 
 from fedkernel.peers.client import PeerClient
-from fedkernel.peers.graph import Graph, Neighbours, Topology, distances, neighbours, spanning_tree
+from fedkernel.peers.graph import Graph, Neighbours, Topology, distances, gossip_rate, neighbours, spanning_tree
 from fedkernel.peers.keys import PublishKeys, TakeKeys, agree_keys, key_agreement, keys_plan
 from fedkernel.peers.letters import CarriesLetters, Letter, Letters, Mail, sort_mail
 
@@ -18,6 +18,7 @@ __all__ = [
     "Topology",
     "agree_keys",
     "distances",
+    "gossip_rate",
     "key_agreement",
     "keys_plan",
     "neighbours",

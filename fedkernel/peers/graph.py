@@ -142,6 +142,20 @@ def distances(adjacent: Neighbours) -> npt.NDArray[np.int64]:
     return np.array([[lengths[node][other] for other in range(len(adjacent))] for node in range(len(adjacent))])
 
 
+def gossip_rate(adjacent: Neighbours) -> tuple[float, float]:
+    """Return by how much nodes move towards each neighbour to average fastest, and what is left of differences then.
+
+    The step 2 / (l_2 + l_n), of the Laplacian's least eigenvalue but for zero and its largest, is the best of equal
+    ones; what is left is (l_n - l_2) / (l_n + l_2), the second eigenvalue of the averaging, 0 on a full graph. Source:
+    Xiao and Boyd, Fast Linear Iterations for Distributed Averaging, 2004, section 4.1.
+    """
+    if len(adjacent) == 1:
+        return 0.0, 0.0
+    values = np.linalg.eigvalsh(nx.laplacian_matrix(_graph(adjacent), nodelist=range(len(adjacent))).toarray())
+    both = float(values[1] + values[-1])
+    return 2 / both, max(0.0, float(values[-1] - values[1]) / both)
+
+
 def _graph(adjacent: Neighbours) -> Any:
     return nx.Graph({node: list(others) for node, others in enumerate(adjacent)})
 
