@@ -20,6 +20,9 @@ from fedkernel.protocol import Count, Receipt, ReplyT, Request, Shape, State
 from fedkernel.seeds import generator
 from fedkernel.validation import check_at_most
 
+FIRST_WEIGHT = 2.0
+"""From which the weights of Chebyshev's recurrence follow: w <- 1 / (1 - second^2 w / 4)."""
+
 
 class PeerVectors(Letter):
     """Approximate leading eigenpairs of the sender's matrix: k (N + 1) floats.
@@ -216,7 +219,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             product = self._local(ask)(self._noted(orthonormal_basis(mixed)))
             estimate = mixed + product - last
         LastProduct(product).save(self.memory)
-        Estimate(estimate, np.array([2.0])).save(self.memory)
+        Estimate(estimate, np.array([FIRST_WEIGHT])).save(self.memory)
         self.mail.write_to_all(TrackedProducts(estimate=estimate))
         return Letters()
 
@@ -240,7 +243,9 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         letters = self.mail.read(ask, TrackedProducts, N=N, k=k)
         mixed = sum_in_order([estimate.now, *(ask.step * (letter.estimate - estimate.now) for _, letter in letters)])
         weight = estimate.weight
-        if estimate.before is not None:
+        if (
+            estimate.before is not None
+        ):  # the polynomials' three-term recurrence, scaled to be 1 where there is consensus
             weight = 1 / (1 - ask.second**2 * weight / 4)
             mixed = estimate.before + weight * (mixed - estimate.before)
         Estimate(mixed, weight, before=estimate.now).save(self.memory)
@@ -276,9 +281,9 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             came = [(float(peer), letter.vectors, letter.values)]
             if isinstance(letter, RelayedVectors):
                 came = list(zip(letter.clients.tolist(), letter.vectors, letter.values, strict=True))
-            for client, *pair in came:
-                before = of_client.setdefault(client, (pair[0], pair[1]))
-                if not all(map(np.array_equal, before, pair)):
+            for client, V, eigenvalues in came:
+                before = of_client.setdefault(client, (V, eigenvalues))
+                if not all(map(np.array_equal, before, (V, eigenvalues))):
                     raise self.mail.error(f"client {peer} wrote other vectors of client {client:g} than came before")
                 if client not in known.clients:
                     senders.setdefault(client, []).append(peer)

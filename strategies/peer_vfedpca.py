@@ -70,8 +70,9 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     merge : {"eigenvalue", "average", "exact"}
         "eigenvalue", "average": as for `VFedPCA`. "exact": T power steps on the sum of all clients' matrices, of whose
         product with the last vectors each client has an estimate: it adds what its own product has changed, and mixes
-        with its neighbours. On any connected graph all clients come to the pooled PCA's subspace, in the paces of power
-        iteration; local iterations, updates, starts and weights have no meaning then.
+        with its neighbours. On any connected graph all clients come to the pooled PCA's subspace, with a kernel to that
+        of the sum of their kernels, as fast as power iteration does; local iterations, updates, warm starts and weights
+        have no meaning then.
     relay : bool
         Neighbours write each other also what others wrote to them, until every client has the vectors of all: the
         result is the full graph's, bit by bit. Keys are agreed on with neighbours only, and each of these passes on
