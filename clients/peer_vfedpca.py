@@ -7,7 +7,7 @@ PCA with Linear Convergence Rate, JMLR 22, 2021, algorithm 1.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Generic, Literal
+from typing import Annotated, ClassVar, Generic, Literal
 
 import numpy as np
 from pydantic import Field
@@ -110,6 +110,7 @@ class TrackProducts(Gossip, LocalTable[Letters]):
         Nothing was written yet: all sites start at the same random vectors.
     """
 
+    seeded: ClassVar = True
     n_components: Count
     first: bool
 
@@ -243,9 +244,8 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         letters = self.mail.read(ask, TrackedProducts, N=N, k=k)
         mixed = sum_in_order([estimate.now, *(ask.step * (letter.estimate - estimate.now) for _, letter in letters)])
         weight = estimate.weight
-        if (
-            estimate.before is not None
-        ):  # the polynomials' three-term recurrence, scaled to be 1 where there is consensus
+        if estimate.before is not None:
+            # the polynomials' three-term recurrence, scaled to be 1 where there is consensus
             weight = 1 / (1 - ask.second**2 * weight / 4)
             mixed = estimate.before + weight * (mixed - estimate.before)
         Estimate(mixed, weight, before=estimate.now).save(self.memory)
