@@ -11,7 +11,7 @@ coordinator sees how long they are, and the figures that replies carry beside th
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Generic, Self
+from typing import Annotated, ClassVar, Generic, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -123,7 +123,7 @@ class Progress(CarriesLetters, Reply):
 class Sharing(Request[ReplyT], Generic[ReplyT]):
     """What neighbours hold of each other: rows, or random features of them; with normal noise of some size.
 
-    The noise is drawn from the node's operating system, once in a run, and nobody else can draw it again.
+    The noise is drawn by the node, once in a run, and nobody else can draw it again (`fedkernel.noise`).
     """
 
     features: SubspaceEmbedding | None
@@ -139,10 +139,13 @@ class Sharing(Request[ReplyT], Generic[ReplyT]):
 class ShareRows(Sharing[RowLetters]):
     """Asks the node to write its rows to its neighbours, or their random features."""
 
+    posts: ClassVar = (OwnRows, Features)
+
 
 class StartLocally(CarriesLetters, Sharing[PenaltyBound]):
     """Delivers rows; asks for the kernel blocks of the cell, and the local solution as a start."""
 
+    posts: ClassVar = (Estimate,)
     kernel: Kernel
     center: bool
     record: bool
@@ -151,9 +154,13 @@ class StartLocally(CarriesLetters, Sharing[PenaltyBound]):
 class ShareDirection(CarriesLetters, Request[Letters]):
     """Delivers the last estimates; asks to write to each neighbour what a unit z is on the node's own rows."""
 
+    posts: ClassVar = (Projection,)
+
 
 class StartNextComponent(CarriesLetters, Request[PenaltyBound]):
     """Delivers these directions; asks to go on with what they leave of the kernel blocks."""
+
+    posts: ClassVar = (Estimate,)
 
 
 class CompareStarts(CarriesLetters, Request[Likeness]):
@@ -180,6 +187,7 @@ class UpdateConsensus(Penalised[Letters]):
         In the first iteration, which has no estimates but starts: by what each start in the cell is multiplied.
     """
 
+    posts: ClassVar = (Projection,)
     signs: Annotated[FloatArray | None, Shape("cell_m")] = None
 
 
@@ -192,6 +200,7 @@ class UpdateDirection(Penalised[Progress]):
         Whether there are multipliers; without, they are set to 0 and stay so.
     """
 
+    posts: ClassVar = (Estimate,)
     dual: bool
 
 

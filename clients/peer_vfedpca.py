@@ -38,8 +38,10 @@ class PeerVectors(Letter):
 class RelayedVectors(Letter):
     """Such eigenpairs of several clients, the sender's or what others wrote to it: s (k (N + 1) + 1) floats.
 
-    Reveals of each of these clients what `PeerVectors` does of one. They are not sealed from who passes them on, since
-    every client is to get those of all; whether they were changed on the way is seen where they come on two ways.
+    Reveals of each of these clients the directions over the rows along which its columns vary most, and how much they
+    do; of one with no more than k columns, who knows k + 1 rows of its table has the others. They are not sealed from
+    who passes them on, since every client is to get those of all; whether they were changed on the way is seen where
+    they come on two ways.
     """
 
     clients: Annotated[FloatArray, Shape("s_m", empty=True)]
@@ -64,11 +66,14 @@ class Merging(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
 class IterateAmongPeers(Merging[Letters], LocalIterations[Letters]):
     """Delivers the neighbours' vectors; asks to merge them, update by the merged ones, and iterate."""
 
+    posts: ClassVar = (PeerVectors, RelayedVectors)
     first: bool
 
 
 class ForwardVectors(CarriesLetters, Request[Letters]):
     """Delivers what neighbours passed on; asks to pass on what is new of it to all but those who have written it."""
+
+    posts: ClassVar = (RelayedVectors,)
 
 
 class FinishAmongPeers(Merging[Receipt]):
@@ -110,6 +115,7 @@ class TrackProducts(Gossip, LocalTable[Letters]):
         Nothing was written yet: all sites start at the same random vectors.
     """
 
+    posts: ClassVar = (TrackedProducts,)
     seeded: ClassVar = True
     n_components: Count
     first: bool
@@ -117,6 +123,8 @@ class TrackProducts(Gossip, LocalTable[Letters]):
 
 class MixWithPeers(Gossip, Request[Letters]):
     """Delivers the neighbours' estimates; asks to mix them with the site's own, and to write the result to them."""
+
+    posts: ClassVar = (TrackedProducts,)
 
 
 class FinishTracking(Gossip, LocalTable[Receipt]):

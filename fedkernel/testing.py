@@ -385,6 +385,15 @@ def requests_are_those_of_the_plan(pair: Pair) -> None:
     recording = _recorded(strategy, pair.tables, evaluate=True) if measures else pair.recording
     outside = recording.outside(plan)
     pair.require(not outside, check, f"a client is asked what the plan does not entail: {outside}")
+    posted = {planned.request: planned.posts.keys() for step in plan for planned in step.requests}
+    for client, exchanges in recording.exchanges.items():
+        for exchange in exchanges:
+            for letter in exchange.letters:
+                request, kind = type(exchange.request).__name__, type(letter).__name__
+                text = (
+                    f"client {client} posts {kind} with {request}, which does not say so: posts: ClassVar = ({kind},)"
+                )
+                pair.require(kind in posted.get(request, ()), check, text)
 
 
 def rows_that_leave_are_counted(pair: Pair) -> None:

@@ -30,7 +30,9 @@ from clients.admm_kpca import (
     CUT,
     ADMMKPCAClient,
     CompareStarts,
+    Features,
     KeepComponents,
+    OwnRows,
     ShareDirection,
     ShareRows,
     StartLocally,
@@ -248,7 +250,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
             update = ask(UpdateConsensus, cell, **rho), ask(UpdateDirection, **rho)
             iterations.append(repeated(len(list(alike)), *update))
         start = once(StartLocally, features=features, kernel=kernel, **self._start_fields())
-        sharing = once(ShareRows, features=features, noise=self.noise)
+        posts = (OwnRows if features is None else Features,)
+        sharing = once(ShareRows, posts=posts, features=features, noise=self.noise)
         component = (once(CompareStarts), *iterations)
         further = (once(ShareDirection), once(StartNextComponent), *component)
         last = once(KeepComponents)

@@ -19,7 +19,9 @@ from clients.peer_vfedpca import (
     ForwardVectors,
     IterateAmongPeers,
     MixWithPeers,
+    PeerVectors,
     PeerVFedPCAClient,
+    RelayedVectors,
     TrackProducts,
 )
 from fedkernel.errors import InputError
@@ -179,8 +181,9 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         """Return the keys, T iterations, of which only the first reads nothing, each with its letters, and the end."""
         graph = self.peers(clients)
         (iterate, fields), (pass_on, passing), (finish, last), hops = self._requests(graph)
-        again = ask(iterate, first=False, **fields)
-        steps = [once(iterate, first=True, **fields)]
+        posts = (RelayedVectors if self.relay else PeerVectors,) if iterate is IterateAmongPeers else iterate.posts
+        again = ask(iterate, posts=posts, first=False, **fields)
+        steps = [once(iterate, posts=posts, first=True, **fields)]
         if hops > 1:
             between = repeated(hops - 1, ask(pass_on, **passing))
             steps += [between, *[repeated(1, again), between] * (self.rounds - 1)]

@@ -74,6 +74,17 @@ def test_a_run_whose_coordinator_chose_the_seed_is_refused_where_it_decides_what
         approve(tmp_path / name, given.sha256)
     with pytest.raises(ProtocolError, match=r"a seed that its coordinator chose, but all sites must draw it"):
         run_of(given, configurations)
+    # and says that nothing is
+    steps = [
+        step.model_copy(update={"requests": tuple(one.model_copy(update={"seeded": False}) for one in step.requests)})
+        for step in study.runs[0].plan
+    ]
+    update = {"joint_seed": False, "plan": tuple(steps)}
+    lying = Study(name="study", runs=[study.runs[0].model_copy(update=update)])
+    for name in NAMES:
+        approve(tmp_path / name, lying.sha256)
+    with pytest.raises(ProtocolError, match=r"the plan says of DrawUniformly: seeded = False, but it is True"):
+        run_of(lying, configurations)
 
 
 class Coordinator(Target):

@@ -307,6 +307,7 @@ def test_what_was_computed_for_nothing_counts(tmp_path):
         ({"arrays": {}}, "the plan says of FindLocalEigenpairs: arrays = {}, but it is {'vectors'"),
         ({"fields": {"at most 1": None}}, "FindLocalEigenpairs with at most 1, which is no parameter of it"),
         ({"request": "Steal"}, "the plan has Steal, which its client does not answer"),
+        ({"posts": {"Rows": ""}}, "the plan says that Rows is posted with FindLocalEigenpairs, which it has not"),
     ],
 )
 def test_a_plan_that_says_of_a_reply_what_its_class_does_not_is_refused(tmp_path, claim, sentence):

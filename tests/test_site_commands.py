@@ -184,6 +184,13 @@ def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):
         CONFIG.replace('sites = ["a", "b", "c"]\nshare_model = true', 'name = "wine"\n[partition]\nclients = 3')
     )
     assert "a study needs a table [data] with sites" in told("study", "show", "wine.toml")
+    peers = '[[strategy]]\nname = "peers"\nmethod = "ADMMKPCA"\nexchange = "{}"\nshare_rows = true\nnoise = 0.5\n'
+    data = (place / "run.toml").read_text().split("[[strategy]]")[0]
+    for exchange, letter, other in (("rows", "OwnRows", "Features"), ("features", "Features", "OwnRows")):
+        (place / "peers.toml").write_text(data + peers.format(exchange))
+        text = told("study", "show", "peers.toml", code=0)
+        assert f"{letter}, sealed to peers: Reveals" in text, "what is written to peers is shown, too"
+        assert f"{other}, sealed to peers" not in text
 
 
 def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):

@@ -259,6 +259,9 @@ class Request(Message, Generic[ReplyT]):
     sketched: ClassVar[str | None] = None
     """The field that says into how many sums the rows are to be sketched."""
 
+    posts: ClassVar[tuple[type[Message], ...]] = ()
+    """Kinds of letters that the client may write to its peers with the answer."""
+
     seeded: ClassVar[bool] = False
     """Whether the answer depends on numbers that the site draws from the run's seed."""
     setting: ClassVar[str] = ""

@@ -4,6 +4,7 @@ It is plain data: a strategy writes it, a site that has approved it holds every 
 one class of the strategy's for that.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pydantic import Field
 
 from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import Kernel
-from fedkernel.protocol.messages import Request, Summed
+from fedkernel.protocol.messages import Message, Request, Summed
 
 AT_MOST = "at most"
 """What a number is called that a parameter may not exceed, in place of the parameter's value."""
@@ -49,6 +50,8 @@ class PlannedRequest(pydantic.BaseModel):
         Whether coordinators only sum the replies up.
     seeded : bool
         Whether the answer depends on numbers that the site draws from the run's seed.
+    posts : dict of str to str
+        What letters to peers tell, by their class.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -61,6 +64,7 @@ class PlannedRequest(pydantic.BaseModel):
     arrays: dict[str, str] = {}
     summed: bool = False
     seeded: bool = False
+    posts: dict[str, str] = {}
 
 
 class Step(pydantic.BaseModel):
@@ -86,7 +90,12 @@ Plan = tuple[Step, ...]
 """The steps of a run, each of which may be left out; none comes again once a later one has begun."""
 
 
-def ask(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fields: Any) -> PlannedRequest:
+def ask(
+    kind: type[Request[Any]],
+    sizes: Mapping[str, int] | None = None,
+    posts: Sequence[type[Message]] | None = None,
+    **fields: Any,
+) -> PlannedRequest:
     """Return what a request of a class will be.
 
     Parameters
@@ -94,6 +103,8 @@ def ask(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fiel
     kind : type
     sizes : mapping of str to int, optional
         The largest sizes of named dimensions of its arrays.
+    posts : sequence of type, optional
+        Those of its letters that are written with these fields; by default all that its class has.
     **fields
         Values that its fields will have; `AtMost`; or tables as JSON has them, in which what is left out is left open,
         such as `any_width` makes them.
@@ -121,6 +132,7 @@ def ask(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fiel
         arrays={name: " x ".join(shape.dimensions) or "1" for name, shape in reply.shapes().items()},
         summed=issubclass(reply, Summed),
         seeded=kind.seeded,
+        posts={letter.__name__: reveals(letter) for letter in (kind.posts if posts is None else posts)},
     )
 
 
@@ -140,9 +152,9 @@ def most_of(fields: Mapping[str, Any], path: str) -> int | None:
     return int(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def once(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **fields: Any) -> Step:
+def once(kind: type[Request[Any]], sizes: Mapping[str, int] | None = None, **more: Any) -> Step:
     """Return the step of one request that comes once, as `ask` describes it."""
-    return Step(requests=(ask(kind, sizes, **fields),))
+    return Step(requests=(ask(kind, sizes, **more),))
 
 
 def repeated(times: int, *requests: PlannedRequest) -> Step:
@@ -173,7 +185,7 @@ def reveals(message: type[pydantic.BaseModel]) -> str:
 
     They end with the paragraph.
     """
-    text = " ".join((message.__doc__ or "").strip().split("\n\nAttributes")[0].split())
+    text = " ".join(inspect.cleandoc(message.__doc__ or "").split("\n\nAttributes")[0].split())
     for word in ("Reveals", "reveals"):
         if word in text:
             return f"Reveals{text.partition(word)[2]}"
@@ -274,6 +286,12 @@ def check_plan(plan: Plan, answers: Sequence[type[Request[Any]]]) -> None:
                     f"the plan says of {planned.request}: {name} = {getattr(planned, name)}, but it is "
                     f"{getattr(own, name)}"
                 )
+        if unknown := sorted(planned.posts.keys() - own.posts.keys()):
+            raise InputError(f"the plan says that {unknown[0]} is posted with {planned.request}, which it has not")
+        if own.posts and not planned.posts:
+            raise InputError(
+                f"the plan says that {planned.request} posts no letters, but it posts {', '.join(own.posts)}"
+            )
         if strange := sorted(planned.fields.keys() - parameters):
             raise InputError(f"the plan has {planned.request} with {strange[0]}, which is no parameter of it")
 
