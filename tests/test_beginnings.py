@@ -4,6 +4,7 @@ import resource
 
 import numpy as np
 import pytest
+from flwr.app import Message
 from named_sites import NAMES, TABLE, drawn_seed, settings_of
 from test_gate import Approved, Target, nodes_of, study_of
 
@@ -11,13 +12,18 @@ from clients.diskpca import DrawUniformly
 from clients.dkpca import FindLocalEigenpairs
 from clients.vfedpca import Multiply
 from fedkernel import Linear
-from fedkernel.errors import ProtocolError
+from fedkernel.errors import ProtocolError, RefusedError
 from fedkernel.noise import noise_on
 from fedkernel.run import flower, outbox
 from fedkernel.run.approval import approve
+from fedkernel.run.asking import asking_of
 from fedkernel.run.departures import read_outbox
+from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, Study
 from fedkernel.run.joining import HashIds, Introduce, Introduction, Share, ShowShare, TakeShares
+from fedkernel.run.memory import copy_of
+from fedkernel.run.outbox import Answer
+from fedkernel.run.policy import Policy
 from fedkernel.run.resources import LEAST_MEMORY
 from fedkernel.run.seeding import commitment, joint_seed, own_secret
 from fedkernel.run.wire import from_content, to_content
@@ -214,3 +220,41 @@ def test_noise_is_the_same_for_the_same_rows_and_independent_for_all_others():
     correlations = np.corrcoef([draw.ravel() for draw in draws])
     assert np.abs(correlations - np.eye(6)).max() < 6 / 20000**0.5  # six standard errors
     assert all(abs(draw.std() / 0.5 - 1) < 6 / 40000**0.5 for draw in draws)
+
+
+V = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 40)))[0]
+BLOCKS = [Multiply(block=V[:, place : place + 2]) for place in range(0, 40, 2)]
+
+
+def test_guards_count_the_same_where_a_coordinator_has_several_contexts(tmp_path):
+    """As it has that starts an engine's run for each beginning: else all inner products would leave, 14 at each."""
+    target = Coordinator(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
+    contexts = []
+    for _ in range(3):
+        target.context = flower.new_context(1, target.context.node_config, target.context.run_config)
+        target.begin("VFedPCAClient")
+        contexts.append(target.context)
+    for target.context in contexts[:2]:
+        assert "begun again or was asked something else meanwhile" in target.get(BLOCKS[0])
+    target.context = contexts[2]
+    assert not any(isinstance(target.get(block), str) for block in BLOCKS[:10])
+    assert "span 22 dimensions; allowed: at most 20" in target.get(BLOCKS[10])
+    assert {line.rule for line in target.lines if line.refused} == {"study.attempts", ""}
+
+
+def test_guards_count_the_same_where_requests_are_answered_at_the_same_time(tmp_path):
+    """As processes of a SuperNode could: each begins with what the last one had left."""
+    target = Coordinator(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
+    target.begin("VFedPCAClient")
+    memory = copy_of(target.context.state)
+    assert not isinstance(target.get(BLOCKS[0]), str)
+    target.context.state = memory
+    assert "asked something else meanwhile" in target.get(BLOCKS[1])
+    node = {"data": "a.csv", "out": str(tmp_path)}
+    request = asking_of(Message(to_content(Introduce(), {"run": "trial", "round": 0}), 1, "query"))
+    rules = Gate(Policy(), study_of(DKPCA(2), NAMES).runs[0])
+    reply = Introduction(client=0, rows=40, columns=2, new_rows=0)
+    admitted = outbox.admit(node, request, rules)
+    outbox.record(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
+    with pytest.raises(RefusedError, match=r"another request was answered meanwhile"):
+        outbox.record(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)

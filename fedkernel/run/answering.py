@@ -20,7 +20,7 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import MessageT, Receipt, Reply
 from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check
-from fedkernel.run.asking import asking_of
+from fedkernel.run.asking import Asking, asking_of
 from fedkernel.run.cohort import REASON
 from fedkernel.run.gate import Gate, Standing
 from fedkernel.run.joining import (
@@ -149,10 +149,12 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 site = find_site(context, message.content.config_records["config"])
                 if (gate := site.gate) is not None:
                     before = copy_of(context.state)
-                    standing = admit(node, asking, gate)
+                    standing = _admitted(context, asking, gate)
                 with memory_within(gate.policy.limits.run.memory if gate else None):
                     answer = act(_Call(message, context, site, clients, standing))
-                record(node, asking, answer, gate=gate)  # or nothing leaves
+                record(node, asking, answer, gate=gate, admitted=standing)  # or nothing leaves
+                if standing is not None:
+                    Memory(context, asking.run).note_current(standing.run.begun, standing.taken)
                 return Message(answer.content, reply_to=message)
             except OwnFileError as error:
                 log.error("%s", error)
@@ -192,6 +194,14 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
     app.query("align")(joining(_take_rows))
     app.train()(handler(_train))
     return app
+
+
+def _admitted(context: Context, asking: Asking, gate: Gate) -> Standing:
+    """Return where a site stands with a request; RefusedError if it does not take it, or not with what it remembers."""
+    standing = admit(context.node_config, asking, gate)
+    if asking.request != Introduce.__name__:
+        Memory(context, asking.run).check_current(standing.run.begun, standing.taken - 1)
+    return standing
 
 
 def _introduce(call: _Call) -> Reply:

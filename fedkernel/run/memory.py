@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 
 from fedkernel.arrays import AnyArray
-from fedkernel.errors import ProtocolError
+from fedkernel.errors import ProtocolError, RefusedError
 from fedkernel.run import flower
 
 
@@ -39,6 +39,7 @@ class Memory(MutableMapping[str, AnyArray]):
         if known != run:
             why = "it was restarted after the run had begun" if known is None else f"it has begun run {known!r} since"
             raise ProtocolError(f"it knows nothing of run {run!r}: {why}")
+        self._run = state.config_records["run"]
         self._record = state.array_records["memory"]
         self._rows = state.array_records["rows"]
 
@@ -48,6 +49,22 @@ class Memory(MutableMapping[str, AnyArray]):
         context.state["run"] = ConfigRecord({"id": run})
         context.state["memory"], context.state["rows"] = ArrayRecord(), ArrayRecord()
         return cls(context, run)
+
+    def check_current(self, begun: int, taken: int) -> None:
+        """Raise RefusedError unless it is of the run's last beginning, and of all that was answered since.
+
+        A coordinator can have several contexts, each of an engine's run: what guards count in one, the others lack.
+        """
+        if (begun, taken) != tuple(self._run.get(name, 0) for name in ("begun", "taken")):
+            raise RefusedError(
+                "study.attempts",
+                f"run {self._run['id']!r} has begun again or was asked something else meanwhile, of which nothing is "
+                "remembered here; allowed: one beginning at a time, and one request after the other (study.attempts)",
+            )
+
+    def note_current(self, begun: int, taken: int) -> None:
+        """Remember which beginning of the run this is of, and how much was answered since."""
+        self._run["begun"], self._run["taken"] = begun, taken
 
     @property
     def rows(self) -> AnyArray | None:

@@ -76,6 +76,7 @@ def record(
     refused: str = "",
     rule: str = "",
     gate: Gate | None = None,
+    admitted: Standing | None = None,
 ) -> None:
     """Write down what is about to leave a site that has data of its own and a folder, and put a salt into it.
 
@@ -90,6 +91,8 @@ def record(
         Why nothing leaves, and by which rule; an answer that was made all the same counts with its seconds.
     gate : Gate, optional
         Holds the reply to what has left before, and the request once more: other messages may have come meanwhile.
+    admitted : Standing, optional
+        What `admit` returned: if another message of the run was answered meanwhile, nothing leaves.
 
     Raises
     ------
@@ -134,6 +137,7 @@ def record(
                 else:
                     standing, requests = gate.admit(standing, asking), Requests(folder, gate.key)
                     requests.check(standing.taken - 1, asking)
+                    _check_alone(standing, admitted or standing)
                     standing, line["rule"] = gate.release(standing, leaving)
                     requests.note(standing.taken - 1, asking)
                 if flower.flag(node, "keep-payloads"):
@@ -145,6 +149,13 @@ def record(
         raise
     except (OSError, ValueError) as error:
         raise _unwritable(folder, error) from None
+
+
+def _check_alone(standing: Standing, admitted: Standing) -> None:
+    """Raise RefusedError if a run's request was answered while another was, of which its guards then knew nothing."""
+    if (standing.run.begun, standing.taken) != (admitted.run.begun, admitted.taken):
+        rule = "study.attempts"
+        raise RefusedError(rule, f"another request was answered meanwhile; allowed: one after the other ({rule})")
 
 
 def _line_of(line: Mapping[str, Any]) -> bytes:
