@@ -27,7 +27,7 @@ from fedkernel.run.policy import Policy
 from fedkernel.run.resources import LEAST_MEMORY
 from fedkernel.run.seeding import commitment, joint_seed, own_secret
 from fedkernel.run.wire import from_content, to_content
-from strategies import DKPCA, UniformKPCA, VFedPCA
+from strategies import ADMMKPCA, DKPCA, PeerVFedPCA, UniformKPCA, VFedPCA
 
 PARTS = [np.random.default_rng(number).standard_normal((60, 4)) for number in range(3)]
 SAMPLING = UniformKPCA(2, n_samples=9, share_rows=True)
@@ -258,3 +258,31 @@ def test_guards_count_the_same_where_requests_are_answered_at_the_same_time(tmp_
     outbox.record(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
     with pytest.raises(RefusedError, match=r"another request was answered meanwhile"):
         outbox.record(node, request, Answer(to_content(reply), reply), gate=rules, admitted=admitted)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [PeerVFedPCA(2, rounds=2), ADMMKPCA(exchange="features", n_features=50, noise=0.1, iterations=2)],
+    ids=["vfedpca", "admm"],
+)
+def test_begun_again_peers_write_the_same(tmp_path, strategy):
+    """Or a peer that lies would have, at each beginning, what guards allow in all; honest ones go on as before."""
+    study, configurations = study_of(strategy, NAMES), list(nodes_of(tmp_path, NAMES, PARTS))
+    for name in NAMES:
+        approve(tmp_path / name, study.sha256)
+
+    def run():
+        with Approved(study, configurations) as grid:
+            strategy.run(grid, settings_of(study.runs[0]))
+        with np.load(tmp_path / "south" / "trial.npz") as outputs:
+            return dict(outputs)
+
+    first, again = run(), run()
+    assert len(first) == len(again) > 0
+    for name, output in first.items():
+        np.testing.assert_array_equal(again[name], output)
+    np.save(tmp_path / "south.npy", PARTS[2] + 0.1 * PARTS[0])
+    with pytest.raises(
+        ProtocolError, match=r"request \d+ of the run, delivers other letters than when it began before"
+    ):
+        run()

@@ -16,6 +16,7 @@ cannot, `fedkernel.peers.sealing` says.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 from fedkernel.errors import ProtocolError
@@ -47,6 +48,11 @@ class Mailbox:
         Holds the `SharedKeys`, with how many letters were written and read. A request that fails leaves it as it was.
     check_consent : callable
         Called with what a letter is and how many rows it shows as they are; raises where these may not leave.
+
+    Attributes
+    ----------
+    opened : bytes
+        A hash of what stood in the letters that were read, by which it is known again; empty: none was.
     """
 
     def __init__(
@@ -67,6 +73,7 @@ class Mailbox:
         self._check_consent = check_consent
         self._written: dict[int, bytes] = {}
         self._read = False
+        self.opened = b""
 
     @cached_property
     def _shared(self) -> SharedKeys:
@@ -195,8 +202,9 @@ class Mailbox:
             raise ProtocolError(
                 f"it was written in round {header.round}, but letters of round {self._round - 1} are due"
             )
-        key = self._shared.keys[place, READ].tobytes()
-        return letter_from_bytes(kind, unseal(key, self.run, sealed.letter))
+        content = unseal(self._shared.keys[place, READ].tobytes(), self.run, sealed.letter)
+        self.opened = sha256(self.opened + content).digest()
+        return letter_from_bytes(kind, content)
 
     def _place(self, peer: int) -> int:
         if peer not in self.neighbours:

@@ -293,7 +293,7 @@ def _train(call: _Call) -> Answer:
     if client.outputs:
         call.site.keep(client.outputs | _ids_in_order(call.site, memory))
     content = RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord({**scalars, "seconds": seconds})})
-    return Answer(content, client.reply)
+    return Answer(content, client.reply, client.mail.opened if isinstance(client, PeerClient) else b"")
 
 
 def _ids_in_order(site: Site, memory: Memory) -> dict[str, AnyArray]:

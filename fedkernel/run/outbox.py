@@ -49,10 +49,11 @@ MOST_REFUSED = 10_000
 
 
 class Answer(NamedTuple):
-    """A reply that is about to leave, and what carries it."""
+    """A reply that is about to leave, what carries it, and a hash of the letters that were read for it."""
 
     content: RecordDict
     reply: Reply
+    letters: bytes = b""
 
 
 def admit(node: Mapping[str, Any], asking: Asking, gate: Gate) -> Standing:
@@ -131,15 +132,15 @@ def record(
                 standing = standing.with_refusal(leaving.seconds if leaving else 0.0)
                 if leaving is None and standing.total.refused > MOST_REFUSED:
                     return
-            elif leaving is not None:
+            elif answer is not None and leaving is not None:
                 if gate is None:
                     standing = standing.with_reply(leaving)
                 else:
                     standing, requests = gate.admit(standing, asking), Requests(folder, gate.key)
-                    requests.check(standing.taken - 1, asking)
+                    requests.check(standing.taken - 1, asking, answer.letters)
                     _check_alone(standing, admitted or standing)
                     standing, line["rule"] = gate.release(standing, leaving)
-                    requests.note(standing.taken - 1, asking)
+                    requests.note(standing.taken - 1, asking, answer.letters)
                 if flower.flag(node, "keep-payloads"):
                     path = payload_of(folder, line["sha256"])
                     write_whole(path, lambda stored: _store(stored, identity, arrays), 0o600)

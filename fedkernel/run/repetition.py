@@ -1,8 +1,9 @@
 """What a run has asked of a site, so that it asks the same where it begins again.
 
 Guards count within a run, from its beginning: if a coordinator could begin it anew with other vectors, they would count
-a part of what it has. A file for each run has the hashes of its requests in order; honest runs repeat them to the bit,
-since all of theirs follows from what the sites hold and from the seed.
+a part of what it has. A file for each run has the hashes of its requests in order, each with that of what stood in the
+letters it delivered, which are sealed anew. Honest runs repeat them to the bit, since all of theirs follows from what
+the sites hold and from the seed.
 """
 
 import os
@@ -13,8 +14,8 @@ from fedkernel.run.asking import Asking
 
 FOLDER = "asked"
 
-SIZE = 32
-"""Bytes of a hash."""
+SIZE = 64
+"""Bytes of a request's hash and of its letters'."""
 
 
 class Requests:
@@ -31,27 +32,34 @@ class Requests:
     def __init__(self, folder: Path, run: str) -> None:
         self._path = folder / FOLDER / run
 
-    def check(self, place: int, asking: Asking) -> None:
-        """Raise RefusedError if the request in a place was another when the run began before."""
+    def check(self, place: int, asking: Asking, letters: bytes | None = None) -> None:
+        """Raise RefusedError if the request in a place was another when the run began before, or, read, its letters."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(SIZE * place)
                 before = file.read(SIZE)
         except FileNotFoundError:
             return
-        if len(before) == SIZE and before != asking.sha256:
+        own = asking.sha256 if letters is None else _whole(asking, letters)
+        if len(before) == SIZE and not before.startswith(own):
+            what = "is another" if not before.startswith(asking.sha256) else "delivers other letters"
             raise RefusedError(
                 "study.attempts",
-                f"{asking.request}, request {place + 1} of the run, is another than when it began before; allowed: the "
+                f"{asking.request}, request {place + 1} of the run, {what} than when it began before; allowed: the "
                 "same, or a study of its own (study.attempts)",
             )
 
-    def note(self, place: int, asking: Asking) -> None:
-        """Write down the hash of the request in a place."""
+    def note(self, place: int, asking: Asking, letters: bytes) -> None:
+        """Write down the hashes of the request in a place and of what stood in its letters."""
         self._path.parent.mkdir(exist_ok=True)
         with open(self._path, "r+b" if self._path.exists() else "xb", opener=_own) as file:
             file.seek(SIZE * place)
-            file.write(asking.sha256)
+            file.write(_whole(asking, letters))
+
+
+def _whole(asking: Asking, letters: bytes) -> bytes:
+    """Return what stands in the file for a request, `SIZE` bytes."""
+    return asking.sha256 + letters.ljust(SIZE - len(asking.sha256), b"\0")
 
 
 def _own(path: str, flags: int) -> int:
