@@ -4,7 +4,7 @@ import resource
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message
 from named_sites import NAMES, TABLE, drawn_seed, settings_of
 from test_gate import Approved, Target, nodes_of, study_of
 
@@ -286,3 +286,16 @@ def test_begun_again_peers_write_the_same(tmp_path, strategy):
         ProtocolError, match=r"request \d+ of the run, delivers other letters than when it began before"
     ):
         run()
+
+
+def test_what_cannot_be_hashed_is_refused_and_written_down(tmp_path):
+    """Dates had made the app itself raise, with no line of it."""
+    target = Coordinator(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient")
+    target.begin("VFedPCAClient")
+    content = to_content(BLOCKS[0], {"pair": "VFedPCAClient", "run": "trial", "seed": target.seed, "round": 1})
+    for dtype in ("M8[D]", "m8[s]", [("date", "M8[D]")]):
+        content["arrays"] = ArrayRecord([np.zeros((40, 2), dtype)])
+        lines = len(target.lines)
+        reason = target.app(Message(content, 1, "train"), target.context).error.reason
+        assert reason.endswith("allowed: numbers or text")
+        assert [line.refused for line in target.lines[lines:]] == [reason]

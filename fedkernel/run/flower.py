@@ -43,6 +43,10 @@ __all__ = [
 ]
 
 
+KINDS = "biufcSU"
+"""Of arrays that are read: no objects, whose pickles could run anything, and no dates, which cannot be hashed."""
+
+
 def ensure_task_identity() -> None:
     """Give this process the identity without which Flower builds no messages; one that is set already stays."""
     for name in ("task_id", "run_id", "node_id"):
@@ -158,8 +162,8 @@ def read_array(array: Array) -> NDArray[Any]:
     Raises
     ------
     ProtocolError
-        If it carries none, or entries of no size, or if the header promises another number of bytes than there are: it
-        is checked before anything of that size is allocated.
+        If it carries none, or entries that are neither numbers nor text, or of no size, or if the header promises
+        another number of bytes than there are: it is checked before anything of that size is allocated.
     """
     stream = io.BytesIO(array.data)
     try:
@@ -171,7 +175,9 @@ def read_array(array: Array) -> NDArray[Any]:
         raise ProtocolError(f"an array has no header of an .npy file ({type(error).__name__})") from None
     entries = memoryview(array.data)[stream.tell() :]
     announced = f"an array announces {str(dtype)[:80]} {str(shape)[:80]}"
-    sized = not dtype.hasobject and dtype.itemsize > 0 and min(shape, default=0) >= 0
+    if dtype.kind not in KINDS:
+        raise ProtocolError(f"{announced}; allowed: numbers or text")
+    sized = dtype.itemsize > 0 and min(shape, default=0) >= 0
     if not sized or math.prod(shape) * dtype.itemsize != len(entries):
         raise ProtocolError(f"{announced}, but {len(entries):,} bytes of it came")
     try:
