@@ -71,6 +71,9 @@ def test_another_study_and_another_site_give_another_seed(tmp_path, nodes):
     (tmp_path / "north" / "asked" / next((tmp_path / "north" / "asked").iterdir()).name).unlink()
     assert own_secret(tmp_path / "north") == bytes(32)
     assert own_secret(tmp_path / "east") == own_secret(tmp_path / "east") != own_secret(tmp_path / "south")
+    (tmp_path / "north" / "secret").write_bytes(b"")  # as after a loss of power
+    with pytest.raises(ProtocolError, match="cannot keep its secret; its log says why"):
+        run_of(other, configurations)
 
 
 def test_a_run_whose_coordinator_chose_the_seed_is_refused_where_it_decides_what_is_drawn(tmp_path, nodes):

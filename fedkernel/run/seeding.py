@@ -14,27 +14,38 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedkernel.errors import RefusedError
+from fedkernel.errors import InputError, RefusedError
 from fedkernel.storage import check_folder
 
 NAME = "secret"
 """The file in a site's folder from which its shares follow, and its noise; whoever has it knows these."""
 
+SIZE = 32
+"""Bytes of the secret."""
+
 RULE = "study.joint_seed"
 
 
 def own_secret(folder: Path) -> bytes:
-    """Return the secret in a site's folder, 32 bytes; it is made where there is none."""
+    """Return the secret in a site's folder, 32 bytes; it is made where there is none.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged: what follows from less could be tried.
+    """
     path = folder / NAME
     if not path.exists():
         check_folder(folder)
         whole = folder / f".{NAME}.{secrets.token_hex(8)}"
         with open(whole, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(secrets.token_bytes(32))
+            file.write(secrets.token_bytes(SIZE))
         with suppress(FileExistsError):  # another process of the site's was first
             os.link(whole, path)
         whole.unlink()
-    return path.read_bytes()
+    if len(secret := path.read_bytes()) != SIZE:
+        raise InputError(f"{path} has {len(secret)} bytes, but must have {SIZE}; allowed: none, and another is made")
+    return secret
 
 
 def commitment(share: str) -> str:
