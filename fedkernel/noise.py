@@ -21,8 +21,9 @@ def system_normal(shape: tuple[int, ...]) -> FloatArray:
 def noise_on(values: FloatArray, scale: float, key: bytes) -> FloatArray:
     """Return normal numbers of an array's shape, that nobody without the key can draw.
 
-    For the same values and scale they are the same, so that they do not average out where a run begins again; for any
-    others they are others, so that no difference of values stands without noise.
+    For the same values and scale they are the same, so that they do not average out where a run begins again, nor over
+    the runs of a study; for any others they are others, so that no difference of values stands without noise. Runs with
+    other scales, or that work on other rows, do average it.
 
     Parameters
     ----------
@@ -30,7 +31,7 @@ def noise_on(values: FloatArray, scale: float, key: bytes) -> FloatArray:
     scale : float
         Their standard deviation.
     key : bytes
-        32, a run's; empty: the operating system's generator is used, and the numbers are others each time.
+        32, the site's; empty: the operating system's generator is used, and the numbers are others each time.
     """
     if not key:
         return scale * system_normal(values.shape)

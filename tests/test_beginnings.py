@@ -23,6 +23,7 @@ from fedkernel.run.job import Job, Study
 from fedkernel.run.joining import HashIds, Introduce, Introduction, Share, ShowShare, TakeShares
 from fedkernel.run.memory import copy_of
 from fedkernel.run.outbox import Answer
+from fedkernel.run.placement import site_of_job
 from fedkernel.run.policy import Policy
 from fedkernel.run.resources import LEAST_MEMORY
 from fedkernel.run.seeding import commitment, joint_seed, own_secret
@@ -210,6 +211,20 @@ def test_refusals_do_not_fill_the_disk_and_what_leaves_is_always_written_down(tm
     target.begin()
     assert not isinstance(target.get(FindLocalEigenpairs(kernel=Linear(), n_components=2)), str)
     assert [bool(line.refused) for line in read_outbox(target.folder).departures] == [True] * 3 + [False] * 2
+
+
+def test_noise_is_the_same_in_all_runs_of_a_site_and_another_at_each(tmp_path, nodes):
+    """Or the mean over a study's seeds would undo it; shares of the seed are others in each run."""
+    study, configurations = nodes
+    seeds = [study.runs[0].model_copy(update={"id": f"trial-{seed}", "seed": seed}) for seed in range(3)]
+    both = Study(name="study", runs=seeds)
+    for name in NAMES:
+        approve(tmp_path / name, both.sha256)
+    job = {"job": Job(runs=seeds, study=both).model_dump_json()}
+    sites = [site_of_job(flower.new_context(1, node, job), {"run": run.id}) for node in configurations for run in seeds]
+    keys = [site.noise_key for site in sites]
+    assert [keys.index(key) for key in keys] == [0] * 3 + [3] * 3 + [6] * 3
+    assert len({site.gate.share for site in sites}) == 9
 
 
 def test_noise_is_the_same_for_the_same_rows_and_independent_for_all_others():

@@ -47,7 +47,7 @@ class KernelClient(NumPyClient):
     guards : Guards, optional
         What requests are held to; None, as at simulated sites: they are answered as they come.
     noise_key : bytes
-        What noise in the run is drawn with, see `fedkernel.noise`; empty: the operating system's generator.
+        What noise is drawn with, see `fedkernel.noise`; empty: the operating system's generator.
 
     Attributes
     ----------

@@ -275,7 +275,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     results = out / f"{run.id}.npz"
     study, key = job.study.sha256 if job.study else "", _key_of(text, run.id)
     with _for_its_log(site.called, "keep its secret"):
-        secret = derived(own_secret(out), key)
+        secret = own_secret(out)
 
     def keep(outputs: dict[str, AnyArray]) -> None:
         with _for_its_log(site.called, "store what it keeps"):
@@ -306,8 +306,8 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         peers_pinned=policy.study.peers == "pinned" or "pins" in node,
         guards=policy.guards,
         pairs=pairs,
-        gate=Gate(policy, run, study, site.number, derived(secret, "share").hex(), key),
-        noise_key=derived(secret, "noise"),
+        gate=Gate(policy, run, study, site.number, derived(derived(secret, key), "share").hex(), key),
+        noise_key=derived(secret, "noise"),  # of all runs, or the mean over those of a study would undo it
         threads=min(site.threads, os.cpu_count() or 1),
         path=str(data),  # as error texts have it
         check_keep=check_keep,

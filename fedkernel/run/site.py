@@ -66,7 +66,7 @@ class Site:
     gate : Gate, optional
         What passes; None: all that the other attributes allow.
     noise_key : bytes
-        What its noise in the run is drawn with, see `fedkernel.noise`.
+        What its noise is drawn with, in all runs, see `fedkernel.noise`.
     path : str, optional
         Where `X` is, which the coordinator does not hear.
     check_rows_apart : callable
