@@ -1,6 +1,7 @@
 """How a run begins at a site: with a seed that all sites draw, and again only as it began before."""
 
 import resource
+import time
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from clients.diskpca import DrawUniformly
 from clients.dkpca import FindLocalEigenpairs
 from clients.vfedpca import Multiply
 from fedkernel import Linear
-from fedkernel.errors import ProtocolError, RefusedError
+from fedkernel.errors import InputError, ProtocolError, RefusedError
 from fedkernel.noise import noise_on
 from fedkernel.run import flower, outbox
 from fedkernel.run.approval import approve
@@ -201,6 +202,25 @@ def test_what_takes_more_memory_than_is_allowed_is_refused(tmp_path, monkeypatch
     assert resource.getrlimit(resource.RLIMIT_AS) == limits
     assert target.lines[-1].rule == "limits.run.memory"
     assert not isinstance(target.get(ask), str)
+
+
+def test_what_was_computed_before_an_error_counts(tmp_path, monkeypatch):
+    """Or a request that fails at its end could be made for ever; also once no more refusals are written down."""
+    monkeypatch.setattr(outbox, "MOST_REFUSED", 0)
+    target = Coordinator(tmp_path, DKPCA(2), "DKPCAClient", "[limits.run]\nseconds = 0.3")
+    target.begin()
+
+    def slow(self, ask):
+        began = time.process_time()
+        while time.process_time() < began + 0.2:
+            pass
+        raise InputError("too late")
+
+    monkeypatch.setattr("clients.dkpca.DKPCAClient.find_local_eigenpairs", slow)
+    answers = [target.get(FindLocalEigenpairs(kernel=Linear(), n_components=2)) for _ in range(4)]
+    assert answers[:2] == ["too late"] * 2
+    assert all("s were computed, 0.3 are allowed (limits.run.seconds)" in answer for answer in answers[2:])
+    assert [line.refused for line in target.lines if line.refused] == answers[:2]
 
 
 def test_refusals_do_not_fill_the_disk_and_what_leaves_is_always_written_down(tmp_path, monkeypatch):

@@ -144,7 +144,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             answer: Answer | None = None
             standing: Standing | None = None
             asking = asking_of(message)
-            rule, node, before = "", context.node_config, None
+            rule, node, before, began = "", context.node_config, None, time.process_time()
             try:
                 site = find_site(context, message.content.config_records["config"])
                 if (gate := site.gate) is not None:
@@ -172,7 +172,8 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 context.state = before
             outline = one_line(outline)[:REASON]  # what is written down is all that leaves
             try:
-                record(node, asking, answer, refused=outline, rule=rule, gate=gate)
+                computed = 0.0 if standing is None else time.process_time() - began
+                record(node, asking, answer, refused=outline, rule=rule, gate=gate, seconds=computed)
             except Exception:
                 log.exception("the refusal is not in the record")
             return Message(Error(code, outline), reply_to=message)

@@ -47,6 +47,9 @@ MOST = 100
 MOST_REFUSED = 10_000
 """Refusals that are written down, so that asking in vain does not fill the disk; what leaves always is."""
 
+LITTLE = 0.1
+"""Seconds that were computed for a refusal that is not one of these; with more, it counts against the limits."""
+
 
 class Answer(NamedTuple):
     """A reply that is about to leave, what carries it, and a hash of the letters that were read for it."""
@@ -78,6 +81,7 @@ def record(
     rule: str = "",
     gate: Gate | None = None,
     admitted: Standing | None = None,
+    seconds: float = 0.0,
 ) -> None:
     """Write down what is about to leave a site that has data of its own and a folder, and put a salt into it.
 
@@ -94,6 +98,8 @@ def record(
         Holds the reply to what has left before, and the request once more: other messages may have come meanwhile.
     admitted : Standing, optional
         What `admit` returned: if another message of the run was answered meanwhile, nothing leaves.
+    seconds : float
+        That were computed before there was an error in place of an answer.
 
     Raises
     ------
@@ -129,8 +135,8 @@ def record(
         with _opened(folder) as file:
             number, previous, standing = _end_of(file, line["run"] if gate else "", line["study"])
             if refused:
-                standing = standing.with_refusal(leaving.seconds if leaving else 0.0)
-                if leaving is None and standing.total.refused > MOST_REFUSED:
+                standing = standing.with_refusal(leaving.seconds if leaving else seconds)
+                if leaving is None and seconds < LITTLE and standing.total.refused > MOST_REFUSED:
                     return
             elif answer is not None and leaving is not None:
                 if gate is None:
