@@ -35,6 +35,7 @@ def test_a_job_survives_the_way_to_the_coordinator() -> None:
         ({"data": None, "partition": None, "clients": None, "sites": []}, "sites = []: list should have at least 1"),
         ({"missing": "ask"}, "missing = 'ask': input should be 'drop' or 'refuse'"),
         ({"id": "../one"}, "id = '../one': string should match"),
+        ({"id": "1" * 241}, "string should have at most 240 characters"),
         ({"seed": -1}, "seed = -1: input should be greater than or equal to 0"),
         ({"colour": "red"}, "colour is not a known name here"),
     ],

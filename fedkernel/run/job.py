@@ -37,7 +37,7 @@ class RunSpec(pydantic.BaseModel):
     Attributes
     ----------
     id : str
-        Names the run's folder.
+        Names the run's folder and files; 240 characters at most, since a record that cut it took two runs for one.
     strategy : str
         Its address, ``package.module:Name``, which means the same wherever the job arrives, or a short name.
     pair : str, optional
@@ -70,7 +70,7 @@ class RunSpec(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
-    id: str = pydantic.Field(pattern=r"^[\w.=,+-]+$")
+    id: str = pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)
     strategy: str
     pair: str | None = None
     parameters: dict[str, Any] = {}
