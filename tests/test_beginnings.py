@@ -337,3 +337,14 @@ def test_what_cannot_be_hashed_is_refused_and_written_down(tmp_path):
         reason = target.app(Message(content, 1, "train"), target.context).error.reason
         assert reason.endswith("allowed: numbers or text")
         assert [line.refused for line in target.lines[lines:]] == [reason]
+
+
+def test_only_the_client_that_a_run_names_answers_it(tmp_path):
+    """Though the operator allows others, which answer requests of the same names."""
+    policy = '[study]\npairs = ["VFedPCAClient", "PeerVFedPCAClient", "DKPCAClient"]\npeers = "any"'
+    target = Coordinator(tmp_path, VFedPCA(2, merge="exact"), "VFedPCAClient", policy)
+    target.begin("VFedPCAClient")
+    target.pair = "PeerVFedPCAClient"
+    assert target.get(BLOCKS[0]).endswith("runs VFedPCAClient, but was asked for 'PeerVFedPCAClient'")
+    target.pair = "VFedPCAClient"
+    assert not isinstance(target.get(BLOCKS[0]), str)

@@ -268,6 +268,8 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         own = read_own_data(node)
     with _for_its_log(site.called, "import what its operator allows"):
         pairs = allowed(own_pairs([run]) if policy.study.pairs is None else policy.study.pairs)
+        if run.pair is not None:  # which is among them: another's could answer the plan's requests, and otherwise
+            pairs = allowed([run.pair])
     try:
         _check_plan(text, run.id, tuple(pairs.values()))
     except InputError as error:
