@@ -78,25 +78,25 @@ def iterations(steps, spectra, T, dual=True):
 
 def failures(seed, factor=1.0, T=12, dual=True):
     """Return which parts of the proof fail somewhere in a run, and by how much of its size L rises after the first."""
-    found = list(iterations(*random_ring(seed, factor), T, dual))
-    L = np.array([step["before"][0] for step in found])
+    steps = list(iterations(*random_ring(seed, factor), T, dual))
+    L = np.array([step["before"][0] for step in steps])
     small = ROUNDING * abs(L).max()
     fails = {
         name: any(
-            step["change"][name] > step["said"][name] + small for step in found[name == "eta" :]
+            step["change"][name] > step["said"][name] + small for step in steps[name == "eta" :]
         )  # 14 needs t > 0
         for name in ("z", "eta", "a")
     }
-    fails["line of eta"] = any(step["change"]["eta"] > step["said"]["line of eta"] + small for step in found)
+    fails["line of eta"] = any(step["change"]["eta"] > step["said"]["line of eta"] + small for step in steps)
     return fails, max(np.diff(L)[1:].max() / abs(L).max(), 0.0)
 
 
 def main():
     """Print in how many networks L rises, by how much at most, and in how many each step fails."""
     for factor, dual, networks in ((1, True, 150), (3, True, 60), (10, True, 60), (100, True, 60), (1, False, 150)):
-        found = [failures(seed, factor, dual=dual) for seed in range(networks)]
-        rises = [rise for _, rise in found]
-        counts = ", ".join(f"{name} {sum(fails[name] for fails, _ in found)}" for name in found[0][0])
+        trials = [failures(seed, factor, dual=dual) for seed in range(networks)]
+        rises = [rise for _, rise in trials]
+        counts = ", ".join(f"{name} {sum(fails[name] for fails, _ in trials)}" for name in trials[0][0])
         title = f"rho {factor} x the bound{'' if dual else ', no multipliers'}"
         risen = f"rises in {sum(rise > ROUNDING for rise in rises)} of {networks}, by up to {max(rises):.2f} of it"
         print(f"{title}: {risen}; fails: {counts}")

@@ -152,16 +152,16 @@ def test_what_each_step_does_to_the_lagrangian(seed, factor, dual):
 
     So without multipliers U never rises; L does.
     """
-    found = list(descent.iterations(*descent.random_ring(seed, factor), 6, dual))
-    small = 1e-8 * max(abs(value) for step in found for value in step["before"])
-    for step in found:
+    steps = list(descent.iterations(*descent.random_ring(seed, factor), 6, dual))
+    small = 1e-8 * max(abs(value) for step in steps for value in step["before"])
+    for step in steps:
         change, true = step["change"], step["true"]
         assert change["a"] == pytest.approx(true["a"], abs=small)
         assert change["a"] <= small
         assert change["eta"] == pytest.approx(true["eta"], abs=small)
         assert change["eta"] >= -small
         assert change["z"] <= true["z"] + small
-    U = np.array([step["before"][1] for step in found])
+    U = np.array([step["before"][1] for step in steps])
     assert dual or np.all(np.diff(U) <= small)
 
 

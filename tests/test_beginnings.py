@@ -80,14 +80,16 @@ def test_another_study_and_another_site_give_another_seed(tmp_path, nodes):
 
 def test_a_run_whose_coordinator_chose_the_seed_is_refused_where_it_decides_what_is_drawn(tmp_path, nodes):
     study, configurations = nodes
-    given = Study(name="study", runs=[study.runs[0].model_copy(update={"joint_seed": False})])
+    chosen = Study(name="study", runs=[study.runs[0].model_copy(update={"joint_seed": False})])
     for name in NAMES:
-        approve(tmp_path / name, given.sha256)
+        approve(tmp_path / name, chosen.sha256)
     with pytest.raises(ProtocolError, match=r"a seed that its coordinator chose, but all sites must draw it"):
-        run_of(given, configurations)
+        run_of(chosen, configurations)
     # and says that nothing is
     steps = [
-        step.model_copy(update={"requests": tuple(one.model_copy(update={"seeded": False}) for one in step.requests)})
+        step.model_copy(
+            update={"requests": tuple(planned.model_copy(update={"seeded": False}) for planned in step.requests)}
+        )
         for step in study.runs[0].plan
     ]
     update = {"joint_seed": False, "plan": tuple(steps)}

@@ -206,9 +206,11 @@ def test_a_forecast_says_more_and_refuses_where_it_is_exact():
         if verdict.rule == "limits.run.floats"
     ]
     assert each.text == "run 'seed=0' (and 2 more) takes 1,000 floats, but 9 are allowed"
-    one = Study(name="s", runs=[gram])
+    study = Study(name="s", runs=[gram])
     for left, allowed in ((0, True), (1, False)):
-        held = foreseen(policy(**tables), one, SHAPE, lambda run: (), lambda run, cohort: Forecast(3, 3000), left=left)
+        held = foreseen(
+            policy(**tables), study, SHAPE, lambda run: (), lambda run, cohort: Forecast(3, 3000), left=left
+        )
         assert [verdict.allowed for verdict in held if verdict.rule == "limits.total.floats"] == [allowed]
 
 

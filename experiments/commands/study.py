@@ -175,11 +175,11 @@ def _tells(run: RunSpec) -> dict[str, str]:
     """Return what each reply of a run tells, by what its class says that is here, if it is ours."""
     here = {kind.reply_type.__name__: reveals(kind.reply_type) for kind in answers_of(run)}
     here |= {letter.__name__: reveals(letter) for kind in answers_of(run) for letter in kind.posts}
-    planned = [planned for step in run.plan or () for planned in step.requests]
-    replies = {one.reply: one.reveals for one in planned}
-    letters = {name: text for one in planned for name, text in one.posts.items()}
-    said = {name: here.get(name, f"(so its author says) {text}") for name, text in (replies | letters).items()}
-    return {f"{name}, sealed to peers" if name in letters else name: text for name, text in said.items()}
+    requests = [planned for step in run.plan or () for planned in step.requests]
+    replies = {planned.reply: planned.reveals for planned in requests}
+    letters = {name: text for planned in requests for name, text in planned.posts.items()}
+    texts = {name: here.get(name, f"(so its author says) {text}") for name, text in (replies | letters).items()}
+    return {f"{name}, sealed to peers" if name in letters else name: text for name, text in texts.items()}
 
 
 def answers_of(run: RunSpec) -> Sequence[type[Request[Any]]]:

@@ -206,16 +206,16 @@ class Guards:
         setting = f" ({kind.setting})" if kind.setting else ""
         samples, sums = (fields.get(name) if name is not None else None for name in (kind.sampled, kind.sketched))
         if isinstance(samples, int) and samples > (most := self.most_sampled(rows)):
-            asked = f"{kind.__name__}.{kind.sampled} = {samples}{setting} of {rows} rows"
+            size = f"{kind.__name__}.{kind.sampled} = {samples}{setting} of {rows} rows"
             allowed = f"at most {most}, {self.coreset_share:g} of them"
-            yield "coreset_share", f"{asked}; allowed: {allowed} (guard: coreset)"
+            yield "coreset_share", f"{size}; allowed: {allowed} (guard: coreset)"
         if isinstance(sums, int) and sums > 0 and is_sketched(rows, sums):
             lone = rows * (1 - 1 / sums) ** (rows - 1)
             if lone > self.lone_rows:
-                asked = f"{kind.__name__}.{kind.sketched} = {sums}{setting} makes sums of {rows} rows"
+                size = f"{kind.__name__}.{kind.sketched} = {sums}{setting} makes sums of {rows} rows"
                 alone = f"of which {lone:.2g} would be alone in theirs"
                 allowed = f"{self.lone_rows:g} in the mean, by fewer sums, or products"
-                yield "lone_rows", f"{asked}, {alone}; allowed: {allowed} (guard: sums)"
+                yield "lone_rows", f"{size}, {alone}; allowed: {allowed} (guard: sums)"
 
     def _check_width(
         self, name: str, kernel: RBF | Laplacian, is_embedded: bool, X: Any, memory: MutableMapping[str, AnyArray]
