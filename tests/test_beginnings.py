@@ -2,11 +2,12 @@
 
 import resource
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Message
-from named_sites import NAMES, TABLE, drawn_seed, settings_of
+from named_sites import NAMES, TABLE, drawn_seed, settings_of, vertical
 from test_gate import Approved, Target, nodes_of, study_of
 
 from clients.diskpca import DrawUniformly
@@ -21,7 +22,7 @@ from fedkernel.run.asking import asking_of
 from fedkernel.run.departures import read_outbox
 from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, Study
-from fedkernel.run.joining import HashIds, Introduce, Introduction, Share, ShowShare, TakeShares
+from fedkernel.run.joining import HashedIds, HashIds, Introduce, Introduction, Share, ShowShare, TakeRows, TakeShares
 from fedkernel.run.memory import copy_of
 from fedkernel.run.outbox import Answer
 from fedkernel.run.placement import site_of_job
@@ -350,3 +351,25 @@ def test_only_the_client_that_a_run_names_answers_it(tmp_path):
     assert target.get(BLOCKS[0]).endswith("runs VFedPCAClient, but was asked for 'PeerVFedPCAClient'")
     target.pair = "VFedPCAClient"
     assert not isinstance(target.get(BLOCKS[0]), str)
+
+
+def test_rows_of_which_nothing_left_are_not_noted(tmp_path):
+    """Or a coordinator could fill the disk with them, and have a later run refused whose rows differ by few."""
+    flower.ensure_task_identity()
+    study = study_of(DKPCA(2), NAMES)
+    node = vertical(tmp_path, [np.arange(40)] * 3, policy=str(tmp_path / "site.toml"), approve="by hash")[0]
+    out = Path(node["out"])
+    approve(out, study.sha256)
+    (tmp_path / "site.toml").write_text("")
+    target = Target(tmp_path, Job(runs=study.runs, study=study), **node)
+    target.begin()
+    hashes = from_content(HashedIds, target.ask(HashIds(), "query.ids")).hashes
+    common = np.array(sorted(map(bytes, hashes)), "V16").view(np.uint8).reshape(-1, 16)
+    (tmp_path / "site.toml").write_text("[limits.run]\nbytes = 0")
+    for rows in range(25, 40):
+        assert "limits.run.bytes" in target.ask(TakeRows(hashes=common[:rows]), "query.align")
+    assert not list(out.glob("rows/*"))
+    (tmp_path / "site.toml").write_text("")
+    assert not isinstance(target.ask(TakeRows(hashes=common), "query.align"), str)
+    assert not isinstance(target.ask(FindLocalEigenpairs(kernel=Linear(), n_components=2)), str)
+    assert len(list(out.glob("rows/*"))) == 1

@@ -116,8 +116,8 @@ def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None,
     return hash_ids([names[row] for row in chosen], key, "", 0)
 
 
-def check_rows_apart(folder: Path, rows: Hashes, least: int) -> None:
-    """Raise InputError if rows (n, 16) differ from those of an earlier run by few; else note them for later ones.
+def check_rows_apart(folder: Path, rows: Hashes, least: int, *, note: bool = True) -> None:
+    """Raise InputError if rows (n, 16) differ from those of an earlier run by few; perhaps note them for later ones.
 
     The same rows again are allowed. What three runs say together about few rows is not seen.
 
@@ -129,6 +129,8 @@ def check_rows_apart(folder: Path, rows: Hashes, least: int) -> None:
         As `own_rows` gives them.
     least : int
         By how many they may differ.
+    note : bool
+        Whether something about them leaves.
     """
     keys = np.sort(_as_keys(rows))
     path = folder / f"{hashlib.sha256(keys.tobytes()).hexdigest()}.npy"
@@ -142,7 +144,8 @@ def check_rows_apart(folder: Path, rows: Hashes, least: int) -> None:
                     f"the run would work on {len(differing)} rows {what} than an earlier one, whose difference would "
                     f"be about these; allowed: the same rows, or at least {least} others (table.rows_apart)"
                 )
-    write_whole(path, lambda file: np.save(file, rows), 0o600)
+    if note:
+        write_whole(path, lambda file: np.save(file, rows), 0o600)
 
 
 # --- what the coordinator does ---------------------------------------------------------------------------------------

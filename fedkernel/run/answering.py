@@ -154,7 +154,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                     answer = act(_Call(message, context, site, clients, standing))
                 record(node, asking, answer, gate=gate, admitted=standing)  # or nothing leaves
                 if standing is not None:
-                    Memory(context, asking.run).note_current(standing.run.begun, standing.taken)
+                    _note(context, asking, site, standing)
                 return Message(answer.content, reply_to=message)
             except OwnFileError as error:
                 log.error("%s", error)
@@ -203,6 +203,15 @@ def _admitted(context: Context, asking: Asking, gate: Gate) -> Standing:
     if asking.request != Introduce.__name__:
         Memory(context, asking.run).check_current(standing.run.begun, standing.taken - 1)
     return standing
+
+
+def _note(context: Context, asking: Asking, site: Site, standing: Standing) -> None:
+    """Remember what a reply that is in the record has settled."""
+    memory = Memory(context, asking.run)
+    if memory.settled and not memory.noted:  # only now, or what is refused could fill the disk
+        site.check_rows_apart(memory.rows, True)
+        memory.noted = True
+    memory.note_current(standing.run.begun, standing.taken)
 
 
 def _introduce(call: _Call) -> Reply:
@@ -270,7 +279,7 @@ def _take_rows(call: _Call) -> Reply:
             f"{least} or more (guard: alignment)"
         )
     rows = None if np.array_equal(positions, np.arange(len(own))) else positions
-    call.site.check_rows_apart(rows)
+    call.site.check_rows_apart(rows, False)
     memory.settle()
     memory.rows = rows
     return CommonRows(rows=len(positions))
@@ -281,7 +290,7 @@ def _train(call: _Call) -> Answer:
     arrays = flower.read_arrays(call.message.content.array_records["arrays"])
     memory = call.memory()
     if not memory.settled:
-        call.site.check_rows_apart(None)
+        call.site.check_rows_apart(None, False)
         memory.settle()
     client = call.client(memory)
     with blas_threads(call.site.threads):

@@ -87,6 +87,15 @@ class Memory(MutableMapping[str, AnyArray]):
         if not self.settled:
             self._rows["settled"] = Array(np.ones(1))
 
+    @property
+    def noted(self) -> bool:
+        """Whether the rows that the run works on are noted for later ones."""
+        return bool(self._run.get("noted", False))
+
+    @noted.setter
+    def noted(self, value: bool) -> None:
+        self._run["noted"] = value
+
     def __getitem__(self, name: str) -> AnyArray:
         return flower.read_array(self._record[name])
 

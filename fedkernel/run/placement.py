@@ -290,9 +290,9 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
             if results.resolve() == data.resolve():
                 raise InputError(f"results of run {run.id!r} would replace {results}; choose another folder (--out)")
 
-    def apart(positions: Positions | None) -> None:
+    def apart(positions: Positions | None, note: bool) -> None:
         if least := policy.table.rows_apart:
-            check_rows_apart(out / "rows", own_rows(own.ids, site.id_key, positions, own.X.shape[0]), least)
+            check_rows_apart(out / "rows", own_rows(own.ids, site.id_key, positions, own.X.shape[0]), least, note=note)
 
     return replace(
         site,

@@ -71,7 +71,7 @@ class Site:
         Where `X` is, which the coordinator does not hear.
     check_rows_apart : callable
         Given the positions of the rows that a run works on, or None for all, raises InputError if these differ by few
-        from those of an earlier run.
+        from those of an earlier run; where it is told to, it notes them.
     check_keep : callable
         Raises OwnFileError if nothing can be stored on the site.
     outline : callable
@@ -99,7 +99,7 @@ class Site:
     gate: Gate | None = None
     noise_key: bytes = b""
     path: str | None = None
-    check_rows_apart: Callable[[Positions | None], object] = lambda positions: None
+    check_rows_apart: Callable[[Positions | None, bool], object] = lambda positions, note: None
     check_keep: Callable[[], object] = lambda: None
     outline: Callable[[Exception], str] = logged
 
