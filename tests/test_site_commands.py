@@ -174,6 +174,7 @@ def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):
     text = told("study", "show", "study.json", code=0)
     assert text.count("FindLocalEigenpairs") == 2
     assert "n_components = 178" in text
+    assert "epsilon open, omitted open" in text, "what the plan leaves to whoever asks"
     claims = wide.requests[0].model_copy(update={"reveals": "Nothing.\nSHA-256: 0"})
     runs = [study.runs[0].model_copy(update={"pair": "a:B\n[red]", "plan": (Step(requests=(claims,)),)})]
     (place / "study.json").write_text(study.model_copy(update={"runs": runs}).text)

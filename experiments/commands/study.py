@@ -125,6 +125,7 @@ def _steps(run: RunSpec) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     for heading in ("step", "times at most", "asks", "with", "leaves the site"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("step", "times at most") else "left")
+    kinds = {kind.__name__: kind for kind in answers_of(run)}
     steps = enumerate(run.plan or (), start=1)
     for _, alike in itertools.groupby(steps, key=lambda step: _shape(step[1].model_dump(mode="json"))):
         numbers, folded = zip(*alike, strict=True)
@@ -134,6 +135,9 @@ def _steps(run: RunSpec) -> Table:
             sizes = [_flat("", step.requests[place].sizes) for step in folded]
             with_ = [f"{_equals(name)} {_span([part[name] for part in fields])}" for name in fields[0]]
             with_ += [f"{name} at most {_span([part[name] for part in sizes])}" for name in sizes[0]]
+            if (kind := kinds.get(planned.request)) is not None:  # which the plan settles, or else whoever asks
+                open_ = sorted(kind.model_fields.keys() - kind.shapes().keys() - planned.fields.keys())
+                with_ += [f"{name} open" for name in open_]
             cells = _span(numbers), _span([step.times for step in folded]), planned.request, ", ".join(with_)
             leaving = f"{planned.reply} {leaves}{' (summed)' * planned.summed}"
             table.add_row(*map(Text, map(one_line, (*cells, leaving))))

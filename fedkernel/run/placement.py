@@ -110,9 +110,9 @@ class OwnKeys(NamedTuple):
         """Return the pins of a run's clients, by number: those of its named sites, and what was pinned by number."""
         numbers = {name: number for number, name in enumerate(run.sites or ())}
         return {
-            numbers.get(peer, int(peer) if peer.isdigit() else -1): pin
+            numbers.get(peer, int(peer) if peer.isdecimal() else -1): pin
             for peer, pin in self.pins.items()
-            if peer in numbers or peer.isdigit()
+            if peer in numbers or peer.isdecimal()
         }
 
 
