@@ -348,7 +348,7 @@ class DisKPCAClient(KernelClient):
 
     def _sketch_points(self, ask: SketchPoints | MultiplyPoints, columns: int | None) -> RowSketch:
         embed = ask.embedding.map(self.X.shape[1], ask.precision)
-        sketch = RowSketch(len(self.X), columns, self.rng("point sketch"))
+        sketch = self._row_sketch(columns, "point sketch")
         products = []
         for _, block in self._blocks(ask.precision):
             E = embed(block)
@@ -356,6 +356,10 @@ class DisKPCAClient(KernelClient):
             products.append(pack_symmetric(np.asarray(E.T @ E, dtype=np.float64)))
         BlockProducts(np.array(products)).save(self.memory)
         return sketch
+
+    def _row_sketch(self, columns: int | None, purpose: str) -> RowSketch:
+        """Return what sketches the rows to so many columns; None: what multiplies them, for which nothing is drawn."""
+        return RowSketch(len(self.X), columns, None if columns is None else self.rng(purpose))
 
     def score_rows(self, ask: ScoreRows) -> Total:
         """Compute the sums of the leverage scores, which follow from the blocks' products."""
@@ -418,7 +422,7 @@ class DisKPCAClient(KernelClient):
     def _sketch_kernel(self, ask: SketchKernel | MultiplyKernel, columns: int | None) -> RowSketch:
         self._take_landmarks(ask, ask.before)
         values = ask.kernel.against(self._landmarks(), ask.precision)
-        sketch = RowSketch(len(self.X), columns, self.rng("right sketch"))
+        sketch = self._row_sketch(columns, "right sketch")
         for _, block in self._blocks(ask.precision):
             sketch.add(values(block))
         return sketch

@@ -192,7 +192,7 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
         ('data={shards=["x.npy"], scale="none"}', "data.scale is not a known name here (allowed: shards)"),
         (
             'data={sites=["rome"], rows=9}',
-            "data.rows is not a known name here (allowed: sites, missing, share_model, signatures)",
+            "data.rows is not a known name here (allowed: sites, missing, share_model, joint_seed, signatures)",
         ),
         ("data.scal=none", "data.scal is not a known name here (did you mean scale? allowed: name, scale, "),
         ("strategy.a.colour=1", "strategy 'a': DKPCA: colour is not a known name here (allowed: n_components, "),

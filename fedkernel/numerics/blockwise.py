@@ -21,19 +21,20 @@ class RowSketch:
         n.
     columns : int or None
         q.
-    rng : Generator
-        Of the signs and sums; the numbers depend on the blocks' sizes too. Who knows its seed knows the signs: they
-        keep the mean of F F^T right, and hide nothing.
+    rng : Generator, optional
+        Of the signs and sums, for a sketch; the numbers depend on the blocks' sizes too. Who knows its seed knows the
+        signs: they keep the mean of F F^T right, and hide nothing.
     """
 
-    def __init__(self, rows: int, columns: int | None, rng: np.random.Generator) -> None:
-        self._columns = None if columns is None or not is_sketched(rows, columns) else columns
-        self._rng = rng
+    def __init__(self, rows: int, columns: int | None, rng: np.random.Generator | None = None) -> None:
+        self._drawn: tuple[int, np.random.Generator] | None = None
+        if columns is not None and rng is not None and is_sketched(rows, columns):
+            self._drawn = columns, rng
         self._sum: FloatArray | None = None
 
     def add(self, B: FloatArray) -> None:
         """Take up the next block."""
-        left = B.T if self._columns is None else count_sketch(len(B), self._columns, self._rng).astype(B.dtype)
+        left = B.T if self._drawn is None else count_sketch(len(B), *self._drawn).astype(B.dtype)
         part = left @ B
         if self._sum is None:
             self._sum = np.zeros(part.shape)
@@ -42,12 +43,12 @@ class RowSketch:
     @property
     def factor(self) -> FloatArray | None:
         """F, or None without a sketch."""
-        return None if self._columns is None or self._sum is None else np.ascontiguousarray(self._sum.T)
+        return None if self._drawn is None or self._sum is None else np.ascontiguousarray(self._sum.T)
 
     @property
     def product(self) -> FloatArray | None:
         """B^T B, (c, c), without a sketch; else None."""
-        return self._sum if self._columns is None else None
+        return self._sum if self._drawn is None else None
 
 
 def is_sketched(rows: int, columns: int) -> bool:
