@@ -263,8 +263,8 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         self._learn(ask, PeerVectors if ask.relayed is None else RelayedVectors)
         known = KnownVectors.load(self.memory)
         if ask.relayed is not None and not np.array_equal(np.sort(known.clients), np.arange(ask.relayed)):
-            came = ", ".join(f"{client:g}" for client in np.sort(known.clients))
-            raise self.mail.error(f"vectors came of the clients {came}, but must of {ask.relayed}, each of them")
+            clients = ", ".join(f"{client:g}" for client in np.sort(known.clients))
+            raise self.mail.error(f"vectors came of the clients {clients}, but must of {ask.relayed}, each of them")
         pairs = [Eigenpairs(known.values[place], known.vectors[place]) for place in np.argsort(known.clients)]
         weights = merging_weights(np.array([pair.values for pair in pairs]), ask.rule, ask.weight_scaling)
         return self._noted(merged(pairs, weights))
@@ -286,10 +286,10 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         of_client = {client: (V, values) for client, V, values in zip(*vars(known).values(), strict=True)}
         senders: dict[float, list[int]] = {}
         for peer, letter in self.mail.read(ask, kind, N=N, k=k):
-            came = [(float(peer), letter.vectors, letter.values)]
+            pairs = [(float(peer), letter.vectors, letter.values)]
             if isinstance(letter, RelayedVectors):
-                came = list(zip(letter.clients.tolist(), letter.vectors, letter.values, strict=True))
-            for client, V, eigenvalues in came:
+                pairs = list(zip(letter.clients.tolist(), letter.vectors, letter.values, strict=True))
+            for client, V, eigenvalues in pairs:
                 before = of_client.setdefault(client, (V, eigenvalues))
                 if not all(map(np.array_equal, before, (V, eigenvalues))):
                     raise self.mail.error(f"client {peer} wrote other vectors of client {client:g} than came before")

@@ -186,7 +186,7 @@ def tracked_pca(shards, neighbours, W, steps, gossip):
     polynomial = np.polynomial.chebyshev.Chebyshev.basis(gossip)
     averaging = 1 - 2 / (values[1] + values[-1]) * values
     mixing = V @ np.diag(polynomial(averaging / second) / polynomial(1 / second)) @ V.T
-    vectors, found = [W] * n, []
+    vectors, iterates = [W] * n, []
     tracked = np.array([A @ W for A in matrices])
     for _ in range(steps):
         tracked, last = np.einsum("ij,jnk->ink", mixing, tracked), vectors
@@ -194,9 +194,9 @@ def tracked_pca(shards, neighbours, W, steps, gossip):
         for S in tracked:
             Q, R = np.linalg.qr(S)
             vectors.append(Q * np.sign(np.diag(R)))
-        found.append(vectors)
+        iterates.append(vectors)
         tracked = tracked + np.array([A @ (new - old) for A, new, old in zip(matrices, vectors, last, strict=True)])
-    return found
+    return iterates
 
 
 def forwarded(cells):

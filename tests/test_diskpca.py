@@ -235,14 +235,14 @@ def test_draws_follow_the_scores_of_the_rows(monkeypatch):
         assert expected[possible].max() > 2 * expected[possible].min(), "draws alike would be seen"
 
 
-@pytest.mark.parametrize(("samples", "shown"), [(60, 60), (1000, 100)])
-def test_drawn_rows_are_different_and_stand_in_the_order_of_the_table(samples, shown):
+@pytest.mark.parametrize(("samples", "drawn"), [(60, 60), (1000, 100)])
+def test_drawn_rows_are_different_and_stand_in_the_order_of_the_table(samples, drawn):
     X = SMALL * (np.arange(len(SMALL)) < 100)[:, None]  # the last 40 rows have no weight
     embedding, (site,), _ = scored(X, Linear(), "exact", clients=1)
     reply = ask(site, DrawByLeverage(samples=samples, embedding=embedding, precision="float64"))
     positions = DrawnPositions.load(site.memory).positions
     assert np.all(np.diff(positions) > 0)
-    assert reply.disclosed == len(positions) == shown
+    assert reply.disclosed == len(positions) == drawn
     assert positions[-1] < 100
     np.testing.assert_array_equal(reply.rows, X[positions])
 

@@ -213,8 +213,8 @@ def test_no_row_is_alone_in_its_sum():
 
 def foreseen(strategy, rows, **guards):
     """What guards say of a plan: those that are certain, and those that are not."""
-    said = list(Guards(**guards).foresee(strategy.plan(3, 0), strategy.client.answers, rows))
-    return [[fault.text for fault in said if fault.certain is certain] for certain in (True, False)]
+    faults = list(Guards(**guards).foresee(strategy.plan(3, 0), strategy.client.answers, rows))
+    return [[fault.text for fault in faults if fault.certain is certain] for certain in (True, False)]
 
 
 def test_what_rows_decide_is_foreseen_where_the_plan_settles_it_and_else_said_to_be_open():

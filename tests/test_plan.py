@@ -10,10 +10,11 @@ from networks import admm, spread
 from pydantic import Field
 
 from clients.diskpca import SketchKernel
+from clients.fk_kmeans import EmbedRows, MultiplyColumns
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.numerics import Kernel
+from fedkernel.numerics import Kernel, RandomFeatures
 from fedkernel.protocol import AtMost, CarriesRows, Reply, Request, Shape, any_width, ask, instead, once, repeated
 from fedkernel.protocol.plan import Place, advance, reveals
 from fedkernel.run.foreseen import reply_sizes
@@ -115,6 +116,19 @@ def test_a_request_with_other_parameters_is_refused(request_, shapes, sentence):
     assert str(caught.value).startswith(sentence)
 
 
+def test_a_seed_that_was_drawn_since_stands_for_the_run_s_and_for_no_other():
+    features, other = (RandomFeatures(RBF(gamma=0.1), 4, seed=seed) for seed in (0, 9))
+    plan = (once(MultiplyColumns, features=features, t=1), once(EmbedRows, features=other, t=2))
+    drawn = any_width(RBF(gamma=0.1), lambda kernel: RandomFeatures(kernel, 4, seed=77))
+    unchanged = any_width(RBF(gamma=0.1), lambda kernel: RandomFeatures(kernel, 4, seed=9))
+    place = advance(plan, Place(), "MultiplyColumns", {"features": drawn, "t": 1}, {}, seeds=(0, 77))
+    assert advance(plan, place, "EmbedRows", {"features": unchanged, "t": 2}, {}, seeds=(0, 77)).step == 1
+    with pytest.raises(InputError, match=r"EmbedRows has features.seed = 77, but the plan 9"):
+        advance(plan, place, "EmbedRows", {"features": drawn, "t": 2}, {}, seeds=(0, 77))
+    with pytest.raises(InputError, match=r"MultiplyColumns has features.seed = 77, but the plan 0"):
+        advance(plan, Place(), "MultiplyColumns", {"features": drawn, "t": 1}, {})
+
+
 def test_a_refusal_says_why_not_now_and_why_not_next():
     with pytest.raises(InputError, match=r"^Finish came 3 times, as often as the plan has it$"):
         advance((PLAN[1],), Place(0, {"Finish": 3}), "Finish", {}, {})
@@ -201,13 +215,14 @@ def replies_are_within_what_was_foreseen(recording, strategy, shards):
         for exchange in recording.exchanges[client]:
             replies.setdefault(type(exchange.reply).__name__, []).append(exchange.reply)
         assert replies.keys() <= sizes.keys()
-        for name, came in replies.items():
-            assert len(came) <= sizes[name].times
+        for name, of_kind in replies.items():
+            assert len(of_kind) <= sizes[name].times
             if (floats := sizes[name].floats) is not None:
-                assert max(reply.floats for reply in came) <= floats
+                assert max(reply.floats for reply in of_kind) <= floats
             if (columns := sizes[name].columns) is not None:
                 assert (
-                    max((array.shape[-1] for reply in came for array in reply.arrays().values()), default=0) <= columns
+                    max((array.shape[-1] for reply in of_kind for array in reply.arrays().values()), default=0)
+                    <= columns
                 )
 
 

@@ -209,14 +209,14 @@ def test_a_study_is_approved_by_its_hash_or_its_file(place, monkeypatch):
     assert is_signed(sha256, [signature], [signature.partition(":")[0]])
     (place / "run.toml").write_text(CONFIG.replace("share_model", f'signatures = ["{signature}"]\nshare_model'))
     assert read_study(place / "run.toml").sha256 == sha256, "it is not what it signs"
-    for given, says in (
+    for text, says in (
         (
             sha256[:12],
             "has 12 of 64 digits, with which another study can begin, too; allowed: all 64, as the last line",
         ),
         ("run.toml", "study = 'run.toml', but must be the SHA-256 of a study, 64 hexadecimal digits"),
     ):
-        assert says in told("study", "approve", given, "--out", "kept")
+        assert says in told("study", "approve", text, "--out", "kept")
         assert not (place / "kept").exists(), "nothing is approved by its beginning"
     (place / "site.toml").write_text("[limits.run]\nrows = 0")
     assert "the policy allows it" in told("policy", "explain", "site.toml", "study.json", code=0)

@@ -181,8 +181,8 @@ class Overlap(Check):
         return Findings(numbers, "apart by ")
 
 
-class Bounded(Check):
-    """A value of the rounds at every iteration, for every seed.
+class _OfRounds(Check):
+    """Of a value of the rounds, for some methods.
 
     Attributes
     ----------
@@ -191,14 +191,19 @@ class Bounded(Check):
     of : list of str
     """
 
-    check: Literal["bounded"]
     value: str
     of: list[str] = pydantic.Field(min_length=1)
 
     @property
     def methods(self) -> list[str]:
-        """All methods whose value is within the limits."""
+        """All methods that the claim is about."""
         return self.of
+
+
+class Bounded(_OfRounds):
+    """A value of the rounds at every iteration, for every seed."""
+
+    check: Literal["bounded"]
 
     def find(self, evidence: Evidence) -> Findings:
         """Return the value of every method at every setting, seed and iteration."""
@@ -212,24 +217,10 @@ class Bounded(Check):
         )
 
 
-class Rise(Check):
-    """By how much a value of the rounds rises from one iteration to the next, (b - a) / max(|a|, |b|), for every seed.
-
-    Attributes
-    ----------
-    value : str
-        As for `Rate`.
-    of : list of str
-    """
+class Rise(_OfRounds):
+    """By how much a value of the rounds rises in an iteration, (b - a) / max(|a|, |b|), for every seed."""
 
     check: Literal["rise"]
-    value: str
-    of: list[str] = pydantic.Field(min_length=1)
-
-    @property
-    def methods(self) -> list[str]:
-        """All methods whose value rises within the limits."""
-        return self.of
 
     def find(self, evidence: Evidence) -> Findings:
         """Return the rise of every method at every setting, seed and iteration but the first."""

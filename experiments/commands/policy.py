@@ -138,7 +138,7 @@ def explain(  # noqa: PLR0917 - one option each
         for verdict in held:
             table.add_row(*map(Text, (verdict.rule, WORDS[verdict.allowed], one_line(verdict.text))))
         show(table)
-        refused, open_ = ([verdict.allowed for verdict in held].count(said) for said in (False, None))
+        refused, open_ = ([verdict.allowed for verdict in held].count(word) for word in (False, None))
         ending = f"{refused} reasons to refuse it" if refused else "the policy allows it as far as it tells"
         ending += f"; the run decides {open_} more" if open_ else ""
         output.print(f"study {read.sha256[:SHORT]} ({one_line(read.name)}): {ending}", highlight=False, markup=False)

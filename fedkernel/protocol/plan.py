@@ -220,7 +220,7 @@ def advance(
     fields: Mapping[str, Any],
     shapes: Mapping[str, Sequence[int]],
     *,
-    seed: int | None = None,
+    seeds: tuple[int, int] | None = None,
 ) -> Place:
     """Return where in a plan a client is once it gets a request.
 
@@ -235,8 +235,8 @@ def advance(
         Its parameters, as JSON has them.
     shapes : mapping of str to sequence of int
         Of its arrays.
-    seed : int, optional
-        That of the run where it was not known when the plan was written: what a parameter ``seed`` must be.
+    seeds : (int, int), optional
+        The run's seed as the plan has it, and the one that was drawn since: what a parameter ``seed`` must be then.
 
     Raises
     ------
@@ -252,7 +252,7 @@ def advance(
         times = dict(place.times) if number == place.step else {}
         if times.get(request, 0) >= plan[number].times:
             exhausted = f"{request} came {times[request]} times, as often as the plan has it"
-        elif difference := _difference(planned, fields, shapes, seed):
+        elif difference := _difference(planned, fields, shapes, seeds):
             different = different or difference
         else:
             return Place(number, times | {request: times.get(request, 0) + 1})
@@ -297,11 +297,15 @@ def check_plan(plan: Plan, answers: Sequence[type[Request[Any]]]) -> None:
 
 
 def _difference(
-    planned: PlannedRequest, fields: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], seed: int | None
+    planned: PlannedRequest,
+    fields: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int]],
+    seeds: tuple[int, int] | None,
 ) -> str:
     """Return how a request differs from what was to be asked; empty: not at all."""
     for path, value_planned, value in _pairs("", planned.fields, fields):
-        settled = seed if seed is not None and path.rpartition(".")[2] == "seed" else value_planned
+        is_seed = seeds is not None and path.rpartition(".")[2] == "seed" and value_planned == seeds[0]
+        settled = seeds[1] if is_seed and seeds else value_planned
         if isinstance(settled, Mapping) and settled.keys() == {AT_MOST}:
             if not isinstance(value, int | float) or not value <= settled[AT_MOST]:
                 return f"{planned.request} has {path} = {value!r}, but the plan at most {settled[AT_MOST]:g}"

@@ -20,7 +20,7 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import MessageT, Receipt, Reply
 from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check
-from fedkernel.run.asking import Asking, asking_of
+from fedkernel.run.asking import NOTHING, Asking, asking_of
 from fedkernel.run.cohort import REASON
 from fedkernel.run.gate import Gate, Standing
 from fedkernel.run.joining import (
@@ -35,7 +35,7 @@ from fedkernel.run.joining import (
     TakeShares,
 )
 from fedkernel.run.memory import Memory, copy_of
-from fedkernel.run.outbox import Answer, admit, record
+from fedkernel.run.outbox import Answer, admit, has_record, record
 from fedkernel.run.resources import memory_within
 from fedkernel.run.seeding import RULE, commitment
 from fedkernel.run.site import FindSite, Site, logged
@@ -143,8 +143,8 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             gate: Gate | None = None
             answer: Answer | None = None
             standing: Standing | None = None
-            asking = asking_of(message)
             rule, node, before, began = "", context.node_config, None, time.process_time()
+            asking = asking_of(message) if has_record(node) else NOTHING  # reading and hashing takes as long as sending
             try:
                 site = find_site(context, message.content.config_records["config"])
                 if (gate := site.gate) is not None:

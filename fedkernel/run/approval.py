@@ -125,14 +125,14 @@ def check_approved(node: Mapping[str, Any], policy: Policy, job: Job) -> None:
     The node's ``approve`` comes before the policy's: ``any``, ``ask``, ``by hash``, ``signed``, or a study's hash.
     """
     study = job.study
-    rule, said = "study.approve", str(node.get("approve", policy.study.approve))
-    if said not in get_args(Approval):
-        check_hash(said)
-    if said == "any":
+    rule, approval = "study.approve", str(node.get("approve", policy.study.approve))
+    if approval not in get_args(Approval):
+        check_hash(approval)
+    if approval == "any":
         return
     if study is None:
         raise RefusedError(rule, f"the job names no study that could be approved ({rule})")
-    if said == "signed" and is_signed(study.sha256, job.signatures, policy.study.signers):
+    if approval == "signed" and is_signed(study.sha256, job.signatures, policy.study.signers):
         return
-    if study.sha256 != said and not is_approved(Path(str(node["out"])).expanduser(), study.sha256):
+    if study.sha256 != approval and not is_approved(Path(str(node["out"])).expanduser(), study.sha256):
         raise RefusedError(rule, f"{not_approved(study.sha256)} ({rule})")

@@ -48,6 +48,10 @@ class Asking(NamedTuple):
     sha256: bytes = b""
 
 
+NOTHING = Asking("", {}, {})
+"""In place of a request that nobody writes down."""
+
+
 def asking_of(message: Message) -> Asking:
     """Return what a message asks, as `fedkernel.protocol.messages.decode` will read it, if it can be read."""
     content = message.content if message.has_content() else RecordDict()

@@ -146,7 +146,8 @@ class Gate:
             seeding, aligning = SEEDING if self.run.joint_seed else (), ALIGNING if self.run.align else ()
             try:
                 plan = (*JOINING, *seeding, *aligning, *self.run.plan)
-                place = advance(plan, place, asking.request, asking.fields, asking.shapes, seed=standing.seed)
+                seeds = None if standing.seed is None else (self.run.seed, standing.seed)
+                place = advance(plan, place, asking.request, asking.fields, asking.shapes, seeds=seeds)
             except InputError as error:
                 whose = f"study {self.study[:SHORT]}" if self.study else f"run {self.run.id!r}"
                 raise RefusedError("plan", f"{error} (plan of {whose})") from None

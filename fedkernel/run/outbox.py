@@ -59,6 +59,11 @@ class Answer(NamedTuple):
     letters: bytes = b""
 
 
+def has_record(node: Mapping[str, Any]) -> bool:
+    """Return whether what leaves a node is written down: it has data of its own, and a folder."""
+    return "data" in node and "out" in node
+
+
 def admit(node: Mapping[str, Any], asking: Asking, gate: Gate) -> Standing:
     """Return where a site stands with a request; RefusedError if its gate does not admit it after all before."""
     folder = _folder(node)
@@ -108,7 +113,7 @@ def record(
     RefusedError
         If the gate does not let it: nothing is written then.
     """
-    if "data" not in node or "out" not in node:
+    if not has_record(node):
         return
     folder = _folder(node)
     line: dict[str, Any] = {
