@@ -46,8 +46,8 @@ from fedkernel.validation import check_at_most, value_object
 from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory
 
 MIXED = 0.2
-"""What gossip leaves of the differences between estimates. Of what 3 steps leave on a ring of 10, 0.29, an iteration may
-not converge; a tenth takes a third more letters."""
+"""What gossip leaves of the differences between estimates. With 0.29 of them, as after 3 steps on a ring of 10, an
+iteration may not converge; a tenth takes a third more letters."""
 
 Asked: TypeAlias = tuple[type[Any], Mapping[str, Any]]
 """A request: its class, and its fields."""

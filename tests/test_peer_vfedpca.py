@@ -162,9 +162,9 @@ def test_gossip_by_default_is_just_enough_on_a_ring_of_ten():
     """Three steps leave 0.29 of differences there, four 0.16."""
     patients = np.array_split(StandardScaler().fit_transform(load_breast_cancer().data), 10, axis=1)
     for steps, converges in ((3, False), (None, True)):
-        strategy = PeerVFedPCA(3, graph="ring", merge="exact", rounds=60, gossip_steps=steps)
+        strategy = PeerVFedPCA(3, graph="ring", merge="exact", rounds=20, gossip_steps=steps)
         worst = strategy.judge(strategy.fit(patients), patients, strategy.central(patients))["worst_error"]
-        assert (worst < 1e-20) is converges
+        assert (worst < 1e-6) is converges
     assert strategy._hops(strategy.peers(10)) == 4
 
 
