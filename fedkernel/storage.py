@@ -103,6 +103,11 @@ def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -
     return path
 
 
+def owner_only(path: str, flags: int) -> int:
+    """Open a file that only its owner can read and write: an ``opener`` for `open`."""
+    return os.open(path, flags, 0o600)
+
+
 def check_folder(folder: Path) -> None:
     """Make a folder if it is not there, and raise InputError if no file can be written into it."""
     try:

@@ -3,7 +3,6 @@
 Or somebody whom the operator trusts with that, whose signature comes with the study: Ed25519.
 """
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from fedkernel.errors import InputError, OwnFileError, RefusedError
 from fedkernel.run.job import SHORT, Job
 from fedkernel.run.policy import Approval, Policy
+from fedkernel.storage import owner_only
 
 APPROVED = "approved"
 """The file: a line for each study, its SHA-256 and when it was approved."""
@@ -43,7 +43,7 @@ def approve(folder: Path, sha256: str) -> None:
     check_hash(sha256)
     folder.mkdir(parents=True, exist_ok=True)
     line = f"{sha256} {datetime.now(UTC).isoformat(timespec='seconds')}\n"
-    with open(folder / APPROVED, "a", encoding="ascii", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+    with open(folder / APPROVED, "a", encoding="ascii", opener=owner_only) as file:
         file.write(line)
 
 

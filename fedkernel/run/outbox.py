@@ -33,7 +33,7 @@ from fedkernel.run.gate import Gate, Standing, Sums
 from fedkernel.run.policy import Leaving
 from fedkernel.run.repetition import Requests
 from fedkernel.run.wire import digest, identity_of
-from fedkernel.storage import write_whole
+from fedkernel.storage import owner_only, write_whole
 
 STEP = 8192
 """Bytes of the record that are read at a time, from its end."""
@@ -194,7 +194,7 @@ def _folder(node: Mapping[str, Any]) -> Path:
 def _opened(folder: Path) -> Iterator[FileIO]:
     """Open the record in a folder for reading and adding to it, with nobody else adding meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / OUTBOX, "a+b", buffering=0, opener=_own) as file:
+    with open(folder / OUTBOX, "a+b", buffering=0, opener=owner_only) as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # a SuperNode answers each message in a process of its own
         yield file
 
@@ -269,11 +269,6 @@ def _backwards(file: FileIO) -> Iterator[bytes]:
         yield rest
 
 
-def _own(path: str, flags: int) -> int:
-    """Open a file for its owner only."""
-    return os.open(path, flags, 0o600)
-
-
 def _store(file: BinaryIO, identity: str, arrays: Mapping[str, AnyArray]) -> None:
     """Write a message as .npz, whose arrays may have any names, with its `identity_of` beside them."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -297,7 +292,7 @@ def _append(file: FileIO, line: bytes) -> None:
 def check_record(folder: Path) -> None:
     """Raise InputError if no line can be added to the record in a folder, which need not be there yet."""
     try:
-        with open(folder / OUTBOX, "a+b", buffering=0, opener=_own) as file:
+        with open(folder / OUTBOX, "a+b", buffering=0, opener=owner_only) as file:
             _end_of(file)
     except (OSError, ValueError) as error:
         raise InputError(f"{folder / OUTBOX}: {error}") from None

@@ -6,11 +6,11 @@ letters it delivered, which are sealed anew. Honest runs repeat them to the bit,
 the sites hold and from the seed.
 """
 
-import os
 from pathlib import Path
 
 from fedkernel.errors import RefusedError
 from fedkernel.run.asking import Asking
+from fedkernel.storage import owner_only
 
 FOLDER = "asked"
 
@@ -52,7 +52,7 @@ class Requests:
     def note(self, place: int, asking: Asking, letters: bytes) -> None:
         """Write down the hashes of the request in a place and of what stood in its letters."""
         self._path.parent.mkdir(exist_ok=True)
-        with open(self._path, "r+b" if self._path.exists() else "xb", opener=_own) as file:
+        with open(self._path, "r+b" if self._path.exists() else "xb", opener=owner_only) as file:
             file.seek(SIZE * place)
             file.write(_whole(asking, letters))
 
@@ -60,8 +60,3 @@ class Requests:
 def _whole(asking: Asking, letters: bytes) -> bytes:
     """Return what stands in the file for a request, `SIZE` bytes."""
     return asking.sha256 + letters.ljust(SIZE - len(asking.sha256), b"\0")
-
-
-def _own(path: str, flags: int) -> int:
-    """Open a file for its owner only."""
-    return os.open(path, flags, 0o600)

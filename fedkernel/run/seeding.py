@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkernel.errors import InputError, RefusedError
-from fedkernel.storage import check_folder
+from fedkernel.storage import check_folder, owner_only
 
 NAME = "secret"
 """The file in a site's folder from which its shares follow, and its noise; whoever has it knows these."""
@@ -38,7 +38,7 @@ def own_secret(folder: Path) -> bytes:
     if not path.exists():
         check_folder(folder)
         whole = folder / f".{NAME}.{secrets.token_hex(8)}"
-        with open(whole, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with open(whole, "xb", opener=owner_only) as file:
             file.write(secrets.token_bytes(SIZE))
         with suppress(FileExistsError):  # another process of the site's was first
             os.link(whole, path)
