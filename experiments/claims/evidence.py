@@ -42,7 +42,9 @@ class Evidence:
         """Return a method's runs at every setting with these values, if all are there."""
         due = [at for at, point in self._due.items() if all(point.get(key) == where[key] for key in where)]
         finished = [at for at in due if (name, *at) in self._runs]
-        if len(finished) < len(due) or not due:
+        if not due:
+            raise Uncheckable(f"nothing is run{f' at {setting(where)}' if where else ''}")
+        if len(finished) < len(due):
             of = f"of {name!r}{f' at {setting(where)}' if where else ''}"
             raise Uncheckable(f"{len(due) - len(finished)} of {len(due)} runs {of} are missing")
         settings: dict[str, Setting] = {}

@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config.experiment import Experiment
-from experiments.config.overrides import with_override
+from experiments.config.overrides import with_override, with_value
 from fedkernel.data.sources import named_path
 from fedkernel.errors import InputError
 
 
-def read_config(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Read a configuration file, apply ``--set key=value`` overrides, and validate what it then says."""
-    table, text = read_table(path, overrides)
+def read_config(path: Path, overrides: Sequence[str] = (), *, quick: bool = False) -> Experiment:
+    """Read a configuration file, apply ``--set key=value`` overrides, and validate what it then says.
+
+    With `quick` what its table ``[quick]`` changes is changed before them.
+    """
+    table, text = read_table(path, overrides, quick=quick)
     return Experiment.from_table(table, str(path), text)
 
 
-def read_table(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, Any], str]:
+def read_table(path: Path, overrides: Sequence[str] = (), *, quick: bool = False) -> tuple[dict[str, Any], str]:
     """Read a configuration file and apply ``--set key=value`` overrides.
 
     Returns
@@ -39,6 +42,9 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, Any
         raise InputError(f"{path} is not a text file in UTF-8 (byte {error.start})") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
+    if quick:
+        table = _rehearsal(table, path)
+        text = f"rehearsal = true # what [quick] changes is changed\n{text}"
     for override in overrides:
         table = with_override(table, override)
     if overrides:
@@ -49,6 +55,16 @@ def read_table(path: Path, overrides: Sequence[str] = ()) -> tuple[dict[str, Any
         table["folder"] = str(path.parent.resolve())
         text = f"folder = {json.dumps(table['folder'], ensure_ascii=False)} # of this file\n{text}"
     return table, text
+
+
+def _rehearsal(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return a configuration as its table ``[quick]`` changes it."""
+    changes = table.get("quick")
+    if not isinstance(changes, dict) or not changes:
+        raise InputError(f"{path} has no table [quick], which says what --quick changes")
+    for key, value in changes.items():
+        table = with_value(table, key, value, f"{path}: quick")
+    return {**table, "quick": {}, "rehearsal": True}
 
 
 def _has_relative_path(value: Any, key: str = "") -> bool:

@@ -126,6 +126,35 @@ class ReportOptions(pydantic.BaseModel):
         return differing(values)
 
 
+class Paper(pydantic.BaseModel):
+    """The ``[paper]`` table: what of a paper an experiment shows, and how it differs from what was done there.
+
+    Attributes
+    ----------
+    name : str
+        The paper's method, such as ``DKPCA``; experiments of one name stand together.
+    shows : str
+        Such as ``figure 2a``, or ``figures 13 and 14``, or ``table II``.
+    setting : str
+        What the paper did.
+    here : str
+        What is done here in place of it, and why; "" if it is the same.
+    plots : list of str
+        The drawn figures that show it, by the names of their files without ending; by default the first.
+    memory : float
+        GB that it takes, so that experiments run side by side where all of them fit.
+    """
+
+    model_config = STRICT
+
+    name: str = pydantic.Field(min_length=1)
+    shows: str = pydantic.Field(min_length=1)
+    setting: str = ""
+    here: str = ""
+    plots: list[str] = []
+    memory: float = pydantic.Field(default=1.0, gt=0)
+
+
 def data_fields(value: Any) -> list[str]:
     """Return what a ``[data]`` table of this kind may say."""
     kind = NAMED.get(_which_data(value).strip("()"))

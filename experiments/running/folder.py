@@ -69,7 +69,7 @@ def _of_runs(table: Mapping[str, Any]) -> str:
     """
     report = table.get("report")
     compared = report.get("reference", True) if isinstance(report, Mapping) else True
-    deciding = {key: value for key, value in table.items() if key not in ("title", "claim", "report")}
+    deciding = {key: value for key, value in table.items() if key not in ("title", "claim", "report", "paper", "quick")}
     return _as_json({**deciding, "report": {"reference": compared}})
 
 
