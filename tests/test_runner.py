@@ -358,7 +358,9 @@ def test_another_configuration_is_refused_and_changes_nothing(tmp_path: Path) ->
     folder = tmp_path / "out"
     carry_out(folder, "seeds=[0]")
     before = snapshot(folder)
-    with pytest.raises(InputError, match=r"holds an experiment with another configuration; .*--out.*--restart"):
+    with pytest.raises(
+        InputError, match=r"holds an experiment with another configuration, of which 4 .*--out.*--restart"
+    ):
         carry_out(folder, "seeds=[0]", "partition.clients=3")
     assert snapshot(folder) == before
 
@@ -398,7 +400,7 @@ def test_what_changes_no_run_keeps_the_runs(tmp_path: Path, started: list[str], 
 @pytest.mark.parametrize(
     "change",
     [
-        "seeds=[0, 1]",
+        "seeds=[1]",
         "report.reference=false",
         "threads=2",
         "deadline=60",
@@ -406,7 +408,7 @@ def test_what_changes_no_run_keeps_the_runs(tmp_path: Path, started: list[str], 
         "strategy.DKPCA.local_components=2",
         "data.scale=center",
         "sweep.partition.clients=[2]",
-        'baseline=[{name="central", method="central KPCA", n_components=2}]',
+        'baseline=[{name="central", method="central PCA", n_components=2}]',
     ],
 )
 def test_what_may_change_a_run_is_refused(tmp_path: Path, change: str) -> None:
@@ -416,6 +418,22 @@ def test_what_may_change_a_run_is_refused(tmp_path: Path, change: str) -> None:
     with pytest.raises(InputError, match="holds an experiment with another configuration"):
         carry_out(folder, "seeds=[0]", "strategy.*.n_components=1", CLAIM, change)
     assert snapshot(folder) == before
+
+
+def test_seeds_methods_and_settings_are_added_to_what_is_finished(tmp_path: Path, started: list[str]) -> None:
+    folder, more = tmp_path / "out", 'name="more", method="DKPCA", n_components=1, local_components=1'
+    small = "sweep.strategy.*.n_components=[1]"
+    first = carry_out(folder, "seeds=[0]", small)
+    strategies = TINY.replace("[[baseline]]", f"[[strategy]]\n{more.replace(', ', chr(10))}\n[[baseline]]", 1) + BARE
+    wider = ["seeds=[0, 1]", "sweep.strategy.*.n_components=[1, 2]"]
+    rows = carry_out(folder, *wider, text=strategies)
+    assert [row for row in rows if row.id in {row.id for row in first}] == first
+    assert len(rows) == 2 * 2 * 5
+    assert len(started) == len(set(started)) == 2 * 2 * 3
+    fresh = carry_out(tmp_path / "fresh", *wider, text=strategies)
+    assert numbers(rows) == numbers(fresh)
+    with pytest.raises(InputError, match=r"another configuration, of which 16 finished runs, such as \S+, are not"):
+        carry_out(folder, "seeds=[0]", small)
 
 
 def test_an_unfinished_experiment_goes_on_under_its_new_claims(tmp_path: Path, started: list[str]) -> None:

@@ -2,12 +2,13 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from experiments.config import Experiment
 from experiments.results import Run, read_runs
+from experiments.running.planning import meanings
 from fedkernel.errors import InputError
 from fedkernel.storage import check_folder, write_whole
 
@@ -18,7 +19,8 @@ OURS = ("config.json", "config.toml", "runs.jsonl", "results", "plots", "report.
 def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
     """Make or recognise the output folder, in which results can be written, and return the finished runs it holds.
 
-    Of a configuration that differs only in what its report says, the runs are kept.
+    Of a configuration that has all the runs that are finished, as they were, they are kept: one with more seeds,
+    methods or settings, say, or whose report says something else.
     """
     recorded, config = out / "config.json", _as_json(experiment.table)
     if (blocking := next((path for path in (out, *out.parents) if path.exists()), out)).is_file():
@@ -30,10 +32,11 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
         for name in OURS:
             _remove(out / name)
     elif (before := recorded.read_text(encoding="utf-8")) != config:
-        if _of_runs(json.loads(before)) != _of_runs(json.loads(config)):
+        if others := _others(json.loads(before), experiment, read_runs(out / "runs.jsonl")):
+            finished = f"{len(others)} finished runs, such as {others[0]}, are not among these or not the same"
             raise InputError(
-                f"{out} holds an experiment with another configuration; choose another folder (--out), "
-                "or --restart to throw it away"
+                f"{out} holds an experiment with another configuration, of which {finished}; "
+                "choose another folder (--out), or --restart to throw it away"
             )
         # what they show is the configuration's before; they are made again at the end
         for path in (out / "report.html", *(out / "plots").glob("*.png"), *(out / "plots").glob("*.svg")):
@@ -62,15 +65,14 @@ def _as_json(table: Mapping[str, Any]) -> str:
     return json.dumps(table, indent=1, sort_keys=True, default=str) + "\n"
 
 
-def _of_runs(table: Mapping[str, Any]) -> str:
-    """Return the canonical text of what decides the runs: an experiment recognises its own folder by it.
-
-    Title, claims and how the report looks may change; whether runs are compared with the central answer may not.
-    """
-    report = table.get("report")
-    compared = report.get("reference", True) if isinstance(report, Mapping) else True
-    deciding = {key: value for key, value in table.items() if key not in ("title", "claim", "report", "paper", "quick")}
-    return _as_json({**deciding, "report": {"reference": compared}})
+def _others(before: Mapping[str, Any], experiment: Experiment, runs: Iterable[Run]) -> list[str]:
+    """Return the ids of finished runs of a configuration that an experiment lacks, or has with another meaning."""
+    try:
+        were = meanings(Experiment.from_table(before, "config.json"))
+    except InputError:  # which another version wrote
+        were = {}
+    are = meanings(experiment)
+    return [run.id for run in runs if run.id not in are or were.get(run.id) != are[run.id]]
 
 
 def _is_config(path: Path) -> bool:

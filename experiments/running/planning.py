@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,14 +64,30 @@ def run_id(method: Method, point: Point, seed: int) -> str:
     return f"{beginning}...{hashlib.sha256(whole.encode()).hexdigest()[:10]}"
 
 
+MANY = ("strategy", "baseline", "seeds", "sweep", "case")
+"""What of a configuration says which runs there are, and not what each of them is."""
+
+SHOWN = ("title", "claim", "report", "paper", "quick")
+"""What of it decides no run."""
+
+
 def due(experiment: Experiment) -> list[str]:
     """Return the ids of all runs of an experiment, in order, without a look at its data."""
-    return [
-        run_id(method, point, seed)
-        for point in points(experiment)
-        for seed in point.experiment.seeds
-        for method in (*point.experiment.strategy, *point.experiment.baseline)
-    ]
+    return list(meanings(experiment))
+
+
+def meanings(experiment: Experiment) -> dict[str, str]:
+    """Return all that decides each run of an experiment, as text, by the run's id, in order."""
+    found: dict[str, str] = {}
+    for point in points(experiment):
+        its = point.experiment
+        shared = {key: value for key, value in its.table.items() if key not in MANY + SHOWN}
+        shared |= {"reference": its.report.reference}
+        for seed in its.seeds:
+            for method in (*its.strategy, *its.baseline):
+                run = {**shared, "seed": seed, "method": method.model_dump()}
+                found[run_id(method, point, seed)] = json.dumps(run, sort_keys=True, default=str)
+    return found
 
 
 @dataclass(frozen=True)
