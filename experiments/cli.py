@@ -15,6 +15,7 @@ from rich.text import Text
 
 from experiments.baselines import BASELINES
 from experiments.commands import machines, outbox, policy, study
+from experiments.commands.collection import is_collection, report_folder, run_folder
 from experiments.commands.console import errors, output, progress, show, show_results
 from experiments.commands.forecast import read_shape, show_forecast
 from experiments.commands.new_pair import write_pair
@@ -59,7 +60,12 @@ def _root(show_version: Annotated[bool, typer.Option("--version", help="Print th
 
 @app.command()
 def run(  # noqa: PLR0917 - one option each
-    config: Annotated[Path, typer.Argument(help="The experiment, a TOML file such as experiments/quickstart.toml.")],
+    config: Annotated[
+        Path,
+        typer.Argument(
+            help="The experiment, a TOML file such as experiments/quickstart.toml; with --all a folder of such."
+        ),
+    ],
     engine: Annotated[
         str | None, typer.Option(help=f"Where it runs: {' or '.join(ENGINES)}; by default what the file says.")
     ] = None,
@@ -73,6 +79,15 @@ def run(  # noqa: PLR0917 - one option each
         Path | None, typer.Option(help="Output folder; by default runs/NAME, or runs/NAME-ENGINE if not local.")
     ] = None,
     restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of an experiment.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Run every experiment of the folder CONFIG, side by side, into one report.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="With --all: how many at a time; by default as there are processors.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A rehearsal of seconds, as the file's table [quick] says.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would take, and run nothing.")] = False,
     shape: Annotated[
         str | None,
@@ -82,7 +97,18 @@ def run(  # noqa: PLR0917 - one option each
 ) -> None:
     """Run an experiment, or what is left of it, and print and write its report."""
     with errors(debug):
-        experiment = read_config(config, [*(overrides or []), *([f"engine={engine}"] if engine else [])])
+        changes = [*(overrides or []), *([f"engine={engine}"] if engine else [])]
+        if every != config.is_dir():
+            raise InputError(
+                f"{config} is {'no' if every else 'a'} folder; allowed: a folder with --all, a file without it"
+            )
+        if every and (dry_run or connection is not None):
+            raise InputError("--all takes no --dry-run and no --connection; allowed: these with one experiment")
+        if every:
+            name = f"{config.resolve().name}{'-quick' if quick else ''}"
+            run_folder(config, out or Path("runs") / name, changes, quick=quick, restart=restart, jobs=jobs)
+            return
+        experiment = read_config(config, changes, quick=quick)
         if dry_run:
             show_forecast(experiment, None if shape is None else read_shape(shape))
             return
@@ -90,7 +116,7 @@ def run(  # noqa: PLR0917 - one option each
             raise InputError(f"connection = {connection!r}, but engine {experiment.engine} has none, only superlink")
         carry = partial(superlink.run_job, connection=connection) if connection is not None else None
         suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
-        folder = out or Path("runs") / f"{experiment.name}{suffix}"
+        folder = out or Path("runs") / f"{experiment.name}{suffix}{'-quick' if quick else ''}"
         with progress() as tell:
             outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=carry)
         show_results(experiment, outcome, folder)
@@ -107,6 +133,9 @@ def report(
     others.
     """
     with errors(debug):
+        if is_collection(folder):
+            report_folder(folder)
+            return
         experiment, runs = read_folder(folder)
         for name in filter(is_own, experiment.metrics):
             with suppress(InputError):  # one that is not here any more is shown by its name

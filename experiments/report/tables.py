@@ -4,7 +4,7 @@ import base64
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from rich.text import Text
 from experiments.claims import Claim
 from experiments.config import Experiment
 from experiments.report.wide import NARROWEST, WideTable
-from experiments.results import Run, Spread, Summary, by_iteration, leading_metric, summarise
+from experiments.report.writing import NOTHING, count, render, seconds, size, with_spread
+from experiments.results import Run, Summary, by_iteration, leading_metric, summarise
 from fedkernel.errors import InputError
 from fedkernel.models import MAIN, metric_of
 
-NOTHING = "–"  # the figure does not apply
 TRAFFIC, SIZES = ("floats up", "floats down", "rounds", "seconds"), ("bytes up", "bytes down", "seeds")
 
 
@@ -47,7 +47,7 @@ def console_table(summaries: Sequence[Summary], metric: str | None = None) -> Wi
     for heading in [*headings, "floats up", "floats down", "rounds", "seconds"]:
         table.add_column(Text(heading), justify="right", no_wrap=True)
     for s in summaries:
-        numbers = [_count(s.floats_up.mean), _count(s.floats_down.mean), _count(s.rounds.mean), _time(s.seconds.mean)]
+        numbers = [count(s.floats_up.mean), count(s.floats_down.mean), count(s.rounds.mean), seconds(s.seconds.mean)]
         figure = [_metric(s, metric)] if metric else []
         # Text, not markup: a method may be called [red]
         table.add_row(Text(s.name), *(Text(cell) for cell in (*_settings(s, swept), *figure, *numbers)))
@@ -99,7 +99,8 @@ def write_report(
         figures = draw(runs, out / "plots", metric=options.metric, by_iteration=options.by_iteration)
     missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = _metrics(summaries, options.metric)
-    page = _render(
+    page = render(
+        "report.html.jinja",
         title=experiment.title or experiment.name,
         config=experiment.text,
         count=len(runs),
@@ -134,9 +135,9 @@ def _metrics(summaries: Sequence[Summary], wanted: str | None) -> tuple[list[str
 
 def _cells(s: Summary, swept: Sequence[str], leading: Sequence[str], others: Sequence[str]) -> list[str]:
     """Write a row of the page's table: what was asked, what it took, what else was measured, sizes."""
-    floats = [_with_spread(spread, _count) for spread in (s.floats_up, s.floats_down)]
-    sizes = [_with_spread(spread, _bytes) for spread in (s.bytes_up, s.bytes_down)]
-    took = [*floats, _with_spread(s.rounds, _count), _with_spread(s.seconds, _time)]
+    floats = [with_spread(spread, count) for spread in (s.floats_up, s.floats_down)]
+    sizes = [with_spread(spread, size) for spread in (s.bytes_up, s.bytes_down)]
+    took = [*floats, with_spread(s.rounds, count), with_spread(s.seconds, seconds)]
     first, rest = ([_metric(s, name) for name in names] for names in (leading, others))
     return [*_settings(s, swept), *first, *took, *rest, *sizes, str(s.seeds)]
 
@@ -145,19 +146,9 @@ def _phases(s: Summary) -> list[tuple[str, str, str]]:
     """List phase, seconds and share of the run."""
     whole = max(s.seconds.mean, sum(spread.mean for spread in s.phases.values()))
     return [
-        (phase, _with_spread(spread, _time), f"{spread.mean / whole:.0%}" if whole else NOTHING)
+        (phase, with_spread(spread, seconds), f"{spread.mean / whole:.0%}" if whole else NOTHING)
         for phase, spread in s.phases.items()
     ]
-
-
-def _render(**values: Any) -> str:
-    import jinja2  # noqa: PLC0415 - nor for this
-
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("report.html.jinja").render(values)
 
 
 def _embedded(svg: Path) -> str:
@@ -205,26 +196,3 @@ def _metric(s: Summary, name: str) -> str:
 
 def _heading(name: str) -> str:
     return metric_of(name).heading
-
-
-def _with_spread(spread: Spread, write: Callable[[float], str]) -> str:
-    return f"{write(spread.mean)} ± {write(spread.std)}" if spread.std else write(spread.mean)
-
-
-def _count(value: float) -> str:
-    if value >= 1e9:
-        return f"{value / 1e9:.2f} G"
-    return f"{value:,.0f}" if value >= 1000 or float(value).is_integer() else f"{value:.1f}"
-
-
-def _bytes(value: float) -> str:
-    if value < 1000:
-        return f"{value:.0f} B"
-    power = min(int(math.log10(value) // 3), 4)
-    return f"{value / 1000**power:.1f} {'kMGT'[power - 1]}B"
-
-
-def _time(value: float) -> str:
-    if 0 < value < 0.001:
-        return "<0.001"
-    return f"{value:.3f}" if value < 10 else f"{value:,.1f}"

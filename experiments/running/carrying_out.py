@@ -84,11 +84,18 @@ def run_experiment(
 
 def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
     """Hold the claims against the runs, and write the report, of those that are there."""
+    outcome = judged(experiment, runs)
+    write_report(
+        out, experiment, outcome.rows, claims=outcome.claims, missing=outcome.missing, environment=environment()
+    )
+    return outcome
+
+
+def judged(experiment: Experiment, runs: Sequence[Run]) -> Outcome:
+    """Hold the claims against the runs that are there."""
     rows, finished = in_order(runs), {run.id for run in runs}
-    claims, missing = check_claims(experiment.claim, rows, experiment.due), due(experiment)
-    missing = [id_ for id_ in missing if id_ not in finished]
-    write_report(out, experiment, rows, claims=claims, missing=missing, environment=environment())
-    return Outcome(rows, claims, missing)
+    missing = [id_ for id_ in due(experiment) if id_ not in finished]
+    return Outcome(rows, check_claims(experiment.claim, rows, experiment.due), missing)
 
 
 def _carry_out(

@@ -1,0 +1,89 @@
+"""All experiments of a folder: carried out side by side, and reported on one page."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from experiments.commands.console import FAILED, messages, output, say
+from experiments.config import read_config
+from experiments.report import Entry, overview, write_index
+from experiments.report.index import RESULTS, VERDICTS
+from experiments.results import read_runs
+from experiments.running import environment, experiments_in, judged, read_folder, run_all
+from fedkernel.errors import InputError, and_more
+
+PAGE = "report"
+"""The folder of the page, beside those of the experiments."""
+
+
+def run_folder(
+    folder: Path, out: Path, overrides: Sequence[str], *, quick: bool, restart: bool, jobs: int | None
+) -> None:
+    """Carry out every experiment of a folder, what is not done yet, and write the page of all; exit 1 if one failed."""
+    experiments = [read_config(file, overrides, quick=quick) for file in experiments_in(folder)]
+    errors: dict[str, str | None] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=messages, transient=True, disable=not messages.is_terminal) as bar:
+        task = bar.add_task("checking", total=None)
+        ended = run_all(
+            experiments,
+            out,
+            jobs=jobs,
+            restart=restart,
+            progress=lambda its: bar.update(
+                task, description=", ".join(its.running), completed=its.done, total=its.total
+            ),
+        )
+        for number, (experiment, seconds, error) in enumerate(ended, start=1):
+            errors[experiment.name] = error
+            what = f"{seconds:.0f} s" if error is None else f"failed: {error}"
+            say(f"{number} of {len(experiments)}: {experiment.name}, {what}")
+    entries = []
+    for experiment in experiments:
+        its = out / experiment.name
+        outcome = judged(experiment, read_runs(its / "runs.jsonl"))
+        entries.append(Entry(experiment, *outcome, its, errors[experiment.name]))
+    changes = "".join(f' --set "{override}"' for override in overrides)
+    _show(out, entries, f"fedkernel run {folder} --all{' --quick' if quick else ''}{changes}")
+    if failed := [name for name, error in errors.items() if error is not None]:
+        say(f"{len(failed)} of {len(errors)} failed: {', '.join(failed[:10])}{and_more(len(failed) - 10)}")
+        raise typer.Exit(FAILED)
+
+
+def is_collection(out: Path) -> bool:
+    """Tell the folder that `run_folder` wrote into from that of one experiment."""
+    return not (out / "config.json").exists() and (out / PAGE / RESULTS).exists()
+
+
+def report_folder(out: Path) -> None:
+    """Write the page again, of what is there."""
+    entries = []
+    for path in sorted(out.glob("*/runs.jsonl")):
+        experiment, runs = read_folder(path.parent)
+        entries.append(Entry(experiment, *judged(experiment, runs), path.parent))
+    if not entries:
+        raise InputError(f"{out} holds no finished runs of any experiment")
+    _show(out, entries, _results(out / PAGE)["command"])
+
+
+def show_overview(page: Path) -> None:
+    """Print the table of a page that is kept."""
+    output.print(overview(_results(page)), end="", highlight=False, markup=False, soft_wrap=True)
+
+
+def _results(page: Path) -> dict[str, str]:
+    results: dict[str, str] = json.loads((page / RESULTS).read_text(encoding="utf-8"))
+    return results
+
+
+def _show(out: Path, entries: Sequence[Entry], command: str) -> None:
+    page = write_index(out / PAGE, entries, command=command, environment=environment())
+    counts = Counter(claim.verdict for entry in entries for claim in entry.claims)
+    claims = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    output.print(f"Claims: {claims or 'none'}", highlight=False, markup=False, soft_wrap=True)
+    output.print(f"Report: {page}", highlight=False, markup=False, soft_wrap=True)

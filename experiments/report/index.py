@@ -1,0 +1,141 @@
+"""Many experiments on one page: all claims, then for each the figures beside what the paper did, floats and seconds."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.claims import Claim
+from experiments.config import Experiment
+from experiments.report.writing import NOTHING, count, render, seconds
+from experiments.results import Run, Spread, Summary, leading_metric, summarise
+from fedkernel.models import metric_of
+from fedkernel.storage import write_whole
+
+RESULTS = "results.json"
+"""What the page says, for programs: README's table is made of it."""
+
+VERDICTS = ("holds", "holds within noise", "does not hold", "not testable here")
+
+
+class Entry(NamedTuple):
+    """An experiment on the page: what it found, which runs it lacks, where its files are, and what went wrong."""
+
+    experiment: Experiment
+    rows: list[Run]
+    claims: list[Claim]
+    missing: list[str]
+    folder: Path
+    error: str | None = None
+
+
+def write_index(out: Path, entries: Sequence[Entry], *, command: str, environment: Mapping[str, str]) -> Path:
+    """Write ``index.html``, the same as ``README.md``, ``results.json`` and the figures they show.
+
+    Parameters
+    ----------
+    out : Path
+        A folder; made if there is none.
+    entries : sequence of Entry
+        In the order of the page.
+    command : str
+        What makes it all again, ``--all`` of a folder; each experiment's follows from it.
+    environment : mapping of str to str
+        Versions and machine.
+
+    Returns
+    -------
+    Path
+        Of index.html.
+    """
+    figures = out / "figures"
+    shutil.rmtree(figures, ignore_errors=True)
+    figures.mkdir(parents=True)
+    results: dict[str, Any] = {
+        "command": command,
+        "environment": dict(environment),
+        "experiments": [_described(entry, figures) for entry in entries],
+    }
+    text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
+    write_whole(out / RESULTS, lambda file: file.write(text.encode()))
+    for name, template in (("README.md", "index.md.jinja"), ("index.html", "index.html.jinja")):
+        page = render(template, results=results, verdicts=VERDICTS, counts=_counts(results["experiments"]))
+        write_whole(out / name, lambda file, page=page: file.write(page.encode()))  # type: ignore[misc]
+    return out / "index.html"
+
+
+def overview(results: Mapping[str, Any]) -> str:
+    """Write a table of Markdown with a line for each experiment of ``results.json``: how many claims hold, seconds."""
+    lines = [
+        f"| file | what it shows | {' | '.join(VERDICTS)} | seconds |",
+        f"|---|---|{'---:|' * (len(VERDICTS) + 1)}",
+    ]
+    for each in results["experiments"]:
+        verdicts = Counter(claim["verdict"] for claim in each["claims"])
+        numbers = [str(verdicts[verdict] or "") for verdict in VERDICTS]
+        title = each["title"].replace("|", "\\|")
+        lines.append(f"| `{each['name']}` | {title} | {' | '.join(numbers)} | {each['seconds']} |")
+    return "\n".join(lines) + "\n"
+
+
+def _described(entry: Entry, figures: Path) -> dict[str, Any]:
+    experiment, summaries = entry.experiment, summarise(entry.rows)
+    paper = experiment.paper
+    return {
+        "name": experiment.name,
+        "title": experiment.title or experiment.name,
+        "paper": "" if paper is None else paper.name,
+        "shows": "" if paper is None else paper.shows,
+        "setting": "" if paper is None else paper.setting,
+        "here": "" if paper is None else paper.here,
+        "runs": len(entry.rows),
+        "missing": len(entry.missing),
+        "error": entry.error,
+        "seeds": len(experiment.seeds),
+        "settings": len(experiment.settings),
+        "seconds": round(sum(run.seconds for run in entry.rows)),
+        "claims": [{"text": its.text, "verdict": its.verdict, "numbers": its.numbers} for its in entry.claims],
+        "figures": _copied(entry, figures),
+        "methods": _methods(summaries, experiment.report.metric),
+    }
+
+
+def _copied(entry: Entry, figures: Path) -> list[str]:
+    """Copy the figures that show it, by default the first, and return their names."""
+    drawn = {path.stem: path for path in sorted((entry.folder / "plots").glob("*.png"))}
+    wanted = entry.experiment.paper.plots if entry.experiment.paper is not None else []
+    names = [name for name in wanted if name in drawn] or list(drawn)[:1]
+    copies = [figures / f"{entry.experiment.name}-{name}.png" for name in names]
+    for name, copy in zip(names, copies, strict=True):
+        shutil.copyfile(drawn[name], copy)
+    return [copy.name for copy in copies]
+
+
+def _methods(summaries: Sequence[Summary], metric: str | None) -> dict[str, Any]:
+    """Return a row for each method, with the least and the most that its settings have of each figure."""
+    metric = leading_metric(summaries, metric)
+    rows: list[list[str]] = []
+    for name in dict.fromkeys(s.name for s in summaries):
+        mine = [s for s in summaries if s.name == name]
+        measured = [spread for s in mine if metric and (spread := s.metrics.get(metric))]
+        cells = [_span(measured, metric_of(metric).written)] if metric else []
+        cells += [_span([s.floats_up for s in mine], count), _span([s.rounds for s in mine], count)]
+        rows.append([name, *cells, _span([s.seconds for s in mine], seconds)])
+    headings = [metric_of(metric).heading] if metric else []
+    return {"headings": ["method", *headings, "floats up", "rounds", "seconds"], "rows": rows}
+
+
+def _span(spreads: Iterable[Spread], write: Any) -> str:
+    means = sorted(spread.mean for spread in spreads)
+    ends = [write(means[0]), write(means[-1])] if means else [NOTHING]
+    return " to ".join(dict.fromkeys(ends))
+
+
+def _counts(experiments: Sequence[Mapping[str, Any]]) -> dict[str, Counter[str]]:
+    """Return how many claims of each paper have which verdict."""
+    counts: dict[str, Counter[str]] = {}
+    for each in experiments:
+        counts.setdefault(each["paper"] or "others", Counter()).update(claim["verdict"] for claim in each["claims"])
+    return counts

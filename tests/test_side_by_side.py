@@ -1,0 +1,163 @@
+"""The experiments of a folder are run side by side, each by itself, and told on one page."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments.cli import app
+from experiments.config import Experiment, read_config
+from experiments.report import Entry, overview, write_index
+from experiments.results import read_runs
+from experiments.running import judged, run_experiment
+from experiments.running.side_by_side import fitting
+
+FIRST = """
+name = "first"
+title = "The first | <best>"
+seeds = [0, 1]
+[data]
+name = "iris"
+[partition]
+clients = 2
+[[strategy]]
+name = "one | vector"
+method = "DKPCA"
+n_components = 2
+local_components = 1
+[[baseline]]
+name = "central"
+method = "central PCA"
+n_components = 2
+[[claim]]
+text = "One vector of two is not enough <here>."
+check = "value"
+metric = "error"
+of = "one | vector"
+at_least = 1e-9
+[[claim]]
+text = "One of two | is."
+check = "value"
+metric = "error"
+of = "one | vector"
+at_most = 0
+[paper]
+name = "DKPCA"
+shows = "figure 2"
+setting = "400 rows & 1000 columns."
+here = "Flowers."
+plots = ["error_by_floats_up"]
+[quick]
+seeds = [5]
+[report]
+plots = true
+"""
+SECOND = FIRST.replace('"first"', '"second"').replace("The first", "The second").replace('"iris"', '"npz:/not/there"')
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "two"
+    folder.mkdir()
+    (folder / "first.toml").write_text(FIRST, encoding="utf-8")
+    (folder / "second.toml").write_text(SECOND, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_all_experiments_of_a_folder_are_run_and_one_that_fails_stops_no_other(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def run() -> dict[str, dict[str, object]]:
+        result = CliRunner().invoke(app, ["run", str(folder), "--all", "--quick", "--jobs", "2", "--out", str(out)])
+        assert result.exit_code == 1
+        assert "second, failed: " in result.output
+        assert "1 of 2 failed: second" in result.output
+        assert "Claims: 1 holds, 1 does not hold" in result.output
+        return {each["name"]: each for each in json.loads((out / "report/results.json").read_text())["experiments"]}
+
+    first = run()
+    assert [run.seed for run in read_runs(out / "first/runs.jsonl")] == [5, 5]
+    assert (first["first"]["runs"], first["second"]["runs"], first["second"]["missing"]) == (2, 0, 2)
+    assert "/not/there" in str(first["second"]["error"])
+    rows = (out / "first/runs.jsonl").read_bytes()
+    assert run() == first
+    assert (out / "first/runs.jsonl").read_bytes() == rows
+    page = out / "report/README.md"
+    before = page.read_text()
+    assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
+    assert page.read_text().partition("## second")[0].count("first") == before.partition("## second")[0].count("first")
+
+
+def test_a_folder_is_run_with_all_and_a_file_without(folder: Path) -> None:
+    for arguments, says in (
+        ([str(folder)], "is a folder; allowed: a folder with --all, a file without it"),
+        ([str(folder / "first.toml"), "--all"], "is no folder; allowed: a folder with --all, a file without it"),
+        ([str(folder), "--all", "--dry-run"], "--all takes no --dry-run"),
+    ):
+        result = CliRunner().invoke(app, ["run", *arguments])
+        assert (result.exit_code, says in result.output) == (2, True)
+
+
+def _needing(memory: float, name: str) -> Experiment:
+    table = {"name": name, "data": {"name": "iris"}, "partition": {"clients": 2}}
+    table["strategy"] = [{"name": "a", "method": "VFedPCA"}]
+    return Experiment.from_table({**table, "paper": {"name": "x", "shows": "y", "memory": memory}}, name)
+
+
+def test_no_more_begin_than_there_are_processors_and_memory() -> None:
+    big, middle, small = (_needing(memory, str(memory)) for memory in (9.0, 4.0, 1.0))
+    assert fitting([big, middle, small], [], 2, 8.0) == [big]  # by itself, whatever it takes
+    assert fitting([middle, big, small], [], 2, 8.0) == [middle, small]
+    assert fitting([middle, small], [small], 3, 5.0) == [middle]
+    assert fitting([small], [small, small], 2, 8.0) == []
+
+
+class Tags(HTMLParser):
+    """Collects the text of a page, and refuses tags that are not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in {"meta", "img"}:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_has_claims_settings_figures_and_costs_of_each(folder: Path, tmp_path: Path) -> None:
+    experiment, out = read_config(folder / "first.toml"), tmp_path / "first"
+    rows = run_experiment(experiment, out).rows
+    entry = Entry(experiment, *judged(experiment, rows), out)
+    page = write_index(tmp_path / "page", [entry], command="fedkernel run two --all", environment={"python": "3"})
+    tags = Tags()
+    tags.feed(html := page.read_text(encoding="utf-8"))
+    assert tags.open == []
+    for text in (
+        "One vector of two is not enough <here>.",
+        "The first | <best>",
+        "400 rows & 1000 columns.",
+        "Flowers.",
+        "fedkernel run two/first.toml",
+        "✗ does not hold",
+        "✓ holds",
+    ):
+        assert text in tags.text
+    assert "first-error_by_floats_up.png" in html
+    assert [path.name for path in (tmp_path / "page/figures").iterdir()] == ["first-error_by_floats_up.png"]
+    lines = (tmp_path / "page/README.md").read_text(encoding="utf-8").splitlines()
+    assert sum(line.startswith("| [first](#first) | One of two \\| is. | does not hold |") for line in lines) == 1
+    (costs,) = (line for line in lines if line.startswith("| one \\| vector"))
+    assert f" {rows[0].floats_up} | 1 |" in costs
+    results = json.loads((tmp_path / "page/results.json").read_text(encoding="utf-8"))
+    table = overview(results)
+    assert table.splitlines()[2] == "| `first` | The first \\| <best> | 1 |  | 1 |  | 0 |"
