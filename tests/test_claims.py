@@ -4,94 +4,76 @@ import math
 import re
 from typing import Any
 
-import pydantic
 import pytest
+from claim_rows import CLIENTS, a_run, curved, judged, measured
 
-from experiments.claims import AnyCheck, Claim, check_claims
+from experiments.claims import Claim, Verdict
 from experiments.results import Run
 
-CLIENTS = "partition.clients"
-
-
-def a_run(name: str, seed: int = 0, *, curves: dict[str, list[float]] | None = None, **changed: Any) -> Run:
-    """Make a run with two rounds in each iteration, of which the second has the values of the curves."""
-    traffic = {"floats_up": 10, "floats_down": 0, "bytes_up": 80, "bytes_down": 0}
-    history = []
-    for t in range(1, 1 + max((len(curve) for curve in (curves or {}).values()), default=0)):
-        last = {value: curve[t - 1] for value, curve in (curves or {}).items() if t <= len(curve)}
-        for values in ({}, last):
-            row = {
-                "round": len(history) + 1,
-                "phase": "Step",
-                "seconds": 0.1,
-                "clients": 2,
-                "values": {"t": t, **values},
-            }
-            history.append(row | traffic)
-    row = {
-        "id": f"{name}__{changed.get('point', {})}__seed={seed}",
-        "name": name,
-        "kind": "strategy",
-        "method": "DKPCA",
-        "parameters": {},
-        "seed": seed,
-        "engine": "local",
-        "clients": 2,
-        "metrics": {},
-        "rounds": len(history),
-        **traffic,
-        "seconds": 1.0,
-        "history": history,
-    }
-    return Run.model_validate({**row, **changed})
-
-
-def measured(name: str, errors: list[float | None], metric: str = "error", **changed: Any) -> list[Run]:
-    """Make a run for each seed, with a metric."""
-    return [a_run(name, seed, metrics={metric: error}, **changed) for seed, error in enumerate(errors)]
-
-
-def curved(name: str, *curves: list[float], value: str = "recover_error", **changed: Any) -> list[Run]:
-    """Make a run for each seed, with a value of each iteration."""
-    return [a_run(name, seed, curves={value: curve}, **changed) for seed, curve in enumerate(curves)]
-
-
-def judged(runs: list[Run], due: list[tuple[dict[str, Any], int]] | None = None, **claim: Any) -> Claim:
-    check = pydantic.TypeAdapter(AnyCheck).validate_python({"text": "It is so.", **claim})
-    (judgement,) = check_claims([check], runs, due)
-    assert judgement.text == "It is so."
-    return judgement
+HOLDS, NOISE, FAILS, UNTESTABLE = Verdict.HOLDS, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE
 
 
 # figures of whole runs
 
 
 def test_a_value_is_a_mean_over_seeds_and_its_limits_are_allowed() -> None:
-    runs = measured("A", [0.1, 0.2, 0.6])  # mean 0.3; deviations -0.2, -0.1, 0.3: std sqrt(0.14 / 2) = 0.265
+    runs = measured("A", [0.1, 0.2, 0.6])  # mean 0.3; deviations -0.2, -0.1, 0.3: std sqrt(0.14 / 2), error 0.153
     claim = {"check": "value", "metric": "error", "of": "A"}
-    for limits, passed in (
-        ({"at_most": 0.31}, True),
-        ({"at_most": 0.29}, False),
-        ({"at_least": 0.29}, True),
-        ({"at_least": 0.31}, False),
-        ({"at_least": 0.2, "at_most": 0.4}, True),
-        ({"at_least": 0.31, "at_most": 0.4}, False),
+    for limits, verdict in (
+        ({"at_most": 0.61}, HOLDS),
+        ({"at_most": 0.6}, NOISE),
+        ({"at_most": 0}, NOISE),
+        ({"at_most": -0.01}, FAILS),
+        ({"at_least": -0.01}, HOLDS),
+        ({"at_least": 0}, NOISE),
+        ({"at_least": 0.6}, NOISE),
+        ({"at_least": 0.61}, FAILS),
+        ({"at_least": -0.01, "at_most": 0.61}, HOLDS),
+        ({"at_least": -0.01, "at_most": 0.4}, NOISE),
+        ({"at_least": 0.61, "at_most": 4}, FAILS),
     ):
-        assert judged(runs, **claim, **limits).passed is passed, limits
-    assert judged(runs, **claim, at_most=1).numbers == "0.3 ± 0.26 against at most 1 (3 seeds)"
+        assert judged(runs, **claim, **limits).verdict is verdict, limits
+    assert judged(runs, **claim, at_most=1).numbers == "0.3, standard error 0.15, against at most 1 (3 seeds)"
     both = judged(runs[:1], **claim, at_least=0.05, at_most=0.2)
     assert both.numbers == "0.1 against at least 0.05 and at most 0.2 (1 seed)"
-    assert judged(measured("A", [0.25]), **claim, at_most=0.25, at_least=0.25).passed is True
+
+
+def test_equal_numbers_have_no_noise_and_limits_are_allowed() -> None:
+    claim = {"check": "value", "metric": "error", "of": "A"}
+    for seeds in (1, 3, 7):  # the mean of three or seven 0.1 rounds to another number
+        verdict = judged(measured("A", [0.1] * seeds), **claim, at_most=0.1, at_least=0.1)
+        assert (verdict.verdict, verdict.value) == (HOLDS, 0.1)
+        assert verdict.standard_error == (None if seeds == 1 else 0)
+        assert judged(measured("A", [0.1] * seeds), **claim, at_most=0.0999).verdict is FAILS
+
+
+def test_a_judgement_has_its_numbers_apart() -> None:
+    runs = [*swept("A", {2: 1.0, 5: 3.0}), *swept("B", {2: 1.0, 5: 2.0})]
+    verdict = judged(runs, check="ratio", metric="error", of="A", to="B", at_most=1.2)
+    assert verdict == Claim(
+        "It is so.",
+        FAILS,
+        "1.5 against at most 1.2 (2 seeds; the worst is at partition.clients = 5)",
+        value=1.5,
+        standard_error=0,
+        at_most=1.2,
+        seeds=2,
+        where="at partition.clients = 5",
+    )
+    assert judged([], check="value", metric="error", of="A", at_least=1) == Claim(
+        "It is so.", UNTESTABLE, "nothing is run", at_least=1
+    )
 
 
 def test_a_ratio_and_a_difference_are_taken_seed_by_seed() -> None:
     runs = [*measured("A", [1.0, 6.0]), *measured("B", [2.0, 3.0])]
-    # 1/2 and 6/3: mean 1.25 (the ratio of the means would be 1.4); 1 - 2 and 6 - 3: mean 1
+    # 1/2 and 6/3: mean 1.25 (the ratio of the means would be 1.4), 0.75 from either; 1 - 2 and 6 - 3: mean 1
     claim = {"metric": "error", "of": "A", "to": "B"}
-    assert judged(runs, check="ratio", at_most=1.25, **claim).numbers == "1.25 ± 1.1 against at most 1.25 (2 seeds)"
-    assert judged(runs, check="ratio", at_least=1.3, **claim).passed is False
-    assert judged(runs, check="difference", at_least=1, **claim).numbers == "1 ± 2.8 against at least 1 (2 seeds)"
-    assert judged(list(reversed(runs)), check="ratio", at_most=1.25, **claim).passed is True
+    ratio = judged(runs, check="ratio", at_most=1.25, **claim)
+    assert ratio.numbers == "1.25, standard error 0.75, against at most 1.25 (2 seeds)"
+    difference = judged(runs, check="difference", at_least=1, **claim)
+    assert difference.numbers == "1, standard error 2, against at least 1 (2 seeds)"
+    assert judged(list(reversed(runs)), check="ratio", at_most=1.25, **claim) == ratio
 
 
 @pytest.mark.parametrize(
@@ -110,7 +92,7 @@ def test_a_ratio_of_costs(metric: str, expected: float) -> None:
     tens = dict.fromkeys(costs, 10)
     runs = [a_run("A", **costs), a_run("B", **tens)]
     claim = judged(runs, check="ratio", metric=metric, of="A", to="B", at_most=expected, at_least=expected)
-    assert claim.passed is True
+    assert claim.verdict is HOLDS
     assert claim.numbers.startswith(f"{expected:g} against")
 
 
@@ -119,17 +101,17 @@ def test_what_is_not_a_finite_number_holds_no_claim(ours: float, theirs: float) 
     runs = [*measured("A", [ours]), *measured("B", [theirs])]
     for limits in ({"at_most": 1e300}, {"at_least": -1e300}):
         claim = judged(runs, check="ratio", metric="error", of="A", to="B", **limits)
-        assert claim.passed is False
+        assert claim.verdict is FAILS
         assert claim.numbers.startswith("no finite number against")
 
 
 def test_numbers_have_the_digits_that_show_their_side_of_the_limit() -> None:
     counted = judged([a_run("A", floats_up=1234567)], check="value", metric="floats_up", of="A", at_most=1234568)
-    assert (counted.passed, counted.numbers) == (True, "1234567 against at most 1234568 (1 seed)")
+    assert (counted.verdict, counted.numbers) == (HOLDS, "1234567 against at most 1234568 (1 seed)")
     claim = {"check": "value", "metric": "error", "of": "A", "at_most": 1}
-    for value, passed, written in ((1.00004, False, "1.00004"), (0.99996, True, "0.99996"), (1 / 3, True, "0.333")):
+    for value, held, written in ((1.00004, FAILS, "1.00004"), (0.99996, HOLDS, "0.99996"), (1 / 3, HOLDS, "0.333")):
         verdict = judged(measured("A", [value]), **claim)
-        assert (verdict.passed, verdict.numbers) == (passed, f"{written} against at most 1 (1 seed)")
+        assert (verdict.verdict, verdict.numbers) == (held, f"{written} against at most 1 (1 seed)")
 
 
 # settings of a sweep
@@ -143,7 +125,7 @@ def test_a_claim_must_hold_at_every_setting_and_tells_the_worst() -> None:
     runs = [*swept("A", {2: 1.0, 5: 3.0, 10: 2.0}), *swept("B", {2: 1.0, 5: 2.0, 10: 4.0})]  # ratios 1, 1.5, 0.5
     claim = {"check": "ratio", "metric": "error", "of": "A", "to": "B"}
     high, low = judged(runs, **claim, at_most=1.2), judged(runs, **claim, at_least=0.4)
-    assert (high.passed, low.passed) == (False, True)
+    assert (high.verdict, low.verdict) == (FAILS, HOLDS)
     assert high.numbers == "1.5 against at most 1.2 (2 seeds; the worst is at partition.clients = 5)"
     assert low.numbers == "0.5 against at least 0.4 (2 seeds; the worst is at partition.clients = 10)"
     value = judged(runs, check="value", metric="error", of="B", at_most=3.9)
@@ -197,11 +179,24 @@ def test_the_best_setting_of_each_side_is_the_largest_or_smallest_by_metric(
     claim = {"check": "difference", "metric": metric, "best": True}
     verdict = judged(runs, **claim, of="A", to="B", at_least=expected - 1e-9)
     places = f"best at partition.clients = {best_of_a} and at partition.clients = {best_of_b}"
-    assert verdict.passed is True
+    assert verdict.verdict is HOLDS
     assert verdict.numbers.startswith(f"{expected:.3g}")
     assert verdict.numbers.endswith(f"(2 seeds; {places})")
     value = judged(runs, check="value", metric=metric, best=True, of="A", at_most=1)
     assert value.numbers == f"{of_a[best_of_a]} against at most 1 (2 seeds; best at partition.clients = {best_of_a})"
+
+
+def test_the_worst_is_first_by_verdict_and_then_by_its_distance_from_the_limit() -> None:
+    """Inside but noisy is worse than near and sure, outside within noise better than nearer and surely outside."""
+    errors = {2: [0.99, 0.99], 5: [0.0, 1.6], 10: [0.6, 1.2], 20: [0.1, 2.1]}  # distances .01, .2, .1, -.1
+    claim = {"check": "value", "metric": "error", "of": "A", "at_most": 1}
+    runs = {at: measured("A", values, point={CLIENTS: at}) for at, values in errors.items()}
+    for settings, verdict, worst in (([2], HOLDS, 2), ([2, 5, 10], NOISE, 10), ([2, 5, 10, 20], NOISE, 20)):
+        judgement = judged([run for at in settings for run in runs[at]], **claim)
+        assert (judgement.verdict, judgement.where) == (verdict, f"at partition.clients = {worst}")
+    outside = measured("A", [1.05, 1.05], point={CLIENTS: 50})
+    judgement = judged([run for same in runs.values() for run in same] + outside, **claim)
+    assert (judgement.verdict, judgement.where) == (FAILS, "at partition.clients = 50")
 
 
 # curves along a run
@@ -211,22 +206,25 @@ def test_the_best_setting_of_each_side_is_the_largest_or_smallest_by_metric(
 def test_the_rate_of_a_power_is_its_exponent(power: float) -> None:
     runs = curved("A", [3 * t**power for t in range(1, 9)], [5 * t**power for t in range(1, 9)])
     claim = {"check": "rate", "value": "recover_error", "of": ["A"]}
-    assert judged(runs, **claim, at_most=power + 1e-9).passed is True
+    assert judged(runs, **claim, at_most=power + 1e-9).verdict is HOLDS
     verdict = judged(runs, **claim, at_most=power - 1e-3)
-    assert verdict.passed is False
-    highest = 4 * max(t ** (1 + power) for t in range(1, 9))  # the mean of 3 and 5, times t
+    assert verdict.verdict is FAILS
+    highest = 5 * max(t ** (1 + power) for t in range(1, 9))
     assert verdict.numbers.endswith(f"(2 seeds; t · recover_error is at most {highest:.3g})")
 
 
-def test_a_rate_is_that_of_the_mean_from_a_first_iteration_on() -> None:
-    runs = curved("A", [9.0, 9.0, 4.0, 4.0], [9.0, 9.0, 4.0, 0.0])  # means 9, 9, 4, 2
-    slope = math.log(2 / 4) / math.log(4 / 3)  # two points: -2.41
+def test_a_rate_is_the_mean_of_the_seeds_slopes_from_a_first_iteration_on() -> None:
+    runs = curved("A", [9.0, 9.0, 4.0, 4.0], [9.0, 9.0, 4.0, 2.0])
+    steep = math.log(2 / 4) / math.log(4 / 3)  # two points: slopes 0 and -2.41
     claim = {"check": "rate", "value": "recover_error", "of": ["A"], "from": 3}
-    verdict = judged(runs, **claim, at_most=slope + 1e-9)
-    assert verdict.passed is True
-    assert verdict.numbers.endswith("t · recover_error is at most 12)")
-    assert judged(runs, **claim, at_most=slope - 1e-9).passed is False
-    assert judged(runs, **{**claim, "from": 1}, at_most=slope).passed is False
+    verdict = judged(runs, **claim, at_most=2)
+    assert verdict.value == pytest.approx(steep / 2)
+    assert verdict.standard_error == pytest.approx(-steep / 2)  # of two numbers, half their distance
+    assert verdict.numbers.endswith("t · recover_error is at most 16)")
+    assert [judged(runs, **claim, at_most=limit).verdict for limit in (1.21, 1.2, -3.61, -3.62)] == [
+        *(HOLDS, NOISE, NOISE, FAILS)
+    ]
+    assert judged(runs, **{**claim, "from": 1}, at_most=2).value > steep / 2
 
 
 def test_a_rate_must_hold_for_every_method_and_setting() -> None:
@@ -236,21 +234,22 @@ def test_a_rate_must_hold_for_every_method_and_setting() -> None:
         for run in curved(name, [t**power for t in range(1, 5)], point={CLIENTS: clients})
     ]
     claim = {"check": "rate", "value": "recover_error", "at_most": -0.8}
-    assert judged(runs, **claim, of=["A"]).passed is True
+    assert judged(runs, **claim, of=["A"]).verdict is HOLDS
     verdict = judged(runs, **claim, of=["A", "B"])
-    assert verdict.passed is False
+    assert verdict.verdict is FAILS
     assert verdict.numbers.startswith(
         "slope -0.5 against at most -0.8 (1 seed; the worst is 'B' at partition.clients = 5"
     )
-    assert judged(runs, **claim, of=["A", "B"], where={CLIENTS: 2}).passed is True
+    assert judged(runs, **claim, of=["A", "B"], where={CLIENTS: 2}).verdict is HOLDS
 
 
 def test_iterations_without_an_error_have_no_logarithm_and_do_not_count() -> None:
     claim = {"check": "rate", "value": "recover_error", "of": ["A"], "at_most": -1}
     assert judged(curved("A", [1.0, 0.25, 0.0]), **claim).numbers.startswith("slope -2 against")
     verdict = judged(curved("A", [1.0, 0.0, 0.0]), **claim)
-    assert (verdict.passed, verdict.numbers) == (None, "'A' has fewer than two iterations with a recover_error above 0")
-    assert judged(curved("A", [1.0, math.nan, 0.1]), **claim).passed is False
+    assert verdict.verdict is UNTESTABLE
+    assert verdict.numbers == "'A' has fewer than two iterations with a recover_error above 0 with seed 0"
+    assert judged(curved("A", [1.0, math.nan, 0.1]), **claim).verdict is FAILS
 
 
 def test_curves_overlap_by_their_largest_relative_distance_of_any_seed_and_iteration() -> None:
@@ -258,29 +257,29 @@ def test_curves_overlap_by_their_largest_relative_distance_of_any_seed_and_itera
     # 0, 2 / 10, nothing of 0; 1 / 10, 0; B's second seed has no third iteration
     claim = {"check": "overlap", "value": "recover_error"}
     for of in (["A", "B"], ["B", "A"]):
-        assert judged(runs, **claim, of=of, within=0.2).passed is True
+        assert judged(runs, **claim, of=of, within=0.2).verdict is HOLDS
         assert judged(runs, **claim, of=of, within=0.19).numbers == (
             "apart by 0.2 against at most 0.19 (2 seeds; the worst is at t = 2, seed = 0)"
         )
-    assert judged(runs, **claim, of=["A", "A"], within=0).passed is True
-    assert judged([*curved("A", [1.0]), *curved("B", [-1.0])], **claim, of=["A", "B"], within=1.9).passed is False
+    assert judged(runs, **claim, of=["A", "A"], within=0).verdict is HOLDS
+    assert judged([*curved("A", [1.0]), *curved("B", [-1.0])], **claim, of=["A", "B"], within=1.9).verdict is FAILS
 
 
 def test_curves_below_0_are_as_far_apart_as_their_mirror_images() -> None:
     runs = [*curved("A", [-2.0], value="gain"), *curved("B", [-1.0], value="gain")]  # by half of |-2|, not all of -1
     verdict = judged(runs, check="overlap", value="gain", of=["A", "B"], within=0.5)
-    assert verdict == Claim("It is so.", True, "apart by 0.5 against at most 0.5 (1 seed)")
+    assert (verdict.verdict, verdict.numbers) == (HOLDS, "apart by 0.5 against at most 0.5 (1 seed)")
 
 
 def test_a_value_is_bounded_at_every_iteration_of_every_seed() -> None:
     runs = [*curved("A", [3, 4, 5], [3, 7, 2], value="rank"), *curved("B", [1, 1, 1], [6, 6, 6], value="rank")]
     claim = {"check": "bounded", "value": "rank", "of": ["A", "B"]}
-    assert judged(runs, **claim, at_most=7).passed is True
+    assert judged(runs, **claim, at_most=7).verdict is HOLDS
     most = judged(runs, **claim, at_most=6.5)
     assert most.numbers == "7 against at most 6.5 (2 seeds; the worst is 'A' at t = 2, seed = 1)"
     least = judged(runs, **claim, at_least=1.5)
     assert least.numbers == "1 against at least 1.5 (2 seeds; the worst is 'B' at t = 1, seed = 0)"
-    assert judged(runs, **{**claim, "of": ["A"]}, at_least=2, at_most=7).passed is True
+    assert judged(runs, **{**claim, "of": ["A"]}, at_least=2, at_most=7).verdict is HOLDS
 
 
 def test_a_value_rises_by_its_largest_step_upwards() -> None:
@@ -291,7 +290,7 @@ def test_a_value_rises_by_its_largest_step_upwards() -> None:
 
 def test_floats_of_an_iteration_are_the_sum_over_its_rounds() -> None:
     claim = {"check": "bounded", "value": "floats_up", "of": ["A"], "at_least": 20, "at_most": 20}
-    assert judged(curved("A", [1.0, 1.0]), **claim).passed is True, "two rounds of 10"
+    assert judged(curved("A", [1.0, 1.0]), **claim).verdict is HOLDS, "two rounds of 10"
 
 
 # what is not there yet
@@ -319,24 +318,24 @@ def test_no_claim_holds_before_all_its_runs_are_there(check: str) -> None:
         for point, seed in due
     }
     claim = {"check": check, **CLAIMS[check]}
-    assert judged(list(runs.values()), due, **claim).passed is True
+    assert judged(list(runs.values()), due, **claim).verdict is HOLDS
     for absent in (at for at in runs if at[0] == "A"):
         verdict = judged([run for at, run in runs.items() if at != absent], due, **claim)
-        assert (verdict.passed, verdict.verdict) == (None, "not checked")
+        assert verdict.verdict is UNTESTABLE
         assert verdict.numbers == "1 of 4 runs of 'A' are missing"
         elsewhere = {CLIENTS: 7 - absent[1]}
         rest = [run for at, run in runs.items() if at != absent]
-        assert judged(rest, due, **claim, where=elsewhere).passed is True
-        assert judged(rest, **claim).passed is None  # the other method shows that there will be such a run
+        assert judged(rest, due, **claim, where=elsewhere).verdict is HOLDS
+        assert judged(rest, **claim).verdict is UNTESTABLE  # the other method shows that there will be such a run
     assert judged([], due, **claim).numbers.startswith("4 of 4 runs of ")
-    assert judged([], **claim).passed is None
+    assert judged([], **claim).verdict is UNTESTABLE
 
 
 @pytest.mark.parametrize("check", CLAIMS)
 def test_what_no_run_tells_cannot_be_checked(check: str) -> None:
     silent = [*measured("A", [None]), *measured("B", [1.0])]
     verdict = judged(silent, check=check, **CLAIMS[check])
-    assert verdict.passed is None
+    assert verdict.verdict is UNTESTABLE
     assert re.search(
         r"'A' has no error with seed 0|no round of 'B' tells recover_error and its iteration t", verdict.numbers
     )
@@ -346,4 +345,4 @@ def test_curves_without_an_iteration_in_common_cannot_be_compared() -> None:
     a, (b,) = curved("A", [1.0]), curved("B", [1.0, 1.0])
     later = [b.model_copy(update={"history": b.history[2:]})]
     verdict = judged([*a, *later], check="overlap", value="recover_error", of=["A", "B"], within=1)
-    assert (verdict.passed, verdict.numbers) == (None, "'A' and 'B' have no iteration in common")
+    assert (verdict.verdict, verdict.numbers) == (UNTESTABLE, "'A' and 'B' have no iteration in common")

@@ -56,22 +56,22 @@ def test_claims_are_told_below_the_table_and_on_the_page(tmp_path: Path, monkeyp
     assert (ran.exit_code, ran.stderr) == (0, "")  # a claim that does not hold is no error
     # 2 clients with 150 rows, 2 eigenpairs each at most: 604 floats against 4 columns of 150
     lines = [
-        "holds          One round is [red] enough: 1 against at most 1 (2 seeds)",
-        "does not hold  Twice the floats: 1.01 against at least 2 (2 seeds)",
-        "not checked    It falls: no round of 'one round' tells recover_error and its iteration t",
+        "holds               One round is [red] enough: 1 against at most 1 (2 seeds)",
+        "does not hold       Twice the floats: 1.01 against at least 2 (2 seeds)",
+        "not testable here   It falls: no round of 'one round' tells recover_error and its iteration t",
     ]
     assert "distance" in ran.stdout.splitlines()[1]
     assert ran.stdout.splitlines()[-4:-1] == lines
     page = Path("runs/tiny/report.html")
     written = page.read_text(encoding="utf-8")
-    assert re.search(r"✓ holds.*1 against.*✗ does not hold.*1.01 against.*>not checked<", written, re.DOTALL)
+    assert re.search(r"✓ holds.*1 against.*✗ does not hold.*1.01 against.*>not testable here<", written, re.DOTALL)
     page.unlink()
     again = CliRunner().invoke(cli.app, ["report", "runs/tiny"])
     assert (again.exit_code, again.stdout) == (0, ran.stdout)
     assert page.read_text(encoding="utf-8") == written
 
 
-def test_the_report_of_an_unfinished_experiment_checks_no_claim_that_waits(
+def test_the_report_of_an_unfinished_experiment_takes_no_claim_to_hold_that_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -82,5 +82,5 @@ def test_the_report_of_an_unfinished_experiment_checks_no_claim_that_waits(
     rows.write_text("".join(line for line in lines if '"seed":1' not in line), encoding="utf-8")
     done = CliRunner().invoke(cli.app, ["report", "runs/tiny"])
     assert done.exit_code == 0
-    assert done.stdout.count("\nnot checked ") == 3
+    assert done.stdout.count("\nnot testable here ") == 3
     assert "One round is [red] enough: 1 of 2 runs of 'one round' are missing" in done.stdout

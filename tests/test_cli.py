@@ -268,7 +268,7 @@ def test_claims_that_come_later_are_held_against_the_runs_that_are_there(monkeyp
     runs = Path("runs/tiny/runs.jsonl").read_bytes()
     monkeypatch.setattr(carrying_out, "ENGINES", {})  # whatever wanted to run would fail
     claim = 'claim=[{text="One round.", check="value", metric="rounds", of="DKPCA of [red] iris", at_most=%d}]'
-    for most, verdict in ((1, "holds          "), (0, "does not hold  ")):
+    for most, verdict in ((1, "holds               "), (0, "does not hold       ")):
         line = f"{verdict}One round: 1 against at most {most} (1 seed)\n"
         ran = call("run", "tiny.toml", "--set", claim % most)
         assert (ran.exit_code, ran.stderr) == (0, "")

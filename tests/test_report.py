@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments.claims import Claim
+from experiments.claims import Claim, Verdict
 from experiments.config import Experiment, ReportOptions
 from experiments.report import console_table, write_report
 from experiments.report.axes import value_scale
@@ -419,7 +419,11 @@ def test_errors_have_a_logarithmic_axis_and_other_metrics_only_where_they_span_d
 
 
 def test_the_page_shows_everything_and_loads_nothing(tmp_path: Path) -> None:
-    claims = [Claim("one round is enough", True, "1 = 1"), Claim("it is exact", False, "0.1 > 0")]
+    claims = [
+        Claim("one round is enough", Verdict.HOLDS, "1 = 1"),
+        Claim("it is exact", Verdict.FAILS, "0.1 > 0"),
+        Claim("it is best", Verdict.NOISE, "0.1 ~ 0.1"),
+    ]
     runs = an_experiment(sweep=True)
     path = write_report(
         tmp_path, experiment("A title", 'name = "x"'), runs, claims=claims, environment={"numpy": "2.0"}
@@ -437,7 +441,11 @@ def test_the_page_shows_everything_and_loads_nothing(tmp_path: Path) -> None:
         "2.0",
     ):
         assert text in page
-    assert re.search(r"one round is enough.*?✓ holds.*?it is exact.*?does not hold", page, re.DOTALL)
+    assert re.search(
+        r"one round is enough.*?✓ holds<.*?it is exact.*?✗ does not hold<.*?best.*?≈ holds within noise<",
+        page,
+        re.DOTALL,
+    )
     assert page.count('src="data:image/svg+xml;base64,') == page.count("<img") == 5
     assert not re.search(r"https?:|<script|<link|@import|url\(", page)
     write_report(
@@ -489,16 +497,18 @@ def test_the_pages_table_begins_with_what_was_asked_and_what_it_took_and_shows_t
 def test_whatever_is_named_is_escaped(tmp_path: Path) -> None:
     bad = "<b>&\"'"
     runs = [a_run(bad, seed, point={bad: seed}, group=bad, phases={bad: 0.1}, engine=bad) for seed in (1, 2)]
-    path = write_report(tmp_path, experiment(bad, bad), runs, claims=[Claim(bad, True, bad)], environment={bad: bad})
+    path = write_report(
+        tmp_path, experiment(bad, bad), runs, claims=[Claim(bad, Verdict.HOLDS, bad)], environment={bad: bad}
+    )
     page = path.read_text(encoding="utf-8")
     assert "<b>" not in page
     assert "&lt;b&gt;&amp;&#34;&#39;" in page
 
 
-def test_a_claim_that_was_not_checked_neither_holds_nor_fails(tmp_path: Path) -> None:
-    claims = [Claim("it is fast", None, "2 of 3 runs are missing")]
+def test_a_claim_that_is_not_testable_neither_holds_nor_fails(tmp_path: Path) -> None:
+    claims = [Claim("it is fast", Verdict.UNTESTABLE, "2 of 3 runs are missing")]
     page = write_report(tmp_path, experiment("A title"), [a_run()], claims=claims).read_text(encoding="utf-8")
-    assert re.search(r"it is fast</td><td[^>]*>not checked</td>\s*<td[^>]*>2 of 3 runs are missing", page)
+    assert re.search(r"it is fast</td><td[^>]*>not testable here</td>\s*<td[^>]*>2 of 3 runs are missing", page)
     assert "✓" not in page
     assert "✗" not in page
 

@@ -1,7 +1,8 @@
 """What a ``[[claim]]`` may check: figures of whole runs, and curves along them.
 
-Two methods are compared seed by seed, since they share the partition of a seed. What is checked at several settings of
-the sweep must hold at each of them; the numbers are those of the worst.
+Two methods are compared seed by seed, since they share the partition of a seed: the noise of a mean difference is that
+of the pairs. What is checked at several settings of the sweep must hold at each of them; the numbers are those of the
+worst.
 """
 
 import itertools
@@ -14,7 +15,7 @@ import pydantic
 
 from experiments.claims.evidence import Evidence, Setting, Uncheckable, Where, best_of, measure, place
 from experiments.claims.verdicts import Check, Finding, Findings
-from experiments.results import Spread, point_key
+from experiments.results import point_key
 from fedkernel.models import check_metric
 
 
@@ -51,7 +52,7 @@ class Value(Check):
         settings = evidence.of(self.of, self.where)
         chosen = [best_of(settings, self.metric)] if self.best else settings
         numbers = [
-            _mean([measure(run, self.metric) for run in setting.runs.values()], place(setting.point))
+            Finding.mean([measure(run, self.metric) for run in setting.runs.values()], place(setting.point))
             for setting in chosen
         ]
         return Findings(numbers, note=f"; best {place(chosen[0].point)}" if len(settings) > len(chosen) else "")
@@ -105,16 +106,18 @@ class Comparison(Check):
         for seed in (seed for seed in a.runs if seed in b.runs):
             x, y = measure(a.runs[seed], self.metric), measure(b.runs[seed], self.metric)
             compared.append(x - y if self.check == "difference" else x / y if y else math.nan)
-        return _mean(compared, place(a.point) if a.point == b.point else f"{place(a.point)} and {place(b.point)}")
+        return Finding.mean(
+            compared, place(a.point) if a.point == b.point else f"{place(a.point)} and {place(b.point)}"
+        )
 
 
 class Rate(Check):
-    """The least-squares slope of log(mean value over seeds) against log t: -1 where the value falls as 1 / t.
+    """The least-squares slope of log value against log t, mean over seeds: -1 where the value falls as 1 / t.
 
     Attributes
     ----------
     value : str
-        Of the rounds, as `by_iteration` reads it. Iterations where its mean is 0 do not count.
+        Of the rounds, as `by_iteration` reads it. Iterations where it is 0 do not count.
     of : list of str
     from : int
         The first t that counts.
@@ -134,13 +137,15 @@ class Rate(Check):
         """Return the slope of every method at every setting."""
         numbers, highest = [], 0.0
         for name, setting, curves in evidence.curves(self.of, self.where, self.value):
-            steps = sorted({t for curve in curves.values() for t in curve if t >= self.first})
-            means = [Spread.of([curve[t] for curve in curves.values() if t in curve]).mean for t in steps]
-            points = [(t, mean) for t, mean in zip(steps, means, strict=True) if not mean <= 0]
-            if len(points) < 2:
-                raise Uncheckable(f"{name!r} has fewer than two iterations with a {self.value} above 0")
-            highest = max(highest, *(t * mean for t, mean in points))
-            numbers.append(Finding(_slope(points), place(setting.point, name), len(setting.runs)))
+            slopes = []
+            for seed, curve in curves.items():
+                points = [(t, value) for t, value in curve.items() if t >= self.first and not value <= 0]
+                if len(points) < 2:
+                    short = f"{name!r} has fewer than two iterations with a {self.value} above 0"
+                    raise Uncheckable(f"{short} with seed {seed}")
+                highest = max(highest, *(t * value for t, value in points))
+                slopes.append(_slope(points))
+            numbers.append(Finding.mean(slopes, place(setting.point, name)))
         return Findings(numbers, "slope ", f"; t · {self.value} is at most {highest:.3g}")
 
 
@@ -236,11 +241,6 @@ class Rise(_OfRounds):
 
 
 AnyCheck = Annotated[Value | Comparison | Rate | Overlap | Bounded | Rise, pydantic.Field(discriminator="check")]
-
-
-def _mean(values: Sequence[float], where: str) -> Finding:
-    spread = Spread.of(values)
-    return Finding(spread.mean, where, spread.n, spread.std)
 
 
 def _rest(setting: Setting, fixed: Iterable[str]) -> str:

@@ -2,42 +2,86 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 import pydantic
 
 from experiments.claims.evidence import Evidence, Uncheckable, Where
-from experiments.results import Run
+from experiments.results import Run, Spread
 from fedkernel.validation import unknown_name
+
+NOISE = 2.0
+"""How many standard errors of the mean over seeds count as noise."""
+
+
+class Verdict(StrEnum):
+    """Whether a sentence held, the worst first."""
+
+    FAILS = "does not hold"
+    NOISE = "holds within noise"
+    HOLDS = "holds"
+    UNTESTABLE = "not testable here"
 
 
 @dataclass(frozen=True)
 class Claim:
     """A sentence of a paper, whether it held in this experiment, and the numbers that say so.
 
-    `passed` is None if it could not be checked; `numbers` says why.
+    Attributes
+    ----------
+    text : str
+        The sentence.
+    verdict : Verdict
+        It holds where the value is inside the limits by `NOISE` standard errors or more, and does not where it is
+        outside by more; between them it holds within noise. Where a run is missing, or the setting is not run, it is
+        not testable here.
+    numbers : str
+        The others in words, for a reader; why it is not testable.
+    value : float, optional
+        The number that the limits are for; of several settings that of the worst.
+    standard_error : float, optional
+        Of `value`, a mean over seeds; None with one seed, which tells nothing of noise, and where every seed by itself
+        must be within the limits.
+    at_least, at_most : float, optional
+        The limits.
+    seeds : int
+        How many the value is the mean of, or the worst of.
+    where : str
+        The setting, method, iteration or seed of the value; "" where there is only one.
     """
 
     text: str
-    passed: bool | None
+    verdict: Verdict
     numbers: str
-
-    @property
-    def verdict(self) -> str:
-        """Say in words whether it held."""
-        return {True: "holds", False: "does not hold", None: "not checked"}[self.passed]
+    value: float | None = None
+    standard_error: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    seeds: int = 0
+    where: str = ""
 
 
 class Finding(NamedTuple):
-    """A number that a check found, where, and over how many seeds; with its standard deviation if it is their mean."""
+    """A number that a check found, where, and over how many seeds; with its standard error if it is their mean."""
 
     value: float
     place: str
     seeds: int
-    std: float | None = None
+    error: float | None = None
+
+    @classmethod
+    def mean(cls, values: Sequence[float], place: str) -> "Finding":
+        """Return the mean of one number for each seed."""
+        spread = Spread.of(values)
+        if spread.std is None:
+            return cls(spread.mean, place, spread.n)
+        if spread.low == spread.high:  # rounding is no noise
+            return cls(spread.low, place, spread.n, 0.0)
+        return cls(spread.mean, place, spread.n, spread.std / math.sqrt(spread.n))
 
 
 class Findings(NamedTuple):
@@ -103,13 +147,29 @@ class Check(pydantic.BaseModel, ABC):
         try:
             numbers, what, note = self.find(evidence)
         except Uncheckable as reason:
-            return Claim(self.text, None, str(reason))
-        worst = min(numbers, key=lambda number: self._margin(number.value))
-        std = f" ± {worst.std:.2g}" if worst.std else ""
+            return Claim(self.text, Verdict.UNTESTABLE, str(reason), at_least=self.at_least, at_most=self.at_most)
+        order = list(Verdict)
+        worst = min(numbers, key=lambda number: (order.index(self._verdict(number)), self._margin(number.value)))
+        noise = f", standard error {worst.error:.2g}," if worst.error else ""
         seeds = f"{worst.seeds} seed{'' if worst.seeds == 1 else 's'}"
         place = f"; the worst is {worst.place}" if len(numbers) > 1 and worst.place else ""
-        sentence = f"{what}{self._written(worst.value)}{std} against {self._limits()} ({seeds}{place}{note})"
-        return Claim(self.text, self._margin(worst.value) >= 0, sentence)
+        return Claim(
+            self.text,
+            self._verdict(worst),
+            f"{what}{self._written(worst.value)}{noise} against {self._limits()} ({seeds}{place}{note})",
+            value=worst.value,
+            standard_error=worst.error,
+            at_least=self.at_least,
+            at_most=self.at_most,
+            seeds=worst.seeds,
+            where=worst.place,
+        )
+
+    def _verdict(self, number: Finding) -> Verdict:
+        inside, noise = self._margin(number.value), NOISE * (number.error or 0.0)
+        if inside >= noise:
+            return Verdict.HOLDS
+        return Verdict.NOISE if inside >= -noise else Verdict.FAILS
 
     def _margin(self, x: float) -> float:
         """Return how far inside the limits a number is, negative outside."""
@@ -142,7 +202,7 @@ def check_claims(
     claims : iterable of Check
     runs : iterable of Run
     due : iterable of (dict, int), optional
-        As for `Evidence`: a claim that needs a run of these which is not there is not checked.
+        As for `Evidence`: a claim that needs a run of these which is not there is not testable here.
 
     Returns
     -------

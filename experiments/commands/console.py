@@ -47,7 +47,7 @@ def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None
         line = f"not finished, and in no figure: {', '.join(outcome.missing[:10])}{and_more(len(outcome.missing) - 10)}"
         output.print(line, highlight=False, markup=False, soft_wrap=True)
     for claim in outcome.claims:
-        line = f"{claim.verdict:15}{claim.text.rstrip('.')}: {claim.numbers}"
+        line = f"{claim.verdict:20}{claim.text.rstrip('.')}: {claim.numbers}"
         output.print(" ".join(line.splitlines()), highlight=False, markup=False, soft_wrap=True)
     output.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.claims import Claim
+from experiments.claims import Claim, Verdict
 from experiments.config import Experiment
 from experiments.report.writing import NOTHING, count, render, seconds
 from experiments.results import Run, Spread, Summary, leading_metric, summarise
@@ -17,7 +17,8 @@ from fedkernel.storage import write_whole
 RESULTS = "results.json"
 """What the page says, for programs: README's table is made of it."""
 
-VERDICTS = ("holds", "holds within noise", "does not hold", "not testable here")
+VERDICTS = (Verdict.HOLDS, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE)
+"""In the order of columns."""
 
 
 class Entry(NamedTuple):

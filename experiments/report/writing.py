@@ -5,10 +5,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from experiments.claims import Verdict
 from experiments.results import Spread
 
 NOTHING = "–"
 """The figure does not apply."""
+
+
+LOOKS = {
+    Verdict.HOLDS: ("holds", "✓ "),
+    Verdict.NOISE: ("unsure", "≈ "),
+    Verdict.FAILS: ("fails", "✗ "),
+    Verdict.UNTESTABLE: ("kind", ""),
+}
+"""How verdicts look on a page: their style, and the mark before them."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -23,7 +33,7 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(template).render(values)
+    return environment.get_template(template).render(values, looks=LOOKS)
 
 
 def with_spread(spread: Spread, write: Callable[[float], str]) -> str:
