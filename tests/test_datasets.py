@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy import sparse
 
-from fedkernel.data import DataSpec, available, check_matrix, load
+from fedkernel.data import DataSpec, PartitionSpec, available, check_matrix, load
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.sources import BUNDLED, FETCHED
 from fedkernel.errors import InputError
+from fedkernel.run import simulated_partition
 
 SPECS = TypeAdapter(DataSpec)
 tables = hnp.arrays(
@@ -154,7 +155,7 @@ any_spec = st.one_of(
         scale=st.sampled_from(["none", "standard", "minmax", "center", "unit-norm"]),
         rows=st.none() | st.integers(1, 10**6),
         classes=st.none() | st.lists(st.integers(-5, 5) | st.text(max_size=3), min_size=1).map(tuple),
-        seed=st.integers(0, 2**32),
+        seed=st.integers(0, 2**32) | st.just("run"),
     ),
     st.builds(
         DataSpec,
@@ -171,6 +172,19 @@ def test_specs_go_through_json_and_serve_as_keys(spec):
     assert {spec: "found"}[again] == "found"
 
 
+def test_data_of_the_runs_seed_are_those_of_that_number_and_nothing_without_a_run():
+    for name, options in (("geometric", {"n": 20}), ("diabetes", {})):
+        each, third = (DataSpec(name, rows=10, seed=seed, options=options) for seed in ("run", 3))
+        assert each.drawn(3) == third
+        assert third.drawn(5) == third
+        runs = ((each, 3), (third, 8), (each, 8))
+        drawn, expected, other = (simulated_partition(spec, PartitionSpec(), 2, seed).shards[0] for spec, seed in runs)
+        np.testing.assert_array_equal(drawn, expected)
+        assert not np.array_equal(drawn, other)
+        with pytest.raises(InputError, match="seed = 'run', but data that are loaded for no run need a number"):
+            load(each)
+
+
 @pytest.mark.parametrize(
     ("table", "text"),
     [
@@ -179,6 +193,7 @@ def test_specs_go_through_json_and_serve_as_keys(spec):
         ({"name": "iris", "rows": 0}, "rows = 0: input should be greater than 0"),
         ({"name": "iris", "classes": []}, "at least 1 item"),
         ({"name": "iris", "seed": -1}, "seed = -1"),
+        ({"name": "iris", "seed": "each"}, "seed = 'each': input should be a valid integer"),
         ({"name": "iris", "sede": 1}, "sede is not a known name here"),
         ({"name": "iris", "options": {"n": 5}}, "only generated sets have any (geometric, plateau, blobs"),
         ({"name": "blobs", "options": {"size": 5}}, "Blobs: size is not a known name here (allowed: n, d, centers"),

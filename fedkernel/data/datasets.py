@@ -99,8 +99,9 @@ class DataSpec:
         Keep this many rows, drawn at random from `seed`, in their original order; None keeps all.
     classes : tuple of int or str, or None
         Keep the rows with these labels. Compared as text: 3 also finds the label "3".
-    seed : int
-        Of the subset, and of a generated set unless its options have a seed of their own.
+    seed : int or "run"
+        Of the subset, and of a generated set unless its options have a seed of their own; "run": each run's, so that an
+        experiment's repetitions have data of their own.
     options : dict
         Fields of a generated set (`GENERATED`), such as `n`, `d` and `seed`, or arguments of a loader; no other set has
         any.
@@ -113,7 +114,7 @@ class DataSpec:
     scale: Literal["none", "standard", "minmax", "center", "unit-norm"] = "none"
     rows: PositiveInt | None = None
     classes: Annotated[tuple[int | str, ...], Field(min_length=1)] | None = None
-    seed: NonNegativeInt = 0
+    seed: NonNegativeInt | Literal["run"] = 0
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     sparse: bool = False
 
@@ -131,6 +132,17 @@ class DataSpec:
         """Return what is meant where a relative path in `name`, if there is one, counts from this folder."""
         path = named_path(self.name)
         return self if path is None else dataclasses.replace(self, name=f"npz:{Path(folder, path).resolve()}")
+
+    def drawn(self, seed: int) -> "DataSpec":
+        """Return what is meant in a run with this seed."""
+        return dataclasses.replace(self, seed=seed) if self.seed == "run" else self
+
+    @property
+    def number(self) -> int:
+        """The seed; InputError where it is a run's, and there is none."""
+        if isinstance(self.seed, str):
+            raise InputError(f"seed = {self.seed!r}, but data that are loaded for no run need a number")
+        return self.seed
 
     def __hash__(self) -> int:
         # the options' values may be unhashable or equal across types (1 and 1.0); equality compares them
@@ -182,7 +194,7 @@ def _find(spec: DataSpec) -> Raw:
         return from_bundled(spec.name)
     if spec.name in GENERATED:
         recipe = GENERATED[spec.name](**spec.options)
-        seed = spec.seed if recipe.seed is None else recipe.seed
+        seed = spec.number if recipe.seed is None else recipe.seed
         X, y = recipe(generator(spec.name, seed))
         return Raw(X, y, (), f"generated: {recipe}, seed {seed}")
     if (colon and prefix == "npz") or spec.name in npz_files():
@@ -232,7 +244,7 @@ def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.i
         rows = np.flatnonzero(np.isin(known, chosen)[which])
     if spec.rows is not None:
         check_at_most("rows", spec.rows, len(rows), f"what data set {spec.name!r} has, ")
-        rows = np.sort(generator("rows", spec.seed).choice(rows, size=spec.rows, replace=False))
+        rows = np.sort(generator("rows", spec.number).choice(rows, size=spec.rows, replace=False))
     return rows
 
 

@@ -68,7 +68,7 @@ def _check_plan(text: str, run_id: str, kinds: tuple[type[KernelClient], ...]) -
 
 @lru_cache(maxsize=1)
 def _loaded(data: DataSpec) -> Dataset:
-    """Return the data set that the seeds of an experiment divide, each in its own way."""
+    """Return the data set that the seeds of an experiment divide, each in its own way, or that each draws anew."""
     return load(data)
 
 
@@ -80,7 +80,7 @@ def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, 
     """
     where = "data"
     try:
-        dataset, where = _loaded(data), "partition"
+        dataset, where = _loaded(data.drawn(seed)), "partition"
         return split(partition, dataset, clients=clients, seed=seed)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
