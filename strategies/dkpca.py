@@ -253,8 +253,11 @@ class DKPCA(KernelStrategy[KernelPCA]):
     def judge(
         self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
     ) -> dict[str, float]:
-        """Return the certificate and, against a reference, the errors and, of a run, theorem 1's bound."""
+        """Return the certificate, what a run sent and, against a reference, the errors and theorem 1's bound."""
         figures = {} if result.model.certificate_ is None else {"certificate": result.model.certificate_}
+        if result.history:
+            sent = result.ledger.floats_up - (len(shards) if self.certificate else 0)
+            figures["local_components"] = sent / (len(shards[0]) + 1)
         if reference is None:
             return figures
         figures |= compare_kernel_pca(result.model, reference)

@@ -104,6 +104,7 @@ def test_the_certificate_is_the_formula_of_what_clients_send(name, local, center
     result = strategy.fit(shards, reference=strategy.central(shards))
     floats = naive.dkpca(shards, table_of(kernel), D, local, center)[2]
     assert result.ledger.floats_up == floats + 3
+    assert result.metrics["local_components"] == floats / (len(WINE) + 1)
     values = naive.dkpca(shards, table_of(kernel), D + 1, local, center)[0]
     left_out = sum(omitted_by(X, kernel, local) for X in shards)
     expected = min(np.sqrt(D) * left_out / (values[D - 1] - values[D]), np.sqrt(D))

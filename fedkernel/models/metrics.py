@@ -111,6 +111,7 @@ _KNOWN = (
     _ERROR("worst_error", "of isolated baselines, whose error is the clients' mean: the largest"),
     Metric("bound", "the paper's bound on ||sin Theta||_F, the root of the error, where there is one", leads=False),
     Metric("certificate", "a bound on ||sin Theta||_F that the coordinator has without data", leads=False),
+    _COUNT("local_components", "eigenpairs that all clients together send (DKPCA paper, figure 3)"),
     _ERROR(
         "recover_error",
         "||H H^T - K_s||_F^2 / N^2 of an embedding H and the best rank-s kernel matrix (FK k-means paper)",
