@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
 
+from experiments.config import ReportOptions
 from experiments.report.axes import looks
 from experiments.report.iterations import value_by_iteration
 from experiments.report.plots import draw
@@ -170,3 +171,21 @@ def test_figures_by_iteration_come_last_in_the_order_asked_for_without_those_tha
     for a, b in zip(once, again, strict=True):
         assert a.png.read_bytes() == b.png.read_bytes()
         assert a.svg.read_bytes() == b.svg.read_bytes()
+
+
+def test_further_metrics_are_drawn_by_what_is_swept_of_the_methods_that_have_them(tmp_path: Path) -> None:
+    runs = [a_run("A", 0, [], point={CLIENTS: n}, metrics={"error": 0.1, "bound": n}) for n in (2, 5)]
+    runs += [a_run("B", 0, [], point={CLIENTS: n}, metrics={"error": 0.0}) for n in (2, 5)]
+    without = {figure.name for figure in draw(runs, tmp_path)}
+    figures = draw(runs, tmp_path, also=["bound", "floats_up", "error", "rows_up", "colour"])
+    further = [figure for figure in figures if figure.name not in without]
+    assert [figure.title for figure in further] == [f"{what} by {CLIENTS}" for what in ("Bound", "Floats uploaded")]
+    bound, floats = (figure.svg.read_text(encoding="utf-8") for figure in further)
+    assert ("<!-- B -->" in bound, "<!-- B -->" in floats) == (False, True)
+
+
+def test_further_metrics_are_known_and_named_once() -> None:
+    assert ReportOptions(also=["bound", "floats_up"]).also == ["bound", "floats_up"]
+    for wrong, text in ((["colour"], "'colour' is not known"), (["bound", "bound"], "'bound' stands twice")):
+        with pytest.raises(ValueError, match=text):
+            ReportOptions(also=wrong)

@@ -243,7 +243,7 @@ class Experiment(pydantic.BaseModel):
     @property
     def metrics(self) -> list[str]:
         """The metrics that the report and the claims name."""
-        named = [self.report.metric, *(getattr(claim, "metric", None) for claim in self.claim)]
+        named = [self.report.metric, *self.report.also, *(getattr(claim, "metric", None) for claim in self.claim)]
         return list(dict.fromkeys(name for name in named if name is not None))
 
     @property

@@ -91,6 +91,10 @@ class Sites(pydantic.BaseModel):
         return differing(values)
 
 
+def _counted_too(metric: str) -> str:
+    return check_metric(metric, counted=True)
+
+
 class ReportOptions(pydantic.BaseModel):
     """The ``[report]`` table.
 
@@ -101,6 +105,8 @@ class ReportOptions(pydantic.BaseModel):
     metric : str, optional
         What the console's table and the figures show; by default, and where no run has it, the error, or else the
         first metric that any run has.
+    also : list of str
+        Further metrics to draw against each number that is swept, also those counted of a run, such as ``seconds``.
     by_iteration : list of str
         Values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is what all clients
         upload in the rounds of an iteration.
@@ -112,6 +118,7 @@ class ReportOptions(pydantic.BaseModel):
 
     plots: bool = True
     metric: str | None = None
+    also: list[Annotated[str, pydantic.AfterValidator(_counted_too)]] = []
     by_iteration: list[Annotated[str, pydantic.Field(min_length=1)]] = []
     reference: bool = True
 
@@ -120,7 +127,7 @@ class ReportOptions(pydantic.BaseModel):
     def _is_metric(cls, metric: str | None) -> str | None:
         return None if metric is None else check_metric(metric)
 
-    @pydantic.field_validator("by_iteration")
+    @pydantic.field_validator("also", "by_iteration")
     @classmethod
     def _differ(cls, values: list[str]) -> list[str]:
         return differing(values)

@@ -50,7 +50,12 @@ class Figure:
 
 
 def draw(
-    runs: Sequence[Run], folder: Path, *, metric: str | None = None, by_iteration: Sequence[str] = ()
+    runs: Sequence[Run],
+    folder: Path,
+    *,
+    metric: str | None = None,
+    also: Sequence[str] = (),
+    by_iteration: Sequence[str] = (),
 ) -> list[Figure]:
     """Draw every figure that applies to these runs.
 
@@ -61,6 +66,8 @@ def draw(
         Where `NAME.png` and `NAME.svg` go; made if there is none.
     metric : str, optional
         What they show, as `leading_metric` takes it.
+    also : sequence of str
+        Further metrics to draw against each number that is swept.
     by_iteration : sequence of str
         Values of the rounds to draw against the outer iteration, a figure each.
 
@@ -72,7 +79,7 @@ def draw(
     folder.mkdir(parents=True, exist_ok=True)
     summaries = summarise(runs)
     metric = leading_metric(summaries, metric) or MAIN
-    shown = [(s, m) for s in summaries if (m := s.metrics.get(metric)) and math.isfinite(m.mean)]
+    shown = _shown(summaries, metric)
     missing = [s.name for s in summaries if (m := s.metrics.get(metric)) and not math.isfinite(m.mean)]
     lost = f" Not drawn because a seed gave no finite number: {', '.join(dict.fromkeys(missing))}." if missing else ""
     look = looks(summaries)
@@ -87,10 +94,12 @@ def draw(
             figures.append(_save(folder, f"{metric}_by_floats_up", *_by_floats(shown, metric, look)))
         if drawn := error_by_round(runs, look):
             figures.append(_save(folder, "error_by_round", *drawn))
-        for parameter in dict.fromkeys(name for s, _ in shown for name in s.point):
-            if len({s.point[parameter] for s, _ in shown if _is_number(s.point.get(parameter))}) >= 2:
-                name = f"{metric}_by_{parameter}"
-                figures.append(_save(folder, name, *_by_parameter(shown, parameter, metric, look)))
+        for drawn_metric in dict.fromkeys([metric, *also]):
+            having = _shown(summaries, drawn_metric)
+            for parameter in dict.fromkeys(name for s, _ in having for name in s.point):
+                if len({s.point[parameter] for s, _ in having if _is_number(s.point.get(parameter))}) >= 2:
+                    name = f"{drawn_metric}_by_{parameter}"
+                    figures.append(_save(folder, name, *_by_parameter(having, parameter, drawn_metric, look)))
         if any(s.seconds.mean > 0 for s in summaries):
             figures.append(_save(folder, "seconds_by_phase", *_by_phase(summaries)))
         for value in by_iteration:
@@ -249,6 +258,12 @@ def _save(folder: Path, name: str, title: str, caption: str, figure: Canvas) -> 
     figure.savefig(png, dpi=150, metadata={"Software": None})
     figure.savefig(svg, metadata={"Date": None, "Creator": None})
     return Figure(name, title, caption, png, svg)
+
+
+def _shown(summaries: Sequence[Summary], metric: str) -> list[tuple[Summary, Spread]]:
+    """Return those that have the metric, or of which it is counted, and it."""
+    spreads = (getattr(s, metric, None) if metric_of(metric).counted else s.metrics.get(metric) for s in summaries)
+    return [(s, m) for s, m in zip(summaries, spreads, strict=True) if m and math.isfinite(m.mean)]
 
 
 def _over(shown: list[tuple[Summary, Spread]]) -> str:

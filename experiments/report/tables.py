@@ -96,7 +96,7 @@ def write_report(
     if options.plots:
         from experiments.report.plots import draw  # noqa: PLC0415 - no other command waits for matplotlib
 
-        figures = draw(runs, out / "plots", metric=options.metric, by_iteration=options.by_iteration)
+        figures = draw(runs, out / "plots", metric=options.metric, also=options.also, by_iteration=options.by_iteration)
     missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = _metrics(summaries, options.metric)
     page = render(
