@@ -341,6 +341,9 @@ def test_every_figure_that_applies_is_made_and_no_other(tmp_path: Path) -> None:
     assert [figure.name for figure in draw(an_experiment(), tmp_path)] == names
     swept = [figure.name for figure in draw(an_experiment(sweep=True), tmp_path)]
     assert swept == [*names[:3], "error_by_partition.clients", names[3]]
+    both = [run.model_copy(update={"metrics": {**run.metrics, "nmi": 0.5}}) for run in an_experiment(sweep=True)]
+    of_both = [figure.name for figure in draw(both, tmp_path, also=["nmi", "error", "ari"])]
+    assert of_both == [*names[:3], "error_by_partition.clients", "nmi_by_partition.clients", names[3]]
     assert draw([a_run(error=None, seconds=0.0)], tmp_path / "none") == []
 
 
@@ -407,6 +410,26 @@ def test_data_sets_are_not_compared_by_floats_but_have_a_panel_each(tmp_path: Pa
     assert "One panel per setting, each with scales of its own." in by_floats.caption
     text = by_floats.svg.read_text(encoding="utf-8")
     assert text.count("<!-- data.name = iris -->") == text.count("<!-- data.name = wine -->") == 1
+
+
+def test_methods_that_differ_in_rounds_are_drawn_by_rounds_too(tmp_path: Path) -> None:
+    runs = [a_run("one shot", error=0.1), a_run("iterative", error=0.01, rounds=2)]
+    central = a_run("central", error=0.0, rounds=0, kind="baseline", method="central")
+    figure = draw([*runs, central], tmp_path)[2]
+    assert (figure.name, figure.title) == ("error_by_rounds", "Error against central by rounds of communication")
+    assert "Lower left is better: fewer rounds, smaller error." in figure.caption
+    assert "rounds of communication by all clients" not in figure.svg.read_text(encoding="utf-8")
+    # a baseline has no rounds, which makes no difference between strategies
+    assert "error_by_rounds" not in [figure.name for figure in draw([runs[0], central], tmp_path)]
+
+
+def test_groups_are_not_compared_by_what_they_take_but_have_a_panel_each(tmp_path: Path) -> None:
+    runs = [a_run(name, group=group) for name, group in (("a", "linear"), ("b", "rbf"), ("c", "rbf"))]
+    by_floats = draw(runs, tmp_path)[1]
+    assert "One panel per setting" in by_floats.caption
+    text = by_floats.svg.read_text(encoding="utf-8")
+    assert text.count("<!-- linear -->") == text.count("<!-- rbf -->") == 1
+    assert "One dot covers another: b and c." in by_floats.caption
 
 
 @pytest.mark.parametrize(("metric", "log"), [("error", True), ("recover_error", True), ("nmi", False)])

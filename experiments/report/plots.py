@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
@@ -91,15 +91,17 @@ def draw(
             title, caption, canvas = _by_method(shown, metric, look)
             figures.append(_save(folder, f"{metric}_by_method", title, caption + lost, canvas))
         if any(s.floats_up.mean > 0 for s, _ in shown):
-            figures.append(_save(folder, f"{metric}_by_floats_up", *_by_floats(shown, metric, look)))
+            figures.append(_save(folder, f"{metric}_by_floats_up", *_by_cost(shown, metric, look, "floats_up")))
+        if len({s.rounds.mean for s, _ in shown if s.kind == "strategy"}) > 1:
+            figures.append(_save(folder, f"{metric}_by_rounds", *_by_cost(shown, metric, look, "rounds")))
         if drawn := error_by_round(runs, look):
             figures.append(_save(folder, "error_by_round", *drawn))
-        for drawn_metric in dict.fromkeys([metric, *also]):
-            having = _shown(summaries, drawn_metric)
+        for value in dict.fromkeys([metric, *also]):
+            having = _shown(summaries, value)
             for parameter in dict.fromkeys(name for s, _ in having for name in s.point):
                 if len({s.point[parameter] for s, _ in having if _is_number(s.point.get(parameter))}) >= 2:
-                    name = f"{drawn_metric}_by_{parameter}"
-                    figures.append(_save(folder, name, *_by_parameter(having, parameter, drawn_metric, look)))
+                    name = f"{value}_by_{parameter}"
+                    figures.append(_save(folder, name, *_by_parameter(having, parameter, value, look)))
         if any(s.seconds.mean > 0 for s in summaries):
             figures.append(_save(folder, "seconds_by_phase", *_by_phase(summaries)))
         for value in by_iteration:
@@ -140,22 +142,27 @@ def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
     return f"{label[:1].upper()}{label[1:]} by method", caption, figure
 
 
-def _by_floats(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str, Look]) -> Drawn:
-    # what is no number, such as a data set's name, tells settings apart that are not to be compared with each other
+def _by_cost(
+    shown: list[tuple[Summary, Spread]], metric: str, look: dict[str, Look], cost: Literal["floats_up", "rounds"]
+) -> Drawn:
+    """Draw the metric against what a run takes: floats uploaded, or rounds."""
+    # methods of other groups, and what is no number, such as a data set's name, are not to be compared with each other
+    groups = len({s.group for s, _ in shown}) > 1
     settings: dict[str, list[tuple[Summary, Spread]]] = {}
     for s, m in shown:
-        labels = {name: value for name, value in s.point.items() if not _is_number(value)}
-        settings.setdefault(setting(labels), []).append((s, m))
+        labels = setting({name: value for name, value in s.point.items() if not _is_number(value)})
+        parts = (s.group if groups else None, labels)
+        settings.setdefault(", ".join(part for part in parts if part), []).append((s, m))
     figure, grid, note = panels(list(settings), alike=False)
     its_metric = metric_of(metric)
     label, notes, joined = its_metric.heading, dict[str, None](), False
     if len(settings) == 1:
         figure.set_figheight(4.2)
     for axes, (_, points) in zip(grid, settings.items(), strict=False):
-        across, up = Scale.of([s.floats_up.mean for s, _ in points]), value_scale([m for _, m in points], metric)
+        across, up = Scale.of([getattr(s, cost).mean for s, _ in points]), value_scale([m for _, m in points], metric)
         names_at: dict[tuple[float, float], list[str]] = {}
         for name, its in look.items():
-            dots = [(across.place(s.floats_up.mean), m) for s, m in points if s.name == name]
+            dots = [(across.place(getattr(s, cost).mean), m) for s, m in points if s.name == name]
             axes.plot([x for x, _ in dots], [up.place(m.mean) for _, m in dots], color=its.colour, lw=0.8, alpha=0.6)
             joined |= len(dots) > 1
             for at, m in (((x, up.place(m.mean)), m) for x, m in dots):
@@ -165,18 +172,21 @@ def _by_floats(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
         up.apply(axes, axes.yaxis)
         covered = (" and ".join(dict.fromkeys(names)) for names in names_at.values() if len(set(names)) > 1)
         notes |= dict.fromkeys([up.note(), across.note(), *(f" One dot covers another: {names}." for names in covered)])
-    figure.supxlabel(f"{metric_of('floats_up').heading} by all clients", fontsize=9.5)
+    sent = cost == "floats_up"
+    title = metric_of(cost).heading if sent else metric_of(cost).meaning
+    figure.supxlabel(f"{title} by all clients" if sent else title, fontsize=9.5)
     figure.supylabel(label, fontsize=9.5)
     legend(figure, look, [s.name for s, _ in shown], line=False)
     small = "smaller error" if its_metric.axis == "orders" else f"lower {metric}"
+    less = "less sent" if sent else "fewer rounds"
     goods = {
-        "higher": f" Upper left is better: less sent, higher {metric}.",
-        "lower": f" Lower left is better: less sent, {small}.",
+        "higher": f" Upper left is better: {less}, higher {metric}.",
+        "lower": f" Lower left is better: {less}, {small}.",
     }
     good = goods.get(its_metric.better or "", "")
     along = " A thin line joins the settings of the sweep." if joined else ""
     caption = f"Each dot is a method's mean{_over(shown)}.{good}{_bars(shown)}{along}{note}{''.join(notes)}"
-    return f"{label[:1].upper()}{label[1:]} by floats uploaded", caption, figure
+    return f"{label[:1].upper()}{label[1:]} by {title}", caption, figure
 
 
 def _by_parameter(shown: list[tuple[Summary, Spread]], parameter: str, metric: str, look: dict[str, Look]) -> Drawn:
