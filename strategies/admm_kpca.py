@@ -174,7 +174,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"network KPCA": {"share_rows": True}}
-    places: ClassVar[tuple[str, ...]] = ("isolated", "pooled")
+    places: ClassVar[tuple[str, ...]] = ("central", "isolated", "pooled")
     tags: ClassVar = Tags(
         "alpha",
         order=False,  # neighbours are who comes before and after
@@ -313,6 +313,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         """
         if reference is None:
             return {}
+        if result.model is reference:
+            return {"similarity": 1.0}
         tables = [np.asarray(shard) for shard in shards]
         truth = Directions(np.vstack(tables), reference)
         cells = zip(tables, self.peers(len(tables)), strict=True)

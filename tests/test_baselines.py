@@ -480,6 +480,19 @@ def test_horizontal_pca_has_its_central_and_isolated_baselines(tmp_path: Path) -
     assert errors["isolated"] > errors["central"]
 
 
+def test_a_networks_central_baseline_is_what_its_nodes_are_compared_with() -> None:
+    shards, kernel = np.split(scale(load_iris().data), 3), {"type": "rbf", "gamma": 0.1}
+    central, isolated = (Baseline(f"{place} network KPCA", {"kernel": kernel}) for place in ("central", "isolated"))
+    done = central.run(shards, None)
+    K = np.exp(-0.1 * np.square(np.vstack(shards)[:, None] - np.vstack(shards)).sum(axis=2))
+    J = np.eye(150) - 1 / 150
+    largest = np.linalg.eigh(J @ K @ J)[1][:, -1:]
+    assert sin_theta_error(largest, done.model.eigenvectors_ / np.linalg.norm(done.model.eigenvectors_)) < 1e-12
+    assert done.metrics == {"similarity": 1.0}
+    assert central.floats_up(shards) == 600
+    assert isolated.run(shards, done.model).metrics["similarity"] < 0.999
+
+
 def test_a_method_must_be_a_baseline() -> None:
     with pytest.raises(InputError, match=r"^method = 'CK', but must be one of .*central KPCA, .*Nystroem kernel"):
         Baseline("CK", {})
