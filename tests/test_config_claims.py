@@ -74,7 +74,7 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
     ("override", "says"),
     [
         ("report.metric=nmm", "report.metric: 'nmm' is not known (allowed: error, distance, "),
-        ("report.also=['nmi', 'nmm']", "report.also: 'nmm' is not known (allowed: error, distance, "),
+        ("report.also=['nmi', 'nmm']", "report.also.1: 'nmm' is not known (allowed: error, distance, "),
         ("report.also=['nmi', 'nmi']", "report.also: 'nmi' stands twice, but the values must differ"),
         ("report.by_iteration=rank", "report.by_iteration = 'rank': input should be a valid list"),
         ("report.by_iteration=['']", "report.by_iteration.0 = '': string should have at least 1 character"),
