@@ -1,9 +1,10 @@
 """Every kind of check can come out each way: rows where it holds, and the same rows doctored until it does not."""
 
+import math
 from typing import Any
 
 import pytest
-from claim_rows import curved, judged, measured
+from claim_rows import CLIENTS, a_run, curved, judged, measured
 
 from experiments.claims import Verdict
 from experiments.results import Run
@@ -23,6 +24,25 @@ def along(*values: float) -> list[Run]:
     """Make two runs of A with a value of 1, the last with these at its last iterations, and two of B with 1 only."""
     last = [*([1.0] * (4 - len(values))), *values]
     return [*curved("A", [1.0] * 4, last), *curved("B", [1.0] * 4, [1.0] * 4)]
+
+
+POINTS = "strategy.A.points"
+
+
+def at_costs(*errors: float) -> list[Run]:
+    """Make runs of A at 200 and 800 floats, with half B's error and with this share of it for each seed.
+
+    The curve of B is a line on logarithmic axes, so that at 200 and 800 floats it is 0.32 and 0.08 wherever its points
+    are, which differ by seed. A's first point, at 2 floats, is beyond its ends.
+    """
+    runs = []
+    for seed, error in enumerate(errors):
+        b = (100, 400, 1600) if seed % 2 == 0 else (50, 800, 1600)
+        for point, (floats, ours) in zip((1, 2, 3), ((2, 9.0), (200, 0.32 * 0.5), (800, 0.08 * error)), strict=True):
+            runs.append(a_run("A", seed, point={POINTS: point}, metrics={"error": ours}, floats_up=floats))
+            theirs = {"metrics": {"error": 64 / b[point - 1]}, "floats_up": b[point - 1]}
+            runs.append(a_run("B", seed, point={POINTS: point}, **theirs))
+    return runs
 
 
 CHECKS: dict[str, tuple[dict[str, Any], dict[Verdict, list[Run]]]] = {
@@ -58,6 +78,14 @@ CHECKS: dict[str, tuple[dict[str, Any], dict[Verdict, list[Run]]]] = {
             Verdict.FAILS: falling(-0.7, -0.8, -0.9),
         },
     ),
+    "at equal cost": (
+        {"metric": "error", "of": "A", "to": "B", "at": "floats_up", "along": [POINTS], "at_most": 1},
+        {
+            Verdict.HOLDS: at_costs(0.7, 0.8, 0.9),
+            Verdict.NOISE: at_costs(0.7, 0.8, 1.2),
+            Verdict.FAILS: at_costs(1.1, 1.2, 1.3),
+        },
+    ),
     # of these every seed and iteration must be within the limit: no mean, so no noise
     "overlap": (
         {"value": "recover_error", "of": ["A", "B"], "within": 0.1},
@@ -74,19 +102,72 @@ CHECKS: dict[str, tuple[dict[str, Any], dict[Verdict, list[Run]]]] = {
 }
 
 
+KINDS = {"at equal cost": "ratio"}
+"""What a check is called, where that is not its name here."""
+
+
 @pytest.mark.parametrize(
     ("check", "verdict"), [(check, verdict) for check, (_, rows) in CHECKS.items() for verdict in rows]
 )
 def test_each_check_has_the_verdict_that_its_rows_are_doctored_for(check: str, verdict: Verdict) -> None:
     claim, rows = CHECKS[check]
-    assert judged(rows[verdict], check=check, **claim).verdict is verdict
+    assert judged(rows[verdict], check=KINDS.get(check, check), **claim).verdict is verdict
 
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_no_check_can_be_made_without_a_run_that_it_needs(check: str) -> None:
     claim, rows = CHECKS[check]
-    due = [({}, seed) for seed in {run.seed for run in rows[Verdict.HOLDS]}]
-    assert judged(rows[Verdict.HOLDS], due, check=check, **claim).verdict is Verdict.HOLDS
+    due = [(run.point, run.seed) for run in rows[Verdict.HOLDS]]
+    claim = {"check": KINDS.get(check, check), **claim}
+    assert judged(rows[Verdict.HOLDS], due, **claim).verdict is Verdict.HOLDS
     (first, *others) = rows[Verdict.HOLDS]
     assert first.name == "A"
-    assert judged(others, due, check=check, **claim).verdict is Verdict.UNTESTABLE
+    assert judged(others, due, **claim).verdict is Verdict.UNTESTABLE
+
+
+def test_curves_are_interpolated_on_logarithmic_axes_seed_by_seed() -> None:
+    claim = CHECKS["at equal cost"][0] | {"check": "ratio"}
+    worst = judged(at_costs(0.7, 0.8, 1.2), **claim)
+    assert worst.value == pytest.approx(0.9)
+    assert worst.standard_error == pytest.approx(math.sqrt(0.14 / 2 / 3))
+    assert worst.where == f"at {POINTS} = 3, floats_up = 800"
+    assert worst.numbers.startswith(
+        "at equal floats_up 0.9, standard error 0.15, against at most 1 (3 seeds; the worst"
+    )
+    least = judged(at_costs(0.7, 0.8, 1.2), **{**claim, "at_most": None, "at_least": 0.4})
+    assert (least.value, least.where) == (pytest.approx(0.5), f"at {POINTS} = 2, floats_up = 200")
+    both = judged(at_costs(1.5), **claim | {"check": "difference", "at_most": 0})
+    assert both.value == pytest.approx(0.08 * 0.5)
+
+
+def test_equal_errors_tell_what_each_method_takes_for_them() -> None:
+    """A takes 2 and 200 floats for errors that B comes to with 64 / error of its own: the ratio at .16 is 200 / 400."""
+    claim = {"check": "ratio", "metric": "floats_up", "of": "A", "to": "B", "at": "error", "along": [POINTS]}
+    verdict = judged(at_costs(0.1), **claim, at_most=0.5001)  # A's last error, .008, is beyond B's smallest, .04
+    assert (verdict.verdict, verdict.value) == (Verdict.HOLDS, pytest.approx(0.5))
+
+
+def test_curves_that_do_not_meet_or_have_no_logarithm_decide_nothing() -> None:
+    claim = CHECKS["at equal cost"][0] | {"check": "ratio"}
+    apart = [run for run in at_costs(0.5, 0.5) if run.name == "B" or run.floats_up == 2]
+    due = [({POINTS: point}, seed) for point in (1,) for seed in (0, 1)]
+    verdict = judged(apart, due, **claim)
+    assert verdict.verdict is Verdict.UNTESTABLE
+    assert verdict.numbers == "at no floats_up both: 'A' has 2 to 2, 'B' has 50 to 100"
+    zero = [run.model_copy(update={"metrics": {"error": 0.0}}) if run.name == "B" else run for run in at_costs(0.5)]
+    assert judged(zero, **claim).numbers.startswith("at equal floats_up no finite number against")
+
+
+def test_curves_are_apart_for_each_setting_of_what_makes_none() -> None:
+    """With 5 clients A is at twice its errors with 2: each is compared with its own curve, and the worst decides."""
+    runs = [
+        run.model_copy(update={"point": run.point | {CLIENTS: clients}, "metrics": {"error": error}})
+        for run in at_costs(0.8, 0.8)
+        for clients in (2, 5)
+        for error in [run.metrics["error"] * (2 if clients == 5 and run.name == "A" else 1)]
+    ]
+    claim = CHECKS["at equal cost"][0] | {"check": "ratio"}
+    worst = judged(runs, **claim)
+    assert (worst.verdict, worst.value) == (Verdict.FAILS, pytest.approx(1.6))
+    assert worst.where == f"at {POINTS} = 3, {CLIENTS} = 5, floats_up = 800"
+    assert judged(runs, **claim, where={CLIENTS: 2}).value == pytest.approx(0.8)

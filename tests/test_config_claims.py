@@ -120,6 +120,10 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
             claim("rate", 'value = "x", of = ["a", "d"], at_most = 1'),
             "claim.0: there is no method named 'd', only 'a', 'v1.5 of b, best', 'c'",
         ),
+        (claim("ratio", f'{RATIO}, at = "floats_up"'), "claim.0: at and along go together: "),
+        (claim("ratio", f'{RATIO}, at = "floats_upp", along = ["x"]'), "claim.0.at: 'floats_upp' is not known"),
+        (claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"], best = true'), "claim.0: best has no meaning"),
+        (claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"]'), "claim.0: along has 'x', which is not swept"),
         (
             claim("ratio", f'{RATIO}, where = {{"partition.clients" = 2}}'),
             "claim.0: 'partition.clients' is not swept (swept: nothing)",

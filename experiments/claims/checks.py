@@ -15,7 +15,7 @@ import pydantic
 
 from experiments.claims.evidence import Evidence, Setting, Uncheckable, Where, best_of, measure, place
 from experiments.claims.verdicts import Check, Finding, Findings
-from experiments.results import point_key
+from experiments.results import Spread, point_key
 from fedkernel.models import check_metric
 
 
@@ -68,6 +68,12 @@ class Comparison(Check):
         As `where`, for one side only. Settings are compared that have the values of all other parameters in common.
     best : bool
         On each side only the setting counts where its metric is best on average.
+    at : str, optional
+        A metric, such as ``floats_up``, at equal values of which the two are compared: by it `to` makes a curve along
+        the sweep for each seed, which is interpolated, on logarithmic axes, at the value that `of` has. Settings of
+        `of` whose value is beyond the curve's ends with any seed do not count.
+    along : list of str
+        With `at`, the swept parameters by dotted path that make the curve.
     """
 
     check: Literal["ratio", "difference"]
@@ -77,6 +83,16 @@ class Comparison(Check):
     where_of: Where = pydantic.Field(default_factory=dict)
     where_to: Where = pydantic.Field(default_factory=dict)
     best: bool = False
+    at: Measured | None = None
+    along: list[str] = pydantic.Field(default_factory=list)
+
+    @pydantic.model_validator(mode="after")
+    def _along_what(self) -> "Comparison":
+        if (self.at is None) != (not self.along):
+            raise ValueError("at and along go together: what is equal, and the swept parameters that make the curve")
+        if self.at is not None and self.best:
+            raise ValueError("best has no meaning beside at, which compares curves")
+        return self
 
     @property
     def methods(self) -> list[str]:
@@ -92,7 +108,9 @@ class Comparison(Check):
         """Return the ratio or difference at every pair of settings."""
         conditions = [self.where | self.where_of, self.where | self.where_to]
         sides = [evidence.of(name, where) for name, where in zip(self.methods, conditions, strict=True)]
-        fixed, note = conditions[0].keys() | conditions[1].keys(), ""
+        fixed, note = {*conditions[0], *conditions[1], *self.along}, ""
+        if self.at is not None:
+            return Findings(self._on_curves(self.at, sides[0], sides[1], fixed), f"at equal {self.at} ")
         if self.best:
             chosen = [best_of(side, self.metric) for side in sides]
             note = f"; best {' and '.join(place(best.point) for best in chosen)}" if max(map(len, sides)) > 1 else ""
@@ -102,13 +120,41 @@ class Comparison(Check):
         return Findings([self._compared(a, b) for a, b in pairs], note=note)
 
     def _compared(self, a: Setting, b: Setting) -> Finding:
-        compared = []
-        for seed in (seed for seed in a.runs if seed in b.runs):
-            x, y = measure(a.runs[seed], self.metric), measure(b.runs[seed], self.metric)
-            compared.append(x - y if self.check == "difference" else x / y if y else math.nan)
+        compared = [
+            self._of_pair(measure(a.runs[seed], self.metric), measure(b.runs[seed], self.metric))
+            for seed in (seed for seed in a.runs if seed in b.runs)
+        ]
         return Finding.mean(
             compared, place(a.point) if a.point == b.point else f"{place(a.point)} and {place(b.point)}"
         )
+
+    def _of_pair(self, x: float, y: float) -> float:
+        return x - y if self.check == "difference" else x / y if y else math.nan
+
+    def _on_curves(self, at: str, ours: list[Setting], theirs: list[Setting], fixed: set[str]) -> list[Finding]:
+        """Compare each setting of `of` with the curve of `to` that has the values of all other parameters in common."""
+        numbers = []
+        for rest in dict.fromkeys(_rest(setting, fixed) for setting in ours):
+            side, curve = ([each for each in settings if _rest(each, fixed) == rest] for settings in (ours, theirs))
+            compared = [finding for setting in side if (finding := self._on_curve(at, setting, curve))]
+            if not compared:
+                of, to = (
+                    f"{name!r} has {_range(each, at)}" for name, each in zip(self.methods, (side, curve), strict=True)
+                )
+                raise Uncheckable(f"at no {at} both: {of}, {to} {place(_other(side[0], fixed))}".rstrip())
+            numbers += compared
+        return numbers
+
+    def _on_curve(self, at: str, setting: Setting, curve: list[Setting]) -> Finding | None:
+        """Compare a setting with a curve at the value that it has; None if the curve does not reach that."""
+        compared, values = [], []
+        for seed, run in setting.runs.items():
+            points = sorted((measure(each.runs[seed], at), measure(each.runs[seed], self.metric)) for each in curve)
+            values.append(measure(run, at))
+            if not points[0][0] <= values[-1] <= points[-1][0]:
+                return None
+            compared.append(self._of_pair(measure(run, self.metric), _between(points, values[-1])))
+        return Finding.mean(compared, place({**setting.point, at: f"{Spread.of(values).mean:.6g}"}))
 
 
 class Rate(Check):
@@ -243,8 +289,24 @@ class Rise(_OfRounds):
 AnyCheck = Annotated[Value | Comparison | Rate | Overlap | Bounded | Rise, pydantic.Field(discriminator="check")]
 
 
+def _other(setting: Setting, fixed: Iterable[str]) -> Where:
+    return {name: value for name, value in setting.point.items() if name not in fixed}
+
+
 def _rest(setting: Setting, fixed: Iterable[str]) -> str:
-    return point_key({name: value for name, value in setting.point.items() if name not in fixed})
+    return point_key(_other(setting, fixed))
+
+
+def _range(settings: Iterable[Setting], metric: str) -> str:
+    values = [measure(run, metric) for setting in settings for run in setting.runs.values()]
+    return f"{min(values):.6g} to {max(values):.6g}"
+
+
+def _between(points: Sequence[tuple[float, float]], x: float) -> float:
+    """Interpolate linearly on logarithmic axes; what is not above 0 has no logarithm, and gives no number."""
+    if not all(value > 0 for point in points for value in point):
+        return math.nan
+    return math.exp(np.interp(math.log(x), *np.log(np.array(points)).T))
 
 
 def _slope(points: Sequence[tuple[int, float]]) -> float:

@@ -214,6 +214,8 @@ class Experiment(pydantic.BaseModel):
                     )
                 if value not in (values := self.swept[key]):
                     raise ValueError(f"claim.{number}: {key} = {value!r}, but must be one of {_listed(values)}")
+            if unknown := [key for key in getattr(claim, "along", []) if key not in self.swept]:
+                raise ValueError(f"claim.{number}: along has {unknown[0]!r}, which is not swept")
 
     @property
     def table(self) -> dict[str, Any]:
