@@ -276,9 +276,9 @@ def test_a_value_is_bounded_at_every_iteration_of_every_seed() -> None:
     claim = {"check": "bounded", "value": "rank", "of": ["A", "B"]}
     assert judged(runs, **claim, at_most=7).verdict is HOLDS
     most = judged(runs, **claim, at_most=6.5)
-    assert most.numbers == "7 against at most 6.5 (2 seeds; the worst is 'A' at t = 2, seed = 1)"
+    assert most.numbers == "rank 7 against at most 6.5 (2 seeds; the worst is 'A' at t = 2, seed = 1)"
     least = judged(runs, **claim, at_least=1.5)
-    assert least.numbers == "1 against at least 1.5 (2 seeds; the worst is 'B' at t = 1, seed = 0)"
+    assert least.numbers == "rank 1 against at least 1.5 (2 seeds; the worst is 'B' at t = 1, seed = 0)"
     assert judged(runs, **{**claim, "of": ["A"]}, at_least=2, at_most=7).verdict is HOLDS
 
 

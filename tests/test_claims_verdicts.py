@@ -45,6 +45,12 @@ def at_costs(*errors: float) -> list[Run]:
     return runs
 
 
+def passing(*shares: float) -> list[Run]:
+    """Make runs of A with this hundredth of B's error at t = 4, and as large as it before and after."""
+    runs = curved("A", *([1.0, 1.0, 1.0, share / 100, 1.0] for share in shares))
+    return [*runs, *measured("B", [1.0] * len(shares), "recover_error")]
+
+
 CHECKS: dict[str, tuple[dict[str, Any], dict[Verdict, list[Run]]]] = {
     "value": (
         {"metric": "error", "of": "A", "at_most": 1},
@@ -86,6 +92,14 @@ CHECKS: dict[str, tuple[dict[str, Any], dict[Verdict, list[Run]]]] = {
             Verdict.FAILS: at_costs(1.1, 1.2, 1.3),
         },
     ),
+    "at an iteration": (
+        {"metric": "recover_error", "of": "A", "to": "B", "iteration": 4, "at_most": 0.01},
+        {
+            Verdict.HOLDS: passing(0.7, 0.8, 0.9),
+            Verdict.NOISE: passing(0.7, 0.8, 1.2),
+            Verdict.FAILS: passing(1.1, 1.2, 1.3),
+        },
+    ),
     # of these every seed and iteration must be within the limit: no mean, so no noise
     "overlap": (
         {"value": "recover_error", "of": ["A", "B"], "within": 0.1},
@@ -95,6 +109,14 @@ CHECKS: dict[str, tuple[dict[str, Any], dict[Verdict, list[Run]]]] = {
         {"value": "recover_error", "of": ["A"], "at_most": 1.1},
         {Verdict.HOLDS: along(1.1), Verdict.FAILS: along(1.2)},
     ),
+    "below c / t": (
+        {"value": "recover_error", "of": ["A"], "times_t": True, "at_most": 4},
+        {Verdict.HOLDS: along(1.0), Verdict.FAILS: along(1.01)},  # at t = 4
+    ),
+    "deviation": (
+        {"value": "recover_error", "of": ["A"], "times_t": True, "deviation": True, "at_most": 0.3},
+        {Verdict.HOLDS: along(1.1), Verdict.FAILS: along(1.11)},  # of 4 and 4.4, 0.4 / sqrt(2)
+    ),
     "rise": (
         {"value": "recover_error", "of": ["A"], "at_most": 0},
         {Verdict.HOLDS: along(0.9), Verdict.FAILS: along(0.9, 0.91)},
@@ -102,7 +124,12 @@ CHECKS: dict[str, tuple[dict[str, Any], dict[Verdict, list[Run]]]] = {
 }
 
 
-KINDS = {"at equal cost": "ratio"}
+KINDS = {
+    "at equal cost": "ratio",
+    "at an iteration": "ratio",
+    "below c / t": "bounded",
+    "deviation": "bounded",
+}
 """What a check is called, where that is not its name here."""
 
 
@@ -156,6 +183,22 @@ def test_curves_that_do_not_meet_or_have_no_logarithm_decide_nothing() -> None:
     assert verdict.numbers == "at no floats_up both: 'A' has 2 to 2, 'B' has 50 to 100"
     zero = [run.model_copy(update={"metrics": {"error": 0.0}}) if run.name == "B" else run for run in at_costs(0.5)]
     assert judged(zero, **claim).numbers.startswith("at equal floats_up no finite number against")
+
+
+def test_an_iteration_that_a_run_does_not_come_to_decides_nothing() -> None:
+    claim = CHECKS["at an iteration"][0] | {"check": "ratio", "iteration": 6}
+    verdict = judged(passing(0.5), **claim)
+    assert (verdict.verdict, verdict.numbers) == (Verdict.UNTESTABLE, "no round of 'A' tells recover_error at t = 6")
+
+
+def test_one_seed_has_no_deviation() -> None:
+    verdict = judged(along(1.1)[:1], check="bounded", **CHECKS["deviation"][0])
+    assert (verdict.verdict, verdict.numbers) == (Verdict.UNTESTABLE, "'A' has one seed")
+    worst = judged(along(1.1), check="bounded", **CHECKS["deviation"][0])
+    assert worst.value == pytest.approx(0.4 / math.sqrt(2))
+    assert worst.numbers == (
+        "standard deviation of t · recover_error 0.283 against at most 0.3 (2 seeds; the worst is 'A' at t = 4)"
+    )
 
 
 def test_curves_are_apart_for_each_setting_of_what_makes_none() -> None:

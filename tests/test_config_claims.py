@@ -122,8 +122,13 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
         ),
         (claim("ratio", f'{RATIO}, at = "floats_up"'), "claim.0: at and along go together: "),
         (claim("ratio", f'{RATIO}, at = "floats_upp", along = ["x"]'), "claim.0.at: 'floats_upp' is not known"),
-        (claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"], best = true'), "claim.0: best has no meaning"),
+        (
+            claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"], best = true'),
+            "claim.0: at, iteration and best exclude",
+        ),
         (claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"]'), "claim.0: along has 'x', which is not swept"),
+        (claim("ratio", f"{RATIO}, iteration = 4, best = true"), "claim.0: at, iteration and best exclude"),
+        (claim("ratio", f"{RATIO}, iteration = 0"), "claim.0.iteration = 0: input should be greater"),
         (
             claim("ratio", f'{RATIO}, where = {{"partition.clients" = 2}}'),
             "claim.0: 'partition.clients' is not swept (swept: nothing)",

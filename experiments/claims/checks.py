@@ -74,6 +74,8 @@ class Comparison(Check):
         `of` whose value is beyond the curve's ends with any seed do not count.
     along : list of str
         With `at`, the swept parameters by dotted path that make the curve.
+    iteration : int, optional
+        What the rounds of `of` tell of the metric at this outer iteration counts, in place of the metric at the end.
     """
 
     check: Literal["ratio", "difference"]
@@ -85,13 +87,14 @@ class Comparison(Check):
     best: bool = False
     at: Measured | None = None
     along: list[str] = pydantic.Field(default_factory=list)
+    iteration: int | None = pydantic.Field(default=None, ge=1)
 
     @pydantic.model_validator(mode="after")
     def _along_what(self) -> "Comparison":
         if (self.at is None) != (not self.along):
             raise ValueError("at and along go together: what is equal, and the swept parameters that make the curve")
-        if self.at is not None and self.best:
-            raise ValueError("best has no meaning beside at, which compares curves")
+        if (self.at is not None) + (self.iteration is not None) + self.best > 1:
+            raise ValueError("at, iteration and best exclude each other")
         return self
 
     @property
@@ -121,7 +124,7 @@ class Comparison(Check):
 
     def _compared(self, a: Setting, b: Setting) -> Finding:
         compared = [
-            self._of_pair(measure(a.runs[seed], self.metric), measure(b.runs[seed], self.metric))
+            self._of_pair(measure(a.runs[seed], self.metric, self.iteration), measure(b.runs[seed], self.metric))
             for seed in (seed for seed in a.runs if seed in b.runs)
         ]
         return Finding.mean(
@@ -252,20 +255,40 @@ class _OfRounds(Check):
 
 
 class Bounded(_OfRounds):
-    """A value of the rounds at every iteration, for every seed."""
+    """A value of the rounds at every iteration, for every seed.
+
+    Attributes
+    ----------
+    value, of
+        As for `Rise`.
+    times_t : bool
+        The limits are for t times the value: it is below c / t where `at_most` is c.
+    deviation : bool
+        The limits are for the standard deviation over seeds, of each iteration that all of them have.
+    """
 
     check: Literal["bounded"]
+    times_t: bool = False
+    deviation: bool = False
 
     def find(self, evidence: Evidence) -> Findings:
-        """Return the value of every method at every setting, seed and iteration."""
-        return Findings(
-            [
-                Finding(x, place(setting.point, name, t=t, seed=seed), len(setting.runs))
-                for name, setting, curves in evidence.curves(self.of, self.where, self.value)
-                for seed, curve in curves.items()
-                for t, x in curve.items()
-            ]
-        )
+        """Return the value of every method at every setting, iteration and, unless it is their deviation, seed."""
+        numbers = []
+        for name, setting, curves in evidence.curves(self.of, self.where, self.value):
+            seeds = len(setting.runs)
+            if self.deviation and seeds < 2:
+                raise Uncheckable(f"{name!r} has one seed {place(setting.point)}".rstrip())
+            for t in sorted({t for curve in curves.values() for t in curve}):
+                values = {seed: curve[t] * (t if self.times_t else 1) for seed, curve in curves.items() if t in curve}
+                if not self.deviation:
+                    numbers += [Finding(x, place(setting.point, name, t=t, seed=s), seeds) for s, x in values.items()]
+                elif len(values) == seeds:
+                    std = Spread.of(list(values.values())).std
+                    numbers.append(Finding(math.nan if std is None else std, place(setting.point, name, t=t), seeds))
+        if not numbers:
+            raise Uncheckable(f"{', '.join(map(repr, self.of))}: no iteration that all seeds have")
+        deviation = "standard deviation of " if self.deviation else ""
+        return Findings(numbers, f"{deviation}{'t · ' if self.times_t else ''}{self.value} ")
 
 
 class Rise(_OfRounds):

@@ -64,8 +64,12 @@ class Evidence:
                 yield name, at_setting, curves
 
 
-def measure(run: Run, metric: str) -> float:
-    """Return a metric of a run, also one that is counted of it."""
+def measure(run: Run, metric: str, iteration: int | None = None) -> float:
+    """Return a metric of a run, also one that is counted of it, or what its rounds tell of it at an iteration."""
+    if iteration is not None:
+        if (at := by_iteration(run, metric).get(iteration)) is None:
+            raise Uncheckable(f"no round of {run.name!r} tells {metric} at t = {iteration}")
+        return at
     value: float | None = getattr(run, metric) if metric_of(metric).counted else run.metrics.get(metric)
     if value is None:
         raise Uncheckable(f"{run.name!r} has no {metric} with seed {run.seed}")
