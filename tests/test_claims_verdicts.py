@@ -117,6 +117,14 @@ CHECKS: dict[str, tuple[dict[str, Any], dict[Verdict, list[Run]]]] = {
         {"value": "recover_error", "of": ["A"], "times_t": True, "deviation": True, "at_most": 0.3},
         {Verdict.HOLDS: along(1.1), Verdict.FAILS: along(1.11)},  # of 4 and 4.4, 0.4 / sqrt(2)
     ),
+    "on average": (
+        {"value": "recover_error", "of": ["A"], "average": True, "at_most": 1.1},
+        {
+            Verdict.HOLDS: along(0.9, 0.9, 0.9, 0.8),  # 1 and .875
+            Verdict.NOISE: along(1.2, 1.2, 1.2, 1.2),
+            Verdict.FAILS: along(1.2, 1.2, 1.2, 1.2)[1:2],
+        },
+    ),
     "rise": (
         {"value": "recover_error", "of": ["A"], "at_most": 0},
         {Verdict.HOLDS: along(0.9), Verdict.FAILS: along(0.9, 0.91)},
@@ -129,6 +137,7 @@ KINDS = {
     "at an iteration": "ratio",
     "below c / t": "bounded",
     "deviation": "bounded",
+    "on average": "bounded",
 }
 """What a check is called, where that is not its name here."""
 

@@ -1,11 +1,10 @@
-"""What a ``[[claim]]`` may check: figures of whole runs, and curves along them.
+"""What a ``[[claim]]`` may check: figures of whole runs here, curves along their rounds in `along_rounds`.
 
 Two methods are compared seed by seed, since they share the partition of a seed: the noise of a mean difference is that
 of the pairs. What is checked at several settings of the sweep must hold at each of them; the numbers are those of the
 worst.
 """
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
@@ -13,6 +12,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pydantic
 
+from experiments.claims.along_rounds import Bounded, Overlap, Rate, Rise
 from experiments.claims.evidence import Evidence, Setting, Uncheckable, Where, best_of, measure, place
 from experiments.claims.verdicts import Check, Finding, Findings
 from experiments.results import Spread, point_key
@@ -160,155 +160,6 @@ class Comparison(Check):
         return Finding.mean(compared, place({**setting.point, at: f"{Spread.of(values).mean:.6g}"}))
 
 
-class Rate(Check):
-    """The least-squares slope of log value against log t, mean over seeds: -1 where the value falls as 1 / t.
-
-    Attributes
-    ----------
-    value : str
-        Of the rounds, as `by_iteration` reads it. Iterations where it is 0 do not count.
-    of : list of str
-    from : int
-        The first t that counts.
-    """
-
-    check: Literal["rate"]
-    value: str
-    of: list[str] = pydantic.Field(min_length=1)
-    first: int = pydantic.Field(default=1, ge=1, alias="from")
-
-    @property
-    def methods(self) -> list[str]:
-        """All methods whose slope is within the limits."""
-        return self.of
-
-    def find(self, evidence: Evidence) -> Findings:
-        """Return the slope of every method at every setting."""
-        numbers, highest = [], 0.0
-        for name, setting, curves in evidence.curves(self.of, self.where, self.value):
-            slopes = []
-            for seed, curve in curves.items():
-                points = [(t, value) for t, value in curve.items() if t >= self.first and not value <= 0]
-                if len(points) < 2:
-                    short = f"{name!r} has fewer than two iterations with a {self.value} above 0"
-                    raise Uncheckable(f"{short} with seed {seed}")
-                highest = max(highest, *(t * value for t, value in points))
-                slopes.append(_slope(points))
-            numbers.append(Finding.mean(slopes, place(setting.point, name)))
-        return Findings(numbers, "slope ", f"; t · {self.value} is at most {highest:.3g}")
-
-
-class Overlap(Check):
-    """How far apart two curves are: |a - b| / max(|a|, |b|) at every iteration that both have, for every seed.
-
-    Attributes
-    ----------
-    value : str
-        As for `Rate`.
-    of : list of two str
-    within : float
-        The limit.
-    """
-
-    check: Literal["overlap"]
-    value: str
-    of: list[str] = pydantic.Field(min_length=2, max_length=2)
-    at_most: float = pydantic.Field(alias="within", ge=0)
-
-    @property
-    def methods(self) -> list[str]:
-        """The two curves'."""
-        return self.of
-
-    def find(self, evidence: Evidence) -> Findings:
-        """Return the distance at every setting, seed and iteration."""
-        ours, theirs = (list(evidence.curves([name], self.where, self.value)) for name in self.of)
-        numbers = [
-            Finding(_apart(x, other[seed][t]), place(setting.point, t=t, seed=seed), len(setting.runs))
-            for (_, setting, curves), (_, _, other) in zip(ours, theirs, strict=True)
-            for seed, curve in curves.items()
-            for t, x in curve.items()
-            if t in other[seed]
-        ]
-        if not numbers:
-            raise Uncheckable(f"{self.of[0]!r} and {self.of[1]!r} have no iteration in common")
-        return Findings(numbers, "apart by ")
-
-
-class _OfRounds(Check):
-    """Of a value of the rounds, for some methods.
-
-    Attributes
-    ----------
-    value : str
-        As for `Rate`.
-    of : list of str
-    """
-
-    value: str
-    of: list[str] = pydantic.Field(min_length=1)
-
-    @property
-    def methods(self) -> list[str]:
-        """All methods that the claim is about."""
-        return self.of
-
-
-class Bounded(_OfRounds):
-    """A value of the rounds at every iteration, for every seed.
-
-    Attributes
-    ----------
-    value, of
-        As for `Rise`.
-    times_t : bool
-        The limits are for t times the value: it is below c / t where `at_most` is c.
-    deviation : bool
-        The limits are for the standard deviation over seeds, of each iteration that all of them have.
-    """
-
-    check: Literal["bounded"]
-    times_t: bool = False
-    deviation: bool = False
-
-    def find(self, evidence: Evidence) -> Findings:
-        """Return the value of every method at every setting, iteration and, unless it is their deviation, seed."""
-        numbers = []
-        for name, setting, curves in evidence.curves(self.of, self.where, self.value):
-            seeds = len(setting.runs)
-            if self.deviation and seeds < 2:
-                raise Uncheckable(f"{name!r} has one seed {place(setting.point)}".rstrip())
-            for t in sorted({t for curve in curves.values() for t in curve}):
-                values = {seed: curve[t] * (t if self.times_t else 1) for seed, curve in curves.items() if t in curve}
-                if not self.deviation:
-                    numbers += [Finding(x, place(setting.point, name, t=t, seed=s), seeds) for s, x in values.items()]
-                elif len(values) == seeds:
-                    std = Spread.of(list(values.values())).std
-                    numbers.append(Finding(math.nan if std is None else std, place(setting.point, name, t=t), seeds))
-        if not numbers:
-            raise Uncheckable(f"{', '.join(map(repr, self.of))}: no iteration that all seeds have")
-        deviation = "standard deviation of " if self.deviation else ""
-        return Findings(numbers, f"{deviation}{'t · ' if self.times_t else ''}{self.value} ")
-
-
-class Rise(_OfRounds):
-    """By how much a value of the rounds rises in an iteration, (b - a) / max(|a|, |b|), for every seed."""
-
-    check: Literal["rise"]
-
-    def find(self, evidence: Evidence) -> Findings:
-        """Return the rise of every method at every setting, seed and iteration but the first."""
-        numbers = [
-            Finding(math.copysign(_apart(a, b), b - a), place(setting.point, name, t=t, seed=seed), len(setting.runs))
-            for name, setting, curves in evidence.curves(self.of, self.where, self.value)
-            for seed, curve in curves.items()
-            for (_, a), (t, b) in itertools.pairwise(sorted(curve.items()))
-        ]
-        if not numbers:
-            raise Uncheckable(f"{', '.join(map(repr, self.of))}: no run has two iterations")
-        return Findings(numbers, "rises by ")
-
-
 AnyCheck = Annotated[Value | Comparison | Rate | Overlap | Bounded | Rise, pydantic.Field(discriminator="check")]
 
 
@@ -330,13 +181,3 @@ def _between(points: Sequence[tuple[float, float]], x: float) -> float:
     if not all(value > 0 for point in points for value in point):
         return math.nan
     return math.exp(np.interp(math.log(x), *np.log(np.array(points)).T))
-
-
-def _slope(points: Sequence[tuple[int, float]]) -> float:
-    x, y = np.log(np.array(points)).T
-    x -= x.mean()
-    return float(x @ (y - y.mean()) / (x @ x))
-
-
-def _apart(x: float, y: float) -> float:
-    return abs(x - y) / largest if (largest := max(abs(x), abs(y))) else 0.0
