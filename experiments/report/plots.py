@@ -147,11 +147,11 @@ def _by_cost(
 ) -> Drawn:
     """Draw the metric against what a run takes: floats uploaded, or rounds."""
     # methods of other groups, and what is no number, such as a data set's name, are not to be compared with each other
-    groups = len({s.group for s, _ in shown}) > 1
+    groups = list(dict.fromkeys(s.group for s, _ in shown))
     settings: dict[str, list[tuple[Summary, Spread]]] = {}
-    for s, m in shown:
+    for s, m in sorted(shown, key=lambda judged: groups.index(judged[0].group)):
         labels = setting({name: value for name, value in s.point.items() if not _is_number(value)})
-        parts = (s.group if groups else None, labels)
+        parts = (s.group if len(groups) > 1 else None, labels)
         settings.setdefault(", ".join(part for part in parts if part), []).append((s, m))
     figure, grid, note = panels(list(settings), alike=False)
     its_metric = metric_of(metric)
