@@ -99,6 +99,9 @@ def test_rows_are_a_seeded_subset_in_the_original_order():
     np.testing.assert_array_equal(whole.y[where], part.y)
     np.testing.assert_array_equal(part.X, load(DataSpec("diabetes", rows=50, seed=1)).X)
     assert not np.array_equal(part.X, load(DataSpec("diabetes", rows=50, seed=2)).X)
+    for share, rows in ((0.113, 50), (0.0001, 1), (1, 442)):
+        counted, part = load(DataSpec("diabetes", rows=rows, seed=1)), load(DataSpec("diabetes", share=share, seed=1))
+        np.testing.assert_array_equal(part.X, counted.X)
 
 
 @pytest.mark.parametrize("classes", [(0, 3, 8), ("0", "3", "8")])
@@ -157,6 +160,7 @@ any_spec = st.one_of(
         classes=st.none() | st.lists(st.integers(-5, 5) | st.text(max_size=3), min_size=1).map(tuple),
         seed=st.integers(0, 2**32) | st.just("run"),
     ),
+    st.builds(DataSpec, name=st.just("iris"), share=st.floats(0, 1, exclude_min=True)),
     st.builds(
         DataSpec,
         name=st.sampled_from(["geometric", "plateau", "blobs"]),
@@ -191,6 +195,8 @@ def test_data_of_the_runs_seed_are_those_of_that_number_and_nothing_without_a_ru
         ({}, "name is required"),
         ({"name": "iris", "scale": "log"}, "scale = 'log': input should be 'none', 'standard'"),
         ({"name": "iris", "rows": 0}, "rows = 0: input should be greater than 0"),
+        ({"name": "iris", "share": 1.5}, "share = 1.5: input should be less than or equal to 1"),
+        ({"name": "iris", "share": 0.5, "rows": 5}, "rows = 5 and share = 0.5 are the same thing"),
         ({"name": "iris", "classes": []}, "at least 1 item"),
         ({"name": "iris", "seed": -1}, "seed = -1"),
         ({"name": "iris", "seed": "each"}, "seed = 'each': input should be a valid integer"),

@@ -86,7 +86,7 @@ class Dataset:
 class DataSpec:
     """Which data: what a `[data]` table says. Usable as a dictionary's key; JSON through `pydantic.TypeAdapter`.
 
-    Rows are chosen first (`classes`, then `rows`), then values are scaled.
+    Rows are chosen first (`classes`, then `rows` or `share`), then values are scaled.
 
     Attributes
     ----------
@@ -97,6 +97,8 @@ class DataSpec:
         (mean 0), under each of which constant columns become 0; per row: "unit-norm" (length 1; zeros stay zeros).
     rows : int or None
         Keep this many rows, drawn at random from `seed`, in their original order; None keeps all.
+    share : float or None
+        In place of `rows`, their share of all, rounded to a row at least: what sets of different sizes have in common.
     classes : tuple of int or str, or None
         Keep the rows with these labels. Compared as text: 3 also finds the label "3".
     seed : int or "run"
@@ -113,6 +115,7 @@ class DataSpec:
     name: str
     scale: Literal["none", "standard", "minmax", "center", "unit-norm"] = "none"
     rows: PositiveInt | None = None
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
     classes: Annotated[tuple[int | str, ...], Field(min_length=1)] | None = None
     seed: NonNegativeInt | Literal["run"] = 0
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -123,6 +126,8 @@ class DataSpec:
             GENERATED[self.name](**self.options)  # raises, early, for unknown or invalid options
         elif self.options and not _has_loader(self.name):
             raise InputError(f"options = {self.options!r}: only generated sets have any ({', '.join(GENERATED)})")
+        if self.rows is not None and self.share is not None:
+            raise InputError(f"rows = {self.rows} and share = {self.share} are the same thing; give only one of them")
         if self.sparse and self.scale not in SPARSE_SCALES:
             raise InputError(
                 f"scale = {self.scale!r} with sparse = true would fill the zeros; allowed: {', '.join(SPARSE_SCALES)}"
@@ -146,7 +151,7 @@ class DataSpec:
 
     def __hash__(self) -> int:
         # the options' values may be unhashable or equal across types (1 and 1.0); equality compares them
-        return hash((self.name, self.scale, self.rows, self.classes, self.seed, frozenset(self.options)))
+        return hash((self.name, self.scale, self.rows, self.share, self.classes, self.seed, frozenset(self.options)))
 
 
 def load(spec: DataSpec | str) -> Dataset:
@@ -228,8 +233,8 @@ def _from_loader(spec: DataSpec) -> Raw:
 
 
 def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.intp] | None:
-    """Return the positions of the rows that `classes` and `rows` leave, in order; None: all."""
-    if spec.classes is None and spec.rows is None:
+    """Return the positions of the rows that `classes`, and `rows` or `share`, leave, in order; None: all."""
+    if spec.classes is None and spec.rows is None and spec.share is None:
         return None
     rows = np.arange(n)
     if spec.classes is not None:
@@ -242,9 +247,10 @@ def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.i
             if label not in known:
                 raise InputError(f"classes: data set {spec.name!r} has no label {label!r}; allowed: {some(known)}")
         rows = np.flatnonzero(np.isin(known, chosen)[which])
-    if spec.rows is not None:
-        check_at_most("rows", spec.rows, len(rows), f"what data set {spec.name!r} has, ")
-        rows = np.sort(generator("rows", spec.number).choice(rows, size=spec.rows, replace=False))
+    size = spec.rows if spec.share is None else max(1, round(spec.share * len(rows)))
+    if size is not None:
+        check_at_most("rows", size, len(rows), f"what data set {spec.name!r} has, ")
+        rows = np.sort(generator("rows", spec.number).choice(rows, size=size, replace=False))
     return rows
 
 
