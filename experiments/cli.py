@@ -19,7 +19,9 @@ from experiments.commands.collection import is_collection, report_folder, run_fo
 from experiments.commands.console import errors, output, progress, show, show_results
 from experiments.commands.forecast import read_shape, show_forecast
 from experiments.commands.new_pair import write_pair
+from experiments.commands.tables import print_summaries
 from experiments.config import read_config
+from experiments.report import Format
 from experiments.running import conclude, read_folder, run_experiment
 from fedkernel.addresses import find, find_function, names
 from fedkernel.data import available
@@ -125,12 +127,16 @@ def run(  # noqa: PLR0917 - one option each
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="Output folder of an experiment.")],
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", help="Print the table so, and write nothing: csv has every figure in full."),
+    ] = None,
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
     """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.
 
     Of an experiment of which runs have failed, or which goes on, it reports those that are finished, and names the
-    others.
+    others. With --format the table alone is on standard output, for a document or another program.
     """
     with errors(debug):
         if is_collection(folder):
@@ -140,6 +146,9 @@ def report(
         for name in filter(is_own, experiment.metrics):
             with suppress(InputError):  # one that is not here any more is shown by its name
                 find_function(name, "metrics", "metric")
+        if form is not None:
+            print_summaries(experiment, runs, form)
+            return
         show_results(experiment, conclude(experiment, runs, folder), folder)
 
 

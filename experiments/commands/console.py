@@ -2,7 +2,7 @@
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,12 +44,16 @@ def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None
     """Print an experiment's table, which runs it lacks, whether its claims hold, and where the report is."""
     show(console_table(summarise(outcome.rows), experiment.report.metric))
     if outcome.missing:
-        line = f"not finished, and in no figure: {', '.join(outcome.missing[:10])}{and_more(len(outcome.missing) - 10)}"
-        output.print(line, highlight=False, markup=False, soft_wrap=True)
+        output.print(not_finished(outcome.missing), highlight=False, markup=False, soft_wrap=True)
     for claim in outcome.claims:
         line = f"{claim.verdict:20}{claim.text.rstrip('.')}: {claim.numbers}"
         output.print(" ".join(line.splitlines()), highlight=False, markup=False, soft_wrap=True)
     output.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
+
+
+def not_finished(missing: Sequence[str]) -> str:
+    """Say which runs an experiment lacks."""
+    return f"not finished, and in no figure: {', '.join(missing[:10])}{and_more(len(missing) - 10)}"
 
 
 @contextmanager

@@ -8,21 +8,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.text import Text
-
 from experiments.claims import Claim
 from experiments.config import Experiment
-from experiments.report.wide import NARROWEST, WideTable
+from experiments.report.formats import Layout, for_terminal
+from experiments.report.wide import WideTable
 from experiments.report.writing import NOTHING, count, render, seconds, size, with_spread
 from experiments.results import Run, Summary, by_iteration, leading_metric, summarise
 from fedkernel.errors import InputError
 from fedkernel.models import MAIN, metric_of
 
 TRAFFIC, SIZES = ("floats up", "floats down", "rounds", "seconds"), ("bytes up", "bytes down", "seeds")
+TOOK = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "seconds")
 
 
 def console_table(summaries: Sequence[Summary], metric: str | None = None) -> WideTable:
-    """Lay out the summaries for a terminal: a line each on one of about 100 columns, in parts on one of fewer.
+    """Make the table of `lay_out` for a terminal: a line each on one of about 100 columns, in parts on one of fewer."""
+    return for_terminal(lay_out(summaries, metric))
+
+
+def lay_out(summaries: Sequence[Summary], metric: str | None = None) -> Layout:
+    """Lay out the summaries in short, as the console shows them.
 
     Parameters
     ----------
@@ -33,25 +38,50 @@ def console_table(summaries: Sequence[Summary], metric: str | None = None) -> Wi
 
     Returns
     -------
-    WideTable
+    Layout
         A row per summary: method, swept parameters, the metric, floats up and down, rounds, seconds.
     """
-    metric, swept = leading_metric(summaries, metric), _swept(summaries)
+    metric, swept = leading_metric(summaries, metric), swept_of(summaries)
     caption = f"mean{' ± standard deviation' if _repeated(summaries) else ''} over {_seeds(summaries)}"
-    table = WideTable(1 + len(swept), caption)
-    table.add_column("Method", overflow="fold", min_width=NARROWEST)
-    short = [name.rsplit(".", 1)[-1] for name in swept]
-    for name, last in zip(swept, short, strict=True):
-        table.add_column(Text(last if short.count(last) == 1 else name), justify="right")
-    headings = [metric_of(metric).heading.replace(" central", "\ncentral" if swept else " central")] if metric else []
-    for heading in [*headings, "floats up", "floats down", "rounds", "seconds"]:
-        table.add_column(Text(heading), justify="right", no_wrap=True)
+    headings = ["Method", *short_names(swept), *([metric_of(metric).heading] if metric else []), *TRAFFIC]
+    rows = []
     for s in summaries:
         numbers = [count(s.floats_up.mean), count(s.floats_down.mean), count(s.rounds.mean), seconds(s.seconds.mean)]
-        figure = [_metric(s, metric)] if metric else []
-        # Text, not markup: a method may be called [red]
-        table.add_row(Text(s.name), *(Text(cell) for cell in (*_settings(s, swept), *figure, *numbers)))
-    return table
+        rows.append([s.name, *_settings(s, swept), *([_metric(s, metric)] if metric else []), *numbers])
+    return Layout(headings, rows, keys=1 + len(swept), caption=caption)
+
+
+def in_full(summaries: Sequence[Summary]) -> tuple[list[str], list[list[object]]]:
+    """Lay out all figures of the summaries with all their digits, for other programs.
+
+    Parameters
+    ----------
+    summaries : sequence of Summary
+
+    Returns
+    -------
+    headings : list of str
+        ``name``, ``kind``, ``method``, each swept parameter, ``seeds``; of each figure ``_mean`` and ``_std`` over the
+        seeds, and of a metric that some seeds lack ``_seeds``, how many have it.
+    rows : list of list
+        One per summary; None where a figure does not apply, and for the standard deviation of one seed.
+    """
+    swept, (leading, others) = swept_of(summaries), _metrics(summaries, None)
+    metrics = [*leading, *others]
+    spreads = [{name: s.metrics.get(name) for name in metrics} for s in summaries]
+    spreads = [row | {name: getattr(s, name) for name in TOOK} for s, row in zip(summaries, spreads, strict=True)]
+    columns: dict[str, list[object]] = {}
+    for name in (*metrics, *TOOK):
+        figures = [row[name] for row in spreads]
+        columns[f"{name}_mean"] = [figure and figure.mean for figure in figures]
+        columns[f"{name}_std"] = [figure and figure.std for figure in figures]
+        if any(figure and figure.n != s.seeds for s, figure in zip(summaries, figures, strict=True)):
+            columns[f"{name}_seeds"] = [figure.n if figure else 0 for figure in figures]
+    rows = [
+        [s.name, s.kind, s.method, *(s.point.get(name) for name in swept), s.seeds, *figures]
+        for s, figures in zip(summaries, zip(*columns.values(), strict=True), strict=True)
+    ]
+    return ["name", "kind", "method", *swept, "seeds", *columns], rows
 
 
 def write_report(
@@ -91,7 +121,7 @@ def write_report(
     if not runs:
         raise InputError(f"{out}: no finished runs to report")
     summaries = summarise(runs)
-    swept, options = _swept(summaries), experiment.report
+    swept, options = swept_of(summaries), experiment.report
     figures = []
     if options.plots:
         from experiments.report.plots import draw  # noqa: PLC0415 - no other command waits for matplotlib
@@ -156,8 +186,15 @@ def _embedded(svg: Path) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()
 
 
-def _swept(summaries: Iterable[Summary]) -> list[str]:
+def swept_of(summaries: Iterable[Summary]) -> list[str]:
+    """Name all swept parameters, in order of first appearance."""
     return list(dict.fromkeys(name for s in summaries for name in s.point))
+
+
+def short_names(swept: Sequence[str]) -> list[str]:
+    """Return the last part of each dotted path, or the whole one where two end alike."""
+    last = [name.rsplit(".", 1)[-1] for name in swept]
+    return [end if last.count(end) == 1 else name for name, end in zip(swept, last, strict=True)]
 
 
 def _settings(s: Summary, swept: Iterable[str]) -> list[str]:

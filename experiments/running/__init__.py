@@ -1,6 +1,6 @@
 """From an experiment to its runs: the plan, the runs, the folder they are kept in."""
 
-from experiments.running.carrying_out import Outcome, conclude, environment, judged, run_experiment
+from experiments.running.carrying_out import Outcome, conclude, environment, judged, run_experiment, unfinished
 from experiments.running.folder import read_folder
 from experiments.running.planning import Planned, plan, study_of
 from experiments.running.side_by_side import Ended, Progress, experiments_in, run_all
@@ -19,4 +19,5 @@ __all__ = [
     "run_all",
     "run_experiment",
     "study_of",
+    "unfinished",
 ]

@@ -93,9 +93,14 @@ def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
 
 def judged(experiment: Experiment, runs: Sequence[Run]) -> Outcome:
     """Hold the claims against the runs that are there."""
-    rows, finished = in_order(runs), {run.id for run in runs}
-    missing = [id_ for id_ in due(experiment) if id_ not in finished]
-    return Outcome(rows, check_claims(experiment.claim, rows, experiment.due), missing)
+    rows = in_order(runs)
+    return Outcome(rows, check_claims(experiment.claim, rows, experiment.due), unfinished(experiment, runs))
+
+
+def unfinished(experiment: Experiment, runs: Sequence[Run]) -> list[str]:
+    """Return the ids of the runs without a row: those that have failed, or have not been begun."""
+    finished = {run.id for run in runs}
+    return [id_ for id_ in due(experiment) if id_ not in finished]
 
 
 def _carry_out(

@@ -1,0 +1,111 @@
+"""A table laid out once and written for a terminal, as Markdown, as LaTeX; figures in full as CSV."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rich.text import Text
+
+from experiments.report.wide import NARROWEST, WideTable
+
+
+class Format(StrEnum):
+    """How a table can be printed besides the console's."""
+
+    csv = "csv"
+    latex = "latex"
+    markdown = "markdown"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table before it is written.
+
+    Attributes
+    ----------
+    headings : list of str
+    rows : list of list of str
+        A cell for each heading.
+    keys : int
+        How many columns at the left name a row: the first is a name, the others are values of swept parameters.
+    title, caption : str
+        What stands above it and below it; "" for nothing.
+    """
+
+    headings: list[str]
+    rows: list[list[str]]
+    keys: int = 1
+    title: str = ""
+    caption: str = ""
+
+
+def for_terminal(layout: Layout) -> WideTable:
+    """Make a table of a terminal's width, in parts where it is too wide."""
+    table = WideTable(layout.keys, layout.caption)
+    for place, heading in enumerate(layout.headings):
+        if place == 0:
+            table.add_column(Text(heading), overflow="fold", min_width=NARROWEST)
+        elif place < layout.keys:
+            table.add_column(Text(heading), justify="right")
+        else:
+            broken = heading.replace(" central", "\ncentral") if layout.keys > 1 else heading
+            table.add_column(Text(broken), justify="right", no_wrap=True)
+    for row in layout.rows:
+        table.add_row(*map(Text, row))  # Text, not markup: a method may be called [red]
+    return table
+
+
+def as_markdown(layout: Layout) -> str:
+    """Write a table of GitHub's Markdown, its title above and its caption below as paragraphs."""
+    rule = ["---", *["---:"] * (len(layout.headings) - 1)]
+    rows = [[cell.translate(_MARKDOWN) for cell in row] for row in (layout.headings, *layout.rows)]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:]))
+    title, caption = (text.translate(_MARKDOWN) for text in (layout.title, layout.caption))
+    return "\n\n".join(part for part in (title, table, caption) if part) + "\n"
+
+
+def as_latex(layout: Layout) -> str:
+    """Write a tabular that needs the package booktabs, its title and its caption above it as comments."""
+    comments = [f"% {' '.join(text.split())}" for text in (layout.title, layout.caption) if text]
+    lines = [
+        " & ".join(_latex(cell, number=place >= layout.keys) for place, cell in enumerate(row)) + r" \\"
+        for row in (layout.headings, *layout.rows)
+    ]
+    begin = rf"\begin{{tabular}}{{l{'r' * (len(layout.headings) - 1)}}}"
+    whole = [*comments, begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(whole) + "\n"
+
+
+def as_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write comma-separated values, numbers with all their digits; what does not apply (None) is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(headings)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+_MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>|~$"} | {"\n": " "})
+_LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
+    | {"<": "$<$", ">": "$>$", "≤": r"$\le$", "±": r"$\pm$", "→": r"$\to$", "−": "$-$", "–": "--", "\n": " "}
+)
+_NUMBER = re.compile(r"(?P<mantissa>[-+]?\d[\d,]*(?:\.\d+)?)(?:e(?P<exponent>[-+]\d+))?")
+
+
+def _latex(cell: str, *, number: bool) -> str:
+    escaped = cell.translate(_LATEX)
+    return _NUMBER.sub(_mathematics, escaped) if number else escaped
+
+
+def _mathematics(match: re.Match[str]) -> str:
+    """Write a number's power of ten, and its sign, which is a hyphen outside of mathematics."""
+    mantissa, exponent = match["mantissa"], match["exponent"]
+    if exponent is None or not int(exponent):
+        return f"${mantissa}$" if mantissa[0] in "-+" else mantissa
+    power = rf"10^{{{int(exponent)}}}"
+    return f"${power}$" if mantissa == "1" else rf"${mantissa} \cdot {power}$"

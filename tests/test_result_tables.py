@@ -1,0 +1,174 @@
+"""Tables for documents and programs: figures in full come back as they were, cells as they are on the console."""
+
+import io
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from experiments import cli
+from experiments.report import Layout, as_csv, as_latex, as_markdown, in_full, lay_out
+from experiments.results import Run, append_run, read_runs, summarise
+
+TINY = """
+name = "tiny"
+seeds = [0, 1, 2]
+[data]
+name = "iris"
+[partition]
+clients = 2
+shuffle = true
+[[strategy]]
+name = 'one | round, "50% & [red]_$1"'
+method = "DKPCA"
+n_components = 2
+local_components = 1
+[[baseline]]
+name = "central"
+method = "central PCA"
+n_components = 2
+[report]
+plots = false
+"""
+NAME = 'one | round, "50% & [red]_$1"'
+ROW = {
+    "kind": "strategy",
+    "method": "DKPCA",
+    "parameters": {},
+    "engine": "local",
+    "clients": 2,
+    "rounds": 1,
+    "floats_up": 604,
+    "floats_down": 0,
+    "bytes_up": 5000,
+    "bytes_down": 100,
+    "seconds": 0.12,
+}
+
+
+def a_run(name: str, seed: int, metrics: dict[str, float | None], **changed: object) -> Run:
+    return Run.model_validate(
+        {**ROW, "id": f"{name}-{seed}", "name": name, "seed": seed, "metrics": metrics, **changed}
+    )
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, arguments)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small experiment that has run."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "tiny.toml").write_text(TINY, encoding="utf-8")
+    done = call("run", str(folder / "tiny.toml"), "--out", str(folder / "runs"))
+    assert done.exit_code == 0, done.stderr
+    return folder / "runs"
+
+
+# figures in full
+
+
+def test_csv_keeps_every_digit_and_every_name() -> None:
+    point = {"partition.clients": 4, "data.name": 'a "set", of lines'}
+    errors = [1 / 3, 2 / 7, 1e-17]
+    runs = [a_run(NAME, seed, {"error": error, "bound": None}, point=point) for seed, error in enumerate(errors)]
+    runs += [a_run("näive", seed, {"nmi": 0.1 if seed else None}, floats_up=10**16 + 1) for seed in range(3)]
+    summaries = summarise(runs)
+    written = as_csv(*in_full(summaries))
+    table, text = pd.read_csv(io.StringIO(written)), pd.read_csv(io.StringIO(written), dtype=str)
+    assert list(table.columns[:6]) == ["name", "kind", "method", *point, "seeds"]
+    assert table["name"].tolist() == [NAME, "näive"]
+    assert table.loc[0, [*point]].tolist() == [4, point["data.name"]]
+    assert table.loc[1, [*point]].isna().all()
+    error = summaries[0].metrics["error"]
+    assert error is not None
+    assert (float(text.error_mean[0]), float(text.error_std[0])) == (error.mean, error.std)
+    assert table.error_mean[0] == pytest.approx(error.mean, rel=1e-14)
+    assert pd.isna(table.error_mean[1])
+    assert not any(column.startswith("bound") for column in table)  # no run has it
+    # of three seeds two have it; where all have it, `seeds` says so
+    assert (table.nmi_seeds[1], table.seeds[1]) == (2, 3)
+    assert "seconds_seeds" not in table
+    assert float(text.floats_up_mean[1]) == summaries[1].floats_up.mean
+    took = [
+        f"{name}_{what}" for name in ("floats_down", "bytes_up", "bytes_down", "rounds") for what in ("mean", "std")
+    ]
+    assert {*took, "seconds_mean", "seconds_std"} <= set(table)
+
+
+def test_one_seed_has_no_deviation_in_csv() -> None:
+    table = pd.read_csv(io.StringIO(as_csv(*in_full(summarise([a_run("a", 0, {"error": 0.5})])))))
+    assert table.error_mean[0] == 0.5
+    assert pd.isna(table.error_std[0])
+
+
+# cells as on the console
+
+
+def test_markdown_has_the_cells_of_the_console() -> None:
+    runs = [a_run(NAME, seed, {"error": 1e-3 * (1 + seed)}, point={"a.b": 1, "c.b": "x\\y"}) for seed in range(2)]
+    layout = lay_out(summarise(runs))
+    heading, rule, row, *rest = as_markdown(layout).splitlines()
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in (heading, rule, row)]
+    shown = [[re.sub(r"\\(.)", r"\1", cell.strip()) for cell in line] for line in cells]
+    assert shown[0] == layout.headings == ["Method", "a.b", "c.b", *layout.headings[3:]]
+    assert shown[1] == ["---", *["---:"] * (len(layout.headings) - 1)]
+    assert shown[2] == layout.rows[0] == [NAME, "1", "x\\y", "1.50e-03 ± 7.1e-04", "604", "0", "1", "0.120"]
+    assert rest == ["", "mean ± standard deviation over 2 seeds"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("1.50e-03 ± 7.1e-04", r"$1.50 \cdot 10^{-3}$ $\pm$ $7.1 \cdot 10^{-4}$"),
+        ("≤ 1e-16", r"$\le$ $10^{-16}$"),
+        ("1.67e+00", "1.67"),
+        ("-1.20e-10", r"$-1.20 \cdot 10^{-10}$"),
+        ("-0.0312", "$-0.0312$"),
+        ("17,100", "17,100"),
+        ("<0.001", "$<$0.001"),
+        ("0 (reference)", "0 (reference)"),
+        ("–", "--"),
+    ],
+)
+def test_latex_writes_numbers_as_mathematics(cell: str, written: str) -> None:
+    lines = as_latex(Layout(["Method", "error"], [["a 1e-3", cell]], caption="of\n3 seeds")).splitlines()
+    assert lines[0] == "% of 3 seeds"
+    assert lines[1:4] == [r"\begin{tabular}{lr}", r"\toprule", r"Method & error \\"]
+    assert lines[5] == rf"a 1e-3 & {written} \\"  # a name is a name
+    assert lines[4::2] == [r"\midrule", r"\bottomrule"]
+    assert lines[-1] == r"\end{tabular}"
+
+
+def test_latex_gets_no_sign_that_it_would_take_for_a_command() -> None:
+    signs = "\\{}&%$#_~^<>|"
+    (row,) = (line for line in as_latex(Layout(["m"], [[f"x{signs}y"]])).splitlines() if line.startswith("x"))
+    bare = re.sub(r"\\[&%$#_{}]|\\text[a-z]+\{\}|\$[<>]\$", "", row.removesuffix(r" \\"))
+    assert bare == "xy"
+
+
+def test_report_prints_the_table_alone_and_writes_nothing(finished: Path) -> None:
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    tables = {}
+    for form in ("csv", "latex", "markdown"):
+        done = call("report", str(finished), "--format", form)
+        assert (done.exit_code, done.stderr) == (0, "")
+        tables[form] = done.stdout
+    assert pd.read_csv(io.StringIO(tables["csv"])).shape[0] == 2
+    assert tables["markdown"].count("\n| ") == 3
+    assert tables["latex"].endswith("\\end{tabular}\n")
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+def test_what_is_not_finished_is_named_beside_the_table(finished: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "config.toml"):
+        (tmp_path / name).write_bytes((finished / name).read_bytes())
+    for run in read_runs(finished / "runs.jsonl")[:-1]:
+        append_run(tmp_path / "runs.jsonl", run)
+    done = call("report", str(tmp_path), "--format", "csv")
+    assert pd.read_csv(io.StringIO(done.stdout)).seeds.tolist() == [3, 2]
+    assert done.stderr == "not finished, and in no figure: central__seed=2\n"
