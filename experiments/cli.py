@@ -140,7 +140,7 @@ def report(
     """
     with errors(debug):
         if is_collection(folder):
-            report_folder(folder)
+            report_folder(folder, form)
             return
         experiment, runs = read_folder(folder)
         for name in filter(is_own, experiment.metrics):

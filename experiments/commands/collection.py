@@ -4,14 +4,16 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 from experiments.commands.console import FAILED, messages, output, say
+from experiments.commands.tables import print_layouts
 from experiments.config import read_config
-from experiments.report import Entry, overview, write_index
+from experiments.report import Entry, Format, overview, write_index
 from experiments.report.index import RESULTS, VERDICTS
 from experiments.results import read_runs
 from experiments.running import environment, experiments_in, judged, read_folder, run_all
@@ -57,28 +59,32 @@ def run_folder(
 
 def is_collection(out: Path) -> bool:
     """Tell the folder that `run_folder` wrote into from that of one experiment."""
-    return not (out / "config.json").exists() and (out / PAGE / RESULTS).exists()
+    return not (out / "config.json").exists() and any(path.exists() for path in _pages(out))
 
 
-def report_folder(out: Path) -> None:
-    """Write the page again, of what is there."""
+def report_folder(out: Path, form: Format | None = None) -> None:
+    """Write the page again, of what is there; or print a table of the page that is there, an experiment a line."""
+    if form is not None:
+        print_layouts(form, [overview(_results(out))])
+        return
     entries = []
     for path in sorted(out.glob("*/runs.jsonl")):
         experiment, runs = read_folder(path.parent)
         entries.append(Entry(experiment, *judged(experiment, runs), path.parent))
     if not entries:
         raise InputError(f"{out} holds no finished runs of any experiment")
-    _show(out, entries, _results(out / PAGE)["command"])
+    _show(out, entries, _results(out)["command"])
 
 
-def show_overview(page: Path) -> None:
-    """Print the table of a page that is kept."""
-    output.print(overview(_results(page)), end="", highlight=False, markup=False, soft_wrap=True)
-
-
-def _results(page: Path) -> dict[str, str]:
-    results: dict[str, str] = json.loads((page / RESULTS).read_text(encoding="utf-8"))
+def _results(out: Path) -> dict[str, Any]:
+    """Return what the page says, of its own folder or of that above it."""
+    path = next(path for path in _pages(out) if path.exists())
+    results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return results
+
+
+def _pages(out: Path) -> list[Path]:
+    return [out / RESULTS, out / PAGE / RESULTS]
 
 
 def _show(out: Path, entries: Sequence[Entry], command: str) -> None:

@@ -24,5 +24,9 @@ def print_summaries(experiment: Experiment, runs: Sequence[Run], form: Format) -
 
 def print_layouts(form: Format, tables: Sequence[Layout]) -> None:
     """Print tables for a document."""
-    write = as_latex if form is Format.latex else as_markdown
-    typer.echo("\n".join(map(write, tables)), nl=False)
+    writers = {
+        Format.csv: lambda table: as_csv(table.headings, table.rows),
+        Format.latex: as_latex,
+        Format.markdown: as_markdown,
+    }
+    typer.echo("\n".join(map(writers[form], tables)), nl=False)

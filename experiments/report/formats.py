@@ -61,10 +61,15 @@ def for_terminal(layout: Layout) -> WideTable:
 def as_markdown(layout: Layout) -> str:
     """Write a table of GitHub's Markdown, its title above and its caption below as paragraphs."""
     rule = ["---", *["---:"] * (len(layout.headings) - 1)]
-    rows = [[cell.translate(_MARKDOWN) for cell in row] for row in (layout.headings, *layout.rows)]
+    rows = [list(map(plain_markdown, row)) for row in (layout.headings, *layout.rows)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:]))
-    title, caption = (text.translate(_MARKDOWN) for text in (layout.title, layout.caption))
-    return "\n\n".join(part for part in (title, table, caption) if part) + "\n"
+    parts = (plain_markdown(layout.title), table, plain_markdown(layout.caption))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def plain_markdown(text: str) -> str:
+    """Write a text as it is, on one line, in a paragraph or a cell of Markdown."""
+    return text.translate(_MARKDOWN)
 
 
 def as_latex(layout: Layout) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from experiments.claims import Claim, Verdict
 from experiments.config import Experiment
+from experiments.report.formats import Layout
 from experiments.report.writing import NOTHING, count, render, seconds
 from experiments.results import Run, Spread, Summary, leading_metric, summarise
 from fedkernel.models import metric_of
@@ -67,18 +68,14 @@ def write_index(out: Path, entries: Sequence[Entry], *, command: str, environmen
     return out / "index.html"
 
 
-def overview(results: Mapping[str, Any]) -> str:
-    """Write a table of Markdown with a line for each experiment of ``results.json``: how many claims hold, seconds."""
-    lines = [
-        f"| file | what it shows | {' | '.join(VERDICTS)} | seconds |",
-        f"|---|---|{'---:|' * (len(VERDICTS) + 1)}",
-    ]
+def overview(results: Mapping[str, Any]) -> Layout:
+    """Lay out what ``results.json`` says, a line for each experiment: how many claims hold, and seconds."""
+    rows = []
     for each in results["experiments"]:
         verdicts = Counter(claim["verdict"] for claim in each["claims"])
         numbers = [str(verdicts[verdict] or "") for verdict in VERDICTS]
-        title = each["title"].replace("|", "\\|")
-        lines.append(f"| `{each['name']}` | {title} | {' | '.join(numbers)} | {each['seconds']} |")
-    return "\n".join(lines) + "\n"
+        rows.append([each["name"], each["title"], *numbers, str(each["seconds"])])
+    return Layout(["experiment", "what it shows", *VERDICTS, "seconds"], rows, keys=2)
 
 
 def _described(entry: Entry, figures: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.claims import Verdict
+from experiments.report.formats import plain_markdown
 from experiments.results import Spread
 
 NOTHING = "–"
@@ -33,6 +34,7 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["plain_markdown"] = plain_markdown
     return environment.get_template(template).render(values, looks=LOOKS)
 
 
