@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from importlib.metadata import version
@@ -14,20 +13,20 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.baselines import BASELINES
-from experiments.commands import machines, outbox, policy, study
+from experiments.commands import machines, outbox, policy, study, tables
 from experiments.commands.collection import is_collection, report_folder, run_folder
 from experiments.commands.console import errors, output, progress, show, show_results
 from experiments.commands.forecast import read_shape, show_forecast
 from experiments.commands.new_pair import write_pair
-from experiments.commands.tables import print_summaries
+from experiments.commands.tables import open_finished, print_summaries
 from experiments.config import read_config
 from experiments.report import Format
-from experiments.running import conclude, read_folder, run_experiment
+from experiments.running import conclude, run_experiment
 from fedkernel.addresses import find, find_function, names
 from fedkernel.data import available
 from fedkernel.engines import ENGINES, superlink
 from fedkernel.errors import InputError
-from fedkernel.models import METRICS, is_own, metric_of
+from fedkernel.models import METRICS, metric_of
 from fedkernel.numerics import WIDTHS, Kernel
 from fedkernel.strategy import KernelStrategy
 
@@ -142,14 +141,14 @@ def report(
         if is_collection(folder):
             report_folder(folder, form)
             return
-        experiment, runs = read_folder(folder)
-        for name in filter(is_own, experiment.metrics):
-            with suppress(InputError):  # one that is not here any more is shown by its name
-                find_function(name, "metrics", "metric")
+        finished = open_finished(folder)
         if form is not None:
-            print_summaries(experiment, runs, form)
+            print_summaries(finished, form)
             return
-        show_results(experiment, conclude(experiment, runs, folder), folder)
+        show_results(finished.experiment, conclude(finished.experiment, finished.runs, folder), folder)
+
+
+app.command()(tables.compare)
 
 
 @app.command()

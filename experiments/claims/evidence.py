@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from experiments.results import Run, Spread, by_iteration, point_key, setting
+from experiments.results import Run, Spread, by_iteration, measured, point_key, setting
 from fedkernel.models import metric_of
 
 Where = dict[str, Any]
@@ -70,8 +70,7 @@ def measure(run: Run, metric: str, iteration: int | None = None) -> float:
         if (at := by_iteration(run, metric).get(iteration)) is None:
             raise Uncheckable(f"no round of {run.name!r} tells {metric} at t = {iteration}")
         return at
-    value: float | None = getattr(run, metric) if metric_of(metric).counted else run.metrics.get(metric)
-    if value is None:
+    if (value := measured(run, metric)) is None:
         raise Uncheckable(f"{run.name!r} has no {metric} with seed {run.seed}")
     return value
 

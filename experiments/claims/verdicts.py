@@ -11,11 +11,8 @@ import numpy as np
 import pydantic
 
 from experiments.claims.evidence import Evidence, Uncheckable, Where
-from experiments.results import Run, Spread
+from experiments.results import NOISE, Run, mean_and_error
 from fedkernel.validation import unknown_name
-
-NOISE = 2.0
-"""How many standard errors of the mean over seeds count as noise."""
 
 
 class Verdict(StrEnum):
@@ -76,12 +73,8 @@ class Finding(NamedTuple):
     @classmethod
     def mean(cls, values: Sequence[float], place: str) -> "Finding":
         """Return the mean of one number for each seed."""
-        spread = Spread.of(values)
-        if spread.std is None:
-            return cls(spread.mean, place, spread.n)
-        if spread.low == spread.high:  # rounding is no noise
-            return cls(spread.low, place, spread.n, 0.0)
-        return cls(spread.mean, place, spread.n, spread.std / math.sqrt(spread.n))
+        mean, error = mean_and_error(values)
+        return cls(mean, place, len(values), error)
 
 
 class Findings(NamedTuple):

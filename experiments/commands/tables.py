@@ -1,32 +1,193 @@
-"""Tables of finished experiments on standard output, where nothing else stands then: for documents and programs."""
+"""Tables of finished experiments: one's for a document or a program, two experiments side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from experiments.commands.console import not_finished, say
+from experiments.commands.console import FAILED, errors, not_finished, output, say, show
 from experiments.config import Experiment
-from experiments.report import Format, Layout, as_csv, as_latex, as_markdown, in_full, lay_out
-from experiments.results import Run, in_order, summarise
-from experiments.running import unfinished
+from experiments.report import (
+    COSTS,
+    Format,
+    Layout,
+    as_csv,
+    as_latex,
+    as_markdown,
+    compared_in_full,
+    cost_table,
+    for_terminal,
+    in_full,
+    lay_out,
+    metric_names,
+    metric_table,
+)
+from experiments.results import Compared, Run, compare_figure, in_order, match, setting, summarise
+from experiments.running import read_folder, unfinished
+from fedkernel.addresses import find_function
+from fedkernel.errors import InputError, and_more
+from fedkernel.models import METRICS, is_own
+
+MOST_NAMED = 8
+"""Settings, or changes of a configuration, that a line names."""
+
+LONGEST = 120
+"""Letters of a change of a configuration; of a longer one only the key is named."""
+
+NO_RUN = ("name", "title", "claim", "report", "paper", "quick")
+"""Tables of a configuration that decide no run."""
 
 
-def print_summaries(experiment: Experiment, runs: Sequence[Run], form: Format) -> None:
+class Finished(NamedTuple):
+    """What an output folder holds: the experiment, its finished runs in order, the ids of those that lack."""
+
+    folder: Path
+    experiment: Experiment
+    runs: list[Run]
+    missing: list[str]
+
+
+def open_finished(folder: Path) -> Finished:
+    """Read an output folder; what its experiment says of metrics of somebody's own is known then."""
+    experiment, runs = read_folder(folder)
+    for name in filter(is_own, experiment.metrics):
+        with suppress(InputError):  # one that is not here any more is shown by its name
+            find_function(name, "metrics", "metric")
+    return Finished(folder, experiment, in_order(runs), unfinished(experiment, runs))
+
+
+def print_summaries(finished: Finished, form: Format) -> None:
     """Print what the console's table says, or as csv all figures in full; runs that lack are named elsewhere."""
-    summaries = summarise(in_order(runs))
+    summaries = summarise(finished.runs)
     if form is Format.csv:
         typer.echo(as_csv(*in_full(summaries)), nl=False)
     else:
-        print_layouts(form, [lay_out(summaries, experiment.report.metric)])
-    if missing := unfinished(experiment, runs):
-        say(not_finished(missing))
+        print_layouts(form, [lay_out(summaries, finished.experiment.report.metric)])
+    if finished.missing:
+        say(not_finished(finished.missing))
 
 
-def print_layouts(form: Format, tables: Sequence[Layout]) -> None:
-    """Print tables for a document."""
-    writers = {
-        Format.csv: lambda table: as_csv(table.headings, table.rows),
-        Format.latex: as_latex,
-        Format.markdown: as_markdown,
+def compare(  # noqa: PLR0917 - one option each
+    a: Annotated[Path, typer.Argument(metavar="A", help="Output folder of an experiment.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Output folder of another, or of the same changed.")],
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric", metavar="NAME", help="What to compare, by default what leads their tables; may be repeated."
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Compare all metrics.")] = False,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Print the tables alone: csv has every figure in full.")
+    ] = None,
+    fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 if anything differs by more than noise.")] = False,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    """Put two experiments side by side: methods of the same name at the same swept values, and how they differ.
+
+    More than noise is a difference of means of over two standard errors: of the difference seed by seed where both have
+    the same seeds, else of the two means. One seed tells nothing of noise: any difference counts. Seconds never do.
+    """
+    with errors(debug):
+        sides = open_finished(a), open_finished(b)
+        matched = match(sides[0].runs, sides[1].runs)
+        if not matched.both:
+            raise InputError(
+                f"{a} and {b} have no method at the same setting in common: "
+                f"{_named(matched.only_a)} against {_named(matched.only_b)}"
+            )
+        chosen = _metrics(sides, metrics or [], every)
+        compared = {name: compare_figure(matched.both, name) for name in chosen}
+        costs = {name: compare_figure(matched.both, name) for name in COSTS}
+        notes = [*_notes(sides), *_alone("A", matched.only_a), *_alone("B", matched.only_b)]
+        rows = [row for table in (compared | costs).values() for row in table]
+        if form is Format.csv:
+            typer.echo(as_csv(*compared_in_full(rows)), nl=False)
+        else:
+            names = f"A: {a}, B: {b}"
+            tables = [metric_table(table, names) for table in compared.values() if table]
+            print_layouts(form, [*tables, cost_table(costs, names)])
+        for note in notes:
+            if form is None:
+                output.print(note, highlight=False, markup=False, soft_wrap=True)
+            else:
+                say(note)
+        if fail and (differing := [row for row in rows if row.differs]):
+            say(f"differ by more than noise: {_listed([f'{_place(row)}: {row.figure}' for row in differing])}")
+            raise typer.Exit(FAILED)
+
+
+def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:
+    """Print tables for a document or another program, or on the console."""
+    if form is not None:
+        writers = {Format.csv: _as_csv, Format.latex: as_latex, Format.markdown: as_markdown}
+        typer.echo("\n".join(map(writers[form], tables)), nl=False)
+        return
+    for table in tables:
+        output.print(f"\n{table.title}", highlight=False, markup=False, soft_wrap=True)
+        show(for_terminal(table))
+
+
+def _as_csv(table: Layout) -> str:
+    return as_csv(table.headings, table.rows)
+
+
+def _metrics(sides: Sequence[Finished], named: Sequence[str], every: bool) -> list[str]:
+    """Return the metrics to compare: those named, all, or the one that leads."""
+    wanted = next((side.experiment.report.metric for side in sides if side.experiment.report.metric), None)
+    leading, others = metric_names(summarise(run for side in sides for run in side.runs), wanted)
+    allowed = [*leading, *others, *(name for name, metric in METRICS.items() if metric.counted)]
+    if unknown := [name for name in named if name not in allowed]:
+        raise InputError(f"metric = {unknown[0]!r}, but no run has it (allowed: {', '.join(allowed)})")
+    chosen = [*leading, *others] if every else named or leading
+    return list(dict.fromkeys([*named, *chosen]))
+
+
+def _notes(sides: Sequence[Finished]) -> Iterator[str]:
+    """Say what else a reader must know: changed configurations, runs that lack."""
+    named = [side.experiment.name for side in sides]
+    if named[0] != named[1]:
+        yield f"different experiments, {named[0]} and {named[1]}: what they have in common is compared"
+    methods = set.intersection(*({run.name for run in side.runs} for side in sides))
+    a, b = (_by_path(_deciding(side.experiment.table, methods)) for side in sides)
+    if differing := [key for key in {**a, **b} if a.get(key) != b.get(key)]:
+        changes = [f"{key} {a.get(key, '–')} → {b.get(key, '–')}" for key in differing]
+        short = [text if len(text) <= LONGEST else key for key, text in zip(differing, changes, strict=True)]
+        yield f"configuration, A → B: {_listed(short)}"
+    for letter, side in zip("AB", sides, strict=True):
+        if side.missing:
+            yield f"{letter}: {not_finished(side.missing)}"
+
+
+def _alone(letter: str, settings: Sequence[list[Run]]) -> list[str]:
+    return [f"only in {letter}: {_named(settings)}"] if settings else []
+
+
+def _named(settings: Sequence[list[Run]]) -> str:
+    return _listed([_place(runs[0]) for runs in settings])
+
+
+def _place(row: Run | Compared) -> str:
+    return f"{row.name} at {setting(row.point)}" if row.point else row.name
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return f"{'; '.join(texts[:MOST_NAMED])}{and_more(len(texts) - MOST_NAMED)}"
+
+
+def _deciding(table: Mapping[str, Any], methods: Set[str]) -> dict[str, Any]:
+    """Return what of a configuration decides the runs of some methods, whose tables are then by their names."""
+    named = {
+        kind: {method["name"]: method for method in table.get(kind, []) if method["name"] in methods}
+        for kind in ("strategy", "baseline")
     }
-    typer.echo("\n".join(map(writers[form], tables)), nl=False)
+    return {key: value for key, value in table.items() if key not in NO_RUN} | named
+
+
+def _by_path(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _by_path(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
+    return flat

@@ -2,10 +2,12 @@
 
 from experiments.report.formats import Format, Layout, as_csv, as_latex, as_markdown, for_terminal
 from experiments.report.index import Entry, overview, write_index
-from experiments.report.tables import console_table, in_full, lay_out, write_report
+from experiments.report.sides import COSTS, compared_in_full, cost_table, metric_table
+from experiments.report.tables import console_table, in_full, lay_out, metric_names, write_report
 from experiments.report.wide import NARROWEST, WideTable
 
 __all__ = [
+    "COSTS",
     "NARROWEST",
     "Entry",
     "Format",
@@ -14,10 +16,14 @@ __all__ = [
     "as_csv",
     "as_latex",
     "as_markdown",
+    "compared_in_full",
     "console_table",
+    "cost_table",
     "for_terminal",
     "in_full",
     "lay_out",
+    "metric_names",
+    "metric_table",
     "overview",
     "write_index",
     "write_report",

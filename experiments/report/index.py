@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from experiments.claims import Claim, Verdict
 from experiments.config import Experiment
+from experiments.report.cells import NOTHING, count, seconds
 from experiments.report.formats import Layout
-from experiments.report.writing import NOTHING, count, render, seconds
+from experiments.report.pages import render
 from experiments.results import Run, Spread, Summary, leading_metric, summarise
 from fedkernel.models import metric_of
 from fedkernel.storage import write_whole

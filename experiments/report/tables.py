@@ -1,18 +1,27 @@
 """What an experiment found: a table for the console and report.html, one file that needs nothing else."""
 
 import base64
-import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from experiments.claims import Claim
 from experiments.config import Experiment
+from experiments.report.cells import (
+    NOTHING,
+    count,
+    seconds,
+    settings,
+    short_names,
+    size,
+    swept_of,
+    with_spread,
+    written,
+)
 from experiments.report.formats import Layout, for_terminal
+from experiments.report.pages import render
 from experiments.report.wide import WideTable
-from experiments.report.writing import NOTHING, count, render, seconds, size, with_spread
 from experiments.results import Run, Summary, by_iteration, leading_metric, summarise
 from fedkernel.errors import InputError
 from fedkernel.models import MAIN, metric_of
@@ -41,13 +50,13 @@ def lay_out(summaries: Sequence[Summary], metric: str | None = None) -> Layout:
     Layout
         A row per summary: method, swept parameters, the metric, floats up and down, rounds, seconds.
     """
-    metric, swept = leading_metric(summaries, metric), swept_of(summaries)
+    metric, swept = leading_metric(summaries, metric), swept_of(s.point for s in summaries)
     caption = f"mean{' ± standard deviation' if _repeated(summaries) else ''} over {_seeds(summaries)}"
     headings = ["Method", *short_names(swept), *([metric_of(metric).heading] if metric else []), *TRAFFIC]
     rows = []
     for s in summaries:
         numbers = [count(s.floats_up.mean), count(s.floats_down.mean), count(s.rounds.mean), seconds(s.seconds.mean)]
-        rows.append([s.name, *_settings(s, swept), *([_metric(s, metric)] if metric else []), *numbers])
+        rows.append([s.name, *settings(s.point, swept), *([_metric(s, metric)] if metric else []), *numbers])
     return Layout(headings, rows, keys=1 + len(swept), caption=caption)
 
 
@@ -66,7 +75,7 @@ def in_full(summaries: Sequence[Summary]) -> tuple[list[str], list[list[object]]
     rows : list of list
         One per summary; None where a figure does not apply, and for the standard deviation of one seed.
     """
-    swept, (leading, others) = swept_of(summaries), _metrics(summaries, None)
+    swept, (leading, others) = swept_of(s.point for s in summaries), metric_names(summaries, None)
     metrics = [*leading, *others]
     spreads = [{name: s.metrics.get(name) for name in metrics} for s in summaries]
     spreads = [row | {name: getattr(s, name) for name in TOOK} for s, row in zip(summaries, spreads, strict=True)]
@@ -121,14 +130,14 @@ def write_report(
     if not runs:
         raise InputError(f"{out}: no finished runs to report")
     summaries = summarise(runs)
-    swept, options = swept_of(summaries), experiment.report
+    swept, options = swept_of(s.point for s in summaries), experiment.report
     figures = []
     if options.plots:
         from experiments.report.plots import draw  # noqa: PLC0415 - no other command waits for matplotlib
 
         figures = draw(runs, out / "plots", metric=options.metric, also=options.also, by_iteration=options.by_iteration)
     missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
-    leading, others = _metrics(summaries, options.metric)
+    leading, others = metric_names(summaries, options.metric)
     page = render(
         "report.html.jinja",
         title=experiment.title or experiment.name,
@@ -144,7 +153,7 @@ def write_report(
         missing=missing,
         missing_values=missing_values if options.plots else [],
         swept=swept,
-        phases=[(s.name, _settings(s, swept), _phases(s)) for s in summaries if s.phases],
+        phases=[(s.name, settings(s.point, swept), _phases(s)) for s in summaries if s.phases],
         claims=claims,
         environment=environment or {},
     )
@@ -155,7 +164,7 @@ def write_report(
     return path
 
 
-def _metrics(summaries: Sequence[Summary], wanted: str | None) -> tuple[list[str], list[str]]:
+def metric_names(summaries: Sequence[Summary], wanted: str | None) -> tuple[list[str], list[str]]:
     """Return the metric that leads, if any does, and the others: costs last, of each kind what most rows have first."""
     leading = leading_metric(summaries, wanted)
     having = Counter(name for s in summaries for name, spread in s.metrics.items() if spread)
@@ -169,7 +178,7 @@ def _cells(s: Summary, swept: Sequence[str], leading: Sequence[str], others: Seq
     sizes = [with_spread(spread, size) for spread in (s.bytes_up, s.bytes_down)]
     took = [*floats, with_spread(s.rounds, count), with_spread(s.seconds, seconds)]
     first, rest = ([_metric(s, name) for name in names] for names in (leading, others))
-    return [*_settings(s, swept), *first, *took, *rest, *sizes, str(s.seeds)]
+    return [*settings(s.point, swept), *first, *took, *rest, *sizes, str(s.seeds)]
 
 
 def _phases(s: Summary) -> list[tuple[str, str, str]]:
@@ -186,25 +195,6 @@ def _embedded(svg: Path) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()
 
 
-def swept_of(summaries: Iterable[Summary]) -> list[str]:
-    """Name all swept parameters, in order of first appearance."""
-    return list(dict.fromkeys(name for s in summaries for name in s.point))
-
-
-def short_names(swept: Sequence[str]) -> list[str]:
-    """Return the last part of each dotted path, or the whole one where two end alike."""
-    last = [name.rsplit(".", 1)[-1] for name in swept]
-    return [end if last.count(end) == 1 else name for name, end in zip(swept, last, strict=True)]
-
-
-def _settings(s: Summary, swept: Iterable[str]) -> list[str]:
-    return [_setting(s.point[name]) if name in s.point else NOTHING for name in swept]
-
-
-def _setting(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def _repeated(summaries: Iterable[Summary]) -> bool:
     return any(s.seeds > 1 for s in summaries)
 
@@ -219,16 +209,10 @@ def _seeds(summaries: Sequence[Summary]) -> str:
 
 
 def _metric(s: Summary, name: str) -> str:
-    """Write a metric; an exact zero says so."""
+    """Write a metric; that of the reference itself says so."""
     spread = s.metrics.get(name)
-    if spread is None:
-        return NOTHING
-    if spread.low == spread.high == 0:
-        reference = name == MAIN and s.kind == "baseline" and s.method.lower().startswith("central")
-        return "0 (reference)" if reference else "0"
-    if not math.isfinite(spread.mean):
-        return "not finite"
-    return metric_of(name).written(spread.mean, spread.std)
+    central = name == MAIN and s.kind == "baseline" and s.method.lower().startswith("central")
+    return "0 (reference)" if central and spread and spread.low == spread.high == 0 else written(spread, name)
 
 
 def _heading(name: str) -> str:

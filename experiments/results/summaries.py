@@ -1,6 +1,7 @@
 """What runs say together: their order, means and spreads over seeds, values along the iterations."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -40,6 +41,57 @@ class Spread:
             return cls(float("nan"), None, float("nan"), float("nan"), len(x))
         std = float(x.std(ddof=1)) if len(x) > 1 else None
         return cls(float(x.mean()), std, float(x.min()), float(x.max()), len(x))
+
+
+NOISE = 2.0
+"""How many standard errors of a mean over seeds count as noise."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much a mean over seeds is above another, and the standard error of that.
+
+    Attributes
+    ----------
+    mean : float
+        NaN where a value is not finite.
+    error : float, optional
+        0 where no seed says otherwise. None with a single seed on a side, which tells nothing of noise.
+    paired : bool
+        Whether it is taken seed by seed.
+    """
+
+    mean: float
+    error: float | None
+    paired: bool
+
+
+def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
+    """Return by how much the mean of `b` is above that of `a`.
+
+    Seed by seed where both have the same seeds, which share all that is drawn; else by Welch's standard error,
+    ``sqrt(var(a) / n_a + var(b) / n_b)``.
+
+    Parameters
+    ----------
+    a, b : mapping of int to float
+        A figure by seed, one at least.
+    """
+    if a.keys() == b.keys():
+        return Difference(*mean_and_error([b[seed] - value for seed, value in a.items()]), paired=True)
+    (mean_a, error_a), (mean_b, error_b) = mean_and_error([*a.values()]), mean_and_error([*b.values()])
+    known = error_a is not None and error_b is not None
+    return Difference(mean_b - mean_a, math.hypot(error_a or 0.0, error_b or 0.0) if known else None, paired=False)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return the mean of one number for each seed, and its standard error; None with one seed."""
+    spread = Spread.of(values)
+    if spread.std is None:
+        return spread.mean, None
+    if spread.low == spread.high:  # the mean's rounding is no noise
+        return spread.low, 0.0
+    return spread.mean, spread.std / math.sqrt(spread.n)
 
 
 @dataclass(frozen=True)
@@ -93,6 +145,12 @@ def leading_metric(summaries: Iterable[Summary], wanted: str | None = None) -> s
     names = [name for summary in summaries for name, spread in summary.metrics.items() if spread]
     others = (name for name in names if metric_of(name).leads)
     return next((name for name in (wanted, MAIN) if name in names), next(others, None))
+
+
+def measured(run: Run, figure: str) -> float | None:
+    """Return a metric of a run, also one that is counted of it; None where it does not apply."""
+    value: float | None = getattr(run, figure) if metric_of(figure).counted else run.metrics.get(figure)
+    return value
 
 
 def by_iteration(run: Run, value: str) -> dict[int, float]:

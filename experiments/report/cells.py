@@ -1,0 +1,69 @@
+"""What stands in a table's cells: swept values, metrics, counts, sizes, seconds."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from experiments.results import Spread
+from fedkernel.models import metric_of
+
+NOTHING = "–"
+"""The figure does not apply."""
+
+
+def swept_of(points: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Name all swept parameters of some points, in order of first appearance."""
+    return list(dict.fromkeys(name for point in points for name in point))
+
+
+def short_names(swept: Sequence[str]) -> list[str]:
+    """Return the last part of each dotted path, or the whole one where two end alike."""
+    last = [name.rsplit(".", 1)[-1] for name in swept]
+    return [end if last.count(end) == 1 else name for name, end in zip(swept, last, strict=True)]
+
+
+def settings(point: Mapping[str, Any], swept: Iterable[str]) -> list[str]:
+    """Write a point's values of the swept parameters."""
+    return [_setting(point[name]) if name in point else NOTHING for name in swept]
+
+
+def written(spread: Spread | None, name: str) -> str:
+    """Write a metric; an exact zero says so."""
+    if spread is None:
+        return NOTHING
+    if spread.low == spread.high == 0:
+        return "0"
+    if not math.isfinite(spread.mean):
+        return "not finite"
+    return metric_of(name).written(spread.mean, spread.std)
+
+
+def with_spread(spread: Spread, write: Callable[[float], str]) -> str:
+    """Write a mean and, if there is one, its standard deviation."""
+    return f"{write(spread.mean)} ± {write(spread.std)}" if spread.std else write(spread.mean)
+
+
+def count(value: float) -> str:
+    """Write a number of things, or a mean of such."""
+    if value >= 1e9:
+        return f"{value / 1e9:.2f} G"
+    return f"{value:,.0f}" if value >= 1000 or float(value).is_integer() else f"{value:.1f}"
+
+
+def size(value: float) -> str:
+    """Write bytes."""
+    if value < 1000:
+        return f"{value:.0f} B"
+    power = min(int(math.log10(value) // 3), 4)
+    return f"{value / 1000**power:.1f} {'kMGT'[power - 1]}B"
+
+
+def seconds(value: float) -> str:
+    """Write seconds."""
+    if 0 < value < 0.001:
+        return "<0.001"
+    return f"{value:.3f}" if value < 10 else f"{value:,.1f}"
+
+
+def _setting(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,31 @@
+"""Pages from templates, and how verdicts look on them."""
+
+from pathlib import Path
+from typing import Any
+
+from experiments.claims import Verdict
+from experiments.report.formats import plain_markdown
+
+LOOKS = {
+    Verdict.HOLDS: ("holds", "✓ "),
+    Verdict.NOISE: ("unsure", "≈ "),
+    Verdict.FAILS: ("fails", "✗ "),
+    Verdict.UNTESTABLE: ("kind", ""),
+}
+"""How verdicts look on a page: their style, and the mark before them."""
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a page: of HTML, which what is written in it cannot break, or of Markdown."""
+    import jinja2  # noqa: PLC0415 - no other command waits for it
+
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=loader,
+        autoescape=template.endswith(".html.jinja"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["plain_markdown"] = plain_markdown
+    return environment.get_template(template).render(values, looks=LOOKS)

@@ -1,0 +1,122 @@
+"""Two experiments side by side: a table for each metric, one for what the runs took, all figures in full."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from experiments.report.cells import (
+    NOTHING,
+    count,
+    seconds,
+    settings,
+    short_names,
+    size,
+    swept_of,
+    with_spread,
+    written,
+)
+from experiments.report.formats import Layout
+from experiments.report.tables import TRAFFIC
+from experiments.results import NOISE, Compared, Spread
+from fedkernel.models import Metric, metric_of
+
+COSTS = ("floats_up", "floats_down", "rounds", "seconds")
+IN_FULL = ("a_mean", "a_std", "a_seeds", "b_mean", "b_std", "b_seeds", "difference", "standard_error", "paired")
+
+
+def metric_table(compared: Sequence[Compared], sides: str) -> Layout:
+    """Lay out one metric, a row for each method and setting.
+
+    Parameters
+    ----------
+    compared : sequence of Compared
+        Of that metric, one at least.
+    sides : str
+        What A and B are, for the title.
+    """
+    swept, metric = swept_of(c.point for c in compared), metric_of(compared[0].figure)
+    differences = [c.difference for c in compared if c.difference is not None]
+    ways = dict.fromkeys(d.paired for d in differences if d.error is not None)
+    counts = [" to ".join(map(str, sorted({s.n for s in side if s}))) for side in _both(compared)]
+    if counts[0] != counts[1]:
+        over = f"over {counts[0] or 'no'} seeds of A and {counts[1] or 'no'} of B"
+    else:
+        over = f"over {counts[0]} seed{'s' if ways else ''}"
+    what = " or ".join("seed by seed" if paired else "of means over different seeds" for paired in ways)
+    noise = f"; B − A ± {NOISE:g} standard errors, {what}" if ways else ", which tells nothing of noise"
+    headings = ["Method", *short_names(swept), "A", "B", f"B − A{f' ± {NOISE:g} s.e.' if ways else ''}", "verdict"]
+    rows = [
+        [c.name, *settings(c.point, swept), _side(c.a, metric), _side(c.b, metric), _difference(c), c.verdict]
+        for c in compared
+    ]
+    caption = f"mean{' ± standard deviation' if ways else ''} {over}{noise}"
+    return Layout(headings, rows, 1 + len(swept), f"{metric.heading} ({sides})", caption)
+
+
+def cost_table(costs: Mapping[str, Sequence[Compared]], sides: str) -> Layout:
+    """Lay out what the runs took, A's mean and B's where they differ, with a star where by more than noise.
+
+    Parameters
+    ----------
+    costs : mapping of str to sequence of Compared
+        By the names of `COSTS`, all of the same methods and settings.
+    sides : str
+        What A and B are, for the title.
+    """
+    rows = [*zip(*(costs[name] for name in COSTS), strict=True)]
+    swept = swept_of(row[0].point for row in rows)
+    cells = [[row[0].name, *settings(row[0].point, swept), *map(_cost, row)] for row in rows]
+    starred = "; * differs by more than noise" if any(c.differs for row in rows for c in row) else ""
+    caption = f"mean, A → B where they differ{starred}; seconds are not judged"
+    return Layout(["Method", *short_names(swept), *TRAFFIC], cells, 1 + len(swept), f"what it took ({sides})", caption)
+
+
+def compared_in_full(compared: Sequence[Compared]) -> tuple[list[str], list[list[object]]]:
+    """Lay out comparisons with all their digits, a row each; None where a figure does not apply.
+
+    Returns
+    -------
+    headings : list of str
+        ``name``, ``kind``, ``method``, each swept parameter, ``figure``, ``better`` ("lower" or "higher"),
+        the `IN_FULL`, ``verdict``.
+    rows : list of list
+    """
+    swept = swept_of(c.point for c in compared)
+    rows: list[list[object]] = []
+    for c in compared:
+        figures: list[object] = []
+        for side in (c.a, c.b):
+            figures += [None, None, 0] if side is None else [side.mean, side.std, side.n]
+        d = c.difference
+        figures += [None, None, None] if d is None else [d.mean, d.error, d.paired]
+        key = [c.name, c.kind, c.method, *(c.point.get(name) for name in swept), c.figure, metric_of(c.figure).better]
+        rows.append([*key, *figures, c.verdict])
+    return ["name", "kind", "method", *swept, "figure", "better", *IN_FULL, "verdict"], rows
+
+
+def _both(compared: Sequence[Compared]) -> tuple[list[Spread | None], list[Spread | None]]:
+    return [c.a for c in compared], [c.b for c in compared]
+
+
+def _side(spread: Spread | None, metric: Metric) -> str:
+    return with_spread(spread, _writer(metric)) if spread and metric.counted else written(spread, metric.name)
+
+
+def _difference(c: Compared) -> str:
+    """Write B's mean less A's, and how far chance is taken to reach."""
+    if c.difference is None or not math.isfinite(c.difference.mean):
+        return NOTHING
+    mean, error = c.difference.mean, c.difference.error
+    digits = ",.6g" if metric_of(c.figure).counted else "#.3g"
+    return "0" if mean == 0 and not error else f"{mean:+{digits}}" + (f" ± {NOISE * error:#.2g}" if error else "")
+
+
+def _cost(c: Compared) -> str:
+    if c.a is None or c.b is None:  # every run has its costs
+        return NOTHING
+    write = _writer(metric_of(c.figure))
+    a, b = write(c.a.mean), write(c.b.mean)
+    return (a if a == b else f"{a} → {b}") + (" *" if c.differs else "")
+
+
+def _writer(metric: Metric) -> Callable[[float], str]:
+    return {"seconds": seconds, "bytes": size}.get(metric.unit, count)
