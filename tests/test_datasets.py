@@ -112,6 +112,15 @@ def test_classes_keep_the_rows_with_these_labels(classes):
     assert set(load(DataSpec("digits", classes=classes, rows=100)).y) <= {0, 3, 8}
 
 
+def test_one_class_against_the_rest_makes_two():
+    whole, two = load("digits"), load(DataSpec("digits", against_rest="3"))
+    np.testing.assert_array_equal(two.X, whole.X)
+    np.testing.assert_array_equal(two.y, whole.y == 3)
+    assert two.y.dtype.kind == "i"
+    of_three = load(DataSpec("digits", classes=(0, 3, 8), rows=100, against_rest=8))
+    np.testing.assert_array_equal(of_three.y, load(DataSpec("digits", classes=(0, 3, 8), rows=100)).y == 8)
+
+
 def test_classes_of_labels_that_are_text_or_whole_floats(folder):
     np.savez(folder / "text.npz", X=np.eye(3), y=np.array(["a", "b", "a"]))
     np.savez(folder / "floats.npz", X=np.eye(3), y=np.array([1.0, 2.0, 1.0]))
@@ -224,6 +233,8 @@ def test_invalid_specs(table, text):
         ({"name": "iris", "classes": [0], "rows": 51}, "rows = 51, but must be at most what data set 'iris' has, 50"),
         ({"name": "iris", "classes": [0, 7]}, "'iris' has no label '7'; allowed: 0, 1, 2"),
         ({"name": "geometric", "classes": [0]}, "'geometric' has no labels"),
+        ({"name": "geometric", "against_rest": 0}, "against_rest = [0]: data set 'geometric' has no labels"),
+        ({"name": "iris", "against_rest": 7}, "against_rest: data set 'iris' has no label '7'; allowed: 0, 1, 2"),
     ],
 )
 def test_specs_that_do_not_fit_the_data(table, text):

@@ -21,6 +21,7 @@ import dataclasses
 import difflib
 import inspect
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -101,6 +102,8 @@ class DataSpec:
         In place of `rows`, their share of all, rounded to a row at least: what sets of different sizes have in common.
     classes : tuple of int or str, or None
         Keep the rows with these labels. Compared as text: 3 also finds the label "3".
+    against_rest : int, str or None
+        Make two classes of all: this label's, which is 1, and the rest, which is 0.
     seed : int or "run"
         Of the subset, and of a generated set unless its options have a seed of their own; "run": each run's, so that an
         experiment's repetitions have data of their own.
@@ -117,6 +120,7 @@ class DataSpec:
     rows: PositiveInt | None = None
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     classes: Annotated[tuple[int | str, ...], Field(min_length=1)] | None = None
+    against_rest: int | str | None = None
     seed: NonNegativeInt | Literal["run"] = 0
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     sparse: bool = False
@@ -178,6 +182,8 @@ def load(spec: DataSpec | str) -> Dataset:
     rows = _chosen_rows(spec, X.shape[0], y)
     if rows is not None:
         X, y = X[rows], None if y is None else y[rows]
+    if spec.against_rest is not None:
+        y = _with_labels(spec.name, "against_rest", [spec.against_rest], y).astype(int)
     if is_sparse and not spec.sparse:
         if X.shape[0] * X.shape[1] > DENSE_CELLS:
             raise InputError(
@@ -238,20 +244,25 @@ def _chosen_rows(spec: DataSpec, n: int, y: AnyArray | None) -> npt.NDArray[np.i
         return None
     rows = np.arange(n)
     if spec.classes is not None:
-        if y is None:
-            raise InputError(f"classes = {list(spec.classes)}: data set {spec.name!r} has no labels; leave classes out")
-        labels, which = np.unique(y, return_inverse=True)
-        known = [_label_text(label) for label in labels.tolist()]
-        chosen = [_label_text(label) for label in spec.classes]
-        for label in chosen:
-            if label not in known:
-                raise InputError(f"classes: data set {spec.name!r} has no label {label!r}; allowed: {some(known)}")
-        rows = np.flatnonzero(np.isin(known, chosen)[which])
+        rows = np.flatnonzero(_with_labels(spec.name, "classes", spec.classes, y))
     size = spec.rows if spec.share is None else max(1, round(spec.share * len(rows)))
     if size is not None:
         check_at_most("rows", size, len(rows), f"what data set {spec.name!r} has, ")
         rows = np.sort(generator("rows", spec.number).choice(rows, size=size, replace=False))
     return rows
+
+
+def _with_labels(name: str, field: str, wanted: Sequence[int | str], y: AnyArray | None) -> npt.NDArray[np.bool_]:
+    """Tell which rows have one of the labels that a field of the specification wants."""
+    if y is None:
+        raise InputError(f"{field} = {list(wanted)}: data set {name!r} has no labels; leave {field} out")
+    labels, which = np.unique(y, return_inverse=True)
+    known = [_label_text(label) for label in labels.tolist()]
+    chosen = [_label_text(label) for label in wanted]
+    for label in chosen:
+        if label not in known:
+            raise InputError(f"{field}: data set {name!r} has no label {label!r}; allowed: {some(known)}")
+    return np.asarray(np.isin(known, chosen)[which])
 
 
 def _label_text(label: Any) -> str:
