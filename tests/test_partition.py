@@ -75,9 +75,11 @@ def test_every_partition_is_lossless_and_disjoint(case, seed):
     assert parts.join().tobytes() == X.tobytes()
     if spec.kind == "vertical":
         assert parts.labels is None
+        np.testing.assert_array_equal(parts.all_labels, y)
     else:
         for index, labels in zip(parts.indices, parts.labels, strict=True):
             np.testing.assert_array_equal(labels, y[index])
+        np.testing.assert_array_equal(parts.all_labels, y[np.concatenate(parts.indices)])
 
 
 @given(case=cases(), seed=st.integers(0, 2**63))

@@ -169,7 +169,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     reference, shards = references.of(run), run.shards
     if shards:  # else there is nothing here to judge the result by
         metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
-        metrics |= own_metrics(run.point.experiment.metrics, result.model, shards)
+        metrics |= own_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
     if reference is not None:
         _add_errors(history, strategy.judge_steps(result, shards, reference.model))
     labels = [outputs["labels"] for outputs in result.outputs.values() if "labels" in outputs]
@@ -220,7 +220,7 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
         done = baseline.run(shards, None if reference is None else reference.model, classes, run.seed)
     # the central answer was found before, for all runs that are compared with it
     durations = done.durations if reference is None or baseline.place != "central" else [reference.duration]
-    metrics = done.metrics | own_metrics(experiment.metrics, done.model, shards)
+    metrics = done.metrics | own_metrics(experiment.metrics, done.model, shards, run.all_classes, run.seed)
     metrics |= {"parallel_seconds": max(duration.processor for duration in durations)}
     path = f"results/{run.id}/model.npz"
     save_model(done.model, out / path)

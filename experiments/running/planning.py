@@ -13,9 +13,9 @@ import numpy as np
 from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
 from fedkernel.addresses import address_of, find, names
-from fedkernel.arrays import Rows, stack_rows
+from fedkernel.arrays import AnyArray, Rows, stack_rows
 from fedkernel.coordinator import strategy_of
-from fedkernel.data import DataSpec, open_table
+from fedkernel.data import DataSpec, Partition, open_table
 from fedkernel.errors import InputError
 from fedkernel.numerics import KERNELS, with_width
 from fedkernel.protocol import KernelClient
@@ -127,12 +127,21 @@ class Planned:
     @property
     def classes(self) -> Classes:
         """The labels of each client's rows, where rows are divided and have labels: floats are measurements."""
+        labels = None if self._partition is None else self._partition.labels
+        return None if labels is None or labels[0].dtype.kind == "f" else labels
+
+    @property
+    def all_classes(self) -> AnyArray | None:
+        """The labels of all rows, if they have some, one client's after the other's where rows are divided."""
+        labels = None if self._partition is None else self._partition.all_labels
+        return None if labels is None or labels.dtype.kind == "f" else labels
+
+    @property
+    def _partition(self) -> Partition | None:
         experiment = self.point.experiment
         if not isinstance(experiment.data, DataSpec):
             return None
-        partition = experiment.partition
-        labels = simulated_partition(experiment.data, partition, experiment.clients or 1, self.seed).labels
-        return None if labels is None or labels[0].dtype.kind == "f" else labels
+        return simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, self.seed)
 
     @property
     def spec(self) -> RunSpec:

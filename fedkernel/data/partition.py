@@ -146,12 +146,15 @@ class Partition:
     labels : tuple of M ndarrays of shape (n_m,), or None
         The labels of each client's rows; None where there are no labels or the partition is vertical, since then every
         client has the same rows.
+    all_labels : ndarray of shape (N,) or None
+        Those of all rows, one client's after the other's where rows are divided.
     """
 
     kind: Kind
     indices: tuple[IndexArray, ...]
     shards: list[Rows]
     labels: tuple[AnyArray, ...] | None = None
+    all_labels: AnyArray | None = None
 
     def __post_init__(self) -> None:
         cut = 1 if self.kind == "vertical" else 0
@@ -243,7 +246,7 @@ def split(
         indices = [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
     shards = [_part(X, index, 1 if spec.kind == "vertical" else 0) for index in indices]
     own = None if labels is None or spec.kind == "vertical" else tuple(labels[index] for index in indices)
-    return Partition(spec.kind, tuple(indices), shards, own)
+    return Partition(spec.kind, tuple(indices), shards, own, labels if own is None else np.concatenate(own))
 
 
 def _part(X: Any, index: IndexArray, axis: int) -> Rows:

@@ -10,9 +10,10 @@ import numpy.typing as npt
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from fedkernel.addresses import find_function, loaded, names
-from fedkernel.arrays import FloatArray, Rows
+from fedkernel.arrays import AnyArray, FloatArray, Rows
 from fedkernel.data.tables import Table
 from fedkernel.errors import FedkernelError, InputError, one_line
+from fedkernel.models.classification import classification_error
 from fedkernel.models.clusters import KernelKMeans, clustering_objective
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.models.embeddings import Landmarks
@@ -57,6 +58,8 @@ class Metric:
     function : callable, optional
         Of a metric that is computed only where it is named, as one's own are: takes the model and the clients' tables,
         and returns a number.
+    of_classes : callable, optional
+        The same of a metric that is about the rows' classes: takes these, too, (N,), and the run's seed.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Metric:
     counted: bool = False
     falls: bool = False
     function: Callable[[Any, Sequence[Rows]], float] | None = None
+    of_classes: Callable[[Any, Sequence[Rows], AnyArray, int], float] | None = None
 
     def __call__(self, model: Any, shards: Sequence[Rows]) -> float:
         """Compute the metric by its function."""
@@ -120,6 +124,11 @@ _KNOWN = (
     _SHARE("nmi", "normalised mutual information of the clusters and the data set's classes: 1 is the same division"),
     _SHARE("ari", "adjusted Rand index of the clusters and the data set's classes: 1 is the same, 0 is chance"),
     _SHARE("nmi_central", "normalised mutual information of the clusters and those found with all rows in one place"),
+    _LEVEL(
+        "classification_error",
+        "share of the rows kept back that a linear support vector machine on the coordinates puts into another class",
+        of_classes=classification_error,
+    ),
     _COUNT("floats_up_per_iteration", "mean floats that all clients upload in an outer iteration", unit="floats"),
     _COUNT("lanczos_iterations", "mean Lanczos iterations in an outer iteration"),
     _COSINE(
@@ -195,20 +204,26 @@ def is_own(name: str) -> bool:
     return ":" in name or name in names("metrics")
 
 
-def own_metrics(named: Iterable[str], model: Any, shards: Sequence[Rows]) -> dict[str, float]:
-    """Compute those of the metrics that have a function, or are one: somebody's own, and what takes long of ours."""
-    functions: dict[str, Callable[[Any, Sequence[Rows]], float]] = {}
+def own_metrics(
+    named: Iterable[str], model: Any, shards: Sequence[Rows], classes: AnyArray | None = None, seed: int = 0
+) -> dict[str, float]:
+    """Compute those of the metrics that have a function, or are one; `classes` are those of all rows, (N,), if any."""
+    computed = {}
     for name in named:
-        if is_own(name):
-            functions[name] = find_function(name, "metrics", "metric")
-        elif (metric := METRICS.get(name)) is not None and metric.function is not None:
-            functions[name] = metric
-    return {name: _computed(name, metric, model, shards) for name, metric in functions.items()}
+        metric = find_function(name, "metrics", "metric") if is_own(name) else METRICS.get(name)
+        of_classes = metric.of_classes if isinstance(metric, Metric) else None
+        if of_classes is not None:
+            if classes is None:
+                raise InputError(f"metric = {name!r} is about classes of rows, but the data name none")
+            computed[name] = _number(name, of_classes, model, shards, classes, seed)
+        elif is_own(name) or getattr(metric, "function", None) is not None:
+            computed[name] = _number(name, metric, model, shards)
+    return computed
 
 
-def _computed(name: str, metric: Callable[[Any, Sequence[Rows]], float], model: Any, shards: Sequence[Rows]) -> float:
+def _number(name: str, metric: Any, *arguments: Any) -> float:
     try:
-        return float(metric(model, shards))
+        return float(metric(*arguments))
     except FedkernelError:
         raise
     except Exception as error:  # somebody's own code
