@@ -32,7 +32,7 @@ from clients.vfedpca import (
     merging_weights,
 )
 from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.models import KernelPCA, compare_kernel_pca
+from fedkernel.models import KernelPCA, compare_kernel_pca, compare_vectors
 from fedkernel.numerics import (
     RBF,
     Eigenpairs,
@@ -42,7 +42,6 @@ from fedkernel.numerics import (
     center_gram,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
-    sin_theta_error,
 )
 from fedkernel.protocol import (
     FLOAT,
@@ -178,9 +177,10 @@ class VFedPCA(KernelStrategy[KernelPCA]):
     def _merging(self) -> Protocol[KernelPCA]:
         merges: list[FloatArray] = []
         eigenvalues, local = np.zeros(self.n_components), self._iteration_fields()
-        for _ in range(self.rounds or DEFAULT_ROUNDS):
+        # t counts what came back: the vectors of t = 0 were found by clients that knew nothing of each other
+        for t in range(self.rounds or DEFAULT_ROUNDS):
             # Local training: update by the last merged vectors, then power iteration
-            uploads = yield from to_all(IterateLocally(**local, directions=merges[-1] if merges else None))
+            uploads = yield from to_all(IterateLocally(**local, directions=merges[-1] if merges else None), t=t)
             # Model integration: weights from the eigenvalues, aligned signs, weighted mean
             weights, vectors = self._merge(uploads)
             if not merges:
@@ -244,10 +244,11 @@ class VFedPCA(KernelStrategy[KernelPCA]):
     def judge_steps(
         self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA
     ) -> dict[str, list[float]]:
-        """Return the sin-theta error after each round of the paper's merges."""
+        """Return the sin-theta error and the distance after each of the paper's merges."""
         if result.model.iterates_ is None:
             return {}
-        return {"error": [sin_theta_error(reference.eigenvectors_, V) for V in result.model.iterates_]}
+        merges = [compare_vectors(V, reference) for V in result.model.iterates_]
+        return {name: [merge[name] for merge in merges] for name in merges[0]}
 
 
 @value_object()

@@ -46,6 +46,17 @@ def test_every_round_equals_the_naive_implementation(update, merge, scaling, war
     assert np.linalg.matrix_rank(tables[0], tol=1e-10) == 1  # equation 14 leaves nothing but one direction
 
 
+def test_each_merge_tells_how_often_vectors_have_come_back_and_its_distance_from_the_global_one():
+    strategy = VFedPCA(rounds=3)
+    result = strategy.fit(SHARDS, seed=11)
+    assert [row["values"]["t"] for row in result.history if "t" in row.get("values", {})] == [0, 1, 2]
+    steps = strategy.judge_steps(result, SHARDS, strategy.central(SHARDS))["distance"]
+    X = np.hstack(SHARDS)
+    principal = np.linalg.svd(X - X.mean(axis=0)).U[:, 0]
+    distances = [naive.up_to_sign(merge[:, 0], principal) for merge in result.model.iterates_]
+    np.testing.assert_allclose(steps, distances, atol=1e-9)
+
+
 @pytest.mark.parametrize("components", [1, 2])
 def test_in_place_updates_freeze_after_round_2(components):
     model = VFedPCA(components, rounds=6, local_iterations=30).fit(SHARDS).model
