@@ -157,6 +157,28 @@ def test_each_setting_of_a_sweep_has_a_panel_and_all_the_same_guide() -> None:
     assert "One panel per setting." in caption
 
 
+def test_a_swept_number_tells_curves_apart_where_each_setting_cannot_have_a_panel() -> None:
+    def swept(sets: str) -> list[Run]:
+        points = [{"data.name": name, CLIENTS: clients} for name in sets for clients in (2, 5)]
+        methods = [("A", [1.0, 0.5]), ("once", [1.0])]
+        return [
+            run
+            for point in points
+            for name, curve in methods
+            for run in curved(name, [x * point[CLIENTS] for x in curve], value="distance", point=point)
+        ]
+
+    _, panels = drawn(swept("wxyz"), "distance")  # 8 settings: a panel each
+    assert sum(axes.get_visible() for axes in panels.axes) == 8
+    assert labels(panels) == ["A", "once"]
+    _, curves = drawn(swept("vwxyz"), "distance")
+    assert [axes.get_title() for axes in curves.axes[:5]] == [f"data.name = {name}" for name in "vwxyz"]
+    assert labels(curves) == ["A, clients = 2", "A, clients = 5"]
+    assert lines(curves) == [([1, 2], [2.0, 1.0]), ([1, 2], [5.0, 2.5])]
+    _, names_only = drawn([run for run in swept("qrstuvwxyz") if run.point[CLIENTS] == 2], "distance")
+    assert labels(names_only) == ["A", "once"]  # a number that would leave more panels than there are changes nothing
+
+
 def test_figures_by_iteration_come_last_in_the_order_asked_for_without_those_that_no_run_tells(tmp_path: Path) -> None:
     rounds: list[dict[str, float | None]] = [{"t": t, "rank": t, "recover_error": 1 / t, "floats": 10} for t in (1, 2)]
     runs = [a_run("A", seed, rounds) for seed in (0, 1)]

@@ -18,7 +18,7 @@ from experiments.results import Spread, Summary
 from fedkernel.models import ROUNDING, metric_of
 
 FLOOR = ROUNDING
-MOST_PANELS = 6
+MOST_PANELS = 8
 Line = Literal["-", "--", "-.", ":"]
 Drawn = tuple[str, str, Canvas]
 """A figure before it is saved: its title, how to read it, the canvas."""

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
-from experiments.report.axes import Drawn, Look, Scale, legend, panels, value_scale
-from experiments.results import Run, Spread, by_iteration, by_setting, setting
+from experiments.report.axes import MOST_PANELS, Drawn, Look, Scale, legend, looks, panels, value_scale
+from experiments.results import Run, Spread, by_iteration, by_setting, setting, summarise
 from fedkernel.models import MAIN, metric_of
 
 Curves = dict[str, dict[str, dict[int, Spread]]]
@@ -17,6 +17,7 @@ Curves = dict[str, dict[str, dict[int, Spread]]]
 
 def error_by_round(runs: Sequence[Run], look: dict[str, Look]) -> Drawn | None:
     """Draw the error of each round's estimate, if any run tells it."""
+    runs, look = _in_panels(runs, look, _error_of_rounds)
     curves = _curves(runs, _error_of_rounds)
     if not curves:
         return None
@@ -33,6 +34,7 @@ def value_by_iteration(runs: Sequence[Run], value: str, look: dict[str, Look]) -
     Baselines that have a metric of this name are level lines; of one that `falls` there are none, but two logarithmic
     axes and the line c / t with the least c such that no mean lies above it.
     """
+    runs, look = _in_panels(runs, look, lambda run: by_iteration(run, value))
     curves = _curves(runs, lambda run: by_iteration(run, value))
     if not curves:
         return None
@@ -73,6 +75,31 @@ def _level(run: Run, value: str, steps: Iterable[int]) -> dict[int, float]:
 
 def _error_of_rounds(run: Run) -> dict[int, float]:
     return {row.round: error for row in run.history if (error := row.values.get(MAIN)) is not None}
+
+
+def _in_panels(
+    runs: Sequence[Run], look: dict[str, Look], read: Callable[[Run], dict[int, float]]
+) -> tuple[Sequence[Run], dict[str, Look]]:
+    """Make a swept number tell curves apart, and no panels, where there are more settings than panels.
+
+    Of several numbers the first that leaves few enough panels; methods then have a name, and a look, for each value.
+    Baselines, and what has no second point, are left to the figures by setting.
+    """
+    points = [run.point for run in runs if read(run)]
+    if len({setting(point) for point in points}) <= MOST_PANELS:
+        return runs, look
+    for number in points[0]:
+        others = {setting({key: value for key, value in point.items() if key != number}) for point in points}
+        if isinstance(points[0][number], int | float) and len(others) <= MOST_PANELS:
+            spread = [_of_a_curve(run, number) for run in runs if number in run.point and len(read(run)) > 1]
+            return spread, looks(summarise(spread))
+    return runs, look
+
+
+def _of_a_curve(run: Run, number: str) -> Run:
+    """Return a run as of a method with the value of a swept number in its name."""
+    name = f"{run.name}, {number.rpartition('.')[2]} = {run.point[number]}"
+    return run.model_copy(update={"name": name, "point": {key: run.point[key] for key in run.point if key != number}})
 
 
 def _curves(runs: Sequence[Run], read: Callable[[Run], dict[int, float]]) -> Curves:
