@@ -15,13 +15,13 @@ from rich.text import Text
 from experiments.baselines import BASELINES
 from experiments.commands import machines, outbox, policy, study, tables
 from experiments.commands.collection import is_collection, report_folder, run_folder
-from experiments.commands.console import errors, output, progress, show, show_results
+from experiments.commands.console import FAILED, errors, output, progress, say, show, show_results
 from experiments.commands.forecast import read_shape, show_forecast
 from experiments.commands.new_pair import write_pair
 from experiments.commands.tables import open_finished, print_summaries
 from experiments.config import read_config
 from experiments.report import Format
-from experiments.running import conclude, run_experiment
+from experiments.running import MLflowTracking, conclude, run_experiment
 from fedkernel.addresses import find, find_function, names
 from fedkernel.data import available
 from fedkernel.engines import ENGINES, superlink
@@ -47,6 +47,12 @@ class Kind(StrEnum):
     datasets = "datasets"
     metrics = "metrics"
     engines = "engines"
+
+
+class Tracker(StrEnum):
+    """Where finished runs can be shown besides the output folder."""
+
+    mlflow = "mlflow"
 
 
 HEADINGS = {Kind.datasets: ("name", "kind", "shape", "note"), Kind.metrics: ("name", "better", "unit", "what it is")}
@@ -89,6 +95,9 @@ def run(  # noqa: PLR0917 - one option each
     quick: Annotated[
         bool, typer.Option("--quick", help="A rehearsal of seconds, as the file's table [quick] says.")
     ] = False,
+    track: Annotated[
+        Tracker | None, typer.Option(help="Show each finished run there, too: mlflow, an extra to be installed.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would take, and run nothing.")] = False,
     shape: Annotated[
         str | None,
@@ -103,8 +112,8 @@ def run(  # noqa: PLR0917 - one option each
             raise InputError(
                 f"{config} is {'no' if every else 'a'} folder; allowed: a folder with --all, a file without it"
             )
-        if every and (dry_run or connection is not None):
-            raise InputError("--all takes no --dry-run and no --connection; allowed: these with one experiment")
+        if every and (dry_run or connection is not None or track is not None):
+            raise InputError("--all takes no --dry-run, --connection or --track; allowed: these with one experiment")
         if every:
             name = f"{config.resolve().name}{'-quick' if quick else ''}"
             run_folder(config, out or Path("runs") / name, changes, quick=quick, restart=restart, jobs=jobs)
@@ -118,9 +127,13 @@ def run(  # noqa: PLR0917 - one option each
         carry = partial(superlink.run_job, connection=connection) if connection is not None else None
         suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
         folder = out or Path("runs") / f"{experiment.name}{suffix}{'-quick' if quick else ''}"
+        tracking = MLflowTracking(experiment, folder) if track is Tracker.mlflow else None
         with progress() as tell:
-            outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=carry)
+            outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=carry, track=tracking)
         show_results(experiment, outcome, folder)
+        if tracking is not None and tracking.failure is not None:
+            say(f"error: not all runs are in MLflow, where the same command goes on: {tracking.failure}")
+            raise typer.Exit(FAILED)
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from experiments.commands.console import FAILED, errors, not_finished, output, say, show
-from experiments.config import Experiment
+from experiments.config import Experiment, by_path
 from experiments.report import (
     COSTS,
     Format,
@@ -85,7 +85,9 @@ def compare(  # noqa: PLR0917 - one option each
     fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 if anything differs by more than noise.")] = False,
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
-    """Put two experiments side by side: methods of the same name at the same swept values, and how they differ.
+    """Put the experiments of two output folders, A and B, side by side: how methods of the same name differ.
+
+    Methods are compared at the same values of swept parameters.
 
     More than noise is a difference of means of over two standard errors: of the difference seed by seed where both have
     the same seeds, else of the two means. One seed tells nothing of noise: any difference counts. Seconds never do.
@@ -151,7 +153,7 @@ def _notes(sides: Sequence[Finished]) -> Iterator[str]:
     if named[0] != named[1]:
         yield f"different experiments, {named[0]} and {named[1]}: what they have in common is compared"
     methods = set.intersection(*({run.name for run in side.runs} for side in sides))
-    a, b = (_by_path(_deciding(side.experiment.table, methods)) for side in sides)
+    a, b = (by_path(_deciding(side.experiment.table, methods)) for side in sides)
     if differing := [key for key in {**a, **b} if a.get(key) != b.get(key)]:
         changes = [f"{key} {a.get(key, '–')} → {b.get(key, '–')}" for key in differing]
         short = [text if len(text) <= LONGEST else key for key, text in zip(differing, changes, strict=True)]
@@ -184,10 +186,3 @@ def _deciding(table: Mapping[str, Any], methods: Set[str]) -> dict[str, Any]:
         for kind in ("strategy", "baseline")
     }
     return {key: value for key, value in table.items() if key not in NO_RUN} | named
-
-
-def _by_path(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _by_path(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
-    return flat

@@ -1,7 +1,7 @@
 """What a TOML file says: its sections, their rules, what the command line overrides."""
 
 from experiments.config.experiment import Experiment
-from experiments.config.overrides import with_value
+from experiments.config.overrides import by_path, with_value
 from experiments.config.reading import read_config, read_table
 from experiments.config.sections import Method, ReportOptions, Shards, Sites
 
@@ -11,6 +11,7 @@ __all__ = [
     "ReportOptions",
     "Shards",
     "Sites",
+    "by_path",
     "read_config",
     "read_table",
     "with_value",

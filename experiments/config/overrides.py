@@ -71,3 +71,11 @@ def _toml_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def by_path(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return the values of a table, and of the tables in it, by dotted path."""
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        values |= by_path(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
+    return values

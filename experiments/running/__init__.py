@@ -4,9 +4,11 @@ from experiments.running.carrying_out import Outcome, conclude, environment, jud
 from experiments.running.folder import read_folder
 from experiments.running.planning import Planned, plan, study_of
 from experiments.running.side_by_side import Ended, Progress, experiments_in, run_all
+from experiments.running.tracking import MLflowTracking
 
 __all__ = [
     "Ended",
+    "MLflowTracking",
     "Outcome",
     "Planned",
     "Progress",

@@ -46,6 +46,7 @@ def run_experiment(
     restart: bool = False,
     progress: Progress | None = None,
     engine: Engine | None = None,
+    track: Callable[[Run], None] | None = None,
 ) -> Outcome:
     """Carry out what is not done yet, write rows, models and the report, and return all rows and claims.
 
@@ -59,6 +60,8 @@ def run_experiment(
     progress : callable, optional
     engine : callable, optional
         Carries out a job, where the engine of that name needs to be told more than the configuration says.
+    track : callable, optional
+        Told every row, those that are there first and each other as it is written.
     """
     if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in AT_SITES:
         source = experiment.source
@@ -67,11 +70,15 @@ def run_experiment(
         planned = plan(experiment)
     rows = open_folder(out, experiment, restart)
     done = {row.id for row in rows}
+    track = track or (lambda row: None)
+    for row in rows:
+        track(row)
     study = study_of(experiment, planned)
     try:
         for row in _carry_out(experiment, [run for run in planned if run.id not in done], study, out, engine):
             append_run(out / "runs.jsonl", row)
             rows.append(row)
+            track(row)
             if progress is not None:
                 progress(row.id, len(rows), len(planned))
     except (InputError, ProtocolError) as error:
