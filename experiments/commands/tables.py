@@ -25,7 +25,7 @@ from experiments.report import (
     metric_table,
 )
 from experiments.results import Compared, Run, compare_figure, in_order, match, setting, summarise
-from experiments.running import read_folder, unfinished
+from experiments.running import SHOWN, read_folder, unfinished
 from fedkernel.addresses import find_function
 from fedkernel.errors import InputError, and_more
 from fedkernel.models import METRICS, is_own
@@ -36,7 +36,7 @@ MOST_NAMED = 8
 LONGEST = 120
 """Letters of a change of a configuration; of a longer one only the key is named."""
 
-NO_RUN = ("name", "title", "claim", "report", "paper", "quick")
+NO_RUN = ("name", *SHOWN)
 """Tables of a configuration that decide no run."""
 
 

@@ -2,11 +2,12 @@
 
 from experiments.running.carrying_out import Outcome, conclude, environment, judged, run_experiment, unfinished
 from experiments.running.folder import read_folder
-from experiments.running.planning import Planned, plan, study_of
+from experiments.running.planning import SHOWN, Planned, plan, study_of
 from experiments.running.side_by_side import Ended, Progress, experiments_in, run_all
 from experiments.running.tracking import MLflowTracking
 
 __all__ = [
+    "SHOWN",
     "Ended",
     "MLflowTracking",
     "Outcome",
