@@ -63,10 +63,16 @@ def write_index(out: Path, entries: Sequence[Entry], *, command: str, environmen
     }
     text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
     write_whole(out / RESULTS, lambda file: file.write(text.encode()))
-    for name, template in (("README.md", "index.md.jinja"), ("index.html", "index.html.jinja")):
-        page = render(template, results=results, verdicts=VERDICTS, counts=_counts(results["experiments"]))
+    for name, page in pages(results).items():
         write_whole(out / name, lambda file, page=page: file.write(page.encode()))  # type: ignore[misc]
     return out / "index.html"
+
+
+def pages(results: Mapping[str, Any]) -> dict[str, str]:
+    """Return the text of both pages, by file name, of what ``results.json`` says."""
+    values = {"results": results, "verdicts": VERDICTS, "counts": _counts(results["experiments"])}
+    templates = {"README.md": "index.md.jinja", "index.html": "index.html.jinja"}
+    return {name: render(template, **values) for name, template in templates.items()}
 
 
 def overview(results: Mapping[str, Any]) -> Layout:
