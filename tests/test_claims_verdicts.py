@@ -176,6 +176,23 @@ def test_curves_are_interpolated_on_logarithmic_axes_seed_by_seed() -> None:
     assert both.value == pytest.approx(0.08 * 0.5)
 
 
+def test_several_methods_make_a_curve_too() -> None:
+    """The points of B as methods of one point each, those of A as two."""
+    runs = [
+        run.model_copy(update={"name": f"{run.name}{run.point[POINTS]}", "point": {}})
+        for run in at_costs(0.7, 0.8, 1.2)
+    ]
+    claim = {"metric": "error", "at": "floats_up", "to": ["B1", "B3", "B2"], "at_most": 1}
+    worst = judged(runs, check="ratio", of=["A2", "A3"], **claim)
+    assert (worst.verdict, worst.where) == (Verdict.NOISE, "'A3' at floats_up = 800")
+    assert worst.value == judged(at_costs(0.7, 0.8, 1.2), check="ratio", **CHECKS["at equal cost"][0]).value
+    verdict = judged(runs, check="ratio", of="A1", **claim)
+    assert (verdict.verdict, verdict.numbers) == (
+        Verdict.UNTESTABLE,
+        "at no floats_up both: 'A1' has 2 to 2, 'B1', 'B3', 'B2' has 50 to 1600",
+    )
+
+
 def test_equal_errors_tell_what_each_method_takes_for_them() -> None:
     """A takes 2 and 200 floats for errors that B comes to with 64 / error of its own: the ratio at .16 is 200 / 400."""
     claim = {"check": "ratio", "metric": "floats_up", "of": "A", "to": "B", "at": "error", "along": [POINTS]}

@@ -120,7 +120,10 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
             claim("rate", 'value = "x", of = ["a", "d"], at_most = 1'),
             "claim.0: there is no method named 'd', only 'a', 'v1.5 of b, best', 'c'",
         ),
-        (claim("ratio", f'{RATIO}, at = "floats_up"'), "claim.0: at and along go together: "),
+        (
+            claim("ratio", f'{RATIO}, at = "floats_up"'),
+            "claim.0: at and along (or several methods in to) go together: ",
+        ),
         (claim("ratio", f'{RATIO}, at = "floats_upp", along = ["x"]'), "claim.0.at: 'floats_upp' is not known"),
         (
             claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"], best = true'),
@@ -128,6 +131,12 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
         ),
         (claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"]'), "claim.0: along has 'x', which is not swept"),
         (claim("ratio", f"{RATIO}, iteration = 4, best = true"), "claim.0: at, iteration and best exclude"),
+        (claim("ratio", RATIO.replace('"c"', '["c"]')), "claim.0: at and along (or several methods in to) go"),
+        (claim("ratio", RATIO.replace('"a"', '["a"]')), "claim.0: at and along (or several methods in to) go"),
+        (
+            claim("ratio", RATIO.replace('"c"', '["c", "d"]') + ', at = "floats_up"'),
+            "claim.0: there is no method named 'd', only 'a', 'v1.5 of b, best', 'c'",
+        ),
         (claim("ratio", f"{RATIO}, iteration = 0"), "claim.0.iteration = 0: input should be greater"),
         (
             claim("bounded", 'value = "x", of = ["a"], deviation = true, average = true, at_most = 1'),

@@ -27,6 +27,10 @@ Measured = Annotated[str, pydantic.AfterValidator(_metric)]
 """A metric, also one that is counted of a whole run."""
 
 
+Methods = str | Annotated[list[str], pydantic.Field(min_length=1)]
+"""The name of a method, or of several."""
+
+
 class Value(Check):
     """A figure of a method's runs, mean over seeds.
 
@@ -63,25 +67,27 @@ class Comparison(Check):
 
     Attributes
     ----------
-    metric, of, to : str
+    metric : str
+    of, to : str or list of str
+        Several methods only with `at`.
     where_of, where_to : dict
         As `where`, for one side only. Settings are compared that have the values of all other parameters in common.
     best : bool
         On each side only the setting counts where its metric is best on average.
     at : str, optional
-        A metric, such as ``floats_up``, at equal values of which the two are compared: by it `to` makes a curve along
-        the sweep for each seed, which is interpolated, on logarithmic axes, at the value that `of` has. Settings of
-        `of` whose value is beyond the curve's ends with any seed do not count.
+        A metric, such as ``floats_up``, at equal values of which the two are compared: by it `to` makes a curve for
+        each seed, which is interpolated, on logarithmic axes, at the value that `of` has. Settings of `of` whose value
+        is beyond the curve's ends with any seed do not count.
     along : list of str
-        With `at`, the swept parameters by dotted path that make the curve.
+        With `at`, the swept parameters by dotted path that make the curve; methods that `to` lists make one too.
     iteration : int, optional
         What the rounds of `of` tell of the metric at this outer iteration counts, in place of the metric at the end.
     """
 
     check: Literal["ratio", "difference"]
     metric: Measured
-    of: str
-    to: str
+    of: Methods
+    to: Methods
     where_of: Where = pydantic.Field(default_factory=dict)
     where_to: Where = pydantic.Field(default_factory=dict)
     best: bool = False
@@ -91,8 +97,9 @@ class Comparison(Check):
 
     @pydantic.model_validator(mode="after")
     def _along_what(self) -> "Comparison":
-        if (self.at is None) != (not self.along):
-            raise ValueError("at and along go together: what is equal, and the swept parameters that make the curve")
+        curve = bool(self.along or not isinstance(self.to, str))
+        if (self.at is None and (curve or not isinstance(self.of, str))) or (self.at is not None and not curve):
+            raise ValueError("at and along (or several methods in to) go together: what is equal, what makes the curve")
         if (self.at is not None) + (self.iteration is not None) + self.best > 1:
             raise ValueError("at, iteration and best exclude each other")
         return self
@@ -100,7 +107,11 @@ class Comparison(Check):
     @property
     def methods(self) -> list[str]:
         """Both sides."""
-        return [self.of, self.to]
+        return [*self._sides[0], *self._sides[1]]
+
+    @property
+    def _sides(self) -> list[list[str]]:
+        return [[side] if isinstance(side, str) else side for side in (self.of, self.to)]
 
     @property
     def conditions(self) -> list[Where]:
@@ -110,7 +121,10 @@ class Comparison(Check):
     def find(self, evidence: Evidence) -> Findings:
         """Return the ratio or difference at every pair of settings."""
         conditions = [self.where | self.where_of, self.where | self.where_to]
-        sides = [evidence.of(name, where) for name, where in zip(self.methods, conditions, strict=True)]
+        sides = [
+            [setting for name in names for setting in evidence.of(name, where)]
+            for names, where in zip(self._sides, conditions, strict=True)
+        ]
         fixed, note = {*conditions[0], *conditions[1], *self.along}, ""
         if self.at is not None:
             return Findings(self._on_curves(self.at, sides[0], sides[1], fixed), f"at equal {self.at} ")
@@ -142,7 +156,8 @@ class Comparison(Check):
             compared = [finding for setting in side if (finding := self._on_curve(at, setting, curve))]
             if not compared:
                 of, to = (
-                    f"{name!r} has {_range(each, at)}" for name, each in zip(self.methods, (side, curve), strict=True)
+                    f"{', '.join(map(repr, names))} has {_range(each, at)}"
+                    for names, each in zip(self._sides, (side, curve), strict=True)
                 )
                 raise Uncheckable(f"at no {at} both: {of}, {to} {place(_other(side[0], fixed))}".rstrip())
             numbers += compared
@@ -157,7 +172,8 @@ class Comparison(Check):
             if not points[0][0] <= values[-1] <= points[-1][0]:
                 return None
             compared.append(self._of_pair(measure(run, self.metric), _between(points, values[-1])))
-        return Finding.mean(compared, place({**setting.point, at: f"{Spread.of(values).mean:.6g}"}))
+        name = "" if isinstance(self.of, str) else setting.name
+        return Finding.mean(compared, place({**setting.point, at: f"{Spread.of(values).mean:.6g}"}, name))
 
 
 AnyCheck = Annotated[Value | Comparison | Rate | Overlap | Bounded | Rise, pydantic.Field(discriminator="check")]

@@ -18,6 +18,7 @@ class Uncheckable(Exception):  # noqa: N818 - no error: a claim that waits for i
 class Setting(NamedTuple):
     """One method's runs at one point of the sweep, by seed."""
 
+    name: str
     point: dict[str, Any]
     runs: dict[int, Run]
 
@@ -49,7 +50,7 @@ class Evidence:
             raise Uncheckable(f"{len(due) - len(finished)} of {len(due)} runs {of} are missing")
         settings: dict[str, Setting] = {}
         for key, seed in finished:
-            settings.setdefault(key, Setting(self._due[key, seed], {})).runs[seed] = self._runs[name, key, seed]
+            settings.setdefault(key, Setting(name, self._due[key, seed], {})).runs[seed] = self._runs[name, key, seed]
         return list(settings.values())
 
     def curves(
