@@ -1,4 +1,4 @@
-"""The papers' experiments are valid, say what they show, and can be rehearsed: in seconds, on data that are always here."""
+"""The papers' experiments are valid, say what they show, and are rehearsed in seconds, on data that are always here."""
 
 from pathlib import Path
 
