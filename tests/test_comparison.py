@@ -267,6 +267,7 @@ def test_what_is_not_finished_is_named(folders: Path, tmp_path: Path) -> None:
     ("b", "arguments", "says"),
     [
         ("none", [], "none holds no finished runs of an experiment (runs.jsonl)"),
+        ("tiny.toml", [], "tiny.toml is a file, but must be the output folder of an experiment"),
         ("a", ["--metric", "eror"], "metric = 'eror', but no run has it (allowed: error, "),
         ("swept", [], "have no method at the same setting in common: few; all | of them; central against few at"),
     ],

@@ -98,7 +98,7 @@ def compare(  # noqa: PLR0917 - one option each
         if not matched.both:
             raise InputError(
                 f"{a} and {b} have no method at the same setting in common: "
-                f"{_named(matched.only_a)} against {_named(matched.only_b)}"
+                f"{_named(matched.only_a, 3)} against {_named(matched.only_b, 3)}"
             )
         chosen = _metrics(sides, metrics or [], every)
         compared = {name: compare_figure(matched.both, name) for name in chosen}
@@ -167,16 +167,16 @@ def _alone(letter: str, settings: Sequence[list[Run]]) -> list[str]:
     return [f"only in {letter}: {_named(settings)}"] if settings else []
 
 
-def _named(settings: Sequence[list[Run]]) -> str:
-    return _listed([_place(runs[0]) for runs in settings])
+def _named(settings: Sequence[list[Run]], most: int = MOST_NAMED) -> str:
+    return _listed([_place(runs[0]) for runs in settings], most)
 
 
 def _place(row: Run | Compared) -> str:
     return f"{row.name} at {setting(row.point)}" if row.point else row.name
 
 
-def _listed(texts: Sequence[str]) -> str:
-    return f"{'; '.join(texts[:MOST_NAMED])}{and_more(len(texts) - MOST_NAMED)}"
+def _listed(texts: Sequence[str], most: int = MOST_NAMED) -> str:
+    return f"{'; '.join(texts[:most])}{and_more(len(texts) - most)}"
 
 
 def _deciding(table: Mapping[str, Any], methods: Set[str]) -> dict[str, Any]:

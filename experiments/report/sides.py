@@ -17,7 +17,7 @@ from experiments.report.cells import (
 from experiments.report.formats import Layout
 from experiments.report.tables import TRAFFIC
 from experiments.results import NOISE, Compared, Spread
-from fedkernel.models import Metric, metric_of
+from fedkernel.models import ROUNDING, Metric, metric_of
 
 COSTS = ("floats_up", "floats_down", "rounds", "seconds")
 IN_FULL = ("a_mean", "a_std", "a_seeds", "b_mean", "b_std", "b_seeds", "difference", "standard_error", "paired")
@@ -105,9 +105,12 @@ def _difference(c: Compared) -> str:
     """Write B's mean less A's, and how far chance is taken to reach."""
     if c.difference is None or not math.isfinite(c.difference.mean):
         return NOTHING
-    mean, error = c.difference.mean, c.difference.error
-    digits = ",.6g" if metric_of(c.figure).counted else "#.3g"
-    return "0" if mean == 0 and not error else f"{mean:+{digits}}" + (f" ± {NOISE * error:#.2g}" if error else "")
+    metric, mean, error = metric_of(c.figure), c.difference.mean, c.difference.error
+    if mean == 0 and not error:
+        return "0"
+    if metric.axis == "orders" and abs(mean) < ROUNDING:
+        return metric.written(mean)
+    return f"{mean:+{',.6g' if metric.counted else '#.3g'}}" + (f" ± {NOISE * error:#.2g}" if error else "")
 
 
 def _cost(c: Compared) -> str:

@@ -50,6 +50,8 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
 
 def read_folder(out: Path) -> tuple[Experiment, list[Run]]:
     """Read what an output folder holds: the experiment, and its finished runs."""
+    if out.is_file():
+        raise InputError(f"{out} is a file, but must be the output folder of an experiment")
     if not (runs := read_runs(out / "runs.jsonl")):
         raise InputError(f"{out} holds no finished runs of an experiment (runs.jsonl)")
     try:
