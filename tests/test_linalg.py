@@ -34,6 +34,7 @@ from fedkernel.numerics.subspaces import fix_signs, orthonormal_basis, sin_theta
 def lanczos(monkeypatch):
     """Make Lanczos the choice at the sizes of these tests."""
     monkeypatch.setattr(linalg, "LANCZOS_SIZE", 10)
+    monkeypatch.setattr(linalg, "FACTOR_LANCZOS_SIZE", 10)
     monkeypatch.setattr(linalg, "LANCZOS_PART", 6)
     monkeypatch.setattr(linalg, "LANCZOS_PRODUCTS", 20)
 
@@ -306,10 +307,10 @@ def test_lanczos_serves_a_factor_only_where_its_digits_suffice(lanczos, monkeypa
     svd = scipy.linalg.svd
     monkeypatch.setattr(scipy.linalg, "svd", lambda *args, **options: (used.append("svd"), svd(*args, **options))[1])
     Q, P = (np.linalg.qr(RANDOM.standard_normal((n, 20)))[0] for n in (N, 20))
-    for root, expected in ((0.7, []), (0.005, ["svd"])):
+    for root, k, expected in ((0.7, 3, []), (0.7, 1, []), (0.005, 3, ["svd"])):
         used.clear()
-        pairs = leading_eigenpairs_of_factor((Q * root ** np.arange(20)) @ P.T, 3)
-        np.testing.assert_allclose(pairs.values, root ** (2 * np.arange(3)), rtol=1e-9)
+        pairs = leading_eigenpairs_of_factor((Q * root ** np.arange(20)) @ P.T, k)
+        np.testing.assert_allclose(pairs.values, root ** (2 * np.arange(k)), rtol=1e-9)
         assert used == expected
 
 
