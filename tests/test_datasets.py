@@ -1,5 +1,7 @@
 """Named data: every source gives the same kind of table, and every mistake one sentence that says what is allowed."""
 
+import math
+
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
@@ -66,6 +68,19 @@ def test_generated_spectrum(name, spectrum, n, d):
     expected = np.zeros(min(n, d))
     expected[:50] = spectrum[: min(n, d)]
     np.testing.assert_allclose(np.linalg.svd(X, compute_uv=False) ** 2, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_densities_are_of_points_within_three_deviations():
+    X = load(DataSpec("densities", options={"n": 2000, "d": 40})).X
+    highest = 1 / math.sqrt(2 * math.pi)
+    assert highest * math.exp(-4.5) < X.min() < X.max() <= highest
+    # The means over z of phi(z) and phi(z)^2, z uniform within 3: integrals of Gaussians of deviations 1 and 1 / sqrt 2
+    assert X.mean() == pytest.approx(math.erf(3 / math.sqrt(2)) / 6, rel=0.01)
+    assert np.square(X).mean() == pytest.approx(math.erf(3) / (12 * math.sqrt(math.pi)), rel=0.01)
+    deviations = highest / load(DataSpec("densities", options={"n": 2000, "d": 40, "mixture": True})).X.max(axis=0)
+    np.testing.assert_allclose(deviations, deviations.round(), rtol=1e-4)
+    assert len(set(deviations.round())) > 10
+    assert set(deviations.round()) <= set(range(1, 41))
 
 
 @pytest.mark.parametrize("name", GENERATED)

@@ -68,6 +68,31 @@ class Blobs:
 
 
 @value_object()
+class Densities:
+    """Values of Gaussian densities, a column each, at points within 3 deviations (VFedPCA paper, section 4.2.1).
+
+    Deviations are 1 ("single Gaussian") or, with `mixture`, drawn from 1, ..., d. The paper's 0 has no density, and the
+    means that it draws shift points and densities alike: no value depends on them.
+    """
+
+    n: PositiveInt = 200
+    d: PositiveInt = 1000
+    mixture: bool = False
+    seed: NonNegativeInt | None = None
+
+    def __call__(self, rng: np.random.Generator) -> Drawn:
+        """Draw X of shape (n, d); no labels."""
+        deviations = rng.integers(1, self.d, size=self.d, endpoint=True) if self.mixture else np.ones(self.d)
+        X = rng.uniform(-3, 3, size=(self.n, self.d))
+        # one array at a time: the paper's largest takes 640 MB
+        X *= X
+        X /= -2
+        np.exp(X, out=X)
+        X /= np.sqrt(2 * np.pi) * deviations
+        return X, None
+
+
+@value_object()
 class Circles:
     """A circle inside another, `factor` times as large (scikit-learn's make_circles)."""
 
@@ -175,12 +200,13 @@ def _state(rng: np.random.Generator) -> int:
     return int(rng.integers(2**31))
 
 
-Generated = Geometric | Plateau | Blobs | Circles | Moons | RareClusters | Documents
+Generated = Geometric | Plateau | Blobs | Densities | Circles | Moons | RareClusters | Documents
 GENERATED: Mapping[str, type[Generated]] = MappingProxyType(
     {
         "geometric": Geometric,
         "plateau": Plateau,
         "blobs": Blobs,
+        "densities": Densities,
         "circles": Circles,
         "moons": Moons,
         "rare-clusters": RareClusters,
