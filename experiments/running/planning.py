@@ -78,7 +78,7 @@ def due(experiment: Experiment) -> list[str]:
 
 def meanings(experiment: Experiment) -> dict[str, str]:
     """Return all that decides each run of an experiment, as text, by the run's id, in order."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for point in points(experiment):
         its = point.experiment
         shared = {key: value for key, value in its.table.items() if key not in MANY + SHOWN}
@@ -86,8 +86,8 @@ def meanings(experiment: Experiment) -> dict[str, str]:
         for seed in its.seeds:
             for method in (*its.strategy, *its.baseline):
                 run = {**shared, "seed": seed, "method": method.model_dump()}
-                found[run_id(method, point, seed)] = json.dumps(run, sort_keys=True, default=str)
-    return found
+                texts[run_id(method, point, seed)] = json.dumps(run, sort_keys=True, default=str)
+    return texts
 
 
 @dataclass(frozen=True)
