@@ -21,7 +21,7 @@ from fedkernel.numerics.subspaces import complement, fix_signs, orthonormal_basi
 
 # The rule of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
 LANCZOS_SIZE = 2500
-# Of a factor, singular values take longer and products less: 1000 x 5000 1.5 s against 0.2, 2000 x 10000 11 against 0.8.
+# Of a factor, singular values take longer, products less: 1000 x 5000 1.5 s against 0.2, 2000 x 10000 11 against 0.8.
 FACTOR_LANCZOS_SIZE = 1000
 LANCZOS_PART = 60
 # Lanczos may take this many products for each row: LAPACK takes about as long.
