@@ -16,7 +16,7 @@ from experiments.claims.verdicts import Check
 from experiments.config import Experiment, read_config
 from experiments.results import Run, read_runs
 from experiments.running import carrying_out, plan, run_experiment
-from experiments.running.folder import OURS, open_folder
+from experiments.running.folder import OURS, open_folder, read_folder
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models.clusters import KernelKMeans
@@ -434,6 +434,16 @@ def test_seeds_methods_and_settings_are_added_to_what_is_finished(tmp_path: Path
     assert numbers(rows) == numbers(fresh)
     with pytest.raises(InputError, match=r"another configuration, of which 16 finished runs, such as \S+, are not"):
         carry_out(folder, "seeds=[0]", small)
+
+
+def test_a_folder_holds_what_the_file_says_in_its_order(tmp_path: Path) -> None:
+    """The first value of a case stands for it, in claims too: in another order it would be another one."""
+    case = 'case=[{"strategy.DKPCA.local_components" = 1, "partition.clients" = 2}]'
+    claim = CLAIM.replace("at_most", 'where={"strategy.DKPCA.local_components"=1}, at_most')
+    carry_out(tmp_path / "out", "seeds=[0]", case, claim)
+    experiment, runs = read_folder(tmp_path / "out")
+    assert experiment.settings == [{"strategy.DKPCA.local_components": 1}]
+    assert {run.id for run in runs} == {run.id for run in plan(experiment)}
 
 
 def test_an_unfinished_experiment_goes_on_under_its_new_claims(tmp_path: Path, started: list[str]) -> None:

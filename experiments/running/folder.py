@@ -63,8 +63,8 @@ def read_folder(out: Path) -> tuple[Experiment, list[Run]]:
 
 
 def _as_json(table: Mapping[str, Any]) -> str:
-    """Return the canonical text of a configuration."""
-    return json.dumps(table, indent=1, sort_keys=True, default=str) + "\n"
+    """Return the text of a configuration, in its own order: the first value of a case stands for it."""
+    return json.dumps(table, indent=1, default=str) + "\n"
 
 
 def _others(before: Mapping[str, Any], experiment: Experiment, runs: Iterable[Run]) -> list[str]:
