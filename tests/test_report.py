@@ -341,9 +341,11 @@ def test_every_figure_that_applies_is_made_and_no_other(tmp_path: Path) -> None:
     assert [figure.name for figure in draw(an_experiment(), tmp_path)] == names
     swept = [figure.name for figure in draw(an_experiment(sweep=True), tmp_path)]
     assert swept == [*names[:3], "error_by_partition.clients", names[3]]
-    both = [run.model_copy(update={"metrics": {**run.metrics, "nmi": 0.5}}) for run in an_experiment(sweep=True)]
-    of_both = [figure.name for figure in draw(both, tmp_path, also=["nmi", "error", "ari"])]
-    assert of_both == [*names[:3], "error_by_partition.clients", "nmi_by_partition.clients", names[3]]
+    more = {"nmi": 0.5, "bound": 1.0}
+    both = [run.model_copy(update={"metrics": run.metrics | more}) for run in an_experiment(sweep=True)]
+    of_both = {figure.name for figure in draw(both, tmp_path, also=["nmi", "error", "bound", "ari"])}
+    costs = {"nmi_by_floats_up", "nmi_by_partition.clients", "bound_by_partition.clients"}
+    assert of_both == {*swept, *costs}
     assert draw([a_run(error=None, seconds=0.0)], tmp_path / "none") == []
 
 

@@ -106,7 +106,8 @@ class ReportOptions(pydantic.BaseModel):
         What the console's table and the figures show; by default, and where no run has it, the error, or else the
         first metric that any run has.
     also : list of str
-        Further metrics to draw against each number that is swept, also those counted of a run, such as ``seconds``.
+        Further metrics to draw against each number that is swept, also those counted of a run, such as ``seconds``;
+        those of the answer against floats and rounds, too.
     by_iteration : list of str
         Values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is what all clients
         upload in the rounds of an iteration.

@@ -67,7 +67,8 @@ def draw(
     metric : str, optional
         What they show, as `leading_metric` takes it.
     also : sequence of str
-        Further metrics to draw against each number that is swept.
+        Further metrics to draw against each number that is swept and, unless they are themselves what a run takes or
+        promises, against floats and rounds.
     by_iteration : sequence of str
         Values of the rounds to draw against the outer iteration, a figure each.
 
@@ -90,10 +91,12 @@ def draw(
         if shown:
             title, caption, canvas = _by_method(shown, metric, look)
             figures.append(_save(folder, f"{metric}_by_method", title, caption + lost, canvas))
-        if any(s.floats_up.mean > 0 for s, _ in shown):
-            figures.append(_save(folder, f"{metric}_by_floats_up", *_by_cost(shown, metric, look, "floats_up")))
-        if len({s.rounds.mean for s, _ in shown if s.kind == "strategy"}) > 1:
-            figures.append(_save(folder, f"{metric}_by_rounds", *_by_cost(shown, metric, look, "rounds")))
+        for judged in dict.fromkeys([metric, *(name for name in also if metric_of(name).leads)]):
+            having = _shown(summaries, judged)
+            if any(s.floats_up.mean > 0 for s, _ in having):
+                figures.append(_save(folder, f"{judged}_by_floats_up", *_by_cost(having, judged, look, "floats_up")))
+            if len({s.rounds.mean for s, _ in having if s.kind == "strategy"}) > 1:
+                figures.append(_save(folder, f"{judged}_by_rounds", *_by_cost(having, judged, look, "rounds")))
         if drawn := error_by_round(runs, look):
             figures.append(_save(folder, "error_by_round", *drawn))
         for value in dict.fromkeys([metric, *also]):
