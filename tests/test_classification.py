@@ -117,3 +117,19 @@ def test_an_experiment_of_data_without_classes_is_refused(tmp_path: Path):
     for name in ("geometric", "diabetes"):  # no labels, and such that are measurements
         with pytest.raises(InputError, match="is about classes of rows, but the data name none"):
             run_experiment(experiment(tmp_path, METRIC, f'data.name="{name}"', "seeds=[0]"), tmp_path / name)
+
+
+def test_clusters_of_coordinates_are_held_against_the_classes(rng):
+    classes = np.repeat(["a", "b", "c"], [20, 30, 40])
+    centres = {"a": (0, 0), "b": (9, 0), "c": (0, 9)}
+    apart = components(np.array([centres[name] for name in classes]) + 0.1 * rng.standard_normal((90, 2)))
+    named = ["features_nmi", "features_ari"]
+    assert own_metrics(named, apart, [], classes) == dict.fromkeys(named, pytest.approx(1.0))
+    # as many clusters as there are classes: two here
+    merged = components(np.where(classes == "c", 9.0, 0.0)[:, None] + 1e-3 * np.arange(90)[:, None])
+    together = own_metrics(named, merged, [], np.where(classes == "c", 1, 0))
+    assert together == dict.fromkeys(named, pytest.approx(1.0))
+    blind = own_metrics(named, components(rng.standard_normal((90, 2))), [], classes)
+    assert max(blind.values()) < 0.2
+    with pytest.raises(InputError, match="there are 90 rows, but classes of 4"):
+        own_metrics(["features_nmi"], apart, [], classes[:4])

@@ -1,17 +1,22 @@
-"""How much of the rows' classes the coordinates of a model keep: what a linear classifier makes of them."""
+"""How much of the rows' classes a model's coordinates keep: what a linear classifier, or k-means, makes of them."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from fedkernel.arrays import AnyArray, FloatArray, Rows
 from fedkernel.errors import InputError
 from fedkernel.models.components import KernelPCA, LandmarkPCA
+from fedkernel.numerics.clustering import IntArray, assign, k_means
 from fedkernel.seeds import generator
 
 TRAINING_ROWS = 200
 """Rows that train the classifier in the DKPCA letter."""
+
+RESTARTS = 10
+"""Starts of k-means, of which the best counts."""
 
 
 def coordinates(model: Any, shards: Sequence[Rows]) -> FloatArray:
@@ -21,6 +26,13 @@ def coordinates(model: Any, shards: Sequence[Rows]) -> FloatArray:
     if isinstance(model, LandmarkPCA):
         return np.vstack([model.transform(shard) for shard in shards])
     raise InputError(f"rows have coordinates along the components of a model, but of a {type(model).__name__} none")
+
+
+def _coordinates_of(classes: AnyArray, model: Any, shards: Sequence[Rows]) -> FloatArray:
+    Z = coordinates(model, shards)
+    if len(classes) != len(Z):
+        raise InputError(f"there are {len(Z)} rows, but classes of {len(classes)}")
+    return Z
 
 
 def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
@@ -42,9 +54,7 @@ def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, 
     """
     from sklearn.svm import LinearSVC  # noqa: PLC0415 - no other metric waits for it
 
-    Z = coordinates(model, shards)
-    if len(classes) != len(Z):
-        raise InputError(f"there are {len(Z)} rows, but classes of {len(classes)}")
+    Z = _coordinates_of(classes, model, shards)
     if len(Z) < 2:
         raise InputError("a row alone trains no classifier that others could try; at least 2 are needed")
     Z = Z / (Z.std(axis=0).max() or 1.0)
@@ -54,3 +64,24 @@ def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, 
         return float(np.mean(classes[others] != classes[training[0]]))
     machine = LinearSVC(dual=False).fit(Z[training], classes[training])
     return float(np.mean(machine.predict(Z[others]) != classes[others]))
+
+
+def cluster_nmi(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
+    """Return the normalised mutual information of the classes and of clusters of the coordinates: see `clusters`."""
+    return float(normalized_mutual_info_score(classes, clusters(model, shards, classes, seed)))
+
+
+def cluster_ari(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
+    """Return the adjusted Rand index of the classes and of clusters of the coordinates: see `clusters`."""
+    return float(adjusted_rand_score(classes, clusters(model, shards, classes, seed)))
+
+
+def clusters(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> IntArray:
+    """Return the cluster of each row: k-means of the coordinates, as many clusters as there are classes.
+
+    The best of ten starts, which follow from the seed alone, so that models are compared by the same. Arguments are
+    those of `classification_error`. Source: the VFedPCA paper (2022), section 4.3.
+    """
+    Z = _coordinates_of(classes, model, shards)
+    k = min(len(np.unique(classes)), len(Z))
+    return assign(Z, k_means(Z, k, generator("clusters", seed), restarts=RESTARTS))[0]

@@ -13,7 +13,7 @@ from fedkernel.addresses import find_function, loaded, names
 from fedkernel.arrays import AnyArray, FloatArray, Rows
 from fedkernel.data.tables import Table
 from fedkernel.errors import FedkernelError, InputError, one_line
-from fedkernel.models.classification import classification_error
+from fedkernel.models.classification import classification_error, cluster_ari, cluster_nmi
 from fedkernel.models.clusters import KernelKMeans, clustering_objective
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.models.embeddings import Landmarks
@@ -123,6 +123,16 @@ _KNOWN = (
     ),
     _SHARE("nmi", "normalised mutual information of the clusters and the data set's classes: 1 is the same division"),
     _SHARE("ari", "adjusted Rand index of the clusters and the data set's classes: 1 is the same, 0 is chance"),
+    _SHARE(
+        "features_nmi",
+        "normalised mutual information of the data set's classes and k-means of the coordinates, as many clusters",
+        of_classes=cluster_nmi,
+    ),
+    _SHARE(
+        "features_ari",
+        "adjusted Rand index of the data set's classes and k-means of the coordinates, as many clusters",
+        of_classes=cluster_ari,
+    ),
     _SHARE("nmi_central", "normalised mutual information of the clusters and those found with all rows in one place"),
     _LEVEL(
         "classification_error",
