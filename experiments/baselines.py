@@ -83,16 +83,21 @@ class Answer(NamedTuple):
 
     Attributes
     ----------
-    model : Model
-        Of an isolated baseline client 0's.
+    models : list of Model
+        One, or one of each client.
     metrics : dict of str to float
     durations : list of Duration
         Of finding the model, or each client's.
     """
 
-    model: Model
+    models: list[Model]
     metrics: dict[str, float]
     durations: list["Duration"]
+
+    @property
+    def model(self) -> Model:
+        """The one, or client 0's."""
+        return self.models[0]
 
 
 class Duration(NamedTuple):
@@ -148,7 +153,7 @@ class Baseline:
             timings = [timed(strategy.alone, table) for table in tables]
             models, durations = [model for model, _ in timings], [duration for _, duration in timings]
             metrics = strategy.judge_alone(models, shards, reference) | _agreement(models, classes)
-            return Answer(models[0], metrics, durations)
+            return Answer(models, metrics, durations)
         model: Any
         if self.rival is not None:
             model, duration = timed(self.rival.find, strategy, shards, seed)
@@ -157,7 +162,7 @@ class Baseline:
             reference = model
         together = None if classes is None else [np.concatenate(classes)]
         metrics = strategy.judge(Result(model), shards, reference) | _agreement([model], together)
-        return Answer(model, metrics, [duration])
+        return Answer([model], metrics, [duration])
 
     def _pooled(self, shards: Sequence[Any]) -> list[Any]:
         """Return each client's rows, and then its neighbours'."""

@@ -111,6 +111,9 @@ class ReportOptions(pydantic.BaseModel):
     by_iteration : list of str
         Values of the rounds to draw against the outer iteration t, a figure each; ``floats_up`` is what all clients
         upload in the rounds of an iteration.
+    images : bool
+        Whether the columns are the pixels of square images, and components of columns that are divided are drawn as
+        such; runs that were finished without it have none.
     reference : bool
         Whether runs are compared with the central answer; false where that would need too much memory.
     """
@@ -121,6 +124,7 @@ class ReportOptions(pydantic.BaseModel):
     metric: str | None = None
     also: list[Annotated[str, pydantic.AfterValidator(_counted_too)]] = []
     by_iteration: list[Annotated[str, pydantic.Field(min_length=1)]] = []
+    images: bool = False
     reference: bool = True
 
     @pydantic.field_validator("metric")

@@ -6,7 +6,7 @@ greys for baselines. Only matplotlib's objects are used, never pyplot's global f
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -31,8 +31,10 @@ from experiments.report.axes import (
     plain,
     value_scale,
 )
+from experiments.report.images import eigen_images
 from experiments.report.iterations import error_by_round, value_by_iteration
 from experiments.results import Run, Spread, Summary, leading_metric, setting, summarise
+from fedkernel.arrays import FloatArray
 from fedkernel.models import MAIN, metric_of
 
 OUTSIDE = "outside any phase"
@@ -56,6 +58,7 @@ def draw(
     metric: str | None = None,
     also: Sequence[str] = (),
     by_iteration: Sequence[str] = (),
+    directions: Mapping[str, FloatArray] | None = None,
 ) -> list[Figure]:
     """Draw every figure that applies to these runs.
 
@@ -71,6 +74,8 @@ def draw(
         promises, against floats and rounds.
     by_iteration : sequence of str
         Values of the rounds to draw against the outer iteration, a figure each.
+    directions : mapping of str to ndarray, optional
+        By the id of a run, what `eigen_images` draws.
 
     Returns
     -------
@@ -110,6 +115,8 @@ def draw(
         for value in by_iteration:
             if drawn := value_by_iteration(runs, value, look):
                 figures.append(_save(folder, f"{value}_by_iteration", *drawn))
+        if drawn := eigen_images(runs, directions or {}):
+            figures.append(_save(folder, "eigen_images", *drawn))
     return figures
 
 

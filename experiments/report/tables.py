@@ -22,7 +22,7 @@ from experiments.report.cells import (
 from experiments.report.formats import Layout, for_terminal
 from experiments.report.pages import render
 from experiments.report.wide import WideTable
-from experiments.results import Run, Summary, by_iteration, leading_metric, summarise
+from experiments.results import Run, Summary, by_iteration, leading_metric, read_directions, summarise
 from fedkernel.errors import InputError
 from fedkernel.models import MAIN, metric_of
 
@@ -135,7 +135,14 @@ def write_report(
     if options.plots:
         from experiments.report.plots import draw  # noqa: PLC0415 - no other command waits for matplotlib
 
-        figures = draw(runs, out / "plots", metric=options.metric, also=options.also, by_iteration=options.by_iteration)
+        figures = draw(
+            runs,
+            out / "plots",
+            metric=options.metric,
+            also=options.also,
+            by_iteration=options.by_iteration,
+            directions=read_directions(out, runs) if options.images else {},
+        )
     missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = metric_names(summaries, options.metric)
     page = render(

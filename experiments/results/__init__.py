@@ -1,6 +1,7 @@
 """What a run measured: one row per run, and what rows say together."""
 
 from experiments.results.comparison import Compared, Matched, compare_figure, match
+from experiments.results.directions import read_directions, write_directions
 from experiments.results.rows import Run, append_run, read_runs
 from experiments.results.summaries import (
     NOISE,
@@ -38,7 +39,9 @@ __all__ = [
     "mean_and_error",
     "measured",
     "point_key",
+    "read_directions",
     "read_runs",
     "setting",
     "summarise",
+    "write_directions",
 ]

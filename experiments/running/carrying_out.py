@@ -14,13 +14,13 @@ from experiments.baselines import Baseline, Duration, timed
 from experiments.claims import Claim, check_claims
 from experiments.config import Experiment, Sites
 from experiments.report import write_report
-from experiments.results import Run, append_run, in_order
+from experiments.results import Run, append_run, in_order, write_directions
 from experiments.running.folder import open_folder
 from experiments.running.planning import Planned, due, plan, study_of
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import APPS
-from fedkernel.models import Model, compare_classes, own_metrics, save_model
+from fedkernel.models import KernelPCA, Model, compare_classes, over_clients, own_metrics, save_model
 from fedkernel.run import Job, Result, Study
 from fedkernel.threads import blas_threads
 
@@ -174,6 +174,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     result = Result.load(out / "results" / run.id)
     metrics, history = result.metrics, [dict(row) for row in result.history]
     reference, shards = references.of(run), run.shards
+    _keep_directions(run, [result.model], out)
     if shards:  # else there is nothing here to judge the result by
         metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
         metrics |= own_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
@@ -227,7 +228,9 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
         done = baseline.run(shards, None if reference is None else reference.model, classes, run.seed)
     # the central answer was found before, for all runs that are compared with it
     durations = done.durations if reference is None or baseline.place != "central" else [reference.duration]
-    metrics = done.metrics | own_metrics(experiment.metrics, done.model, shards, run.all_classes, run.seed)
+    own = [own_metrics(experiment.metrics, model, shards, run.all_classes, run.seed) for model in done.models]
+    metrics = done.metrics | over_clients(own)
+    _keep_directions(run, done.models, out)
     metrics |= {"parallel_seconds": max(duration.processor for duration in durations)}
     path = f"results/{run.id}/model.npz"
     save_model(done.model, out / path)
@@ -235,6 +238,13 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
     traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
     seconds = sum(duration.clock for duration in durations)
     return Run(**_common(run), metrics=dict(metrics), **traffic, seconds=seconds, model=path)
+
+
+def _keep_directions(run: Planned, models: Sequence[Model], out: Path) -> None:
+    """Keep the components over the columns where these are pixels and the report is to show them."""
+    components = [model for model in models if isinstance(model, KernelPCA)]
+    if run.point.experiment.report.images and components and (directions := run.directions(components)) is not None:
+        write_directions(out, run.id, directions)
 
 
 def _common(run: Planned) -> dict[str, Any]:

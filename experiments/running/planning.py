@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ import numpy as np
 from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
 from fedkernel.addresses import address_of, find, names
-from fedkernel.arrays import AnyArray, Rows, stack_rows
+from fedkernel.arrays import AnyArray, FloatArray, Rows, stack_rows
 from fedkernel.coordinator import strategy_of
 from fedkernel.data import DataSpec, Partition, open_table
 from fedkernel.errors import InputError
+from fedkernel.models import KernelPCA
 from fedkernel.numerics import KERNELS, with_width
 from fedkernel.protocol import KernelClient
 from fedkernel.protocol.plan import is_seeded
@@ -136,6 +138,19 @@ class Planned:
         labels = None if self._partition is None else self._partition.all_labels
         return None if labels is None or labels.dtype.kind == "f" else labels
 
+    def directions(self, models: Sequence[KernelPCA]) -> FloatArray | None:
+        """Return each component's direction over the columns, X^T u (VFedPCA paper, equation 10), as square pictures.
+
+        Of one model, or of each client's for its own columns: shape (k, side, side). None for clients' own files.
+        """
+        if (partition := self._partition) is None:
+            return None
+        vectors = [model.eigenvectors_ for model in models] * (1 if len(models) > 1 else len(partition.shards))
+        parts = [U.T @ X for U, X in zip(vectors, partition.shards, strict=True)]
+        over_columns = np.hstack(parts)[:, np.argsort(np.concatenate(partition.indices))]
+        side = math.isqrt(over_columns.shape[1])
+        return over_columns.reshape(-1, side, side)
+
     @property
     def _partition(self) -> Partition | None:
         experiment = self.point.experiment
@@ -226,6 +241,12 @@ def _check_data(
     if isinstance(experiment.data, DataSpec) and experiment.partition.kind != pair.partition:
         kind = experiment.partition.kind
         raise InputError(f"partition.kind = {kind!r}, but {method.method} needs {pair.partition!r}")
+    columns = sum(shard.shape[1] for shard in shards)
+    if experiment.report.images and (pair.partition != "vertical" or math.isqrt(columns) ** 2 < columns):
+        here = f"there are {columns}" if pair.partition == "vertical" else "rows are"
+        raise InputError(
+            f"report.images = true is for columns that are divided and the pixels of square images; here {here}"
+        )
     sparse = [number for number, shard in enumerate(shards) if not isinstance(shard, np.ndarray)]
     if sparse and pair.client.table is KernelClient.table:
         raise InputError(

@@ -1,0 +1,60 @@
+"""Directions in the space of the columns as pictures, where each column is a pixel: what a component looks for."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure as Canvas
+
+from experiments.report.axes import Drawn, plain
+from experiments.results import Run, by_setting, setting
+from fedkernel.arrays import FloatArray
+
+MOST_COMPONENTS, MOST_SETTINGS = 3, 4
+"""Of each method, pictures that are drawn."""
+
+
+def eigen_images(runs: Sequence[Run], directions: Mapping[str, FloatArray]) -> Drawn | None:
+    """Draw the leading directions of each method's run with the first seed: a row for a method, a block for a setting.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    directions : mapping of str to ndarray of shape (k, rows, columns)
+        By the id of a run; those that it lacks have no pictures.
+    """
+    first = {key: next((run for run in same if run.id in directions), None) for key, same in by_setting(runs).items()}
+    having = [run for run in first.values() if run is not None]
+    if not having:
+        return None
+    names, settings = list(dict.fromkeys(r.name for r in having)), list(dict.fromkeys(setting(r.point) for r in having))
+    shown = settings[:MOST_SETTINGS]
+    wide = min(MOST_COMPONENTS, max(len(directions[run.id]) for run in having))
+    figure = Canvas(figsize=(1.8 + 0.75 * wide * len(shown), 0.6 + 0.8 * len(names)), layout="constrained")
+    grid = figure.subplots(len(names), wide * len(shown), squeeze=False)
+    for axes in grid.ravel():
+        axes.set(xticks=[], yticks=[])
+        axes.set_frame_on(False)
+    tops: dict[int, FloatArray] = {}
+    for run in having:
+        if setting(run.point) not in shown:
+            continue
+        left = wide * shown.index(setting(run.point))
+        for place, picture in enumerate(directions[run.id][:wide], start=left):
+            # the sign of a direction is arbitrary: it is that of the picture on top
+            top = tops.setdefault(place, picture)
+            turned = -picture if np.vdot(picture, top) < 0 else picture
+            grid[names.index(run.name), place].imshow(turned, cmap="gray", interpolation="nearest")
+    for axes, name in zip(grid[:, 0], names, strict=True):
+        axes.set_ylabel(plain(name), rotation=0, ha="right", va="center")
+    for place, axes in enumerate(grid[0]):
+        block, component = divmod(place, wide)
+        title = plain(shown[block]) if component == 0 else ""
+        axes.set_title(f"{title}\n{component + 1}" if title else f"{component + 1}", fontsize=8.5)
+    left_out = f" Only the first {len(shown)} settings are shown." if len(settings) > len(shown) else ""
+    seeds = sorted({run.seed for run in having})
+    caption = (
+        "The direction of each component over the columns, X^T u, a pixel for a column, black for the least and white "
+        f"for the largest; signs as on top, seed {', '.join(map(str, seeds))}. Where clients have directions of their "
+        f"own, each one's pixels are of its own.{left_out}"
+    )
+    return "Components as images", caption, figure
