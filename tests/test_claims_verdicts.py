@@ -3,11 +3,12 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from claim_rows import CLIENTS, a_run, curved, judged, measured
 
 from experiments.claims import Verdict
-from experiments.results import Run
+from experiments.results import Run, by_iteration
 
 
 def errors_of(*errors: float) -> list[Run]:
@@ -18,6 +19,12 @@ def errors_of(*errors: float) -> list[Run]:
 def falling(*powers: float) -> list[Run]:
     """Make a run of A for each power, whose error falls as t to that power."""
     return curved("A", *([t**power for t in range(1, 6)] for power in powers))
+
+
+def spreading(*powers: float) -> list[Run]:
+    """Make runs of A whose deviations from 10 at t are 1, -1, 0, ... times t to these powers."""
+    signs = (1, -1, 0)
+    return curved("A", *([10 + s * t**power for t in range(1, 6)] for s, power in zip(signs, powers, strict=True)))
 
 
 def along(*values: float) -> list[Run]:
@@ -114,8 +121,12 @@ CHECKS: dict[str, tuple[dict[str, Any], dict[Verdict, list[Run]]]] = {
         {Verdict.HOLDS: along(1.0), Verdict.FAILS: along(1.01)},  # at t = 4
     ),
     "deviation": (
-        {"value": "recover_error", "of": ["A"], "times_t": True, "deviation": True, "at_most": 0.3},
-        {Verdict.HOLDS: along(1.1), Verdict.FAILS: along(1.11)},  # of 4 and 4.4, 0.4 / sqrt(2)
+        {"value": "recover_error", "of": ["A"], "deviation": True, "at_most": -1},
+        {
+            Verdict.HOLDS: spreading(-1.1, -1.1, -1.1),
+            Verdict.NOISE: spreading(-1.3, -0.9, -0.9),
+            Verdict.FAILS: spreading(-0.9, -0.9, -0.9),
+        },
     ),
     "on average": (
         {"value": "recover_error", "of": ["A"], "average": True, "at_most": 1.1},
@@ -136,7 +147,7 @@ KINDS = {
     "at equal cost": "ratio",
     "at an iteration": "ratio",
     "below c / t": "bounded",
-    "deviation": "bounded",
+    "deviation": "rate",
     "on average": "bounded",
 }
 """What a check is called, where that is not its name here."""
@@ -217,14 +228,23 @@ def test_an_iteration_that_a_run_does_not_come_to_decides_nothing() -> None:
     assert (verdict.verdict, verdict.numbers) == (Verdict.UNTESTABLE, "no round of 'A' tells recover_error at t = 6")
 
 
-def test_one_seed_has_no_deviation() -> None:
-    verdict = judged(along(1.1)[:1], check="bounded", **CHECKS["deviation"][0])
-    assert (verdict.verdict, verdict.numbers) == (Verdict.UNTESTABLE, "'A' has one seed")
-    worst = judged(along(1.1), check="bounded", **CHECKS["deviation"][0])
-    assert worst.value == pytest.approx(0.4 / math.sqrt(2))
-    assert worst.numbers == (
-        "standard deviation of t · recover_error 0.283 against at most 0.3 (2 seeds; the worst is 'A' at t = 4)"
-    )
+def test_the_rate_of_a_deviation_is_that_over_seeds_and_its_error_the_jackknifes() -> None:
+    claim = {**CHECKS["deviation"][0], "check": "rate"}
+    exact = judged(spreading(-2, -2, -2), **claim)  # any two of the curves are as far apart as t^-2
+    assert (exact.value, exact.standard_error) == (pytest.approx(-2), pytest.approx(0, abs=1e-9))
+    runs = spreading(-1.3, -0.9, -0.9)
+    curves = [by_iteration(run, "recover_error") for run in runs]
+
+    def slope(chosen: list[dict[int, float]]) -> float:
+        std = [np.std([curve[t] for curve in chosen], ddof=1) for t in range(1, 6)]
+        return float(np.polyfit(np.log(range(1, 6)), np.log(std), 1)[0])
+
+    without = [slope([curve for curve in curves if curve is not left_out]) for left_out in curves]
+    verdict = judged(runs, **claim)
+    assert verdict.value == pytest.approx(slope(curves))
+    assert verdict.standard_error == pytest.approx(math.sqrt(2 / 3 * sum((x - np.mean(without)) ** 2 for x in without)))
+    two = judged(runs[:2], **claim)
+    assert (two.verdict, two.numbers[:32]) == (Verdict.UNTESTABLE, "'A' has fewer than three seeds, ")
 
 
 def test_curves_are_apart_for_each_setting_of_what_makes_none() -> None:

@@ -139,10 +139,6 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
         ),
         (claim("ratio", f"{RATIO}, iteration = 0"), "claim.0.iteration = 0: input should be greater"),
         (
-            claim("bounded", 'value = "x", of = ["a"], deviation = true, average = true, at_most = 1'),
-            "claim.0: deviation and average exclude each other",
-        ),
-        (
             claim("ratio", f'{RATIO}, where = {{"partition.clients" = 2}}'),
             "claim.0: 'partition.clients' is not swept (swept: nothing)",
         ),

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -23,12 +23,16 @@ class Rate(Check):
     of : list of str
     from : int
         The first t that counts.
+    deviation : bool
+        Of the standard deviation over seeds in place of each seed's value; the slope's standard error is the
+        jackknife's, from the slopes without one seed each.
     """
 
     check: Literal["rate"]
     value: str
     of: list[str] = pydantic.Field(min_length=1)
     first: int = pydantic.Field(default=1, ge=1, alias="from")
+    deviation: bool = False
 
     @property
     def methods(self) -> list[str]:
@@ -39,16 +43,27 @@ class Rate(Check):
         """Return the slope of every method at every setting."""
         numbers, highest = [], 0.0
         for name, setting, curves in evidence.curves(self.of, self.where, self.value):
-            slopes = []
-            for seed, curve in curves.items():
-                points = [(t, value) for t, value in curve.items() if t >= self.first and not value <= 0]
-                if len(points) < 2:
-                    short = f"{name!r} has fewer than two iterations with a {self.value} above 0"
-                    raise Uncheckable(f"{short} with seed {seed}")
-                highest = max(highest, *(t * value for t, value in points))
-                slopes.append(_slope(points))
-            numbers.append(Finding.mean(slopes, place(setting.point, name)))
-        return Findings(numbers, "slope ", f"; t · {self.value} is at most {highest:.3g}")
+            where = place(setting.point, name)
+            if not self.deviation:
+                points = [self._points(name, curve, f" with seed {seed}") for seed, curve in curves.items()]
+                numbers.append(Finding.mean([_slope(each) for each in points], where))
+            elif (seeds := len(curves)) < 3:
+                raise Uncheckable(f"{name!r} has fewer than three seeds, so that nobody knows the deviation's noise")
+            else:
+                points = [self._points(name, _deviations(curves.values()))]
+                without = [_deviations(curves[seed] for seed in curves if seed != left_out) for left_out in curves]
+                slopes = Spread.of([_slope(self._points(name, each)) for each in without])
+                error = (slopes.std or 0.0) * (seeds - 1) / math.sqrt(seeds)
+                numbers.append(Finding(_slope(points[0]), where, seeds, error))
+            highest = max(highest, *(t * value for each in points for t, value in each))
+        what = f"standard deviation of {self.value}" if self.deviation else self.value
+        return Findings(numbers, "slope ", f"; t · {what} is at most {highest:.3g}")
+
+    def _points(self, name: str, curve: Mapping[int, float], which: str = "") -> list[tuple[int, float]]:
+        points = [(t, value) for t, value in curve.items() if t >= self.first and not value <= 0]
+        if len(points) < 2:
+            raise Uncheckable(f"{name!r} has fewer than two iterations with a {self.value} above 0{which}")
+        return points
 
 
 class Overlap(Check):
@@ -116,45 +131,29 @@ class Bounded(_OfRounds):
         As for `Rise`.
     times_t : bool
         The limits are for t times the value: it is below c / t where `at_most` is c.
-    deviation : bool
-        The limits are for the standard deviation over seeds, of each iteration that all of them have.
     average : bool
         The limits are for the mean over the iterations, mean over seeds.
     """
 
     check: Literal["bounded"]
     times_t: bool = False
-    deviation: bool = False
     average: bool = False
 
-    @pydantic.model_validator(mode="after")
-    def _statistic(self) -> "Bounded":
-        if self.deviation and self.average:
-            raise ValueError("deviation and average exclude each other")
-        return self
-
     def find(self, evidence: Evidence) -> Findings:
-        """Return the value of every method at every setting, iteration and, unless it is their deviation, seed."""
+        """Return the value of every method at every setting, iteration and seed, or what is the mean of these."""
         numbers = []
-        for name, setting, curves in evidence.curves(self.of, self.where, self.value):
-            seeds = len(setting.runs)
+        for name, setting, values in evidence.curves(self.of, self.where, self.value):
+            curves = {seed: {t: self._factor(t) * x for t, x in curve.items()} for seed, curve in values.items()}
             if self.average:
-                means = [Spread.of([x * self._factor(t) for t, x in curve.items()]).mean for curve in curves.values()]
+                means = [Spread.of(list(curve.values())).mean for curve in curves.values()]
                 numbers.append(Finding.mean(means, place(setting.point, name)))
-                continue
-            if self.deviation and seeds < 2:
-                raise Uncheckable(f"{name!r} has one seed {place(setting.point)}".rstrip())
-            for t in sorted({t for curve in curves.values() for t in curve}):
-                values = {seed: curve[t] * self._factor(t) for seed, curve in curves.items() if t in curve}
-                if not self.deviation:
-                    numbers += [Finding(x, place(setting.point, name, t=t, seed=s), seeds) for s, x in values.items()]
-                elif len(values) == seeds:
-                    std = Spread.of(list(values.values())).std
-                    numbers.append(Finding(math.nan if std is None else std, place(setting.point, name, t=t), seeds))
-        if not numbers:
-            raise Uncheckable(f"{', '.join(map(repr, self.of))}: no iteration that all seeds have")
-        what = "standard deviation of " if self.deviation else "mean " if self.average else ""
-        return Findings(numbers, f"{what}{'t · ' if self.times_t else ''}{self.value} ")
+            else:
+                numbers += [
+                    Finding(x, place(setting.point, name, t=t, seed=seed), len(curves))
+                    for seed, curve in curves.items()
+                    for t, x in curve.items()
+                ]
+        return Findings(numbers, f"{'mean ' if self.average else ''}{'t · ' if self.times_t else ''}{self.value} ")
 
     def _factor(self, t: int) -> int:
         return t if self.times_t else 1
@@ -176,6 +175,14 @@ class Rise(_OfRounds):
         if not numbers:
             raise Uncheckable(f"{', '.join(map(repr, self.of))}: no run has two iterations")
         return Findings(numbers, "rises by ")
+
+
+def _deviations(curves: Iterable[Mapping[int, float]]) -> dict[int, float]:
+    """Return the standard deviation at every iteration that all curves have."""
+    curves = list(curves)
+    common = set.intersection(*(set(curve) for curve in curves))
+    spreads = {t: Spread.of([curve[t] for curve in curves]) for t in sorted(common)}
+    return {t: math.nan if spread.std is None else spread.std for t, spread in spreads.items()}
 
 
 def _slope(points: Sequence[tuple[int, float]]) -> float:
