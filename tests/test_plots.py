@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from experiments.config import ReportOptions
-from experiments.report.axes import looks
+from experiments.report.axes import looks, swept_label
 from experiments.report.iterations import value_by_iteration
 from experiments.report.plots import draw
 from experiments.results import Run, by_iteration, summarise
@@ -204,6 +204,13 @@ def test_further_metrics_are_drawn_by_what_is_swept_of_the_methods_that_have_the
     assert [figure.title for figure in further] == [f"{what} by {CLIENTS}" for what in ("Bound", "Floats uploaded")]
     bound, floats = (figure.svg.read_text(encoding="utf-8") for figure in further)
     assert ("<!-- B -->" in bound, "<!-- B -->" in floats) == (False, True)
+    assert "<!-- number of clients -->" in bound
+
+
+def test_a_swept_number_is_said_in_words_where_its_path_does_not() -> None:
+    assert swept_label("strategy.*.n_components") == swept_label("baseline.A.n_components") == "number of components"
+    assert swept_label("data.share") == "share of the rows"
+    assert swept_label("strategy.*.clients") == "strategy.*.clients"
 
 
 def test_further_metrics_are_known_and_named_once() -> None:

@@ -26,6 +26,14 @@ INK, FAINT, BAND = "#333333", "#d9d9d9", "#f2f2f2"
 # Okabe and Ito's palette without its yellow, too light on white, and three of Tol's muted colours
 HUES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#332288", "#999933")
 GREYS = ("#000000", "#777777", "#4d4d4d", "#a6a6a6")
+SWEPT_LABELS = {
+    "partition.clients": "number of clients",
+    "data.options.n": "number of rows",
+    "data.rows": "number of rows",
+    "data.share": "share of the rows",
+    "n_components": "number of components",
+}
+"""Of numbers that are often swept, by dotted path or its last part."""
 MARKERS, BASELINE_MARKERS = "osD^vP<>p*h", "Xd8H"
 LINES: tuple[Line, ...] = ("-", "--", "-.", ":")
 PHASES = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#EE8866", "#44BB99", "#AAAA00")
@@ -237,6 +245,11 @@ def _power(value: float) -> str:
     exponent = math.floor(math.log10(value) + 1e-9)
     factor = round(value / 10.0**exponent)
     return rf"$\mathregular{{{'' if factor == 1 else f'{factor}·'}10^{{{exponent}}}}}$"
+
+
+def swept_label(parameter: str) -> str:
+    """Say in words what a swept number is, where its dotted path does not."""
+    return plain(SWEPT_LABELS.get(parameter) or SWEPT_LABELS.get(parameter.rpartition(".")[2], parameter))
 
 
 def plain(text: str) -> str:

@@ -29,6 +29,7 @@ from experiments.report.axes import (
     looks,
     panels,
     plain,
+    swept_label,
     value_scale,
 )
 from experiments.report.images import eigen_images
@@ -228,7 +229,7 @@ def _by_parameter(shown: list[tuple[Summary, Spread]], parameter: str, metric: s
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axes.xaxis.set_minor_locator(NullLocator())
         scale.apply(axes, axes.yaxis)
-    figure.supxlabel(plain(parameter), fontsize=9.5)
+    figure.supxlabel(swept_label(parameter), fontsize=9.5)
     figure.supylabel(label, fontsize=9.5)
     legend(figure, look, [s.name for s, _ in swept + fixed])
     dotted = " Dotted lines are methods that the parameter does not reach." if fixed else ""
