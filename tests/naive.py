@@ -129,6 +129,15 @@ def vfedpca(
     return merged, tables
 
 
+def horizontal_pca(blocks):
+    """Federated PCA of rows: leading eigenpairs of X_i^T X_i / n_i of each block (VFedPCA paper, section 2), merged."""
+    pairs = [top(X.T @ X / len(X), 1) for X in blocks]
+    alphas, vectors = [values[0] for values, _ in pairs], [V[:, 0] for _, V in pairs]
+    best = vectors[int(np.argmax(alphas))]
+    u = sum(alpha * (a if a @ best >= 0 else -a) for alpha, a in zip(alphas, vectors, strict=True))
+    return u / np.linalg.norm(u)
+
+
 def vfedakpca(shards, kernel, seed, rounds, iterations):
     """The same on centred kernel matrices. Equation 14, X <- X M M^T / ||M M^T|| with M = X^T u, in K = X X^T alone."""
     kernels = [centred(kernel_matrix(X, X, **kernel)) for X in shards]

@@ -1,5 +1,6 @@
 """Named data: every source gives the same kind of table, and every mistake one sentence that says what is allowed."""
 
+import dataclasses
 import math
 
 import hypothesis.extra.numpy as hnp
@@ -68,6 +69,14 @@ def test_generated_spectrum(name, spectrum, n, d):
     expected = np.zeros(min(n, d))
     expected[:50] = spectrum[: min(n, d)]
     np.testing.assert_allclose(np.linalg.svd(X, compute_uv=False) ** 2, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_a_transposed_table_has_samples_as_columns_scaled_by_feature():
+    spec = DataSpec("wine", scale="standard", classes=(0, 1))
+    table, samples = load(spec), load(dataclasses.replace(spec, transposed=True))
+    np.testing.assert_array_equal(samples.X, table.X.T)
+    assert samples.y is None
+    assert len(samples.columns) == len(table.X)
 
 
 def test_densities_are_of_points_within_three_deviations():
@@ -228,6 +237,7 @@ def test_data_of_the_runs_seed_are_those_of_that_number_and_nothing_without_a_ru
         ({"name": "iris", "options": {"n": 5}}, "only generated sets have any (geometric, plateau, blobs"),
         ({"name": "blobs", "options": {"size": 5}}, "Blobs: size is not a known name here (allowed: n, d, centers"),
         ({"name": "blobs", "options": {"n": 0}}, "Blobs: n = 0: input should be greater than 0"),
+        ({"name": "iris", "sparse": True, "transposed": True}, "transposed = true has no meaning with sparse = true"),
         ({"name": "circles", "options": {"factor": 1}}, "factor = 1: input should be less than 1"),
     ],
 )

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from clients.vfedpca import merged, merging_weights
 from fedkernel import RBF, Linear, Sigmoid
-from fedkernel.data import PartitionSpec, split
+from fedkernel.data import DataSpec, PartitionSpec, load, split
 from fedkernel.errors import InputError
 from fedkernel.models.metrics import eigenvector_distance
 from fedkernel.numerics.linalg import Eigenpairs, center_gram
@@ -55,6 +55,17 @@ def test_each_merge_tells_how_often_vectors_have_come_back_and_its_distance_from
     principal = np.linalg.svd(X - X.mean(axis=0)).U[:, 0]
     distances = [naive.up_to_sign(merge[:, 0], principal) for merge in result.model.iterates_]
     np.testing.assert_allclose(steps, distances, atol=1e-9)
+
+
+def test_of_a_transposed_table_it_is_federated_pca_of_rows():
+    data = load(DataSpec("breast_cancer", scale="standard", transposed=True))
+    parts = split(PartitionSpec(clients=4, shuffle=True), data, seed=2)
+    strategy = VFedPCA(center="none", rounds=1, local_iterations=300)
+    model = strategy.fit(list(parts.shards)).model
+    blocks = [CANCER[rows] for rows in parts.indices]
+    assert naive.up_to_sign(model.eigenvectors_[:, 0], naive.horizontal_pca(blocks)) < 1e-9
+    principal = PCA(1).fit(CANCER).components_[0]
+    assert naive.up_to_sign(strategy.central(parts.shards).eigenvectors_[:, 0], principal) < 1e-9
 
 
 @pytest.mark.parametrize("components", [1, 2])

@@ -87,7 +87,7 @@ class Dataset:
 class DataSpec:
     """Which data: what a `[data]` table says. Usable as a dictionary's key; JSON through `pydantic.TypeAdapter`.
 
-    Rows are chosen first (`classes`, then `rows` or `share`), then values are scaled.
+    Rows are chosen first (`classes`, then `rows` or `share`), then values are scaled, and then the table is `transposed`.
 
     Attributes
     ----------
@@ -113,6 +113,9 @@ class DataSpec:
     sparse : bool
         Keep a sparse set as CSR: for pairs that take such rows. Scales other than "none" and "unit-norm" would fill
         the zeros and are refused.
+    transposed : bool
+        Give features as rows and samples as columns, without labels: a vertical partition then deals out samples, and
+        VFedPCA, not centred, is PCA of a horizontal partition by the clients' (d, d) covariances.
     """
 
     name: str
@@ -124,6 +127,7 @@ class DataSpec:
     seed: NonNegativeInt | Literal["run"] = 0
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     sparse: bool = False
+    transposed: bool = False
 
     def __post_init__(self) -> None:
         if self.name in GENERATED:
@@ -136,6 +140,8 @@ class DataSpec:
             raise InputError(
                 f"scale = {self.scale!r} with sparse = true would fill the zeros; allowed: {', '.join(SPARSE_SCALES)}"
             )
+        if self.transposed and self.sparse:
+            raise InputError("transposed = true has no meaning with sparse = true: such tables are read by rows")
 
     def within(self, folder: str | os.PathLike[str]) -> "DataSpec":
         """Return what is meant where a relative path in `name`, if there is one, counts from this folder."""
@@ -192,6 +198,9 @@ def load(spec: DataSpec | str) -> Dataset:
             )
         X = X.toarray()
     X = check_rows(_scaled(X, spec.scale), f"{what}, scaled,")
+    if spec.transposed:
+        X = np.ascontiguousarray(X.T)
+        return Dataset(spec.name, X, None, tuple(f"x{j}" for j in range(X.shape[1])), raw.source)
     return Dataset(spec.name, X, y, raw.columns or tuple(f"x{j}" for j in range(X.shape[1])), raw.source)
 
 
