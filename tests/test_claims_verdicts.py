@@ -204,6 +204,15 @@ def test_several_methods_make_a_curve_too() -> None:
     )
 
 
+def test_what_is_equal_may_be_a_sum() -> None:
+    """With what A and B download, 5 and 0, A's points are at 205 and 805 floats of B's curve 64 / floats."""
+    runs = [run.model_copy(update={"floats_down": 5 if run.name == "A" else 0}) for run in at_costs(1.0)]
+    claim = CHECKS["at equal cost"][0] | {"check": "ratio", "at": ["floats_up", "floats_down"]}
+    worst = judged(runs, **claim)
+    assert worst.value == pytest.approx(805 / 800)
+    assert worst.numbers.startswith("at equal floats_up + floats_down 1.01 against")
+
+
 def test_equal_errors_tell_what_each_method_takes_for_them() -> None:
     """A takes 2 and 200 floats for errors that B comes to with 64 / error of its own: the ratio at .16 is 200 / 400."""
     claim = {"check": "ratio", "metric": "floats_up", "of": "A", "to": "B", "at": "error", "along": [POINTS]}

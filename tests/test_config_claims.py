@@ -129,6 +129,7 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
             claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"], best = true'),
             "claim.0: at, iteration and best exclude",
         ),
+        (claim("ratio", f'{RATIO}, at = ["floats_up", "x"], along = ["x"]'), "'x' is not known"),
         (claim("ratio", f'{RATIO}, at = "floats_up", along = ["x"]'), "claim.0: along has 'x', which is not swept"),
         (claim("ratio", f"{RATIO}, iteration = 4, best = true"), "claim.0: at, iteration and best exclude"),
         (claim("ratio", RATIO.replace('"c"', '["c"]')), "claim.0: at and along (or several methods in to) go"),

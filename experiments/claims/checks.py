@@ -7,7 +7,7 @@ worst.
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pydantic
@@ -15,7 +15,7 @@ import pydantic
 from experiments.claims.along_rounds import Bounded, Overlap, Rate, Rise
 from experiments.claims.evidence import Evidence, Setting, Uncheckable, Where, best_of, measure, place
 from experiments.claims.verdicts import Check, Finding, Findings
-from experiments.results import Spread, point_key
+from experiments.results import Run, Spread, point_key
 from fedkernel.models import check_metric
 
 
@@ -25,6 +25,10 @@ def _metric(name: str) -> str:
 
 Measured = Annotated[str, pydantic.AfterValidator(_metric)]
 """A metric, also one that is counted of a whole run."""
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
 
 
 Methods = str | Annotated[list[str], pydantic.Field(min_length=1)]
@@ -74,10 +78,10 @@ class Comparison(Check):
         As `where`, for one side only. Settings are compared that have the values of all other parameters in common.
     best : bool
         On each side only the setting counts where its metric is best on average.
-    at : str, optional
-        A metric, such as ``floats_up``, at equal values of which the two are compared: by it `to` makes a curve for
-        each seed, which is interpolated, on logarithmic axes, at the value that `of` has. Settings of `of` whose value
-        is beyond the curve's ends with any seed do not count.
+    at : str or list of str, optional
+        A metric, such as ``floats_up``, or several that add up, at equal values of which the two are compared: by it
+        `to` makes a curve for each seed, which is interpolated, on logarithmic axes, at the value that `of` has.
+        Settings of `of` whose value is beyond the curve's ends with any seed do not count.
     along : list of str
         With `at`, the swept parameters by dotted path that make the curve; methods that `to` lists make one too.
     iteration : int, optional
@@ -91,16 +95,16 @@ class Comparison(Check):
     where_of: Where = pydantic.Field(default_factory=dict)
     where_to: Where = pydantic.Field(default_factory=dict)
     best: bool = False
-    at: Measured | None = None
+    at: Annotated[list[Measured], pydantic.BeforeValidator(_listed)] = pydantic.Field(default_factory=list)
     along: list[str] = pydantic.Field(default_factory=list)
     iteration: int | None = pydantic.Field(default=None, ge=1)
 
     @pydantic.model_validator(mode="after")
     def _along_what(self) -> "Comparison":
         curve = bool(self.along or not isinstance(self.to, str))
-        if (self.at is None and (curve or not isinstance(self.of, str))) or (self.at is not None and not curve):
+        if (not self.at and (curve or not isinstance(self.of, str))) or (self.at and not curve):
             raise ValueError("at and along (or several methods in to) go together: what is equal, what makes the curve")
-        if (self.at is not None) + (self.iteration is not None) + self.best > 1:
+        if bool(self.at) + (self.iteration is not None) + self.best > 1:
             raise ValueError("at, iteration and best exclude each other")
         return self
 
@@ -126,8 +130,8 @@ class Comparison(Check):
             for names, where in zip(self._sides, conditions, strict=True)
         ]
         fixed, note = {*conditions[0], *conditions[1], *self.along}, ""
-        if self.at is not None:
-            return Findings(self._on_curves(self.at, sides[0], sides[1], fixed), f"at equal {self.at} ")
+        if self.at:
+            return Findings(self._on_curves(sides[0], sides[1], fixed), f"at equal {' + '.join(self.at)} ")
         if self.best:
             chosen = [best_of(side, self.metric) for side in sides]
             note = f"; best {' and '.join(place(best.point) for best in chosen)}" if max(map(len, sides)) > 1 else ""
@@ -148,32 +152,36 @@ class Comparison(Check):
     def _of_pair(self, x: float, y: float) -> float:
         return x - y if self.check == "difference" else x / y if y else math.nan
 
-    def _on_curves(self, at: str, ours: list[Setting], theirs: list[Setting], fixed: set[str]) -> list[Finding]:
+    def _on_curves(self, ours: list[Setting], theirs: list[Setting], fixed: set[str]) -> list[Finding]:
         """Compare each setting of `of` with the curve of `to` that has the values of all other parameters in common."""
         numbers = []
         for rest in dict.fromkeys(_rest(setting, fixed) for setting in ours):
             side, curve = ([each for each in settings if _rest(each, fixed) == rest] for settings in (ours, theirs))
-            compared = [finding for setting in side if (finding := self._on_curve(at, setting, curve))]
+            compared = [finding for setting in side if (finding := self._on_curve(setting, curve))]
             if not compared:
                 of, to = (
-                    f"{', '.join(map(repr, names))} has {_range(each, at)}"
+                    f"{', '.join(map(repr, names))} has {_range(each, self.at)}"
                     for names, each in zip(self._sides, (side, curve), strict=True)
                 )
-                raise Uncheckable(f"at no {at} both: {of}, {to} {place(_other(side[0], fixed))}".rstrip())
+                raise Uncheckable(
+                    f"at no {' + '.join(self.at)} both: {of}, {to} {place(_other(side[0], fixed))}".rstrip()
+                )
             numbers += compared
         return numbers
 
-    def _on_curve(self, at: str, setting: Setting, curve: list[Setting]) -> Finding | None:
+    def _on_curve(self, setting: Setting, curve: list[Setting]) -> Finding | None:
         """Compare a setting with a curve at the value that it has; None if the curve does not reach that."""
         compared, values = [], []
         for seed, run in setting.runs.items():
-            points = sorted((measure(each.runs[seed], at), measure(each.runs[seed], self.metric)) for each in curve)
-            values.append(measure(run, at))
+            points = sorted((_sum(each.runs[seed], self.at), measure(each.runs[seed], self.metric)) for each in curve)
+            values.append(_sum(run, self.at))
             if not points[0][0] <= values[-1] <= points[-1][0]:
                 return None
             compared.append(self._of_pair(measure(run, self.metric), _between(points, values[-1])))
         name = "" if isinstance(self.of, str) else setting.name
-        return Finding.mean(compared, place({**setting.point, at: f"{Spread.of(values).mean:.6g}"}, name))
+        return Finding.mean(
+            compared, place({**setting.point, " + ".join(self.at): f"{Spread.of(values).mean:.6g}"}, name)
+        )
 
 
 AnyCheck = Annotated[Value | Comparison | Rate | Overlap | Bounded | Rise, pydantic.Field(discriminator="check")]
@@ -187,8 +195,12 @@ def _rest(setting: Setting, fixed: Iterable[str]) -> str:
     return point_key(_other(setting, fixed))
 
 
-def _range(settings: Iterable[Setting], metric: str) -> str:
-    values = [measure(run, metric) for setting in settings for run in setting.runs.values()]
+def _sum(run: Run, metrics: Iterable[str]) -> float:
+    return sum(measure(run, metric) for metric in metrics)
+
+
+def _range(settings: Iterable[Setting], metrics: list[str]) -> str:
+    values = [_sum(run, metrics) for setting in settings for run in setting.runs.values()]
     return f"{min(values):.6g} to {max(values):.6g}"
 
 
