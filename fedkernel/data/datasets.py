@@ -87,7 +87,7 @@ class Dataset:
 class DataSpec:
     """Which data: what a `[data]` table says. Usable as a dictionary's key; JSON through `pydantic.TypeAdapter`.
 
-    Rows are chosen first (`classes`, then `rows` or `share`), then values are scaled, and then the table is `transposed`.
+    Rows are chosen first (`classes`, `rows` or `share`), then values are scaled, and then the table is `transposed`.
 
     Attributes
     ----------
