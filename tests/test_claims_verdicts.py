@@ -40,12 +40,14 @@ def at_costs(*errors: float) -> list[Run]:
     """Make runs of A at 200 and 800 floats, with half B's error and with this share of it for each seed.
 
     The curve of B is a line on logarithmic axes, so that at 200 and 800 floats it is 0.32 and 0.08 wherever its points
-    are, which differ by seed. A's first point, at 2 floats, is beyond its ends.
+    are, which differ by seed. A's first and last points, at 2 and 9999 floats, are beyond its ends.
     """
     runs = []
     for seed, error in enumerate(errors):
-        b = (100, 400, 1600) if seed % 2 == 0 else (50, 800, 1600)
-        for point, (floats, ours) in zip((1, 2, 3), ((2, 9.0), (200, 0.32 * 0.5), (800, 0.08 * error)), strict=True):
+        b = (100, 400, 1600, 300) if seed % 2 == 0 else (50, 800, 1600, 70)
+        for point, (floats, ours) in enumerate(
+            ((2, 9.0), (200, 0.32 * 0.5), (800, 0.08 * error), (9999, 9.0)), start=1
+        ):
             runs.append(a_run("A", seed, point={POINTS: point}, metrics={"error": ours}, floats_up=floats))
             theirs = {"metrics": {"error": 64 / b[point - 1]}, "floats_up": b[point - 1]}
             runs.append(a_run("B", seed, point={POINTS: point}, **theirs))
