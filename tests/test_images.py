@@ -92,7 +92,8 @@ def test_a_method_has_a_row_a_setting_a_block_and_signs_are_those_on_top() -> No
     top = [1.0, 2.0, 3.0, -9.0]
     assert shown(canvas) == [top, top, [2 * x for x in top], [2 * x for x in top]]
     assert [axes.get_ylabel() for axes in canvas.axes] == ["a", "", "b", ""]
-    assert [axes.get_title() for axes in canvas.axes[:2]] == [f"data.name = {name}\n1" for name in ("faces", "digits")]
+    blocks = [axes.texts[0].get_text() for axes in canvas.axes[:2]]
+    assert blocks == ["data.name = faces", "data.name = digits"]
     assert "signs as on top, seed 0." in caption
 
 

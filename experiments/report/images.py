@@ -48,8 +48,11 @@ def eigen_images(runs: Sequence[Run], directions: Mapping[str, FloatArray]) -> D
         axes.set_ylabel(plain(name), rotation=0, ha="right", va="center")
     for place, axes in enumerate(grid[0]):
         block, component = divmod(place, wide)
-        title = plain(shown[block]) if component == 0 else ""
-        axes.set_title(f"{title}\n{component + 1}" if title else f"{component + 1}", fontsize=8.5)
+        axes.set_title(f"\n{component + 1}", fontsize=8.5)
+        if component == 0:  # wider than a picture, which must not push the next away
+            at = {"xycoords": "axes fraction", "textcoords": "offset points"}
+            name = axes.annotate(plain(shown[block]), (0, 1), (0, 18), fontsize=8.5, **at)
+            name.set_in_layout(False)
     left_out = f" Only the first {len(shown)} settings are shown." if len(settings) > len(shown) else ""
     seeds = sorted({run.seed for run in having})
     caption = (
