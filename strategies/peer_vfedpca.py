@@ -196,10 +196,11 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         mail, graph = Mail(len(run.members)), self.peers(len(run.members))
         yield from agree_keys(graph)
         (iterate, fields), (pass_on, passing), (finish, last), hops = self._requests(graph)
+        # t is that of the vectors that are sent, and of their merge, which the next round's begins with
         for t in range(self.rounds):
-            yield from mail.to_all(iterate(first=t == 0, **fields))
+            yield from mail.to_all(iterate(first=t == 0, **fields), t=t)
             for _ in range(hops - 1):
-                yield from mail.to_all(pass_on(**passing))
+                yield from mail.to_all(pass_on(**passing), t=t)
         yield from mail.to_all(finish(**last))
         return PeerComponents(self.kernel or Linear(), self.n_components)
 
