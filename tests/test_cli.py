@@ -354,5 +354,9 @@ def test_rounds_are_told_while_a_run_lasts() -> None:
     before = (logger.level, list(logger.handlers))
     with console.Follow(seen.append):
         VFedPCA(rounds=2).fit([load_iris().data[:, :2], load_iris().data[:, 2:]])
-    assert seen == ["run: round 1, IterateLocally", "run: round 2, IterateLocally", "run: round 3, Finish"]
+    assert seen == [
+        "run: round 1, IterateLocally, t = 0",
+        "run: round 2, IterateLocally, t = 1",
+        "run: round 3, Finish",
+    ]
     assert (logger.level, logger.handlers) == before
