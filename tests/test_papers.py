@@ -1,11 +1,13 @@
 """The papers' experiments are valid, say what they show, and are rehearsed in seconds, on data that are always here."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from experiments.claims import Verdict
 from experiments.config import read_config
+from experiments.report import as_markdown, overview, pages
 from experiments.running import run_experiment
 
 FILES = sorted((Path(__file__).parent.parent / "experiments" / "papers").glob("*.toml"))
@@ -47,3 +49,25 @@ def test_its_rehearsal_runs_on_bundled_data_draws_its_plots_and_tests_its_claims
         lacking = asked - settings
         # a claim waits for nothing but settings that a rehearsal leaves out, or curves that need more points to meet
         assert claim.verdict is not Verdict.UNTESTABLE or lacking or "both:" in claim.numbers, claim
+
+
+def test_the_kept_report_is_what_these_experiments_were_and_readme_has_its_table():
+    root = Path(__file__).parent.parent
+    kept = root / "docs" / "results"
+    results = json.loads((kept / "results.json").read_text(encoding="utf-8"))
+    assert [each["name"] for each in results["experiments"]] == [path.stem for path in FILES]
+    for each, path in zip(results["experiments"], FILES, strict=True):
+        experiment = read_config(path)
+        # what has changed since is to be made again, as docs/experiments.md says
+        assert [claim["text"] for claim in each["claims"]] == [claim.text for claim in experiment.claim]
+        assert (each["title"], each["setting"], each["here"]) == (
+            experiment.title,
+            experiment.paper.setting,
+            experiment.paper.here,
+        )
+        assert (each["missing"], each["error"]) == (0, None)
+        assert each["runs"] == len(experiment.due) * (len(experiment.strategy) + len(experiment.baseline))
+        assert all((kept / "figures" / figure).exists() for figure in each["figures"])
+    for name, page in pages(results).items():
+        assert (kept / name).read_text(encoding="utf-8") == page
+    assert as_markdown(overview(results)) in (root / "README.md").read_text(encoding="utf-8")

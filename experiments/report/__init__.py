@@ -1,7 +1,7 @@
 """Tables and figures of an experiment."""
 
 from experiments.report.formats import Format, Layout, as_csv, as_latex, as_markdown, for_terminal
-from experiments.report.index import Entry, overview, write_index
+from experiments.report.index import Entry, overview, pages, write_index
 from experiments.report.sides import COSTS, compared_in_full, cost_table, metric_table
 from experiments.report.tables import console_table, in_full, lay_out, metric_names, write_report
 from experiments.report.wide import NARROWEST, WideTable
@@ -25,6 +25,7 @@ __all__ = [
     "metric_names",
     "metric_table",
     "overview",
+    "pages",
     "write_index",
     "write_report",
 ]

@@ -33,6 +33,8 @@ class Layout:
         How many columns at the left name a row: the first is a name, the others are values of swept parameters.
     title, caption : str
         What stands above it and below it; "" for nothing.
+    words : int
+        How many columns at the left are text, the others numbers.
     """
 
     headings: list[str]
@@ -40,6 +42,7 @@ class Layout:
     keys: int = 1
     title: str = ""
     caption: str = ""
+    words: int = 1
 
 
 def for_terminal(layout: Layout) -> WideTable:
@@ -60,7 +63,7 @@ def for_terminal(layout: Layout) -> WideTable:
 
 def as_markdown(layout: Layout) -> str:
     """Write a table of GitHub's Markdown, its title above and its caption below as paragraphs."""
-    rule = ["---", *["---:"] * (len(layout.headings) - 1)]
+    rule = ["---"] * layout.words + ["---:"] * (len(layout.headings) - layout.words)
     rows = [list(map(plain_markdown, row)) for row in (layout.headings, *layout.rows)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:]))
     parts = (plain_markdown(layout.title), table, plain_markdown(layout.caption))
@@ -79,7 +82,7 @@ def as_latex(layout: Layout) -> str:
         " & ".join(_latex(cell, number=place >= layout.keys) for place, cell in enumerate(row)) + r" \\"
         for row in (layout.headings, *layout.rows)
     ]
-    begin = rf"\begin{{tabular}}{{l{'r' * (len(layout.headings) - 1)}}}"
+    begin = rf"\begin{{tabular}}{{{'l' * layout.words}{'r' * (len(layout.headings) - layout.words)}}}"
     whole = [*comments, begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
     return "\n".join(whole) + "\n"
 

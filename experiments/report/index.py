@@ -82,7 +82,7 @@ def overview(results: Mapping[str, Any]) -> Layout:
         verdicts = Counter(claim["verdict"] for claim in each["claims"])
         numbers = [str(verdicts[verdict] or "") for verdict in VERDICTS]
         rows.append([each["name"], each["title"], *numbers, str(each["seconds"])])
-    return Layout(["experiment", "what it shows", *VERDICTS, "seconds"], rows, keys=2)
+    return Layout(["experiment", "what it shows", *VERDICTS, "seconds"], rows, keys=2, words=2)
 
 
 def _described(entry: Entry, figures: Path) -> dict[str, Any]:
