@@ -1,6 +1,7 @@
 """The experiments of a folder are run side by side, each by itself, and told on one page."""
 
 import json
+import os
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from experiments.cli import app
 from experiments.config import Experiment, read_config
 from experiments.report import Entry, overview, write_index
 from experiments.results import read_runs
-from experiments.running import judged, run_experiment
-from experiments.running.side_by_side import fitting
+from experiments.running import judged, run_all, run_experiment
+from experiments.running.side_by_side import LOST, fitting
 
 FIRST = """
 name = "first"
@@ -89,6 +90,26 @@ def test_all_experiments_of_a_folder_are_run_and_one_that_fails_stops_no_other(f
     before = page.read_text()
     assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
     assert page.read_text().partition("## second")[0].count("first") == before.partition("## second")[0].count("first")
+
+
+def ended_from_outside() -> None:
+    """Load a data set as a process does that the system ends for want of memory."""
+    os._exit(1)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_ended_takes_no_other_experiment_with_it_but_for_this_time(folder: Path) -> None:
+    text = SECOND.replace("npz:/not/there", "test_side_by_side:ended_from_outside")
+    (folder / "second.toml").write_text(text, encoding="utf-8")
+    first, second = (read_config(folder / f"{name}.toml", ["report.plots=false"]) for name in ("first", "second"))
+    ended = {its.experiment.name: its.error for its in run_all([second, first], folder / "out", jobs=1)}
+    assert ended == {"second": LOST, "first": "not begun: another's process was ended"}
+    assert [its.error for its in run_all([first], folder / "out", jobs=1)] == [None]
+    # where no page has been written, one is made of what is there
+    report = CliRunner().invoke(app, ["report", str(folder / "out"), "--format", "csv"])
+    assert (report.exit_code, "has no page of its experiments yet" in report.output) == (2, True)
+    assert CliRunner().invoke(app, ["report", str(folder / "out")]).exit_code == 0
+    assert "fedkernel run FOLDER/first.toml" in (folder / "out/report/README.md").read_text(encoding="utf-8")
 
 
 def test_a_folder_is_run_with_all_and_a_file_without(folder: Path) -> None:

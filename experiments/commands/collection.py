@@ -22,6 +22,9 @@ from fedkernel.errors import InputError, and_more
 PAGE = "report"
 """The folder of the page, beside those of the experiments."""
 
+RUNS = "*/runs.jsonl"
+"""Where these keep their finished runs."""
+
 
 def run_folder(
     folder: Path, out: Path, overrides: Sequence[str], *, quick: bool, restart: bool, jobs: int | None
@@ -59,32 +62,33 @@ def run_folder(
 
 def is_collection(out: Path) -> bool:
     """Tell the folder that `run_folder` wrote into from that of one experiment."""
-    return not (out / "config.json").exists() and any(path.exists() for path in _pages(out))
+    return not (out / "config.json").exists() and (_results(out) is not None or any(out.glob(RUNS)))
 
 
 def report_folder(out: Path, form: Format | None = None) -> None:
     """Write the page again, of what is there; or print a table of the page that is there, an experiment a line."""
+    results = _results(out)
     if form is not None:
-        print_layouts(form, [overview(_results(out))])
+        if results is None:
+            raise InputError(f"{out} has no page of its experiments yet; fedkernel report {out} writes it")
+        print_layouts(form, [overview(results)])
         return
     entries = []
-    for path in sorted(out.glob("*/runs.jsonl")):
+    for path in sorted(out.glob(RUNS)):
         experiment, runs = read_folder(path.parent)
         entries.append(Entry(experiment, *judged(experiment, runs), path.parent))
     if not entries:
         raise InputError(f"{out} holds no finished runs of any experiment")
-    _show(out, entries, _results(out)["command"])
+    _show(out, entries, "fedkernel run FOLDER --all" if results is None else results["command"])
 
 
-def _results(out: Path) -> dict[str, Any]:
-    """Return what the page says, of its own folder or of that above it."""
-    path = next(path for path in _pages(out) if path.exists())
-    results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return results
-
-
-def _pages(out: Path) -> list[Path]:
-    return [out / RESULTS, out / PAGE / RESULTS]
+def _results(out: Path) -> dict[str, Any] | None:
+    """Return what the page says, of its own folder or of that above it; None before there is one."""
+    for path in (out / RESULTS, out / PAGE / RESULTS):
+        if path.exists():
+            results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return results
+    return None
 
 
 def _show(out: Path, entries: Sequence[Entry], command: str) -> None:

@@ -20,6 +20,8 @@ SHARE = 0.8
 
 GB = 1e9
 
+LOST = "a process was ended from outside, perhaps for want of memory; the same command goes on"
+
 
 class Ended(NamedTuple):
     """An experiment that has come to its end, or to an error, after so many seconds."""
@@ -89,7 +91,9 @@ def run_all(
                 if progress is not None:
                     done = sum(min(_finished(out / name), count) for name, count in runs.items())
                     progress(Progress([its.name for its, _ in running.values()], done, sum(runs.values())))
-        except BrokenProcessPool:
+        except BrokenProcessPool:  # by one of those that run: with a process lost a pool begins no other
+            lost = [experiment for experiment, _ in running.values()]
+            yield from (Ended(experiment, 0.0, LOST) for experiment in lost)
             yield from (Ended(experiment, 0.0, "not begun: another's process was ended") for experiment in waiting)
         except BaseException:  # interrupted, also from outside: what is finished is on disk
             for process in multiprocessing.active_children():
@@ -119,7 +123,7 @@ def _error(future: Future[str | None]) -> str | None:
     try:
         return future.result()
     except BrokenProcessPool:
-        return "its process was ended from outside, perhaps for want of memory"
+        return LOST
     except Exception as error:
         return f"{type(error).__name__}: {error} (this is a defect; run it by itself with --debug)"
 
