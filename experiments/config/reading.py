@@ -44,7 +44,7 @@ def read_table(path: Path, overrides: Sequence[str] = (), *, quick: bool = False
         raise InputError(f"{path} is not valid TOML: {error}") from None
     if quick:
         table = _rehearsal(table, path)
-        text = f"rehearsal = true # what [quick] changes is changed\n{text}"
+        text = f"# A rehearsal: what [quick] says is changed.\n{text}"
     for override in overrides:
         table = with_override(table, override)
     if overrides:
