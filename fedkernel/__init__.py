@@ -1,6 +1,7 @@
 """fedkernel: federated kernel methods on Flower. The strategies live in the package `strategies`."""
 
 from fedkernel.arrays import FloatArray
+from fedkernel.data import Prepare
 from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError
 from fedkernel.installation import check_packages, installed_version
 from fedkernel.models import KernelKMeans, KernelPCA, load_model
@@ -67,6 +68,7 @@ __all__ = [
     "PeerClient",
     "Plan",
     "Polynomial",
+    "Prepare",
     "Protocol",
     "ProtocolError",
     "Reply",

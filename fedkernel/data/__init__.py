@@ -4,6 +4,9 @@ from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.datasets import Available, Dataset, DataSpec, available, load
 from fedkernel.data.matrix import check_matrix, check_rows
 from fedkernel.data.partition import Partition, PartitionSpec, split
+from fedkernel.data.preparation import Preparation, Prepare
+from fedkernel.data.raw import RawTable
+from fedkernel.data.raw_files import read_raw
 from fedkernel.data.rows import rows_from_arrays, rows_to_arrays
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import (
@@ -27,6 +30,9 @@ __all__ = [
     "ParquetTable",
     "Partition",
     "PartitionSpec",
+    "Preparation",
+    "Prepare",
+    "RawTable",
     "Rows",
     "SiteData",
     "SiteFile",
@@ -39,6 +45,7 @@ __all__ = [
     "check_rows",
     "load",
     "open_table",
+    "read_raw",
     "rows_from_arrays",
     "rows_to_arrays",
     "split",

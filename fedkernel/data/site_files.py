@@ -165,7 +165,7 @@ def _read_csv(file: SiteFile, path: Path) -> SiteData:
     for name in chosen:
         _check_numbers(path, name, table.column(name))
     X = stack_columns(table, np.float64, str(path))
-    return SiteData(ArrayTable(X, str(path)), tuple(chosen), _ids_of(file, path, read))
+    return SiteData(ArrayTable(X, str(path)), tuple(chosen), ids_of(file, path, read))
 
 
 def _read_parquet(file: SiteFile, path: Path) -> SiteData:
@@ -180,7 +180,7 @@ def _read_parquet(file: SiteFile, path: Path) -> SiteData:
         return SiteData(X, tuple(chosen), None)
     with readable(path):
         read = parquet.read_table(path, columns=[file.id])
-    return SiteData(X, tuple(chosen), _ids_of(file, path, read))
+    return SiteData(X, tuple(chosen), ids_of(file, path, read))
 
 
 def _check_numbers(path: Path, name: str, column: Any) -> None:
@@ -213,7 +213,8 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _ids_of(file: SiteFile, path: Path, read: Any) -> tuple[str, ...] | None:
+def ids_of(file: SiteFile, path: Path, read: Any) -> tuple[str, ...] | None:
+    """Return the ids of a pyarrow table's rows, where the file names their column; InputError where they are none."""
     if file.id is None:
         return None
     column, types = read.column(file.id), importlib.import_module("pyarrow.types")

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedkernel.data import Preparation
 from fedkernel.errors import InputError
 from fedkernel.models.files import load_model, save_model
 from fedkernel.run.ledger import Ledger
@@ -34,6 +35,10 @@ class Result(Generic[M]):
     metrics : dict of str to float
     seconds : float
         Wall-clock time of the run, joining included.
+    columns : tuple of str
+        Names of the columns that the model was fitted on, where rows are divided and their columns have names.
+    preparation : Preparation, optional
+        What was done to the raw columns before; where columns are divided, each site has its own and keeps it.
     """
 
     model: M
@@ -42,6 +47,8 @@ class Result(Generic[M]):
     outputs: dict[int, dict[str, npt.NDArray[Any]]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    columns: tuple[str, ...] = ()
+    preparation: Preparation | None = None
 
     def __str__(self) -> str:
         totals = ", ".join(f"{name} {total}" for name, total in self.ledger.totals().items())
