@@ -1,12 +1,17 @@
 """A site's own file gives the same table whatever its kind, and says in one sentence what is wrong with it."""
 
+import sys
+from dataclasses import replace
+from datetime import date
+
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from scipy import sparse
 
-from fedkernel.data import ParquetTable, SiteFile
+from fedkernel.data import ParquetTable, SiteFile, read_raw
 from fedkernel.errors import InputError
 
 N = 9
@@ -129,6 +134,106 @@ def test_a_csv_file_with_a_mark_and_other_line_ends(tmp_path):
     assert data.columns == ("a", "b, c")
 
 
+# How a file is written
+
+
+def written(folder, text, encoding="utf-8"):
+    path = folder / "a.csv"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "guessed"),
+    [
+        ("i;x; y \na;1,5;2\nb;-3;1e2\n", "utf-8", ("delimiter = ';'", "decimal = ','")),
+        ("i\tx\ty\r\na\t1.5\t2\r\nb\t-3\t100\r\n", "utf-16", ("encoding = 'utf-16'", "delimiter = '\\t'")),
+        ("i|x|y\na|1.5|2\nb|-3|100\n", "utf-8-sig", ("delimiter = '|'",)),
+        ("i,x,y\na,1.5,2\nb,-3,100\n", "utf-8", ()),
+    ],
+)
+def test_how_a_file_is_written_is_guessed_where_that_is_safe_and_said(tmp_path, text, encoding, guessed):
+    file = SiteFile(written(tmp_path, text, encoding), id="i")
+    data, raw = file.read(), read_raw(file)
+    assert file.form.guessed == guessed
+    assert (data.columns, data.ids) == (("x", "y"), ("a", "b"))
+    np.testing.assert_array_equal(data.X, [[1.5, 2], [-3, 100]])
+    np.testing.assert_array_equal(np.column_stack(list(raw.columns.values())), data.X)
+    form = file.form
+    spelt = SiteFile(
+        file.path, id=" i", delimiter=form.delimiter.replace("\t", "tab"), decimal=form.decimal, encoding=form.encoding
+    )
+    np.testing.assert_array_equal(spelt.read().X, data.X)
+    assert hash(spelt)
+    assert spelt.form.guessed == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "sentence"),
+    [
+        (
+            "a,b\n1,5,2\n3,5,4\n",
+            {},
+            "row 0 (counted from 0) has 3 values; allowed: one for each of the 2 columns (w",
+        ),
+        ("a;b,c\n1;2,3\n", {}, "can be divided by ',' and by ';'; allowed: one that is named (--delimiter)"),
+        ("a;b\n1,234;2\n", {}, "column 'a' holds string in row 0"),  # 1.234 or 1234
+        ("a;b\n1,2;2.5\n", {}, "column 'a' holds string in row 0"),  # two decimal marks
+        ("a\n\xe4\n", {"encoding": "ascii"}, "cannot be read (UnicodeDecodeError)"),
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_not_guessed(tmp_path, text, options, sentence):
+    with pytest.raises(InputError) as caught:
+        SiteFile(written(tmp_path, text), **options).read()
+    assert sentence in str(caught.value)
+
+
+def test_latin_1_is_read_where_it_is_named(tmp_path):
+    file = SiteFile(written(tmp_path, "gr\xf6\xdfe,wer\n1,\xfc\n", "latin-1"), id="wer", encoding="latin-1")
+    assert (file.read().columns, file.read().ids) == (("gr\xf6\xdfe",), ("\xfc",))
+
+
+def test_a_spreadsheet_is_read_as_a_csv_file(tmp_path):
+    book = openpyxl.Workbook()
+    for row in (["id", " x", "y", "when", None], ["007", 1, 2.5, date(2020, 1, 1)], [], [8.0, 3, "NA", "?"]):
+        book.active.append(row)
+    book.active["Z9"].number_format = "0.00"  # formatted, and empty
+    book.save(tmp_path / "a.xlsx")
+    raw = read_raw(SiteFile(tmp_path / "a.xlsx", id="id", label=["when"]))
+    assert raw.ids == ("007", "8")
+    np.testing.assert_array_equal(np.column_stack(list(raw.columns.values())), [[1, 2.5], [3, np.nan]])
+    assert raw.names == ("x", "y")
+    assert raw.labels["when"].tolist() == ["2020-01-01 00:00:00", "?"]
+    np.testing.assert_array_equal(SiteFile(tmp_path / "a.xlsx", columns=["x"], id="id").read().X, [[1], [3]])
+    with pytest.raises(InputError, match=r"column 'y' .* holds no value"):
+        SiteFile(tmp_path / "a.xlsx", id="id", label="when").read()
+
+
+def test_without_openpyxl_a_spreadsheet_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(InputError, match=r"openpyxl, which is missing; allowed: pip install 'fedkernel\[xlsx\]'"):
+        SiteFile(tmp_path / "a.xlsx").read()
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_columns_are_dropped_and_several_are_labels(tmp_path, kind):
+    file = NAMED[kind](tmp_path)
+    labels = replace(file, label=("city", "smokes"), drop=["score"])
+    data, raw = labels.read(), read_raw(labels)
+    assert data.columns == raw.names == ("pressure",)
+    np.testing.assert_array_equal(data.X, X[:, :1])
+    assert raw.labels["city"].tolist() == CITY
+    assert [label.lower() for label in raw.labels["smokes"]] == [str(bool(cell)).lower() for cell in X[:, 1]]
+    assert SiteFile.of_node(labels.to_node()) == replace(labels, path=str(labels.path))
+
+
+def test_an_id_may_read_like_a_missing_cell(tmp_path):
+    raw = read_raw(SiteFile(written(tmp_path, "id,x,t\nNA,NA,NA\nb,1,u\n"), id="id"))
+    assert raw.ids == ("NA", "b")
+    assert np.isnan(raw.columns["x"][0])
+    assert raw.columns["t"].tolist() == [None, "u"]
+
+
 # What is refused
 
 
@@ -144,7 +249,7 @@ def csv_of(text):
 REFUSED = {
     "missing": (lambda f: f / "none.csv", {}, "there is no file {path}"),
     "a folder": (lambda f: (f / "a.csv").mkdir() or f / "a.csv", {}, "{path} cannot be read (IsADirectoryError)"),
-    "unknown": (lambda f: f / "a.xlsx", {}, "{path} ends in '.xlsx'; allowed: .csv, .parquet, .npy, .npz"),
+    "unknown": (lambda f: f / "a.ods", {}, "{path} ends in '.ods'; allowed: .csv, .xlsx, .parquet, .npy, .npz"),
     "no suffix": (lambda f: f / "data", {}, "{path} ends in 'nothing'; allowed: .csv"),
     "empty": (csv_of(""), {}, "{path} is empty; allowed: a line with the names"),
     "no rows": (csv_of("a,b\n"), {}, "{path} has no rows; allowed: at least one"),
@@ -160,21 +265,21 @@ REFUSED = {
     "no such column": (
         csv_of("a,b\n1,2\n"),
         {"columns": ["a", "c"]},
-        "columns = 'c' is no column of {path}; there are: a, b",
+        "columns = 'c' is no column of {path}; there are: 'a', 'b'",
     ),
-    "no such label": (csv_of("a,b\n1,2\n"), {"label": "c"}, "label = 'c' is no column of {path}; there are: a, b"),
-    "no such id": (csv_of("a,b\n1,2\n"), {"id": "c"}, "id = 'c' is no column of {path}; there are: a, b"),
-    "no such number": (write_npy, {"columns": ["3"]}, "columns = '3' is no column of {path}; there are: 0, 1, 2"),
+    "no such label": (csv_of("a,b\n1,2\n"), {"label": "c"}, "label = 'c' is no column of {path}; there are: 'a', 'b'"),
+    "no such id": (csv_of("a,b\n1,2\n"), {"id": "c"}, "id = 'c' is no column of {path}; there are: 'a', 'b'"),
+    "no such number": (write_npy, {"columns": ["3"]}, "columns = '3' is no column of {path}; there are: '0', '1', '2'"),
     "no such name": (
         write_npz,
         {"columns": ["0"]},
-        "columns = '0' is no column of {path}; there are: pressure, smokes",
+        "columns = '0' is no column of {path}; there are: 'pressure', 'smokes'",
     ),
     "text": (
         csv_of(f"a,b\n1,2\n{NUMBER},x{NUMBER}\n"),
         {},
         "{path}: column 'b' holds string in row 1 (counted from 0); allowed in the table: numbers (--columns chooses "
-        "columns, --label and --id keep one out)",
+        "columns, --label, --id and --drop keep some out)",
     ),
     "text, parquet": (write_parquet, {"id": "patient"}, "{path}: column 'city' holds string; allowed in the table"),
     "dates": (csv_of("a\n2020-01-01\n"), {}, "{path}: column 'a' holds date32[day]; allowed in the table: numbers"),
@@ -258,9 +363,15 @@ def test_what_is_wrong_is_said_in_one_sentence_without_a_value(kind, tmp_path):
         ({"columns": ["a", "b", "a"]}, "columns names 'a' twice; allowed: each column once"),
         ({"columns": ["a", "b"], "label": "b"}, "columns names 'b', which is the label and is kept out of the table"),
         ({"columns": ["a", "b"], "id": "a"}, "columns names 'a', which is the id and is kept out of the table"),
+        ({"columns": ["a"], "drop": ["a"]}, "columns names 'a', and drop does, too; allowed: one of them"),
+        ({"id": "a", "drop": ["a"]}, "drop names 'a', which is the id; allowed: columns of the table"),
+        ({"delimiter": ";;"}, "delimiter = ';;', but must be one character, such as ';', or tab"),
+        ({"decimal": ";"}, "decimal = ';', but must be '.' or ','"),
+        ({"encoding": "latin-99"}, "encoding = 'latin-99' is unknown; allowed: utf-8, latin-1, ..."),
+        ({"path": "a.npz", "decimal": ","}, "decimal is for .csv files, but a.npz ends in '.npz'"),
     ],
 )
 def test_choices_that_contradict_each_other_are_refused(options, sentence):
     with pytest.raises(InputError) as caught:
-        SiteFile("a.csv", **options)
+        SiteFile(**{"path": "a.csv"} | options)
     assert str(caught.value) == sentence

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from experiments.commands.console import Follow, errors, output, progress, say, show_results, site_log
+from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, Id, Label, how_read, site_file
 from experiments.commands.study import answers_of, show_study
 from experiments.config import Sites, read_config
 from experiments.running import plan, run_experiment, study_of
@@ -132,7 +133,7 @@ def join(  # noqa: PLR0917 - one option each
     server: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server listens.")],
     name: Annotated[str, typer.Option(help="The site's name, as its certificate has it.")],
     out: Annotated[Path, typer.Option(help="Folder for what the site keeps of each run: labels, embedding, ...")],
-    data: Annotated[Path | None, typer.Option(help="The site's table: .csv, .parquet, .npz or .npy.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The site's table: .csv, .xlsx, .parquet, .npz or .npy.")] = None,
     rehearse: Annotated[
         Path | None,
         typer.Option(
@@ -144,11 +145,13 @@ def join(  # noqa: PLR0917 - one option each
     ] = None,
     tls: Annotated[Path | None, typer.Option(help="The site's folder of `fedkernel certs`.")] = None,
     insecure: Insecure = False,
-    columns: Annotated[
-        str | None, typer.Option(help="Names of the table's columns, with commas; by default all others.")
-    ] = None,
-    label: Annotated[str | None, typer.Option(help="A column that is kept out.")] = None,
-    id_: Annotated[str | None, typer.Option("--id", help="The column that says which row is which; kept out.")] = None,
+    columns: Columns = None,
+    label: Label = None,
+    id_: Id = None,
+    drop: Drop = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     id_key: Annotated[
         Path | None, typer.Option(help="A file with a secret of all sites, which the server lacks, to hash ids with.")
     ] = None,
@@ -205,7 +208,7 @@ def join(  # noqa: PLR0917 - one option each
         check_name(name)
         secured = _tls(tls, insecure, server, "site")
         if rehearse is not None:
-            if data is not None or id_ is not None or label is not None:
+            if data is not None or id_ is not None or label:
                 raise InputError(
                     "--rehearse stands in place of --data, --id and --label; allowed: none of them beside it"
                 )
@@ -216,12 +219,16 @@ def join(  # noqa: PLR0917 - one option each
             raise InputError("--data FILE or --rehearse SCHEMA is needed, but neither is given")
         if secured is not None and secured.name != name:
             raise InputError(f"name = {name!r}, but the certificate in {tls} is that of {secured.name!r}")
+        file = site_file(
+            data, id_=id_, label=label, drop=drop, columns=columns,
+            delimiter=delimiter, decimal=decimal, encoding=encoding,
+        )  # fmt: skip
         options = {
-            "data": data, "columns": columns, "label": label, "id": id_,
             "id-key": id_key, "identity": identity, "pins": pins, "out": out,
             "allow": ",".join(allow) if allow else None, "policy": policy, "approve": approval,
         }  # fmt: skip
-        config: dict[str, str | int] = {key: str(value) for key, value in options.items() if value is not None}
+        config: dict[str, str | int] = {**file.to_node()}
+        config |= {key: str(value) for key, value in options.items() if value is not None}
         numbers = {"min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None}
         numbers |= {"given-seed": given_seed or None, "peers-without-pins": peers_without_pins or None}
         config |= {name: number for name, number in numbers.items() if number is not None}
@@ -244,6 +251,8 @@ def join(  # noqa: PLR0917 - one option each
             tell(f"received {write_new(out / 'received' / file, content)}")
 
         with site_log(log) as tell, report_failed_handshakes(lambda text: None):  # the node tells what they mean here
+            if guessed := how_read(file):
+                tell(guessed)
             tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
             approves = str(config.get("approve", rules.study.approve))
             consider = partial(_consider, rules, approves, out, tell, shape=(rows, width))

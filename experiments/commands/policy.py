@@ -10,10 +10,10 @@ from rich.text import Text
 
 from experiments.commands.console import BAD_INPUT, errors, output, say, show
 from experiments.commands.forecast import read_shape
+from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id, Label, site_file
 from experiments.commands.study import answers_of, read_study
 from fedkernel.addresses import find, own_names
 from fedkernel.data.rehearsal import schema_of
-from fedkernel.data.site_files import SiteData
 from fedkernel.errors import FedkernelError, InputError, one_line
 from fedkernel.protocol import Forecast, Member
 from fedkernel.run import (
@@ -37,8 +37,6 @@ app = typer.Typer(no_args_is_help=True, help="Write and check a site's policy: w
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 File = Annotated[Path, typer.Argument(metavar="POLICY", help="A site's policy, a TOML file.")]
 Data = Annotated[Path | None, typer.Option(help="The site's table, of which only the size is used.")]
-Id = Annotated[str | None, typer.Option("--id", help="The column that says which row is which.")]
-Label = Annotated[str | None, typer.Option(help="A column that is kept out.")]
 
 WORDS = {True: "allowed", False: "refused", None: "open"}
 
@@ -109,6 +107,10 @@ def explain(  # noqa: PLR0917 - one option each
     data: Data = None,
     id_: Id = None,
     label: Label = None,
+    drop: Drop = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     shape: Annotated[
         str | None, typer.Option(metavar="ROWSxCOLUMNS", help="In place of --data: how large the site's table is.")
     ] = None,
@@ -128,7 +130,10 @@ def explain(  # noqa: PLR0917 - one option each
             raise InputError(f"--data {data} and --shape {shape} are both given; allowed: one of them")
         size = None if shape is None else read_shape(shape)
         if data is not None:
-            size = _read(data, id_, label, path).X.shape
+            file = site_file(
+                data, id_=id_, label=label, drop=drop, delimiter=delimiter, decimal=decimal, encoding=encoding
+            )
+            size = read_own_data({**file.to_node(), "policy": str(path)}).X.shape
         before = [] if out is None else read_outbox(out).departures[-1:]
         left = sum(line.standing.total.floats for line in before)
         held = [*verdicts(policy, read), *foreseen(policy, read, size, answers_of, _forecast, left=left)]
@@ -152,17 +157,18 @@ def schema(  # noqa: PLR0917 - one option each
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("schema.toml"),
     id_: Id = None,
     label: Label = None,
+    drop: Drop = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     policy: Annotated[Path | None, typer.Option(help="The site's policy: columns that it hides are not read.")] = None,
     debug: Debug = False,
 ) -> None:
     """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges tell the extreme values."""
     with errors(debug):
-        say(f"wrote {write_new(out, schema_of(_read(data, id_, label, policy)).encode())}")
-
-
-def _read(data: Path, id_: str | None, label: str | None, policy: Path | None) -> SiteData:
-    options = {"data": data, "id": id_, "label": label, "policy": policy}
-    return read_own_data({name: str(value) for name, value in options.items() if value is not None})
+        file = site_file(data, id_=id_, label=label, drop=drop, delimiter=delimiter, decimal=decimal, encoding=encoding)
+        node = file.to_node() | ({} if policy is None else {"policy": str(policy)})
+        say(f"wrote {write_new(out, schema_of(read_own_data(node)).encode())}")
 
 
 def _forecast(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:

@@ -1,11 +1,13 @@
 """A site's own file: which columns are its table, which one names its rows, and which one is kept out."""
 
+import codecs
 import csv
 import importlib
+import io
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,7 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedkernel.arrays import READING
+from fedkernel.data.column_files import Reader, open_csv, open_parquet, open_sheet
 from fedkernel.data.columns import is_numeric, stack_columns
+from fedkernel.data.forms import Form, form_of
+from fedkernel.data.ids import checked_ids, ids_of
 from fedkernel.data.sources import some
 from fedkernel.data.tables import ArrayTable, ParquetTable, SparseTable, Table, open_table, readable
 from fedkernel.errors import InputError
@@ -40,42 +45,107 @@ class SiteData:
 
 @dataclass(frozen=True)
 class SiteFile:
-    """A site's file and what of it is used: .csv (a line of names, then rows), .parquet, .npy or .npz.
+    """A site's file and what of it is used: .csv (a line of names, then rows), .xlsx, .parquet, .npy or .npz.
 
     An .npz file holds ``X``, as an array or in the form of scipy.sparse.save_npz, and perhaps ``columns``, the names of
     its columns, and ``ids``, text or whole numbers. Columns of an .npy file, and of an .npz file without names, are
-    called "0", "1", and so on.
+    called "0", "1", and so on. Of a spreadsheet the first sheet is read. Blanks around names do not count.
 
     Parameters
     ----------
     path : str or path
     columns : sequence of str, optional
-        The columns of the site's table, in this order; None: all but `label` and `id`.
-    label : str, optional
-        A column that is kept out of the table.
+        The columns of the site's table, in this order; None: all but those below.
+    label : str or sequence of str, optional
+        Columns that are kept out of the table, and stand beside it for whoever compares or colours.
     id : str, optional
         The column that says which row is which, kept out of the table: text or whole numbers, each only once.
     allowed, hidden : tuple of str
         Patterns with ``*`` and ``?`` of a site's policy: which columns may be in the table, and which may not.
+    drop : sequence of str
+        Columns that are left out.
+    delimiter, decimal : str, optional
+        Of a .csv file: what stands between values (``tab`` is one), and before decimals: "." or ",". None: see
+        `form_of`, which guesses where that is safe and says so.
+    encoding : str, optional
+        Of a .csv file, as Python calls it.
     """
 
     path: str | os.PathLike[str]
     columns: Sequence[str] | None = None
-    label: str | None = None
+    label: str | Sequence[str] | None = None
     id: str | None = None
     allowed: tuple[str, ...] = ("*",)
     hidden: tuple[str, ...] = ()
+    drop: Sequence[str] = ()
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
-        """Make it usable as a key, and refuse columns that are to be both in the table and out of it."""
-        if self.columns is None:
-            return
-        object.__setattr__(self, "columns", tuple(self.columns))
-        if twice := _repeated(self.columns):
+        """Make it usable as a key, and refuse what contradicts itself."""
+        for option in ("columns", "label", "id", "drop"):
+            if (value := getattr(self, option)) is not None:
+                texts = value.strip() if isinstance(value, str) else tuple(text.strip() for text in value)
+                object.__setattr__(self, option, texts)
+        self._check_form()
+        if twice := _repeated(self.columns or ()):
             raise InputError(f"columns names {twice!r} twice; allowed: each column once")
-        for option, name in {"label": self.label, "id": self.id}.items():
-            if name in self.columns:
+        out: list[tuple[str, str | None]] = [("id", self.id), *(("label", name) for name in self.labels)]
+        for option, name in out:
+            if name in (self.columns or ()):
                 raise InputError(f"columns names {name!r}, which is the {option} and is kept out of the table")
+            if name in self.drop:
+                raise InputError(f"drop names {name!r}, which is the {option}; allowed: columns of the table")
+        if dropped := [name for name in self.columns or () if name in self.drop]:
+            raise InputError(f"columns names {dropped[0]!r}, and drop does, too; allowed: one of them")
+
+    def _check_form(self) -> None:
+        """Refuse options of how the file is written that no file has."""
+        if self.delimiter == "tab":
+            object.__setattr__(self, "delimiter", "\t")
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise InputError(f"delimiter = {self.delimiter!r}, but must be one character, such as ';', or tab")
+        if self.decimal not in (None, ".", ","):
+            raise InputError(f"decimal = {self.decimal!r}, but must be '.' or ','")
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise InputError(f"encoding = {self.encoding!r} is unknown; allowed: utf-8, latin-1, ...") from None
+        form = {"delimiter": self.delimiter, "decimal": self.decimal, "encoding": self.encoding}
+        suffix = Path(self.path).suffix.lower()
+        if (options := [name for name, value in form.items() if value is not None]) and suffix != ".csv":
+            raise InputError(f"{options[0]} is for .csv files, but {self.path} ends in {suffix or 'nothing'!r}")
+
+    def to_node(self) -> dict[str, str]:
+        """Return the options as a node's configuration has them, lists with commas between; but for the policy's."""
+        lists = {"columns": self.columns, "label": self.labels or None, "drop": self.drop or None}
+        options = {key: None if names is None else _joined(names) for key, names in lists.items()}
+        options |= {"data": str(self.path), "id": self.id, "delimiter": self.delimiter}
+        options |= {"decimal": self.decimal, "encoding": self.encoding}
+        return {key: value for key, value in options.items() if value is not None}
+
+    @classmethod
+    def of_node(
+        cls, node: Mapping[str, Any], allowed: tuple[str, ...] = ("*",), hidden: tuple[str, ...] = ()
+    ) -> "SiteFile":
+        """Return the file that a node's configuration names; the inverse of `to_node`."""
+        lists = {key: listed(str(node[key])) for key in ("columns", "label", "drop") if key in node}
+        texts = {key: str(node[key]) for key in ("id", "delimiter", "decimal", "encoding") if key in node}
+        return cls(str(node["data"]), allowed=allowed, hidden=hidden, **lists, **texts)  # type: ignore[arg-type]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns that are kept out as labels."""
+        label = self.label or ()
+        return (label,) if isinstance(label, str) else tuple(label)
+
+    @property
+    def form(self) -> Form:
+        """How it is written, if it is a .csv file: see `form_of`."""
+        path = Path(self.path).expanduser()
+        return form_of(path, self.delimiter, self.decimal, self.encoding) if path.suffix.lower() == ".csv" else Form()
 
     def read(self) -> SiteData:
         """Read the file; .npy and .parquet are opened, and their table is read block by block.
@@ -93,28 +163,46 @@ class SiteFile:
         return _READERS[path.suffix.lower()](self, path)
 
     def choose(self, path: Path, names: Sequence[str]) -> list[str]:
-        """Return the names of the table's columns, of those that the file has."""
+        """Return the names of the table's columns, of those that the file has, which are without blanks around."""
         if "" in names:
             raise InputError(f"{path}: column {names.index('')} (counted from 0) has no name; allowed: names for all")
         if twice := _repeated(names):
             raise InputError(f"{path} has two columns {twice!r}; allowed: names that differ")
-        options = [*(("columns", name) for name in self.columns or ()), ("label", self.label), ("id", self.id)]
-        for option, name in options:
+        options = [("columns", name) for name in self.columns or ()] + [("label", name) for name in self.labels]
+        for option, name in [*options, ("id", self.id), *(("drop", name) for name in self.drop)]:
             if name is not None and name not in names:
-                raise InputError(f"{option} = {name!r} is no column of {path}; there are: {some(names)}")
-        if withheld := [name for name in self.columns or () if not self._offers(name)]:
+                raise InputError(
+                    f"{option} = {name!r} is no column of {path}; there are: {some(list(map(repr, names)))}"
+                )
+        if withheld := [name for name in self.columns or () if not self.offers(name)]:
             raise InputError(f"columns names {withheld[0]!r}, which the policy keeps out (table.columns, table.hidden)")
-        others = [name for name in names if name not in (self.label, self.id) and self._offers(name)]
+        others = [name for name in names if name not in self.kept_out and self.offers(name)]
         chosen = others if self.columns is None else list(self.columns)
         if not chosen:
             raise InputError(f"{path} has no columns beside label and id; allowed: at least one for the table")
         return chosen
 
-    def _offers(self, name: str) -> bool:
+    @property
+    def kept_out(self) -> tuple[str, ...]:
+        """The columns that are not in the table: labels, the id, and those that are dropped."""
+        return (*self.labels, *(() if self.id is None else (self.id,)), *self.drop)
+
+    def offers(self, name: str) -> bool:
         """Return whether the policy lets a column be in the table."""
         return any(fnmatchcase(name, pattern) for pattern in self.allowed) and not any(
             fnmatchcase(name, pattern) for pattern in self.hidden
         )
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Return names that stand with commas between, in quotes where one has a comma itself."""
+    return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []))
+
+
+def _joined(names: Sequence[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
 
 
 def _repeated(names: Sequence[str]) -> str | None:
@@ -122,65 +210,55 @@ def _repeated(names: Sequence[str]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
-# --- CSV and parquet -------------------------------------------------------------------------------------------------
-
-_CSV = "text in UTF-8, with commas between the values"
+# --- CSV, spreadsheets and parquet -----------------------------------------------------------------------------------
 
 
-def _read_csv(file: SiteFile, path: Path) -> SiteData:
-    arrow = importlib.import_module("pyarrow.csv")
-    with readable(path, _CSV), path.open(newline="", encoding="utf-8-sig") as stream:
-        header = next(csv.reader(stream), [])
-    if not header:
-        raise InputError(f"{path} is empty; allowed: a line with the names of the columns, then the rows")
-    chosen = file.choose(path, header)
-    text = {file.id: importlib.import_module("pyarrow").string()} if file.id is not None else {}  # 007 is not 7
-    wrong: list[Any] = []
+def read_columns(file: SiteFile, path: Path, labels: Sequence[str] = ()) -> tuple[list[str], Any]:
+    """Return the names of the table's columns, and a pyarrow table of these, the id and some labels, and no others.
 
-    def refuse(row: Any) -> str:
-        wrong.append(row)
-        return "error"
-
-    try:
-        with readable(path, _CSV):
-            read = arrow.read_csv(
-                path,
-                read_options=arrow.ReadOptions(use_threads=False),  # else it does not know the number of a wrong row
-                # of a single column, an empty line is a row without a value
-                parse_options=arrow.ParseOptions(
-                    newlines_in_values=True, ignore_empty_lines=len(header) > 1, invalid_row_handler=refuse
-                ),
-                convert_options=arrow.ConvertOptions(include_columns=[*chosen, *text], column_types=text),
-            )
-    except InputError:
-        if not wrong:
-            raise
-        raise InputError(
-            f"{path}: row {wrong[0].number - 2} (counted from 0) has {wrong[0].actual_columns} values; "
-            f"allowed: one for each of the {len(header)} columns"
-        ) from None
-    if read.num_rows == 0:
+    Raises
+    ------
+    InputError
+        As `SiteFile.read`, but for what stands in the cells.
+    """
+    names, read = _OPEN[path.suffix.lower()](file, path)
+    chosen = file.choose(path, names)
+    texts = [*(() if file.id is None else (file.id,)), *labels]
+    table = read(list(dict.fromkeys([*chosen, *texts])), texts)
+    if table.num_rows == 0:
         raise InputError(f"{path} has no rows; allowed: at least one below the names of the columns")
+    return chosen, table
+
+
+_OPEN: dict[str, Callable[[SiteFile, Path], tuple[list[str], Reader]]] = {
+    ".csv": lambda file, path: open_csv(path, file.form),
+    ".xlsx": lambda file, path: open_sheet(path),
+    ".parquet": lambda file, path: open_parquet(path),
+}
+"""Kinds of files whose cells may be anything."""
+
+
+def _read_text(file: SiteFile, path: Path) -> SiteData:
+    chosen, read = read_columns(file, path)
     table = read.select(chosen)
     for name in chosen:
         _check_numbers(path, name, table.column(name))
     X = stack_columns(table, np.float64, str(path))
-    return SiteData(ArrayTable(X, str(path)), tuple(chosen), ids_of(file, path, read))
+    return SiteData(ArrayTable(X, str(path)), tuple(chosen), ids_of(file.id, path, read))
 
 
 def _read_parquet(file: SiteFile, path: Path) -> SiteData:
-    parquet = importlib.import_module("pyarrow.parquet")
     with readable(path):
-        schema = parquet.read_schema(path)
-    chosen = file.choose(path, schema.names)
-    for name in chosen:
-        _check_kind(path, name, schema.field(name).type)
-    X = ParquetTable(path, None if chosen == schema.names else chosen)
+        schema = importlib.import_module("pyarrow.parquet").read_schema(path)
+    names = [name.strip() for name in schema.names]
+    chosen = file.choose(path, names)
+    places = [names.index(name) for name in chosen]
+    for name, place in zip(chosen, places, strict=True):
+        _check_kind(path, name, schema.field(place).type)
+    X = ParquetTable(path, None if chosen == schema.names else [schema.names[place] for place in places])
     if file.id is None:
         return SiteData(X, tuple(chosen), None)
-    with readable(path):
-        read = parquet.read_table(path, columns=[file.id])
-    return SiteData(X, tuple(chosen), ids_of(file, path, read))
+    return SiteData(X, tuple(chosen), ids_of(file.id, path, open_parquet(path)[1]([file.id], [])))
 
 
 def _check_numbers(path: Path, name: str, column: Any) -> None:
@@ -201,7 +279,7 @@ def _check_kind(path: Path, name: str, kind: Any, where: str = "") -> None:
     if not is_numeric(kind):
         raise InputError(
             f"{path}: column {name!r} holds {kind}{where}; allowed in the table: numbers "
-            "(--columns chooses columns, --label and --id keep one out)"
+            "(--columns chooses columns, --label, --id and --drop keep some out)"
         )
 
 
@@ -211,29 +289,6 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def ids_of(file: SiteFile, path: Path, read: Any) -> tuple[str, ...] | None:
-    """Return the ids of a pyarrow table's rows, where the file names their column; InputError where they are none."""
-    if file.id is None:
-        return None
-    column, types = read.column(file.id), importlib.import_module("pyarrow.types")
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if not any(is_kind(column.type) for is_kind in (types.is_integer, types.is_string, types.is_large_string)):
-        raise InputError(f"{path}: column {file.id!r} holds {column.type}; allowed for ids: text or whole numbers")
-    return _checked_ids(["" if id_ is None else str(id_) for id_ in column.to_pylist()], f"{path}: column {file.id!r}")
-
-
-def _checked_ids(ids: list[str], what: str) -> tuple[str, ...]:
-    """Return the ids if there is one for each row and no two are the same; a text names rows, never an id."""
-    first: dict[str, int] = {}
-    for row, id_ in enumerate(ids):
-        if not id_.strip():
-            raise InputError(f"{what}: row {row} (counted from 0) has no id; allowed: an id for each row")
-        if (other := first.setdefault(id_, row)) != row:
-            raise InputError(f"{what}: rows {other} and {row} (counted from 0) have the same id; allowed: unique ids")
-    return tuple(ids)
 
 
 # --- npy and npz -----------------------------------------------------------------------------------------------------
@@ -261,7 +316,7 @@ def _read_arrays(file: SiteFile, path: Path) -> SiteData:
     if extras.columns is not None:
         if extras.columns.shape != (d,) or extras.columns.dtype.kind != "U":
             raise InputError(f"columns in {path} are not the names of its {d} columns; allowed: {d} texts")
-        names = tuple(extras.columns.tolist())
+        names = tuple(name.strip() for name in extras.columns.tolist())
     labels = names or tuple(str(place) for place in range(d))
     chosen = file.choose(path, labels)
     if chosen != list(labels):
@@ -272,7 +327,7 @@ def _read_arrays(file: SiteFile, path: Path) -> SiteData:
         raise InputError(
             f"ids in {path} are not one text or whole number for each of its {n} rows; allowed: {n} of them"
         )
-    ids = _checked_ids([str(id_) for id_ in extras.ids.tolist()], f"ids in {path}")
+    ids = checked_ids([str(id_) for id_ in extras.ids.tolist()], f"ids in {path}")
     return SiteData(X, tuple(chosen) if names else (), ids)
 
 
@@ -282,7 +337,8 @@ def _extras(path: Path) -> _Extras:
 
 
 _READERS: dict[str, Callable[[SiteFile, Path], SiteData]] = {
-    ".csv": _read_csv,
+    ".csv": _read_text,
+    ".xlsx": _read_text,
     ".parquet": _read_parquet,
     ".npy": _read_arrays,
     ".npz": _read_arrays,

@@ -6,7 +6,7 @@ from fedkernel.run.departures import Departure, check_payload, departures_of, mi
 from fedkernel.run.foreseen import ReplySize, foreseen, reply_sizes
 from fedkernel.run.job import SHORT, Job, RunSpec, Study
 from fedkernel.run.outbox import check_record
-from fedkernel.run.placement import allowed, read_own_data, read_own_keys, simulated_partition
+from fedkernel.run.placement import allowed, own_file, read_own_data, read_own_keys, simulated_partition
 from fedkernel.run.policy import FREE, MIN_ROWS, MIN_SITES, Policy, own_policy, read_policy
 from fedkernel.run.result import Result, read_ledger
 from fedkernel.run.verdicts import verdicts
@@ -34,6 +34,7 @@ __all__ = [
     "foreseen",
     "is_approved",
     "missing_from",
+    "own_file",
     "own_policy",
     "read_ledger",
     "read_outbox",

@@ -123,18 +123,21 @@ def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
     return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else {})
 
 
-def read_own_data(node: Mapping[str, Any]) -> SiteData:
-    """Read the table that a node's configuration names, as `site_of_job` lists it; InputError where it is none."""
-    columns = [name.strip() for name in str(node["columns"]).split(",")] if "columns" in node else None
-    label, id_ = (str(node[key]) if key in node else None for key in ("label", "id"))
+def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, tuple[int, int]]:
+    """Return the file that a node's configuration names, as `site_of_job` lists it, and what tells that it changed."""
     rules = own_policy(node).table
-    file = SiteFile(str(node["data"]), columns, label, id_, rules.columns, rules.hidden)
+    file = SiteFile.of_node(node, rules.columns, rules.hidden)
     with readable(file.path, "a file with the site's data"):
         stat = Path(file.path).expanduser().stat()
     changed = stat.st_mtime_ns, stat.st_size
     if rules.sha256 is not None and _fingerprint(str(file.path), changed) != rules.sha256:
         raise InputError(f"{file.path} is not the file that the policy is for (table.sha256)")
-    return _read_own(file, changed)
+    return file, changed
+
+
+def read_own_data(node: Mapping[str, Any]) -> SiteData:
+    """Read the table that a node's configuration names, as `site_of_job` lists it; InputError where it is none."""
+    return _read_own(*own_file(node))
 
 
 def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
@@ -194,8 +197,9 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
 
     ``name``
         The site's, by which a run of ``sites`` knows it; its number is ``partition-id`` where that is there.
-    ``data``, ``columns``, ``label``, ``id``
-        Its file, see `SiteFile`; ``columns`` with commas between. With it, no path that the job names is used.
+    ``data``, ``columns``, ``label``, ``id``, ``drop``, ``delimiter``, ``decimal``, ``encoding``
+        Its file, see `SiteFile`; ``columns``, ``label`` and ``drop`` with commas between their names. With it, no path
+        that the job names is used.
     ``id-key``
         A file with the key of the hashes of its ids, see `fedkernel.run.alignment`.
     ``ids-without-key``

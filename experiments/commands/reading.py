@@ -1,0 +1,53 @@
+"""The options that say how a site's file is read, the same for every command that reads one."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedkernel.data import SiteFile
+from fedkernel.data.site_files import listed
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A table: .csv, .xlsx, .parquet, .npz or .npy.")]
+Id = Annotated[str | None, typer.Option("--id", help="The column that says which row is which; kept out.")]
+Label = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column that is kept out; again for more.")]
+Drop = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="A column that is left out; again for more.")]
+Columns = Annotated[str | None, typer.Option(help="Names of the table's columns, with commas; by default all others.")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(help="Of a .csv file: what stands between values, such as ; or tab. By default as it looks."),
+]
+Decimal = Annotated[str | None, typer.Option(help="Of a .csv file: . or , before decimals; by default as it looks.")]
+Encoding = Annotated[
+    str | None, typer.Option(help="Of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark.")
+]
+
+
+def site_file(
+    path: Path,
+    *,
+    id_: str | None = None,
+    label: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    columns: str | None = None,
+    delimiter: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+) -> SiteFile:
+    """Return the file that a command's options describe; InputError where they contradict each other."""
+    return SiteFile(
+        path,
+        columns=None if columns is None else listed(columns),
+        label=tuple(label) if label else None,
+        id=id_,
+        drop=tuple(drop or ()),
+        delimiter=delimiter,
+        decimal=decimal,
+        encoding=encoding,
+    )
+
+
+def how_read(file: SiteFile) -> str:
+    """Return what of a file's form nobody said and was guessed, for whoever reads on; empty if nothing was."""
+    return f"{file.path} is read with {' and '.join(file.form.guessed)}, as it looks" if file.form.guessed else ""

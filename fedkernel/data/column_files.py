@@ -1,0 +1,154 @@
+"""The columns of a site's CSV file, spreadsheet or parquet file: their names, and what reads some of them."""
+
+import csv
+import importlib
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedkernel.data.forms import ALLOWED, Form, with_mark
+from fedkernel.data.tables import readable
+from fedkernel.errors import InputError
+
+NULLS = frozenset(
+    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL",
+     "NaN", "n/a", "nan", "null")
+)  # fmt: skip
+"""Texts that mean that a cell is missing: those of pyarrow."""
+
+Reader = Callable[[Sequence[str], Sequence[str]], Any]
+"""Reads columns, some of them as the texts that they are, into a pyarrow table."""
+
+
+def open_csv(path: Path, form: Form) -> tuple[list[str], Reader]:
+    """Return the names in a file's first line, without blanks around them, and what reads the columns below."""
+    with readable(path, ALLOWED), path.open(newline="", encoding=with_mark(form.encoding)) as stream:
+        header = next(csv.reader(stream, delimiter=form.delimiter), [])
+    if not header:
+        raise InputError(f"{path} is empty; allowed: a line with the names of the columns, then the rows")
+    names = [name.strip() for name in header]
+
+    def read(include: Sequence[str], texts: Sequence[str]) -> Any:
+        return _read_csv(path, form, dict(zip(names, header, strict=True)), include, texts)
+
+    return names, read
+
+
+def _read_csv(path: Path, form: Form, header: dict[str, str], include: Sequence[str], texts: Sequence[str]) -> Any:
+    arrow, string = importlib.import_module("pyarrow.csv"), importlib.import_module("pyarrow").string()
+    wrong: list[Any] = []
+
+    def refuse(row: Any) -> str:
+        wrong.append(row)
+        return "error"
+
+    try:
+        with readable(path, ALLOWED):
+            read = arrow.read_csv(
+                path,
+                # with threads it does not know the number of a wrong row
+                read_options=arrow.ReadOptions(use_threads=False, encoding=form.encoding.replace("utf-8", "utf8")),
+                # of a single column, an empty line is a row without a value
+                parse_options=arrow.ParseOptions(
+                    delimiter=form.delimiter,
+                    newlines_in_values=True,
+                    ignore_empty_lines=len(header) > 1,
+                    invalid_row_handler=refuse,
+                ),
+                convert_options=arrow.ConvertOptions(
+                    decimal_point=form.decimal,
+                    include_columns=[header[name] for name in include],
+                    column_types={header[name]: string for name in texts},  # 007 is not 7
+                    null_values=sorted(NULLS),
+                ),
+            )
+    except InputError:
+        if not wrong:
+            raise
+        commas = form.delimiter == "," and wrong[0].actual_columns > len(header)
+        hint = " (with decimal commas, another --delimiter between the values)" if commas else ""
+        raise InputError(
+            f"{path}: row {wrong[0].number - 2} (counted from 0) has {wrong[0].actual_columns} values; "
+            f"allowed: one for each of the {len(header)} columns{hint}"
+        ) from None
+    return read.rename_columns(list(include))
+
+
+class Sheet(NamedTuple):
+    """A spreadsheet's first sheet: its name, how many there are, and rows of cells; the first row has the names."""
+
+    name: str
+    sheets: int
+    rows: list[list[Any]]
+
+
+def read_sheet(path: Path) -> Sheet:
+    """Read the first sheet of an .xlsx file, results of formulas as the spreadsheet left them.
+
+    Raises
+    ------
+    InputError
+        Without openpyxl, and for a file that is missing, damaged or none of these.
+    """
+    try:
+        openpyxl = importlib.import_module("openpyxl")
+    except ImportError:
+        raise InputError(
+            f"{path} is read by openpyxl, which is missing; allowed: pip install 'fedkernel[xlsx]', or a .csv file"
+        ) from None
+    with readable(path, "a spreadsheet, .xlsx"), path.open("rb") as stream, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of styles and extensions that are not read
+        book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+        rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)] if book.worksheets else []
+    while rows and all(cell is None for cell in rows[-1]):
+        rows.pop()  # formatted, and empty
+    width = max((place + 1 for row in rows for place, cell in enumerate(row) if cell is not None), default=0)
+    padded = [row[:width] + [None] * (width - len(row)) for row in rows]
+    return Sheet(book.worksheets[0].title if book.worksheets else "", len(book.worksheets), padded)
+
+
+def open_sheet(path: Path) -> tuple[list[str], Reader]:
+    """Return the names in the first row of a spreadsheet's first sheet, and what reads the columns below."""
+    sheet = read_sheet(path)
+    if not sheet.rows:
+        raise InputError(f"{path} is empty; allowed: a row with the names of the columns, then the rows")
+    names = ["" if cell is None else text_of(cell) for cell in sheet.rows[0]]
+    below = [row for row in sheet.rows[1:] if any(cell is not None for cell in row)]  # as empty lines of a CSV file
+    arrow = importlib.import_module("pyarrow")
+
+    def column(name: str, as_text: bool) -> Any:
+        cells = [row[names.index(name)] for row in below]
+        texts = [None if cell is None else text_of(cell) for cell in cells]
+        if as_text or all(cell is None for cell in cells):
+            return arrow.array(texts, arrow.string() if as_text else arrow.null())
+        try:
+            return arrow.array([None if cell in NULLS else cell for cell in cells])
+        except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):  # numbers beside texts
+            return arrow.array(texts, arrow.string())
+
+    def read(include: Sequence[str], texts: Sequence[str]) -> Any:
+        return arrow.table([column(name, name in texts) for name in include], names=list(include))
+
+    return names, read
+
+
+def text_of(cell: Any) -> str:
+    """Return a spreadsheet's cell as a text: what it shows, without blanks around, and 7 for the number 7.0."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
+
+
+def open_parquet(path: Path) -> tuple[list[str], Reader]:
+    """Return the names of a parquet file's columns, and what reads some of them."""
+    parquet = importlib.import_module("pyarrow.parquet")
+    with readable(path):
+        schema = parquet.read_schema(path)
+    names = [name.strip() for name in schema.names]
+    stored = dict(zip(names, schema.names, strict=True))
+
+    def read(include: Sequence[str], texts: Sequence[str]) -> Any:
+        columns = [stored[name] for name in include]
+        with readable(path):
+            return parquet.read_table(path, columns=columns).select(columns).rename_columns(list(include))
+
+    return names, read

@@ -1,0 +1,121 @@
+"""How a CSV file is written: its delimiter, its decimal mark and its encoding, guessed where that is safe."""
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from fedkernel.data.tables import readable
+from fedkernel.errors import InputError
+
+ALLOWED = "text in UTF-8 (--encoding names another, such as latin-1), with commas between the values (--delimiter)"
+
+DELIMITERS = ",;\t|"
+"""What is looked for where none is named."""
+
+SAMPLE = 1 << 16
+"""Bytes at a file's beginning from which its form is guessed."""
+
+
+class Form(NamedTuple):
+    """How a CSV file is written, and which of that nobody said.
+
+    Attributes
+    ----------
+    delimiter, decimal : str
+        One character each.
+    encoding : str
+        As Python calls it.
+    guessed : tuple of str
+        Sentences without a subject: options that are not the usual ones and were taken from how the file looks.
+    """
+
+    delimiter: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8"
+    guessed: tuple[str, ...] = ()
+
+
+def form_of(path: Path, delimiter: str | None, decimal: str | None, encoding: str | None) -> Form:
+    """Return how a CSV file is written: as was said, or, for what is None, as its beginning looks where that is sure.
+
+    Sure are an encoding by the mark at the file's beginning; a delimiter by which all rows have as many values as the
+    first line has names, if there is only one; and a decimal comma where numbers have commas, none has a point, and
+    some cannot be thousands. Otherwise it is UTF-8, a comma, a point.
+
+    Raises
+    ------
+    InputError
+        A file that cannot be read, or whose values two delimiters divide equally well.
+    """
+    with readable(path, ALLOWED), path.open("rb") as stream:
+        head = stream.read(SAMPLE)
+        whole = len(head) < SAMPLE
+    guessed = []
+    if encoding is None:
+        encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+        if encoding == "utf-16":
+            guessed.append("encoding = 'utf-16'")
+    encoding = codecs.lookup(encoding).name.removesuffix("-sig")
+    text = head.decode(with_mark(encoding), errors="replace")
+
+    def records(delimiter: str) -> list[list[str]]:
+        return _records(text, delimiter) if whole else _records(text, delimiter)[:-1]
+
+    if delimiter is None:
+        delimiter = _delimiter(path, records)
+        if delimiter != ",":
+            guessed.append(f"delimiter = {delimiter!r}")
+    if decimal is None:
+        decimal = "," if delimiter != "," and _has_decimal_commas(records(delimiter)[1:]) else "."
+        if decimal != ".":
+            guessed.append("decimal = ','")
+    return Form(delimiter, decimal, encoding, tuple(guessed))
+
+
+def with_mark(encoding: str) -> str:
+    """Return the encoding that passes over the mark at the beginning of a file."""
+    return "utf-8-sig" if encoding == "utf-8" else encoding
+
+
+def _records(text: str, delimiter: str) -> list[list[str]]:
+    """Return the values of each line that is not empty; of a text that is no CSV, what comes before the fault."""
+    records = []
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        for record in reader:
+            if record:
+                records.append(record)
+    except csv.Error:
+        pass  # whoever reads the whole says it
+    return records
+
+
+def _delimiter(path: Path, records: Callable[[str], list[list[str]]]) -> str:
+    fits: dict[str, bool] = {}
+    for delimiter in DELIMITERS:
+        header, *rows = records(delimiter) or [[]]
+        if len(header) > 1 and (delimiter == "," or not rows or any(len(row) == len(header) for row in rows)):
+            fits[delimiter] = all(len(row) == len(header) for row in rows)
+    sure = [delimiter for delimiter, fit in fits.items() if fit] or list(fits)
+    if len(sure) > 1 and "," in sure and not any(fits.values()):
+        return ","  # and rows are said to be of another length
+    if len(sure) > 1:
+        raise InputError(
+            f"{path} can be divided by {' and by '.join(map(repr, sure))}; allowed: one that is named (--delimiter)"
+        )
+    return sure[0] if sure else ","
+
+
+_COMMA = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
+_POINT = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
+_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*")
+
+
+def _has_decimal_commas(rows: list[list[str]]) -> bool:
+    cells = [cell for row in rows for cell in row]
+    commas = [cell for cell in cells if _COMMA.fullmatch(cell)]
+    return any(not _THOUSANDS.fullmatch(cell) for cell in commas) and not any(map(_POINT.fullmatch, cells))

@@ -1,0 +1,30 @@
+"""What a site's rows are known by: one text for each, and each only once."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from fedkernel.errors import InputError
+
+
+def ids_of(name: str | None, path: Path, read: Any) -> tuple[str, ...] | None:
+    """Return the ids of a pyarrow table's rows, if a column of it has them; InputError where they are none."""
+    if name is None:
+        return None
+    column, types = read.column(name), importlib.import_module("pyarrow.types")
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not any(is_kind(column.type) for is_kind in (types.is_integer, types.is_string, types.is_large_string)):
+        raise InputError(f"{path}: column {name!r} holds {column.type}; allowed for ids: text or whole numbers")
+    return checked_ids(["" if id_ is None else str(id_) for id_ in column.to_pylist()], f"{path}: column {name!r}")
+
+
+def checked_ids(ids: list[str], what: str) -> tuple[str, ...]:
+    """Return the ids if there is one for each row and no two are the same; a text names rows, never an id."""
+    first: dict[str, int] = {}
+    for row, id_ in enumerate(ids):
+        if not id_.strip():
+            raise InputError(f"{what}: row {row} (counted from 0) has no id; allowed: an id for each row")
+        if (other := first.setdefault(id_, row)) != row:
+            raise InputError(f"{what}: rows {other} and {row} (counted from 0) have the same id; allowed: unique ids")
+    return tuple(ids)
