@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from cases import PAIRS
 
+from fedkernel.data import DataSpec, SiteFile
 from fedkernel.engines import ENGINES
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.flower_apps import APPS
@@ -21,6 +22,18 @@ def test_a_job_survives_the_way_to_the_coordinator() -> None:
     job = Job(runs=[RunSpec(**DKPCA, **IRIS), RunSpec(id="two", strategy="VFedPCA", shards=["a.npy"])], threads=2)
     assert Job.from_json(job.model_dump_json()) == job
     assert job.run("two") is job.runs[1]
+
+
+def test_paths_mean_the_same_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the apps of an engine, which work in folders of their own, are told them."""
+    monkeypatch.chdir(tmp_path)
+    mine = {"id": "mine", "strategy": "DKPCA", "data": {"name": "npz:a.npz"}, "partition": {"clients": 2}}
+    files = ["a.npy", SiteFile("b/../b.csv", id="patient")]
+    job = Job(runs=[RunSpec(**mine), RunSpec(id="files", strategy="DKPCA", shards=files)], out="out")
+    assert job.runs[0].data == DataSpec(f"npz:{tmp_path}/a.npz")
+    assert job.runs[1].shards == [f"{tmp_path}/a.npy", SiteFile(f"{tmp_path}/b.csv", id="patient")]
+    assert job.out == str(tmp_path / "out")
+    assert Job.from_json(job.model_dump_json()) == job
 
 
 @pytest.mark.parametrize(

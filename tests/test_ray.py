@@ -56,14 +56,14 @@ def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, mon
 
     Sparse rows among them, which sites read from files of their own.
     """
-    # one run's data are of a folder that is named relative to the one this is started from
+    # paths of the job and of a folder of data sets are relative to the folder that this is started from
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDKERNEL_DATA", "sets")
     Path("sets").mkdir()
     np.savez("sets/mine.npz", X=load(WINE["data"]).X)
     dense = np.random.default_rng(0).standard_normal((150, 20)) * (np.random.default_rng(1).random((150, 20)) < 0.3)
     parts = [sparse.csr_array(part) for part in np.array_split(dense, 3)]
-    files = [as_file(as_table(part, "the rows"), tmp_path / f"sparse-{number}") for number, part in enumerate(parts)]
+    files = [as_file(as_table(part, "the rows"), Path(f"sparse-{number}")) for number, part in enumerate(parts)]
     landmarks = {"n_components": 4, "kernel": {"type": "rbf", "gamma": 0.1}, "n_adaptive": 20, "share_rows": True}
     mine = WINE | {"data": DataSpec("mine")}
     horizontal = WINE | {"partition": PartitionSpec(kind="horizontal", method="iid", clients=3)}
@@ -81,7 +81,7 @@ def test_one_start_carries_all_runs_until_one_fails_with_its_cause(tmp_path, mon
         RunSpec(id="after", strategy="DKPCA", parameters={"n_components": 3}, **WINE),
     ]
     names = [run.id for run in runs[:-2]]
-    finished = ray.run_job(Job(runs=runs, apps=APPS, out=str(tmp_path / "ray")))
+    finished = ray.run_job(Job(runs=runs, apps=APPS, out="ray"))
     assert [next(finished) for _ in names] == names
     with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
         next(finished)

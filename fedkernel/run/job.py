@@ -7,14 +7,15 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pydantic
 
 from fedkernel.addresses import Group, names, own_names, short
-from fedkernel.data import DataSpec, PartitionSpec
+from fedkernel.data import DataSpec, PartitionSpec, SiteFile
 from fedkernel.data.sources import SOURCES
 from fedkernel.errors import InputError
 from fedkernel.installation import installed_version
@@ -29,6 +30,18 @@ def shares_rows(parameters: Mapping[str, Any]) -> bool:
     """Return whether a strategy's parameters, or those of a strategy inside, say ``share_rows``."""
     inner = (value for value in parameters.values() if isinstance(value, Mapping))
     return parameters.get("share_rows") is True or any(map(shares_rows, inner))
+
+
+def _absolute(path: str) -> str:
+    """Return a path that means the same in every process, also one that works in another folder."""
+    return os.path.abspath(Path(path).expanduser())
+
+
+def _absolute_file(file: str | SiteFile) -> str | SiteFile:
+    return _absolute(file) if isinstance(file, str) else replace(file, path=_absolute(str(file.path)))
+
+
+AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
 
 
 class RunSpec(pydantic.BaseModel):
@@ -47,9 +60,9 @@ class RunSpec(pydantic.BaseModel):
     seed : int
     data, partition : DataSpec, PartitionSpec, optional
         Where simulated sites take their part from; ``partition.clients`` None means as many as there are nodes.
-    shards : list of str, optional
+    shards : list of str or SiteFile, optional
         Instead of these: one file per site: .npy, .npz (arrays ``X`` and maybe ``new``; or written by
-        scipy.sparse.save_npz) or .parquet.
+        scipy.sparse.save_npz) or .parquet; or a file as sites have them, and what of it is used.
     sites : list of str, optional
         Instead of these: the names of the sites in the order of the clients; each has data of its own, which the
         configuration of its node names (see `fedkernel.run.placement.site_of_job`).
@@ -77,7 +90,7 @@ class RunSpec(pydantic.BaseModel):
     seed: int = pydantic.Field(default=0, ge=0)
     data: DataSpec | None = None
     partition: PartitionSpec | None = None
-    shards: list[str] | None = None
+    shards: list[AnyFile] | None = None
     sites: list[str] | None = pydantic.Field(default=None, min_length=1)
     clients: int | None = pydantic.Field(default=None, ge=1)
     missing: Missing = "drop"
@@ -85,6 +98,11 @@ class RunSpec(pydantic.BaseModel):
     align: bool = True
     plan: Plan | None = None
     joint_seed: bool = False
+
+    @pydantic.field_validator("data")
+    @classmethod
+    def _has_absolute_path(cls, data: DataSpec | None) -> DataSpec | None:
+        return None if data is None else data.within(Path())
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -200,7 +218,7 @@ class Job(pydantic.BaseModel):
     apps : Apps, optional
         What an engine starts; None: nothing is to be started, since the job comes to apps that are there.
     out : str or None
-        Folder for the results; None: they are only logged.
+        Folder for the results, made absolute as all paths are; None: they are only logged.
     mark : str, optional
         Name of a file in `out`, for apps that may run elsewhere: where it is not there, `out` is another machine's
         folder; results then come through the log (see `fedkernel.engines.parcels`), and simulated sites keep nothing.
@@ -216,7 +234,7 @@ class Job(pydantic.BaseModel):
     study: Study | None = None
     signatures: list[str] = []
     apps: Apps | None = None
-    out: str | None = None
+    out: Annotated[str, pydantic.AfterValidator(_absolute)] | None = None
     mark: str | None = None
     deadline: float = pydantic.Field(default=3600.0, gt=0)
     threads: int = pydantic.Field(default=1, ge=1)

@@ -86,6 +86,13 @@ def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, 
         raise InputError(f"{where}: {error}") from None
 
 
+def _changed(file: SiteFile) -> tuple[int, int]:
+    """Return what is another number once a file has been changed; InputError if it is not there."""
+    with readable(file.path, "a file with the site's data"):
+        stat = Path(file.path).expanduser().stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
 @lru_cache(maxsize=8)
 def _read_own(file: SiteFile, changed: tuple[int, int]) -> SiteData:
     """Read a site's own file; cached, as `simulated_partition` is, until the file is changed."""
@@ -127,9 +134,7 @@ def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, tuple[int, int]]:
     """Return the file that a node's configuration names, as `site_of_job` lists it, and what tells that it changed."""
     rules = own_policy(node).table
     file = SiteFile.of_node(node, rules.columns, rules.hidden)
-    with readable(file.path, "a file with the site's data"):
-        stat = Path(file.path).expanduser().stat()
-    changed = stat.st_mtime_ns, stat.st_size
+    changed = _changed(file)
     if rules.sha256 is not None and _fingerprint(str(file.path), changed) != rules.sha256:
         raise InputError(f"{file.path} is not the file that the policy is for (table.sha256)")
     return file, changed
@@ -325,7 +330,11 @@ def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
     results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
     site = replace(site, share_rows=run.shares_rows, pairs=_named_by(run), keep=_keeper(results))
     if run.shards is not None:
-        X, new = open_tables(run.shards[site.number])
+        file = run.shards[site.number]
+        if isinstance(file, SiteFile):
+            own = _read_own(file, _changed(file))
+            return replace(site, X=own.X, columns=own.columns, ids=own.ids, ids_without_key=True)
+        X, new = open_tables(file)
         return replace(site, X=X, new=new)
     if run.data is not None and run.partition is not None:
         return replace(site, X=simulated_partition(run.data, run.partition, clients, run.seed).shards[site.number])
