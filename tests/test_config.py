@@ -189,7 +189,10 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
             "partition.client=3",
             "partition.client is not a known name here (did you mean clients? allowed: kind, method, clients, ",
         ),
-        ('data={shards=["x.npy"], scale="none"}', "data.scale is not a known name here (allowed: shards)"),
+        (
+            'data={shards=["x.npy"], scale="none"}',
+            "data.scale is not a known name here (allowed: shards, missing, columns,",
+        ),
         (
             'data={sites=["rome"], rows=9}',
             "data.rows is not a known name here (allowed: sites, missing, share_model, joint_seed, signatures)",

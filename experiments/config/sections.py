@@ -1,19 +1,25 @@
 """The tables that a configuration is made of: methods, where the data are, what the report shows."""
 
 import dataclasses
+import glob
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import pydantic
 
-from fedkernel.data import DataSpec
+from fedkernel.data import DataSpec, SiteFile
 from fedkernel.engines.grpc.certificates import check_name
 from fedkernel.models import check_metric
 
 T = TypeVar("T")
 STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+OF_FILES = tuple(
+    field.name for field in dataclasses.fields(SiteFile) if field.name not in ("path", "allowed", "hidden")
+)
+"""What a ``[data]`` table may say of its ``shards`` as the options of `fedkernel join` do."""
 
 
 def differing(values: list[T], what: str = "") -> list[T]:
@@ -48,16 +54,65 @@ class Method(pydantic.BaseModel):
         return dict(self.model_extra or {})
 
 
-class Shards(pydantic.BaseModel):
-    """A ``[data]`` table that names one file per client instead of a set to divide."""
+if TYPE_CHECKING:
+
+    class _OfFiles(pydantic.BaseModel):
+        """The fields of `OF_FILES`, with their types and defaults."""
+
+else:
+    _hints = get_type_hints(SiteFile)
+    _OfFiles = pydantic.create_model(
+        "_OfFiles",
+        __config__=STRICT,
+        **{field.name: (_hints[field.name], field) for field in dataclasses.fields(SiteFile) if field.name in OF_FILES},
+    )
+
+
+class Shards(_OfFiles):
+    """A ``[data]`` table that names one file per client, as sites have them, instead of a set to divide.
+
+    Beside what stands here it takes all that `SiteFile` says of how a file is read and what of it is used, such as
+    ``id``, ``label`` and ``columns``, for all files together. Where columns are divided, each file need not have those
+    that are named, but one of them must; all must have the ids.
+
+    Attributes
+    ----------
+    shards : list of str
+        Paths, and patterns with ``*`` and ``?`` for all that match, in the order of their names.
+    missing : {"drop", "refuse"}
+        What rows mean, with columns divided and ids, that not all files have.
+    """
 
     model_config = STRICT
 
     shards: list[str] = pydantic.Field(min_length=1)
+    missing: Literal["drop", "refuse"] = "drop"
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """What is said of how the files are read and what of them is used."""
+        values = {name: getattr(self, name) for name in OF_FILES if name in self.model_fields_set}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+    @property
+    def files(self) -> list[SiteFile]:
+        """The files, each with all that is said."""
+        return [SiteFile(path, **self.reading) for path in self.shards]
 
     def within(self, folder: str | os.PathLike[str]) -> "Shards":
-        """Return what is meant where relative paths count from this folder."""
-        return Shards(shards=[str(Path(folder, Path(file).expanduser()).resolve()) for file in self.shards])
+        """Return what is meant where relative paths count from this folder, patterns replaced by what matches."""
+        paths = [str(Path(folder, Path(file).expanduser()).resolve()) for file in self.shards]
+        _ = self.files  # refuses options that contradict each other
+        return self.model_copy(update={"shards": [match for path in paths for match in _matches(path)]})
+
+
+def _matches(path: str) -> list[str]:
+    """Return the path, or, of a pattern that names no file, the files that match it."""
+    if not glob.has_magic(path) or Path(path).exists():
+        return [path]
+    if matches := sorted(match for match in glob.glob(path) if Path(match).is_file()):
+        return matches
+    raise ValueError(f"no file matches {path}")
 
 
 class Sites(pydantic.BaseModel):
@@ -170,7 +225,9 @@ class Paper(pydantic.BaseModel):
 def data_fields(value: Any) -> list[str]:
     """Return what a ``[data]`` table of this kind may say."""
     kind = NAMED.get(_which_data(value).strip("()"))
-    return [field.name for field in dataclasses.fields(DataSpec)] if kind is None else list(kind.model_fields)
+    if kind is None:
+        return [field.name for field in dataclasses.fields(DataSpec)]
+    return sorted(kind.model_fields, key=lambda name: name in OF_FILES)
 
 
 NAMED: dict[str, type[Shards | Sites]] = {"shards": Shards, "sites": Sites}

@@ -13,10 +13,11 @@ import numpy as np
 
 from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
+from experiments.running.site_tables import are_aligned, check_files, files_of, labels_of, tables_of
 from fedkernel.addresses import address_of, find, names
 from fedkernel.arrays import AnyArray, FloatArray, Rows, stack_rows
 from fedkernel.coordinator import strategy_of
-from fedkernel.data import DataSpec, Partition, open_table
+from fedkernel.data import DataSpec, Partition
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA
 from fedkernel.numerics import KERNELS, with_width
@@ -124,18 +125,28 @@ class Planned:
 
         None are here where sites hold their own.
         """
-        return _shards(self.point.experiment, self.seed)
+        return _shards(self.point.experiment, self.seed, type(self.strategy), self.id)
+
+    @property
+    def order(self) -> str:
+        """What tells orders of the rows apart: the run's id where it aligns them by ids, or else nothing."""
+        data = self.point.experiment.data
+        return self.id if isinstance(data, Shards) and are_aligned(data, self.strategy.partition) else ""
 
     @property
     def classes(self) -> Classes:
         """The labels of each client's rows, where rows are divided and have labels: floats are measurements."""
         labels = None if self._partition is None else self._partition.labels
+        if self._in_files is not None and self.strategy.partition == "horizontal":
+            labels = tuple(self._in_files)
         return None if labels is None or labels[0].dtype.kind == "f" else labels
 
     @property
     def all_classes(self) -> AnyArray | None:
         """The labels of all rows, if they have some, one client's after the other's where rows are divided."""
         labels = None if self._partition is None else self._partition.all_labels
+        if self._in_files is not None:
+            labels = np.concatenate(self._in_files)
         return None if labels is None or labels.dtype.kind == "f" else labels
 
     def directions(self, models: Sequence[KernelPCA]) -> FloatArray | None:
@@ -152,6 +163,12 @@ class Planned:
         return over_columns.reshape(-1, side, side)
 
     @property
+    def _in_files(self) -> list[AnyArray] | None:
+        """The labels that clients' own files have, as `labels_of` returns them."""
+        data = self.point.experiment.data
+        return labels_of(data, self.strategy.partition, self.id, self.seed) if isinstance(data, Shards) else None
+
+    @property
     def _partition(self) -> Partition | None:
         experiment = self.point.experiment
         if not isinstance(experiment.data, DataSpec):
@@ -165,7 +182,7 @@ class Planned:
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
         common |= {"strategy": address_of(kind), "pair": address_of(kind.client), "clients": experiment.clients}
         if isinstance(experiment.data, Shards):
-            return RunSpec(**common, shards=experiment.data.shards)
+            return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
             sites = experiment.data.sites  # who approve all that will be asked of them
@@ -197,11 +214,11 @@ def plan(experiment: Experiment) -> list[Planned]:
         for seed in point.experiment.seeds:
             where = f"{source}{point.where}"
             try:
-                shards = _shards(point.experiment, seed)
+                _check_there(point.experiment, seed)  # what is wrong with the data is no method's fault
                 for kind in ("strategy", "baseline"):
                     for method in getattr(point.experiment, kind):
                         where = f"{source}{point.where}: {kind} {method.name!r}"
-                        planned.append(_settled(kind, method, point, seed, shards=shards, widths=widths))
+                        planned.append(_settled(kind, method, point, seed, widths=widths))
             except InputError as error:
                 raise InputError(f"{where}: {error}") from None
     first: dict[str, Planned] = {}
@@ -214,14 +231,13 @@ def plan(experiment: Experiment) -> list[Planned]:
     return planned
 
 
-def _settled(
-    kind: str, method: Method, point: Point, seed: int, *, shards: Sequence[Rows], widths: "Widths"
-) -> Planned:
+def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: "Widths") -> Planned:
     """Settle and check one run of a method: what its clients hold must suit it, kernel widths by rule get numbers."""
     experiment, id_ = point.experiment, run_id(method, point, seed)
     pair: type[KernelStrategy[Any]] = (
         find(method.method, KernelStrategy, "pairs", "method") if kind == "strategy" else counterpart(method.method)
     )
+    shards = _shards(experiment, seed, pair, id_)
     _check_data(method, pair, experiment, shards)
     data = repr((experiment.data, experiment.partition, experiment.clients, seed))
     parameters = widths.resolved(method.parameters, shards, pair.partition, data)
@@ -231,7 +247,16 @@ def _settled(
         strategy.check_cohort(cohort(shards))
         if baseline is not None:
             baseline.check(shards)
-    return Planned(id_, method, parameters, point, seed, strategy, baseline)
+    planned = Planned(id_, method, parameters, point, seed, strategy, baseline)
+    _ = planned.all_classes  # refuses rows without a label
+    return planned
+
+
+def _check_there(experiment: Experiment, seed: int) -> None:
+    if isinstance(experiment.data, DataSpec):
+        simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, seed)
+    elif isinstance(experiment.data, Shards):
+        check_files(experiment.data)
 
 
 def _check_data(
@@ -255,12 +280,12 @@ def _check_data(
         )
 
 
-def _shards(experiment: Experiment, seed: int) -> list[Rows]:
+def _shards(experiment: Experiment, seed: int, pair: type[KernelStrategy[Any]], run: str) -> list[Rows]:
+    """Return the clients' tables, as a run of a pair has them where they are the clients' own files."""
     if isinstance(experiment.data, Sites):
         return []
     if isinstance(experiment.data, Shards):
-        tables = [open_table(file) for file in experiment.data.shards]
-        return [table.block(0, len(table)) if table.sparse else np.asarray(table) for table in tables]
+        return tables_of(experiment.data, pair.partition, run, seed)
     return list(simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, seed).shards)
 
 

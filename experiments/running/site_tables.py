@@ -1,0 +1,246 @@
+"""The clients' tables where ``[data]`` names files: read as sites read them, names checked, rows aligned by ids.
+
+`files_of` settles what each client reads, as its own process does then; `raw_tables` are what the files hold, and
+`tables_of` the numbers that the clients get.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from experiments.config import Shards
+from fedkernel.arrays import AnyArray, Positions, Rows
+from fedkernel.data import RawTable, SiteFile, read_raw
+from fedkernel.data.raw import is_text, missing_in
+from fedkernel.data.sources import some
+from fedkernel.errors import InputError, and_more
+from fedkernel.run.alignment import common_rows, find_rows, hash_ids
+
+Divided = Literal["vertical", "horizontal"]
+
+CHOICES = ("columns", "label", "drop")
+"""Options that name columns: with columns divided, a file has some of them."""
+
+
+def files_of(data: Shards, divided: Divided) -> list[SiteFile]:
+    """Return the files, each with what of it is used: where rows are divided, the first one's columns in its order.
+
+    Raises
+    ------
+    InputError
+        Where rows are divided, columns of other names than the first's; where columns are, an option that names a
+        column that no file has.
+    """
+    return list(_files_of(tuple(data.files), divided, _changed(data)))
+
+
+def check_files(data: Shards) -> None:
+    """Raise InputError if one of the files is not there."""
+    _changed(data)
+
+
+def raw_tables(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> list[RawTable]:
+    """Return what the files hold, of equal columns or equal rows: before `Prepare`, which is for these.
+
+    Parameters
+    ----------
+    data : Shards
+    divided : {"vertical", "horizontal"}
+        With columns divided, rows that are known by ids are those, and in the order, of a run between sites.
+    run : str
+        Its id, on which that order depends, and on its seed.
+    seed : int
+    """
+    changed = _changed(data)
+    return [
+        _raw(file, changed).take(positions) if positions is not None else _raw(file, changed)
+        for file, positions in zip(files_of(data, divided), _positions(data, divided, run, seed), strict=True)
+    ]
+
+
+def tables_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> list[Rows]:
+    """Return the numbers that the clients get, CSR where a file is sparse; otherwise as `raw_tables`.
+
+    Raises
+    ------
+    InputError
+        A cell that is empty or text: the sentence names file, row and column.
+    """
+    changed, tables = _changed(data), []
+    for file, positions in zip(files_of(data, divided), _positions(data, divided, run, seed), strict=True):
+        X = _numbers(file, changed)
+        tables.append(X if positions is None else X[positions])
+    return tables
+
+
+def labels_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> list[AnyArray] | None:
+    """Return the labels of each client's rows, or, with columns divided, once those of all rows; None without.
+
+    With several label columns, the first counts.
+
+    Raises
+    ------
+    InputError
+        A row without a label.
+    """
+    tables = raw_tables(data, divided, run, seed) if getattr(data, "label", None) else []
+    known = [raw for raw in tables if raw.labels]
+    if not known:
+        return None
+    if divided == "horizontal" and (without := [raw.what for raw in tables if not raw.labels]):
+        raise InputError(f"data: {without[0]} has no labels, but others have; allowed: labels in all files or none")
+    columns = []
+    for raw in known[:1] if divided == "vertical" else known:
+        name, column = next(iter(raw.labels.items()))
+        if (empty := missing_in(column)).any():
+            raise InputError(
+                f"{raw.what}: row {np.argmax(empty)} (counted from 0) has no label in column {name!r}; allowed: one "
+                "for each row, or data without label"
+            )
+        columns.append(column)
+    classes = as_classes(np.concatenate(columns))
+    return np.split(classes, np.cumsum([len(column) for column in columns])[:-1])
+
+
+def are_aligned(data: Shards, divided: Divided) -> bool:
+    """Return whether rows are known by ids, so that each run has them in an order of its own."""
+    return divided == "vertical" and any(ids is not None for ids in _ids(data, divided))
+
+
+def as_classes(texts: AnyArray) -> AnyArray:
+    """Return labels as whole numbers or numbers where all are such, or else as texts; "01" is text."""
+    cut = any(len(text) > 1 and text[0] == "0" and text.isdecimal() for text in texts)
+    try:
+        numbers = np.array([float(text) for text in texts])
+    except ValueError:
+        cut = True
+    if cut or not np.isfinite(numbers).all():
+        return np.array([str(text) for text in texts])
+    return numbers.astype(np.int64) if np.array_equal(numbers, np.round(numbers)) else numbers
+
+
+# --- what is read, once for all runs
+
+
+def _changed(data: Shards) -> tuple[tuple[int, int], ...]:
+    """Return what is another once one of the files has been changed."""
+    missing = [path for path in data.shards if not Path(path).is_file()]
+    if missing:
+        raise InputError(f"there is no file {missing[0]}{and_more(len(missing) - 1)}")
+    return tuple((stat.st_mtime_ns, stat.st_size) for stat in (Path(path).stat() for path in data.shards))
+
+
+@lru_cache(maxsize=4)
+def _files_of(files: tuple[SiteFile, ...], divided: Divided, changed: tuple[Any, ...]) -> tuple[SiteFile, ...]:
+    files = tuple(replace(file, id=None) if _is_arrays(file) else file for file in files)  # which have ids, or none
+    headers = [_header(file, changed) for file in files]
+    if divided == "vertical":
+        return tuple(_with_own(files, headers))
+    chosen = [
+        tuple(file.choose(Path(file.path), header)) if header else ()
+        for file, header in zip(files, headers, strict=True)
+    ]
+    first, *others = chosen
+    for file, names in zip(files[1:], others, strict=True):
+        if sorted(names) == sorted(first):
+            continue
+        who, other = Path(file.path).name, Path(files[0].path).name
+        if not (names and first):
+            bare, named = (who, other) if first else (other, who)
+            raise InputError(
+                f"data: {bare} has no names of columns, but {named} has; allowed: names in all files or none"
+            )
+        if lacking := [name for name in first if name not in names]:
+            raise InputError(f"data: {who} has no column {lacking[0]!r}{and_more(len(lacking) - 1)}, which {other} has")
+        surplus = [name for name in names if name not in first]
+        raise InputError(f"data: {who} has a column {surplus[0]!r}{and_more(len(surplus) - 1)}, which {other} has not")
+    in_order = [
+        file if names == first else replace(file, columns=first) for file, names in zip(files[1:], others, strict=True)
+    ]
+    return (files[0], *in_order)
+
+
+def _with_own(files: Sequence[SiteFile], headers: Sequence[Sequence[str]]) -> list[SiteFile]:
+    """Return the files, of whose options each has the columns that are its own; of those without a header, all."""
+    everywhere = dict.fromkeys(name for header in headers for name in header)
+    own: list[SiteFile] = []
+    for file, header in zip(files, headers, strict=True):
+        changes: dict[str, Any] = {}
+        for field in (field for field in fields(SiteFile) if field.name in CHOICES):
+            option, value = field.name, getattr(file, field.name)
+            names = () if value is None else (value,) if isinstance(value, str) else tuple(value)
+            if lacking := [name for name in names if header and name not in everywhere]:
+                raise InputError(
+                    f"data.{option} names {lacking[0]!r}, which no file has; there are: {some([*everywhere])}"
+                )
+            mine = tuple(name for name in names if name in header)
+            if header and len(mine) < len(names):
+                changes[option] = mine or field.default
+        if "columns" in changes and changes["columns"] is None:
+            raise InputError(f"data.columns names none of {Path(file.path).name}; allowed: columns of each file")
+        own.append(replace(file, **changes))
+    return own
+
+
+def _is_arrays(file: SiteFile) -> bool:
+    return Path(file.path).suffix.lower() in (".npy", ".npz")
+
+
+def _header(file: SiteFile, changed: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return the names of all columns of a file; none where it has no names."""
+    unsaid: dict[str, Any] = {field.name: field.default for field in fields(SiteFile) if field.name in ("id", *CHOICES)}
+    bare = replace(file, **unsaid)
+    if _is_arrays(file):
+        return bare.read().columns
+    return _raw(bare, changed).names
+
+
+@lru_cache(maxsize=64)
+def _raw(file: SiteFile, changed: tuple[Any, ...]) -> RawTable:
+    return read_raw(file)
+
+
+def _numbers(file: SiteFile, changed: tuple[Any, ...]) -> Rows:
+    if _is_arrays(file):
+        table = file.read().X
+        return table.block(0, len(table)) if table.sparse else np.asarray(table)
+    raw, name_of = _raw(file, changed), Path(file.path).name
+    for name, column in raw.columns.items():
+        if (empty := missing_in(column)).any():
+            raise InputError(
+                f"data: {name_of}: row {np.argmax(empty)}, column {name!r} (counted from 0) holds no value"
+                f"{and_more(int(empty.sum()) - 1)}; allowed: finite numbers, or a table [prepare] that says what empty "
+                "cells mean"
+            )
+        if is_text(column):
+            raise InputError(
+                f"data: {name_of}: row 0, column {name!r} (counted from 0) holds text; allowed: numbers, its levels in "
+                "[prepare] categories, or to keep it out (data.columns, data.label, data.id)"
+            )
+    return np.column_stack([*raw.columns.values()])
+
+
+def _ids(data: Shards, divided: Divided) -> list[tuple[str, ...] | None]:
+    changed = _changed(data)
+    return [file.read().ids if _is_arrays(file) else _raw(file, changed).ids for file in files_of(data, divided)]
+
+
+def _positions(data: Shards, divided: Divided, run: str, seed: int) -> list[Positions | None]:
+    """Return which rows of each file a run works on, as sites agree on them, whose ids are hashed without a key."""
+    ids = _ids(data, divided)
+    if divided == "horizontal" or not any(own is not None for own in ids):
+        return [None] * len(ids)
+    hashed = {}
+    for path, own in zip(data.shards, ids, strict=True):
+        if own is None:
+            raise InputError(f"data: {Path(path).name} has no ids, but others have; allowed: ids in all files or none")
+        hashed[path] = hash_ids(own, b"", run, seed)
+    try:
+        common = common_rows(hashed, data.missing, run)
+    except InputError as error:
+        raise InputError(f"data: {error}") from None
+    return [find_rows(own, common) for own in hashed.values()]
