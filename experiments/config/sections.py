@@ -169,6 +169,9 @@ class ReportOptions(pydantic.BaseModel):
     images : bool
         Whether the columns are the pixels of square images, and components of columns that are divided are drawn as
         such; runs that were finished without it have none.
+    rows : bool, optional
+        Whether the rows are drawn along the first two components that each method finds, with the first seed; by
+        default where nothing is swept and rows have classes or clusters. Runs that were finished without it have none.
     reference : bool
         Whether runs are compared with the central answer; false where that would need too much memory.
     """
@@ -180,6 +183,7 @@ class ReportOptions(pydantic.BaseModel):
     also: list[Annotated[str, pydantic.AfterValidator(_counted_too)]] = []
     by_iteration: list[Annotated[str, pydantic.Field(min_length=1)]] = []
     images: bool = False
+    rows: bool | None = None
     reference: bool = True
 
     @pydantic.field_validator("metric")

@@ -34,7 +34,8 @@ from experiments.report.axes import (
 )
 from experiments.report.images import eigen_images
 from experiments.report.iterations import error_by_round, value_by_iteration
-from experiments.results import Run, Spread, Summary, leading_metric, setting, summarise
+from experiments.report.row_pictures import row_pictures
+from experiments.results import RowPicture, Run, Spread, Summary, leading_metric, setting, summarise
 from fedkernel.arrays import FloatArray
 from fedkernel.models import MAIN, metric_of
 
@@ -60,6 +61,7 @@ def draw(
     also: Sequence[str] = (),
     by_iteration: Sequence[str] = (),
     directions: Mapping[str, FloatArray] | None = None,
+    rows: Mapping[str, RowPicture] | None = None,
 ) -> list[Figure]:
     """Draw every figure that applies to these runs.
 
@@ -77,6 +79,8 @@ def draw(
         Values of the rounds to draw against the outer iteration, a figure each.
     directions : mapping of str to ndarray, optional
         By the id of a run, what `eigen_images` draws.
+    rows : mapping of str to RowPicture, optional
+        By the id of a run, what `row_pictures` draws.
 
     Returns
     -------
@@ -97,14 +101,14 @@ def draw(
         if shown:
             title, caption, canvas = _by_method(shown, metric, look)
             figures.append(_save(folder, f"{metric}_by_method", title, caption + lost, canvas))
+        figures += _if_any(folder, "rows", row_pictures(runs, rows or {}))
         for judged in dict.fromkeys([metric, *(name for name in also if metric_of(name).leads)]):
             having = _shown(summaries, judged)
             if any(s.floats_up.mean > 0 for s, _ in having):
                 figures.append(_save(folder, f"{judged}_by_floats_up", *_by_cost(having, judged, look, "floats_up")))
             if len({s.rounds.mean for s, _ in having if s.kind == "strategy"}) > 1:
                 figures.append(_save(folder, f"{judged}_by_rounds", *_by_cost(having, judged, look, "rounds")))
-        if drawn := error_by_round(runs, look):
-            figures.append(_save(folder, "error_by_round", *drawn))
+        figures += _if_any(folder, "error_by_round", error_by_round(runs, look))
         for value in dict.fromkeys([metric, *also]):
             having = _shown(summaries, value)
             for parameter in dict.fromkeys(name for s, _ in having for name in s.point):
@@ -114,10 +118,8 @@ def draw(
         if any(s.seconds.mean > 0 for s in summaries):
             figures.append(_save(folder, "seconds_by_phase", *_by_phase(summaries)))
         for value in by_iteration:
-            if drawn := value_by_iteration(runs, value, look):
-                figures.append(_save(folder, f"{value}_by_iteration", *drawn))
-        if drawn := eigen_images(runs, directions or {}):
-            figures.append(_save(folder, "eigen_images", *drawn))
+            figures += _if_any(folder, f"{value}_by_iteration", value_by_iteration(runs, value, look))
+        figures += _if_any(folder, "eigen_images", eigen_images(runs, directions or {}))
     return figures
 
 
@@ -271,6 +273,10 @@ def _by_phase(summaries: list[Summary]) -> Drawn:
     swept = " and over the settings of the sweep" if any(s.point for s in summaries) else ""
     caption = f"Mean seconds of a run over seeds{swept}, by phase; the number at a bar's end is its total."
     return "Seconds by phase", caption + (" Grey is time outside any phase." if OUTSIDE in used else ""), figure
+
+
+def _if_any(folder: Path, name: str, drawn: Drawn | None) -> list[Figure]:
+    return [] if drawn is None else [_save(folder, name, *drawn)]
 
 
 def _save(folder: Path, name: str, title: str, caption: str, figure: Canvas) -> Figure:

@@ -22,7 +22,15 @@ from experiments.report.cells import (
 from experiments.report.formats import Layout, for_terminal
 from experiments.report.pages import render
 from experiments.report.wide import WideTable
-from experiments.results import Run, Summary, by_iteration, leading_metric, read_directions, summarise
+from experiments.results import (
+    Run,
+    Summary,
+    by_iteration,
+    leading_metric,
+    read_directions,
+    read_row_pictures,
+    summarise,
+)
 from fedkernel.errors import InputError
 from fedkernel.models import MAIN, metric_of
 
@@ -142,6 +150,7 @@ def write_report(
             also=options.also,
             by_iteration=options.by_iteration,
             directions=read_directions(out, runs) if options.images else {},
+            rows=read_row_pictures(out, runs) if options.rows is not False else {},
         )
     missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = metric_names(summaries, options.metric)

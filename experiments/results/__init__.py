@@ -2,6 +2,14 @@
 
 from experiments.results.comparison import Compared, Matched, compare_figure, match
 from experiments.results.directions import read_directions, write_directions
+from experiments.results.row_pictures import (
+    MOST_ROWS,
+    RowPicture,
+    along_two,
+    chosen_rows,
+    read_row_pictures,
+    write_row_picture,
+)
 from experiments.results.rows import Run, append_run, read_runs
 from experiments.results.summaries import (
     NOISE,
@@ -21,16 +29,20 @@ from experiments.results.summaries import (
 )
 
 __all__ = [
+    "MOST_ROWS",
     "NOISE",
     "Compared",
     "Difference",
     "Matched",
+    "RowPicture",
     "Run",
     "Spread",
     "Summary",
+    "along_two",
     "append_run",
     "by_iteration",
     "by_setting",
+    "chosen_rows",
     "compare_figure",
     "difference",
     "in_order",
@@ -40,8 +52,10 @@ __all__ = [
     "measured",
     "point_key",
     "read_directions",
+    "read_row_pictures",
     "read_runs",
     "setting",
     "summarise",
     "write_directions",
+    "write_row_picture",
 ]

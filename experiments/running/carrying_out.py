@@ -14,9 +14,11 @@ from experiments.baselines import Baseline, Duration, timed
 from experiments.claims import Claim, check_claims
 from experiments.config import Experiment, Sites
 from experiments.report import write_report
-from experiments.results import Run, append_run, in_order, write_directions
+from experiments.results import Run, append_run, in_order, write_directions, write_row_picture
 from experiments.running.folder import open_folder
 from experiments.running.planning import Planned, due, plan, study_of
+from experiments.running.row_pictures import is_pictured, row_picture
+from fedkernel.arrays import AnyArray
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import APPS
@@ -175,6 +177,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     metrics, history = result.metrics, [dict(row) for row in result.history]
     reference, shards = references.of(run), run.shards
     _keep_directions(run, [result.model], out)
+    _keep_rows(run, result.model, result.outputs, out)
     if shards:  # else there is nothing here to judge the result by
         metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
         metrics |= own_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
@@ -231,6 +234,7 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
     own = [own_metrics(experiment.metrics, model, shards, run.all_classes, run.seed) for model in done.models]
     metrics = done.metrics | over_clients(own)
     _keep_directions(run, done.models, out)
+    _keep_rows(run, done.model, {}, out)
     metrics |= {"parallel_seconds": max(duration.processor for duration in durations)}
     path = f"results/{run.id}/model.npz"
     save_model(done.model, out / path)
@@ -245,6 +249,12 @@ def _keep_directions(run: Planned, models: Sequence[Model], out: Path) -> None:
     components = [model for model in models if isinstance(model, KernelPCA)]
     if run.point.experiment.report.images and components and (directions := run.directions(components)) is not None:
         write_directions(out, run.id, directions)
+
+
+def _keep_rows(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, AnyArray]], out: Path) -> None:
+    """Keep where a run puts the rows, if the report is to show it."""
+    if is_pictured(run) and (picture := row_picture(run, model, outputs)) is not None:
+        write_row_picture(out, run.id, picture)
 
 
 def _common(run: Planned) -> dict[str, Any]:

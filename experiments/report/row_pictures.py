@@ -1,0 +1,94 @@
+"""The rows along the first two components, a small picture for each method beside the central one."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.linalg import orthogonal_procrustes
+from scipy.optimize import linear_sum_assignment
+
+from experiments.report.axes import Drawn
+from experiments.report.scatter import Panel, draw_panels
+from experiments.results import MOST_ROWS, RowPicture, Run, by_setting, setting
+from fedkernel.arrays import AnyArray, FloatArray
+
+MOST_PICTURES = 24
+
+
+def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Drawn | None:
+    """Draw where each method puts the rows: a line for each group and setting, the central one first.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    pictures : mapping of str to RowPicture
+        By the id of a run; those that it lacks have none.
+    """
+    first = {key: next((run for run in same if run.id in pictures), None) for key, same in by_setting(runs).items()}
+    having = [run for run in first.values() if run is not None]
+    if not having:
+        return None
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in having[:MOST_PICTURES]:
+        groups.setdefault((setting(run.point), run.group or ""), []).append(run)
+    lines = []
+    for (where, group), same in groups.items():
+        central_first = sorted(same, key=lambda run: not _is_central(run))
+        lines.append(_line(central_first, pictures, ", ".join(part for part in (where, group) if part)))
+    kinds = {panel.of for line in lines for panel in line if panel.kinds is not None}
+    by = "cluster and class" if len(kinds) > 1 else next(iter(kinds), "")
+    coloured = f", coloured by {by}" if by else ""
+    rows = max(len(pictures[run.id].points) for run in having)
+    sample = f" {MOST_ROWS:,} rows are drawn, chosen at random, the same for all methods." if rows == MOST_ROWS else ""
+    clusters = " Clusters have the colours of those of the first picture that they share most rows with."
+    left_out = f" {len(having) - MOST_PICTURES} more are not drawn." if len(having) > MOST_PICTURES else ""
+    seeds = ", ".join(map(str, sorted({run.seed for run in having})))
+    caption = (
+        f"The rows along the first two components that each method finds{coloured}, seed {seeds}. Signs and rotations "
+        "of components are arbitrary: in each line, the others are turned or reflected onto the first picture "
+        "(orthogonal Procrustes), which changes no distance; scales are each picture's own. An isolated method's is "
+        f"client 0's; what finds one component has none.{clusters if 'cluster' in kinds else ''}{sample}{left_out}"
+    )
+    return "Rows along the first two components", caption, draw_panels(lines)
+
+
+def _line(runs: Sequence[Run], pictures: Mapping[str, RowPicture], above: str) -> list[Panel]:
+    """Return the panels of methods that are to be compared, turned onto the first, which says what is `above` them."""
+    top = pictures[runs[0].id]
+    panels = []
+    if top.classes is not None and any(pictures[run.id].clusters is not None for run in runs):
+        panels.append(Panel(f"{runs[0].name}, by class", top.points, top.classes, "class", above))
+    for run in runs:
+        picture = pictures[run.id]
+        kinds, of = picture.classes, "class"
+        if picture.clusters is not None:
+            numbers = matched(picture.clusters, picture.clusters if top.clusters is None else top.clusters)
+            kinds, of = numbers.astype(str), "cluster"
+        points, head = turned(picture.points, top.points), "" if panels else above
+        panels.append(Panel(run.name, points, kinds, of, head))
+    return panels
+
+
+def turned(points: FloatArray, onto: FloatArray) -> FloatArray:
+    """Return points (n, 2) about their mean, turned or reflected so that they lie nearest to others (n, 2)."""
+    centred = points - points.mean(axis=0)
+    if points.shape != onto.shape:
+        return np.array(centred)
+    rotation, _ = orthogonal_procrustes(centred, onto - onto.mean(axis=0))
+    result: FloatArray = centred @ rotation
+    return result
+
+
+def matched(clusters: AnyArray, onto: AnyArray) -> AnyArray:
+    """Return clusters (n,) under the numbers of others that they share the most rows with, one to one."""
+    if clusters.shape != onto.shape:
+        return clusters
+    size = int(max(clusters.max(initial=0), onto.max(initial=0))) + 1
+    shared = np.zeros((size, size), dtype=np.int64)
+    np.add.at(shared, (clusters, onto), 1)
+    numbers = linear_sum_assignment(-shared)[1]
+    renumbered: AnyArray = numbers[clusters]
+    return renumbered
+
+
+def _is_central(run: Run) -> bool:
+    return run.kind == "baseline" and run.method.lower().startswith("central")

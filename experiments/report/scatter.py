@@ -1,0 +1,98 @@
+"""Rows as points along two components, a colour for each cluster or class: one panel, and several side by side."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+
+from experiments.report.axes import HUES, MARKERS, beside, plain
+from fedkernel.arrays import AnyArray, FloatArray
+
+COLUMNS = 4
+"""Panels in a line."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture: points (n, 2), and what each is of: text (n,) where something is known; `of` says what that is.
+
+    `above` is a heading of the line that it begins.
+    """
+
+    title: str
+    points: FloatArray
+    kinds: AnyArray | None = None
+    of: str = ""
+    above: str = ""
+
+
+def draw_panels(lines: Sequence[Sequence[Panel]]) -> Canvas:
+    """Draw panels, each with scales of its own but both of its axes with the same, one legend for all.
+
+    Parameters
+    ----------
+    lines : sequence of sequence of Panel
+        Each begins a line of its own.
+    """
+    places: list[list[Panel]] = []
+    for line in lines:
+        places += [list(line[first : first + COLUMNS]) for first in range(0, len(line), COLUMNS)]
+    widest = max(len(line) for line in places)
+    figure = Canvas(figsize=(1.7 + 2.0 * widest, 0.3 + 2.2 * len(places)), layout="constrained")
+    grid = figure.subplots(len(places), widest, squeeze=False)
+    legend: dict[str, Line2D] = {}
+    for axes, panel in (
+        (grid[row, column], panel) for row, line in enumerate(places) for column, panel in enumerate(line)
+    ):
+        legend |= {name: handle for name, handle in _draw(axes, panel).items() if name not in legend}
+    for row, line in enumerate(places):
+        for axes in grid[row, len(line) :]:
+            axes.set_visible(False)
+    if legend:
+        beside(figure, list(legend.values()), legend)
+    return figure
+
+
+def _draw(axes: Axes, panel: Panel) -> dict[str, Line2D]:
+    """Draw one panel; return a handle for each kind of point."""
+    kinds = np.full(len(panel.points), "") if panel.kinds is None else panel.kinds
+    handles = {}
+    for name in kinds_in_order(kinds):
+        colour, marker = look_of(name, kinds)
+        size = float(np.clip(60 / math.sqrt(len(panel.points)), 1.8, 6))
+        points = panel.points[kinds == name]
+        style: dict[str, Any] = {
+            "marker": marker,
+            "color": colour,
+            "ls": "",
+            "mec": "white",
+            "mew": 0.25,
+            "alpha": 0.85,
+        }
+        axes.plot(points[:, 0], points[:, 1], ms=size, rasterized=True, **style)
+        if name:
+            handles[" ".join(filter(None, (panel.of, name)))] = Line2D([], [], ms=6, **style)
+    axes.set(xticks=[], yticks=[], aspect="equal", adjustable="datalim")
+    axes.set_title("\n".join(map(plain, filter(None, (panel.above, panel.title)))), loc="left", fontsize=8.5)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(True)
+    for spine in axes.spines.values():
+        spine.set_color("#cccccc")
+    return handles
+
+
+def kinds_in_order(kinds: AnyArray) -> list[str]:
+    """Return the kinds of points, numbers among them by size."""
+    names = {str(name) for name in kinds}
+    return sorted(names, key=lambda name: (not name.lstrip("-").isdecimal(), name.zfill(12), name))
+
+
+def look_of(name: str, kinds: AnyArray) -> tuple[str, str]:
+    """Return colour and marker: a number has those of its place among numbers, whatever others there are."""
+    place = int(name) if name.isdecimal() else kinds_in_order(kinds).index(name)
+    return HUES[place % len(HUES)], MARKERS[place // len(HUES) % len(MARKERS)]

@@ -1,0 +1,83 @@
+"""Where a run puts its rows along two components, and what they are: kept beside its model for the report."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.results.rows import Run
+from fedkernel.arrays import AnyArray, FloatArray
+from fedkernel.seeds import generator
+from fedkernel.storage import write_whole
+
+MOST_ROWS = 2000
+"""Rows that are drawn; of more, as many are chosen at random, the same whenever they are asked for."""
+
+
+@dataclass(frozen=True)
+class RowPicture:
+    """Some rows of a run, the same ones for all methods of a seed.
+
+    Attributes
+    ----------
+    points : ndarray of shape (n, 2)
+    classes : ndarray of shape (n,), or None
+        Texts: those that the data name.
+    clusters : ndarray of shape (n,), or None
+        Whole numbers: those that the method found.
+    sizes : ndarray of shape (k,), or None
+        How many of all rows are in each cluster.
+    """
+
+    points: FloatArray
+    classes: AnyArray | None = None
+    clusters: AnyArray | None = None
+    sizes: AnyArray | None = None
+
+
+def write_row_picture(out: Path, run_id: str, picture: RowPicture) -> None:
+    """Write the picture of a run."""
+    arrays = {name: array for name, array in vars(picture).items() if array is not None}
+    write_whole(_path(out, run_id), lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def read_row_pictures(out: Path, runs: Iterable[Run]) -> Mapping[str, RowPicture]:
+    """Return by the run's id what has been written."""
+    pictures = {}
+    for run in runs:
+        if (path := _path(out, run.id)).exists():
+            with np.load(path, allow_pickle=False) as file:
+                pictures[run.id] = RowPicture(**{name: file[name] for name in file.files})
+    return pictures
+
+
+def chosen_rows(rows: int) -> npt.NDArray[np.intp]:
+    """Return the positions of the rows that are drawn, in order."""
+    if rows <= MOST_ROWS:
+        return np.arange(rows)
+    return np.sort(generator("drawn rows", rows).choice(rows, MOST_ROWS, replace=False))
+
+
+def along_two(coordinates: FloatArray, *, turn: bool = False) -> FloatArray | None:
+    """Return two coordinates of rows, (n, 2); None where there are fewer.
+
+    Parameters
+    ----------
+    coordinates : ndarray of shape (n, s)
+    turn : bool
+        Take the first two principal components of the coordinates in place of the first two coordinates: for those of
+        clusters, which are in no order.
+    """
+    if coordinates.ndim != 2 or min(coordinates.shape) < 2:
+        return None
+    if not turn:
+        return np.array(coordinates[:, :2], dtype=np.float64)
+    centred = coordinates - coordinates.mean(axis=0)
+    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    return np.array(centred @ axes[:2].T, dtype=np.float64)
+
+
+def _path(out: Path, run_id: str) -> Path:
+    return out / "results" / run_id / "rows.npz"

@@ -1,0 +1,147 @@
+"""Rows along the first two components: where they are, coloured by what is known of them, comparable by the eye."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
+from test_report import a_run
+
+from experiments.config import Experiment
+from experiments.report.plots import draw
+from experiments.report.row_pictures import matched, row_pictures, turned
+from experiments.report.scatter import Panel, draw_panels
+from experiments.results import MOST_ROWS, RowPicture, along_two, chosen_rows, read_row_pictures
+from experiments.running import run_experiment
+
+X = np.asarray(load_iris().data)
+
+
+def an_experiment(kind: str, method: str, parameters: dict[str, object], **more: object) -> Experiment:
+    table = {
+        "name": "rows",
+        "seeds": [1, 2],
+        "data": {"name": "iris"},
+        "partition": {"kind": kind, "clients": 2},
+        "strategy": [{"name": "ours", "method": method, **parameters}],
+        "baseline": [{"name": "all", "method": f"central {method}", **parameters}],
+        "report": {"plots": False},
+    }
+    return Experiment.from_table(table | more, "rows.toml")
+
+
+def test_the_points_of_an_exact_method_are_those_of_pca_turned_onto_the_central_ones(tmp_path: Path) -> None:
+    exact = {"n_components": 2, "local_components": 2, "center": True}
+    rows = run_experiment(an_experiment("vertical", "DKPCA", exact), tmp_path).rows
+    pictures = read_row_pictures(tmp_path, rows)
+    assert sorted(pictures) == ["all__seed=1", "ours__seed=1"]  # of the first seed only
+    ours, central = pictures["ours__seed=1"], pictures["all__seed=1"]
+    pooled = PCA(2).fit_transform(X)
+    for picture in (ours, central):
+        np.testing.assert_allclose(turned(picture.points, pooled), pooled, atol=1e-8)
+        assert picture.classes is not None
+        assert picture.classes.tolist() == [str(kind) for kind in load_iris().target]
+        assert picture.clusters is None
+    drawn = row_pictures(rows, pictures)
+    assert drawn is not None
+    first, second = (axes.lines for axes in drawn[2].axes)
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_allclose(a.get_xydata(), b.get_xydata(), atol=1e-8)
+    assert [axes.get_title(loc="left") for axes in drawn[2].axes] == ["all", "ours"]
+    assert "coloured by class, seed 1" in drawn[1]
+
+
+def test_clusters_have_the_sizes_and_rows_that_k_means_of_the_pooled_rows_gives(tmp_path: Path) -> None:
+    """Of iris, k-means has one best answer; an RBF kernel that is much wider than the data is as good as linear."""
+    parameters = {"n_clusters": 3, "kernel": {"type": "rbf", "gamma": 1e-3}}
+    rows = run_experiment(an_experiment("horizontal", "FKKMeans", parameters), tmp_path).rows
+    pictures = read_row_pictures(tmp_path, rows)
+    best = KMeans(3, n_init=20, random_state=0).fit(X).labels_
+    for picture in pictures.values():
+        assert picture.clusters is not None
+        assert picture.sizes is not None
+        assert np.mean(matched(picture.clusters, best) == best) > 0.95
+        assert picture.sizes.tolist() == np.bincount(picture.clusters).tolist()
+    drawn = row_pictures(rows, pictures)
+    assert drawn is not None
+    titles = [axes.get_title(loc="left") for axes in drawn[2].axes]
+    assert titles == ["all, by class", "all", "ours"]
+    assert "coloured by cluster and class" in drawn[1]
+    legend = [text.get_text() for text in drawn[2].legends[0].get_texts()]
+    assert legend == [f"{of} {number}" for of in ("class", "cluster") for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"report": {"plots": False, "rows": False}}, 0),
+        ({"sweep": {"strategy.*.local_components": [2, 4]}}, 0),  # a picture for each setting is asked for
+        ({"sweep": {"strategy.*.local_components": [2, 4]}, "report": {"plots": False, "rows": True}}, 4),
+        ({"strategy": [{"name": "one", "method": "DKPCA", "n_components": 1}]}, 1),  # which has no second coordinate
+    ],
+)
+def test_pictures_are_there_where_they_are_asked_for_or_nothing_is_swept(
+    tmp_path: Path, more: dict[str, object], expected: int
+) -> None:
+    rows = run_experiment(an_experiment("vertical", "DKPCA", {"n_components": 2}, **more), tmp_path).rows
+    assert len(read_row_pictures(tmp_path, rows)) == expected
+
+
+def test_turning_changes_no_distance_and_undoes_signs_and_rotations() -> None:
+    rng = np.random.default_rng(0)
+    points, angle = rng.standard_normal((30, 2)), 0.7
+    mirrored = points @ np.array([[np.cos(angle), np.sin(angle)], [np.sin(angle), -np.cos(angle)]]) + [3, -1]
+    np.testing.assert_allclose(turned(mirrored, points), points - points.mean(axis=0), atol=1e-12)
+    other = rng.standard_normal((30, 2))
+    np.testing.assert_allclose(pdist(turned(other, points)), pdist(other))
+    assert turned(points[:5], points).shape == (5, 2)
+
+
+def test_clusters_get_the_numbers_of_those_they_share_rows_with_and_stay_apart() -> None:
+    rng = np.random.default_rng(0)
+    onto = rng.integers(0, 4, 100)
+    assert matched(np.array([2, 0, 3, 1])[onto], onto).tolist() == onto.tolist()
+    merged = np.where(onto == 3, 2, onto)
+    assert len(np.unique(matched(merged, onto))) == 3
+    assert matched(onto[:7], onto).tolist() == onto[:7].tolist()
+
+
+def test_two_coordinates_are_the_first_or_for_clusters_the_principal_components() -> None:
+    np.testing.assert_array_equal(along_two(X), X[:, :2])
+    projected = along_two(X, turn=True)
+    assert projected is not None
+    np.testing.assert_allclose(np.abs(projected), np.abs(PCA(2).fit_transform(X)), atol=1e-10)
+    assert along_two(X[:, :1]) is None
+
+
+def test_of_very_many_rows_the_same_few_are_drawn() -> None:
+    rows = chosen_rows(10 * MOST_ROWS)
+    assert len(set(rows.tolist())) == MOST_ROWS
+    assert rows.tolist() == chosen_rows(10 * MOST_ROWS).tolist() == sorted(rows.tolist())
+    assert chosen_rows(3).tolist() == [0, 1, 2]
+
+
+def test_a_group_has_a_line_the_files_are_the_same_bytes_again_and_more_kinds_than_colours_differ(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(0)
+    runs = [a_run(name, group=group) for name, group in (("a", "rbf"), ("b", "linear"), ("c", "rbf"))]
+    runs.append(a_run("all", kind="baseline", method="central KPCA", group="rbf"))
+    pictures = {run.id: RowPicture(rng.standard_normal((40, 2)), np.arange(40).astype(str)) for run in runs}
+    drawn = row_pictures(runs, pictures)
+    assert drawn is not None
+    titles = [axes.get_title(loc="left") for axes in drawn[2].axes if axes.get_visible()]
+    assert titles == ["rbf\nall", "a", "c", "linear\nb"]
+    looks = {(line.get_color(), line.get_marker()) for line in drawn[2].axes[0].lines}
+    assert len(looks) == 40
+    once, again = (
+        next(f for f in draw(runs, tmp_path / name, rows=pictures) if f.name == "rows") for name in ("a", "b")
+    )
+    assert once.png.read_bytes() == again.png.read_bytes()
+    assert once.svg.read_bytes() == again.svg.read_bytes()
+    assert row_pictures(runs, {}) is None
+    plain = draw_panels([[Panel("$x$", rng.standard_normal((3, 2)))]])
+    assert not plain.legends
