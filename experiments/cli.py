@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.baselines import BASELINES
-from experiments.commands import machines, outbox, policy, study, tables
+from experiments.commands import machines, outbox, policy, show, study, tables
 from experiments.commands.collection import is_collection, report_folder, run_folder
-from experiments.commands.console import FAILED, errors, output, progress, say, show, show_results
+from experiments.commands.console import FAILED, errors, output, progress, say, show_results
+from experiments.commands.console import show as print_table
 from experiments.commands.forecast import read_shape, show_forecast
 from experiments.commands.new_pair import write_pair
 from experiments.commands.tables import open_finished, print_summaries
@@ -181,6 +182,7 @@ app.command()(machines.certs)
 app.command()(machines.identity)
 app.command()(machines.serve)
 app.command()(machines.join)
+app.command()(show.show)
 app.add_typer(study.app, name="study")
 app.add_typer(policy.app, name="policy")
 app.add_typer(outbox.app, name="outbox")
@@ -198,7 +200,7 @@ def list_(
             table.add_column(heading, overflow="fold", no_wrap=heading == "name")
         for line in _lines(kind):
             table.add_row(*map(Text, line))
-        show(table)
+        print_table(table)
 
 
 def _lines(kind: Kind) -> list[tuple[str, ...]]:

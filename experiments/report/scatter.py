@@ -1,8 +1,8 @@
 """Rows as points along two components, a colour for each cluster or class: one panel, and several side by side."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ COLUMNS = 4
 class Panel:
     """One picture: points (n, 2), and what each is of: text (n,) where something is known; `of` says what that is.
 
-    `above` is a heading of the line that it begins.
+    `above` is a heading of the line that it begins, `places` says which colours kinds have that are no numbers.
     """
 
     title: str
@@ -29,6 +29,7 @@ class Panel:
     kinds: AnyArray | None = None
     of: str = ""
     above: str = ""
+    places: Mapping[str, int] = field(default_factory=dict)
 
 
 def draw_panels(lines: Sequence[Sequence[Panel]]) -> Canvas:
@@ -62,8 +63,9 @@ def _draw(axes: Axes, panel: Panel) -> dict[str, Line2D]:
     """Draw one panel; return a handle for each kind of point."""
     kinds = np.full(len(panel.points), "") if panel.kinds is None else panel.kinds
     handles = {}
-    for name in kinds_in_order(kinds):
-        colour, marker = look_of(name, kinds)
+    for order, name in enumerate(kinds_in_order(kinds)):
+        place = panel.places.get(name, int(name) if name.isdecimal() else order)
+        colour, marker = HUES[place % len(HUES)], MARKERS[place // len(HUES) % len(MARKERS)]
         size = float(np.clip(60 / math.sqrt(len(panel.points)), 1.8, 6))
         points = panel.points[kinds == name]
         style: dict[str, Any] = {
@@ -87,12 +89,6 @@ def _draw(axes: Axes, panel: Panel) -> dict[str, Line2D]:
 
 
 def kinds_in_order(kinds: AnyArray) -> list[str]:
-    """Return the kinds of points, numbers among them by size."""
+    """Return the kinds of points, numbers first and by size."""
     names = {str(name) for name in kinds}
-    return sorted(names, key=lambda name: (not name.lstrip("-").isdecimal(), name.zfill(12), name))
-
-
-def look_of(name: str, kinds: AnyArray) -> tuple[str, str]:
-    """Return colour and marker: a number has those of its place among numbers, whatever others there are."""
-    place = int(name) if name.isdecimal() else kinds_in_order(kinds).index(name)
-    return HUES[place % len(HUES)], MARKERS[place // len(HUES) % len(MARKERS)]
+    return sorted(names, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))

@@ -1,0 +1,57 @@
+"""The command for whoever is at a site and wants to see what a run found there: `fedkernel show`."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.commands.console import errors, output
+from fedkernel.data import SiteFile, read_raw
+from fedkernel.errors import InputError
+
+
+def show(  # noqa: PLR0917 - one option each
+    out: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT", help="The folder that the site joined with, or that of a simulated run or experiment."
+        ),
+    ],
+    data: Annotated[Path | None, typer.Option(metavar="FILE", help="The site's own table, as for join.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Names of its columns, with commas; all others by default.")
+    ] = None,
+    id_: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="What its rows are known by.")] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What the rows are coloured by beside their clusters.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A model in place of the one that the site was sent.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Of this run only.")] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; by default OUT/page.html.")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    """Write a page of what a run found at a site, for the site itself: its rows, clusters and columns, what has left.
+
+    Nothing of it leaves: the page is one file on this machine, and needs no other.
+    """
+    with errors(debug):
+        about = {"columns": columns, "id": id_, "label": label}
+        if data is None and (named := [name for name, value in about.items() if value is not None]):
+            raise InputError(f"{named[0]} is given, but no data; allowed: with --data FILE")
+        from experiments.report.site_page import write_site_page  # noqa: PLC0415 - no other command waits for matplotlib
+        from experiments.report.site_rows import runs_of  # noqa: PLC0415
+
+        names = [name.strip() for name in columns.split(",")] if columns else None
+        table = None if data is None else read_raw(SiteFile(data, names, label, id_))
+        known = list(runs_of(out, model=model, table=table))
+        runs = [its for its in known if run in (None, its.name)]
+        if not runs:
+            raise InputError(f"run = {run!r}, but {out} has {', '.join(its.name for its in known)}")
+        path = write_site_page(page or out / "page.html", out, runs)
+        output.print(path, highlight=False, markup=False, soft_wrap=True)
+        if open_:
+            webbrowser.open(path.resolve().as_uri())

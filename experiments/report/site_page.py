@@ -1,0 +1,178 @@
+"""A site's own page: its rows, its clusters, what its columns say of them, what has left. It stays there."""
+
+import base64
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+
+from experiments.report.axes import STYLE
+from experiments.report.pages import render
+from experiments.report.row_pictures import matched
+from experiments.report.scatter import Panel, draw_panels, kinds_in_order
+from experiments.report.site_rows import SiteRun
+from experiments.results import MOST_ROWS, along_two, chosen_rows
+from fedkernel.arrays import AnyArray
+from fedkernel.errors import InputError
+from fedkernel.models import METRICS, compare_classes
+from fedkernel.run import departures_of
+from fedkernel.run.departures import OUTBOX
+from fedkernel.storage import write_whole
+
+MOST_COLUMNS = 30
+"""Columns that a table lists, the largest first."""
+
+MOST_KINDS = 30
+"""Different texts of a label that are coloured and counted."""
+
+
+class Picture(NamedTuple):
+    """A picture as an address that holds it, and how to read it."""
+
+    source: str
+    caption: str
+
+
+def write_site_page(path: Path, folder: Path, runs: Iterable[SiteRun]) -> Path:
+    """Write the page of what a folder has, one file that needs nothing else; as `SiteRun` says what that is.
+
+    Parameters
+    ----------
+    path : Path
+        Of the page; it can be read by its owner only.
+    folder : Path
+        The site's; its ``outbox.jsonl``, if it has one, says what has left.
+    runs : iterable of SiteRun
+    """
+    page = render("site.html.jinja", folder=folder, runs=[_shown(run) for run in runs], left=_left(folder))
+    return write_whole(path, lambda file: file.write(page.encode()), mode=0o600)
+
+
+def _shown(run: SiteRun) -> dict[str, Any]:
+    """Return what the page says of a run."""
+    labels, missing = run.labels, list[str]()
+    own = {name: kinds for name, kinds in run.own.items() if 1 <= len(set(kinds.tolist())) <= MOST_KINDS}
+    missing += [f"The label {name!r} has too many different values to colour by" for name in run.own.keys() - own]
+    if not own.keys() - {"client"}:
+        missing.append(
+            "Nothing else is known of the rows; --data FILE --id COLUMN --label COLUMN colours them by a column"
+        )
+    if labels is None:
+        missing.append("There are no clusters: the method finds components, or the model that labels rows is not here")
+    picture = _picture(run, labels, own)
+    if picture is None:
+        missing.append(
+            "There is no picture: the site has not kept two coordinates of its rows; --model FILE gives them"
+        )
+    bars, columns = [], [run.loadings(), run.importance()]
+    for title, read, values in zip(("Component loadings", "Importance of columns"), _READ, columns, strict=True):
+        if isinstance(values, str):
+            missing.append(values)
+        else:
+            bars.append((title, read, *_bars(values)))
+    return {
+        "name": run.name,
+        "rows": _rows(run, labels),
+        "picture": picture,
+        "sizes": [] if labels is None else _sizes(labels),
+        "tables": [] if labels is None else [_contingency(name, kinds, labels) for name, kinds in own.items()],
+        "bars": bars,
+        "missing": missing,
+    }
+
+
+_READ = (
+    "Unit directions of the first two components over the columns, the larger first: a row's coordinate grows with "
+    "columns of a positive loading. The sign of a component is arbitrary.",
+    "What permuting a column changes, mean of five permutations that are always the same: of clusters, the share of "
+    "rows that get another one; of components, how far the coordinates move, 1 where nothing of them is left.",
+)
+
+
+def _rows(run: SiteRun, labels: AnyArray | None) -> int:
+    Z = run.coordinates
+    return len(labels) if labels is not None else 0 if Z is None else len(Z)
+
+
+def _picture(run: SiteRun, labels: AnyArray | None, own: dict[str, AnyArray]) -> Picture | None:
+    Z = run.coordinates
+    points = None if Z is None else along_two(Z, turn=labels is not None)
+    if points is None:
+        return None
+    drawn = chosen_rows(len(points))
+    kinds = {} if labels is None else {"cluster": labels.astype(str)}
+    kinds |= {name: column for name, column in own.items() if len(column) == len(points)}
+    panels = [
+        Panel(f"by {of}", points[drawn], column[drawn], of, places=_places(column, labels))
+        for of, column in kinds.items()
+    ]
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        figure = draw_panels([panels or [Panel("", points[drawn])]])
+        image = io.BytesIO()
+        figure.savefig(image, dpi=150, format="png", metadata={"Software": None})
+    what = "the first two principal components of the coordinates that the clusters were found in"
+    caption = f"Each dot is a row, along {'the first two components' if labels is None else what}."
+    if len(drawn) == MOST_ROWS < len(points):
+        caption += f" {MOST_ROWS:,} of {len(points):,} rows are drawn, chosen at random."
+    return Picture("data:image/png;base64," + base64.b64encode(image.getvalue()).decode(), caption)
+
+
+def _places(kinds: AnyArray, labels: AnyArray | None) -> dict[str, int]:
+    """Return of each kind the colour of the cluster that it shares the most rows with, as far as there are others."""
+    if labels is None:
+        return {}
+    names = kinds_in_order(kinds)
+    numbers = np.array([names.index(kind) for kind in kinds.tolist()])
+    return {names[number]: int(place) for number, place in zip(numbers, matched(numbers, labels), strict=True)}
+
+
+def _sizes(labels: AnyArray) -> list[tuple[str, str, str]]:
+    counts = np.bincount(labels)
+    return [(str(cluster), f"{count:,}", f"{count / len(labels):.1%}") for cluster, count in enumerate(counts)]
+
+
+def _contingency(name: str, kinds: AnyArray, labels: AnyArray) -> dict[str, Any]:
+    """Return how often each cluster meets each kind, and how far the two divisions agree."""
+    counts = Counter(zip(labels.tolist(), kinds.tolist(), strict=True))
+    columns = kinds_in_order(kinds)
+    rows = [(str(cluster), [counts[cluster, kind] for kind in columns]) for cluster in range(int(labels.max()) + 1)]
+    agreement = compare_classes(labels, kinds)
+    figures = [
+        f"{METRICS[figure].written(value)} {figure} ({METRICS[figure].meaning})" for figure, value in agreement.items()
+    ]
+    return {"name": name, "columns": columns, "rows": rows, "agreement": "; ".join(figures)}
+
+
+def _bars(values: dict[str, Any]) -> tuple[int, list[tuple[str, list[tuple[str, float]]]], int]:
+    """Return how many figures a column has, the columns with the largest first, and how many are left out."""
+    rows = {name: value if isinstance(value, tuple) else (value,) for name, value in values.items()}
+    longest = max((abs(value) for its in rows.values() for value in its), default=0.0) or 1.0
+    order = sorted(rows, key=lambda name: -max(map(abs, rows[name])))
+    cells = [(name, [(f"{value:.3f}", 100 * value / longest) for value in rows[name]]) for name in order]
+    return len(next(iter(rows.values()), ())), cells[:MOST_COLUMNS], max(0, len(cells) - MOST_COLUMNS)
+
+
+def _left(folder: Path) -> dict[str, Any] | None:
+    """Return what a site's record says has left it, by run; None where there is none."""
+    if not (folder / OUTBOX).exists():
+        return None
+    runs: dict[str, list[int]] = {}
+    damage = ""
+    try:
+        for line, _ in departures_of(folder):
+            numbers = (int(not line.refused), line.floats, line.bytes, line.rows, int(bool(line.refused)))
+            runs[line.run] = [a + b for a, b in zip(runs.get(line.run, [0] * 5), numbers, strict=True)]
+    except InputError as error:
+        damage = str(error)
+    total = [sum(column) for column in zip(*runs.values(), strict=True)] or [0] * 5
+    return {"rows": [(name, _counts(its)) for name, its in runs.items()], "total": _counts(total), "damage": damage}
+
+
+def _counts(numbers: Sequence[int]) -> list[str]:
+    return [f"{number:,}" for number in numbers]

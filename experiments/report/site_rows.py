@@ -1,0 +1,271 @@
+"""What a site, or a simulation, has of a run: coordinates and clusters of rows, and what its columns say of them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.results import by_setting, read_runs
+from fedkernel.arrays import AnyArray, FloatArray
+from fedkernel.data import RawTable
+from fedkernel.data.raw import is_text
+from fedkernel.errors import InputError
+from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA, load_model
+from fedkernel.numerics import Linear
+from fedkernel.run import departures_of
+from fedkernel.run.departures import OUTBOX
+from fedkernel.seeds import generator
+from fedkernel.storage import UNREADABLE
+
+KEPT = {"labels", "embedding", "eigenvectors", "features", "alpha"}
+"""Arrays by which a file is known as what a site kept of a run."""
+
+TIMES, ROWS = 5, 2000
+"""How often each column is permuted, and of how many rows at most."""
+
+AGREE = 1e-6
+"""Relative to their size: coordinates that differ by less are the same."""
+
+
+@dataclass(frozen=True)
+class SiteRun:
+    """A run as a site has it.
+
+    Attributes
+    ----------
+    name : str
+    arrays : dict of str to ndarray
+        What the site kept; of a simulation, one client's after the other's.
+    model : Any
+        None where the site has none.
+    own : dict of str to ndarray of shape (n,)
+        What else is known of each row, as text: the site's labels; in a simulation, the client.
+    table : RawTable or None
+        The site's own columns of these rows, in their order.
+    linear : bool
+        Whether the kernel is known to be linear.
+    """
+
+    name: str
+    arrays: Mapping[str, AnyArray]
+    model: Any = None
+    own: Mapping[str, AnyArray] = field(default_factory=dict)
+    table: RawTable | None = None
+    linear: bool = False
+
+    @property
+    def numbers(self) -> FloatArray | None:
+        """The table as numbers (n, d); None where there is none, or a cell is empty or a text."""
+        if self.table is None or any(is_text(column) for column in self.table.columns.values()):
+            return None
+        X = np.column_stack(list(self.table.columns.values()))
+        return X if np.isfinite(X).all() else None
+
+    @property
+    def coordinates(self) -> FloatArray | None:
+        """Of the rows, (n, s), from what was kept, or else by the model; None where neither has any."""
+        for name in ("embedding", "eigenvectors"):
+            if name in self.arrays:
+                return self.arrays[name]
+        if isinstance(self.model, KernelPCA):
+            return self.model.embedding()
+        return self._placed(self.numbers)
+
+    @property
+    def labels(self) -> AnyArray | None:
+        """The cluster of each row (n,), kept or by the model; None where there are none."""
+        if "labels" in self.arrays:
+            return self.arrays["labels"]
+        Z = self._placed(self.numbers) if isinstance(self.model, KernelKMeans) else None
+        return None if Z is None else self._clusters(Z)
+
+    def _placed(self, X: FloatArray | None) -> FloatArray | None:
+        """Return the coordinates that the model gives rows, if it gives any to rows like these."""
+        if X is None or not isinstance(self.model, KernelKMeans | LandmarkPCA):
+            return None
+        with suppress(InputError):
+            return np.asarray(self.model.transform(X))
+        return None
+
+    def _clusters(self, Z: FloatArray) -> AnyArray:
+        return np.asarray(np.square(Z[:, None] - self.model.centers_).sum(axis=2).argmin(axis=1))
+
+    def loadings(self) -> dict[str, tuple[float, ...]] | str:
+        """Return the first two components' unit directions over the columns, by column; or what is missing for them.
+
+        Where columns are divided, X^T u of the unit vectors u over the rows (VFedPCA paper, equation 10), its length
+        being that of the site's part; where rows are, the W with coordinates (X - mean) W, which is exact as they are
+        linear in the columns.
+        """
+        if not self.linear:
+            return "Component loadings are those of a linear kernel, and this run's is not known to be one"
+        if (X := self.numbers) is None or self.table is None:
+            return "Component loadings need the site's columns: --data FILE --id COLUMN, of numbers without empty cells"
+        vectors = self.arrays.get("eigenvectors")
+        if vectors is None and isinstance(self.model, KernelPCA):
+            vectors = self.model.eigenvectors_
+        if vectors is not None and len(vectors) == len(X):
+            W = X.T @ vectors
+        else:
+            if (Z := self.coordinates) is None or len(Z) != len(X):
+                return "Component loadings need the rows' coordinates, which the site has not kept"
+            centred, about = X - X.mean(axis=0), Z - Z.mean(axis=0)
+            W = np.linalg.lstsq(centred, about, rcond=None)[0]
+            if np.abs(centred @ W - about).max() > AGREE * np.abs(about).max():
+                return "The coordinates are not linear in the columns of the file, which were prepared before the run"
+        lengths = np.linalg.norm(W, axis=0)
+        W = W / np.where(lengths > 0, lengths, 1.0)
+        return {name: tuple(map(float, row[:2])) for name, row in zip(self.table.names, W, strict=True)}
+
+    def importance(self) -> dict[str, float] | str:
+        """Return by column what permuting it changes; or what is missing for that.
+
+        Of clusters, the share of rows that get another one; of coordinates, the sum of squares that they move by,
+        over twice that of their distances from their mean, which is 1 where nothing of them is left. Each column is
+        permuted five times, with draws that are always the same, in 2000 rows at most.
+        """
+        if not isinstance(self.model, KernelKMeans | LandmarkPCA):
+            return (
+                "Importance of columns needs a model that gives rows coordinates: --model FILE, or share_model = true"
+            )
+        if (X := self.numbers) is None or self.table is None:
+            return "Importance of columns needs the site's columns: --data FILE --id COLUMN, without empty cells"
+        if (Z := self._placed(X)) is None:
+            return f"The model takes other columns than the {X.shape[1]} of the file"
+        kept = self.arrays.get("embedding")
+        if kept is not None and kept.shape == Z.shape and np.abs(kept - Z).max() > AGREE * np.abs(kept).max():
+            return "The model gives these rows other coordinates than the site kept: its columns were prepared before"
+        rng = generator("permuted columns")
+        drawn = np.sort(rng.permutation(len(X))[:ROWS])
+        X, Z = X[drawn], Z[drawn]
+        total = 2 * np.square(Z - Z.mean(axis=0)).sum()
+        changes: dict[str, float] = {}
+        for place, name in enumerate(self.table.names):
+            shuffled, moved = X.copy(), []
+            for _ in range(TIMES):
+                shuffled[:, place] = rng.permutation(X[:, place])
+                new = np.asarray(self.model.transform(shuffled))
+                if isinstance(self.model, KernelKMeans):
+                    moved.append(np.mean(self._clusters(new) != self._clusters(Z)))
+                else:
+                    moved.append(np.square(new - Z).sum() / total if total else 0.0)
+            changes[name] = float(np.mean(moved))
+        return changes
+
+
+def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = None) -> Iterator[SiteRun]:
+    """Read every run that a folder has: of a site, of a simulated run, or of an experiment.
+
+    Parameters
+    ----------
+    out : Path
+        The `--out` of ``fedkernel join``, the folder of a run's result, or the output folder of an experiment.
+    model : Path, optional
+        Of a model to take in place of the one that the folder has, if any.
+    table : RawTable, optional
+        The site's own file.
+
+    Raises
+    ------
+    InputError
+        If the folder has none, or rows that the table has not.
+    """
+    if not out.is_dir():
+        raise InputError(
+            f"there is no folder {out}; allowed: the --out of a join, or the folder of a run or experiment"
+        )
+    given = None if model is None else load_model(model)
+    if (out / "result.json").exists():
+        yield _simulated(out, given, table)
+        return
+    if (out / "runs.jsonl").exists():
+        first = [same[0].id for same in by_setting(read_runs(out / "runs.jsonl")).values()]  # of the seeds
+        for folder in (out / "results" / run_id for run_id in first):
+            if (folder / "result.json").exists():
+                yield _simulated(folder, given, table)
+        return
+    linear, received = _linear_runs(out), _received(out)
+    kept = {path.stem: arrays for path in sorted(out.glob("*.npz")) if KEPT & (arrays := _arrays(path)).keys()}
+    if not kept and not received and given is None:
+        raise InputError(f"{out} has nothing of a run: neither what a site keeps (RUN.npz) nor a model (--model)")
+    names = list(dict.fromkeys([*kept, *received])) or ["model"]
+    for name in names:
+        arrays, its = kept.get(name, {}), given
+        if its is None and name in received:
+            its = load_model(received[name])
+        yield _described(name, arrays, its, table, name in linear or _is_linear(its))
+
+
+def _simulated(folder: Path, model: Any, table: RawTable | None) -> SiteRun:
+    """Return a simulated run: what all of its clients kept, one after the other where they hold rows."""
+    paths = {int(path.stem.removeprefix("client-")): path for path in folder.glob("client-*.npz")}
+    clients = {number: _arrays(paths[number]) for number in sorted(paths)}
+    its = load_model(folder / "model.npz") if model is None else model
+    if not clients or any("eigenvectors" in arrays for arrays in clients.values()):
+        shared = next(iter(clients.values()), {})
+        arrays = {name: array for name, array in shared.items() if name == "eigenvectors"}
+        return _described(folder.name, arrays, its, table, _is_linear(its))
+    names = set.intersection(*(set(arrays) for arrays in clients.values())) & {"labels", "embedding", "ids"}
+    joined = {name: np.concatenate([arrays[name] for arrays in clients.values()]) for name in sorted(names)}
+    run = _described(folder.name, joined, its, table, _is_linear(its))
+    if not joined:
+        return run
+    counts = [len(next(arrays[name] for name in joined)) for arrays in clients.values()]
+    client = np.repeat([str(number) for number in clients], counts)
+    return replace(run, own={"client": client, **run.own})
+
+
+def _described(name: str, arrays: Mapping[str, AnyArray], model: Any, table: RawTable | None, linear: bool) -> SiteRun:
+    """Return a run with the rows of the site's table that it worked on."""
+    run = SiteRun(name, arrays, model, linear=linear)
+    if table is None:
+        return run
+    if (ids := arrays.get("ids")) is not None:
+        if table.ids is None:
+            raise InputError(f"run {name!r} knows its rows by ids; allowed: --id COLUMN of {table.what}")
+        places = {id_: place for place, id_ in enumerate(table.ids)}
+        missing = [id_ for id_ in ids.tolist() if id_ not in places]
+        if missing:
+            raise InputError(f"{table.what} lacks {len(missing)} of the {len(ids)} rows of run {name!r}, by their ids")
+        rows = table.take(np.array([places[id_] for id_ in ids.tolist()]))
+    else:
+        rows = table
+        known = run.coordinates if arrays or isinstance(model, KernelPCA) else None
+        if known is not None and len(known) != rows.rows:
+            raise InputError(f"run {name!r} has {len(known)} rows, but {table.what} {rows.rows}")
+    own = {label: np.array([str(cell) for cell in column]) for label, column in rows.labels.items()}
+    return replace(run, own=own, table=rows)
+
+
+def _arrays(path: Path) -> dict[str, AnyArray]:
+    """Return what an npz file holds; nothing of one that cannot be read, or that is a model."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            return {} if "header" in file.files else {name: file[name] for name in file.files}
+    except UNREADABLE as error:
+        raise InputError(f"{path} is damaged ({type(error).__name__})") from None
+
+
+def _received(out: Path) -> dict[str, Path]:
+    """Return the models that the site was sent, by run, the last one where there are several."""
+    paths = sorted((out / "received").glob("*.npz"), key=lambda path: path.stat().st_mtime)
+    return {path.name.partition(".model")[0]: path for path in paths}
+
+
+def _is_linear(model: Any) -> bool:
+    return isinstance(getattr(model, "kernel", getattr(getattr(model, "embedding", None), "kernel", None)), Linear)
+
+
+def _linear_runs(out: Path) -> set[str]:
+    """Return the runs of which a site was asked with a linear kernel, or, where there can be one, with none."""
+    kernels: dict[str, Any] = {}
+    if (out / OUTBOX).exists():
+        with suppress(InputError):
+            for line, _ in departures_of(out):
+                if "kernel" in line.parameters:
+                    kernels[line.run] = line.parameters["kernel"]
+    return {name for name, kernel in kernels.items() if kernel is None or "linear" in json.dumps(kernel)}

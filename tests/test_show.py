@@ -1,0 +1,204 @@
+"""`fedkernel show`: a site's page has its rows, clusters and columns right, needs nothing else, and says what lacks."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from named_sites import COLUMNS, COMMON_ROWS, LENIENT, NAMES, TABLE, run_on, vertical
+from sklearn.datasets import load_iris
+from typer.testing import CliRunner
+
+from experiments.cli import app
+from experiments.report.site_rows import runs_of
+from fedkernel import RBF
+from fedkernel.data import RawTable, SiteFile, read_raw
+from fedkernel.models import KernelKMeans, LandmarkPCA, save_model
+from fedkernel.run import flower, read_outbox
+from strategies import DisKPCA, FKKMeans, VFedPCA
+
+IRIS = load_iris()
+FEATURES = ["sepal length", "sepal width", "petal length", "petal width"]
+
+
+def told(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, ["show", *map(str, arguments)], env={"COLUMNS": "400"})
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder where the site north has found clusters with two others, and was sent the model."""
+    flower.ensure_task_identity()
+    folder = tmp_path_factory.mktemp("sites")
+    nodes = []
+    for name, rows in zip(NAMES, np.array_split(np.random.default_rng(0).permutation(150), 3), strict=True):
+        lines = [",".join([*FEATURES, "same", "patient", "diagnosis"])]
+        for row in rows:
+            cells = [*map(repr, IRIS.data[row].tolist()), "1", f"p{row}", str(IRIS.target_names[IRIS.target[row]])]
+            lines.append(",".join(cells))
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        own = {"id": "patient", "label": "diagnosis", "out": str(folder / name), "approve": "any"}
+        nodes.append({"name": name, "data": str(folder / f"{name}.csv"), "share-rows": "true", **own, **LENIENT})
+    strategy = FKKMeans(n_clusters=3, kernel=RBF(gamma=0.05), coreset_size=12)
+    result, _ = run_on(nodes, strategy, id="clusters")
+    save_model(result.model, folder / "north" / "received" / "clusters.model.npz")
+    return folder
+
+
+def own_table(site: Path) -> RawTable:
+    return read_raw(SiteFile(site / "north.csv", id="patient", label="diagnosis"))
+
+
+def cells(page: str, title: str) -> list[list[str]]:
+    """Return the cells of the table under a heading."""
+    body = re.search(rf">{title}</h\d>.*?<tbody>(.*?)</tbody>", page, re.DOTALL)
+    assert body is not None
+    rows = re.findall(r"<tr>(.*?)</tr>", body[1], re.DOTALL)
+    return [re.sub(r"<[^>]*>", " ", row).split() for row in rows]
+
+
+def test_the_page_counts_the_rows_of_the_site_and_needs_nothing_else(site: Path) -> None:
+    path = Path(told(site / "north", "--data", site / "north.csv", "--id", "patient", "--label", "diagnosis").strip())
+    page = path.read_text(encoding="utf-8")
+    assert path == site / "north" / "page.html"
+    assert path.stat().st_mode & 0o077 == 0
+    labels = np.load(site / "north" / "clusters.npz")
+    kinds = dict(zip(own_table(site).ids or (), own_table(site).labels["diagnosis"], strict=True))
+    diagnosis = np.array([kinds[id_] for id_ in labels["ids"].tolist()])
+    counts = np.bincount(labels["labels"], minlength=3)
+    assert [row[:2] for row in cells(page, "Sizes of the clusters")] == [[str(c), str(n)] for c, n in enumerate(counts)]
+    crossed = [
+        [str(c), *(str(np.sum((labels["labels"] == c) & (diagnosis == kind))) for kind in sorted(set(diagnosis)))]
+        for c in range(3)
+    ]
+    assert cells(page, "Clusters by diagnosis") == crossed
+    lines = read_outbox(site / "north").departures
+    left = [len(lines), sum(line.floats for line in lines), sum(line.bytes for line in lines), 0, 0]
+    assert cells(page, "What has left") == [["clusters", *(f"{number:,}" for number in left)]]
+    assert "nothing of it leaves the site" in page
+    assert not re.search(r"https?:|<script src|<link|@import|url\(|<iframe", page)
+    assert all(source.startswith("data:") for source in re.findall(r'src="([^"]*)"', page))
+    assert page.count("data:image/png;base64,") == 1
+    # the ids, by which rows are known, say nothing on the page; nor does the order of the file matter
+    assert "p149" not in page
+    shuffled = own_table(site).take(np.random.default_rng(1).permutation(50))
+    (again,), (first,) = (list(runs_of(site / "north", table=table)) for table in (shuffled, own_table(site)))
+    np.testing.assert_array_equal(again.numbers, first.numbers)
+    assert first.importance() == again.importance()
+
+
+def test_importance_is_none_of_a_column_that_is_always_the_same_and_is_that_of_relabelled_rows(site: Path) -> None:
+    (run,) = runs_of(site / "north", table=own_table(site))
+    importance = run.importance()
+    assert isinstance(importance, dict)
+    assert list(importance) == [*FEATURES, "same"]
+    assert importance["same"] == 0
+    assert isinstance(run.model, KernelKMeans)
+    assert max(importance, key=lambda name: importance[name]) == "petal length"
+    assert all(0 <= change <= 1 for change in importance.values())
+    np.testing.assert_array_equal(run.model.predict(run.numbers), run.labels)
+
+
+def test_a_page_of_what_is_there_says_what_brings_the_rest(site: Path, tmp_path: Path) -> None:
+    page = Path(told(site / "east", "--page", tmp_path / "east.html").strip()).read_text(encoding="utf-8")
+    for sentence in ("--data FILE --id COLUMN --label COLUMN", "--model FILE, or share_model = true"):
+        assert sentence in page
+    assert "Clusters by" not in page
+    assert len(cells(page, "Sizes of the clusters")) == 3
+    # a run that the site has no coordinates of, but its model and its table
+    out = tmp_path / "south"
+    shutil.copytree(site / "north" / "received", out / "received")
+    (run,) = runs_of(out, table=own_table(site))
+    (known,) = runs_of(site / "north", table=own_table(site))
+    assert run.labels is not None
+    assert known.labels is not None
+    np.testing.assert_array_equal(
+        run.labels[np.argsort(own_table(site).ids)], known.labels[np.argsort(known.arrays["ids"])]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["none"], "there is no folder none; allowed: the --out of a join"),
+        (["empty"], "empty has nothing of a run: neither what a site keeps"),
+        (["north", "--label", "diagnosis"], "label is given, but no data; allowed: with --data FILE"),
+        (["north", "--run", "other"], "run = 'other', but north has clusters"),
+        (
+            ["north", "--data", "north.csv", "--label", "diagnosis", "--columns", "same"],
+            "allowed: --id COLUMN of north.csv",
+        ),
+        (
+            ["north", "--data", "east.csv", "--id", "patient", "--label", "diagnosis"],
+            "east.csv lacks 50 of the 50 rows of run 'clusters', by their ids",
+        ),
+        (["torn"], "torn/run.npz is damaged"),
+    ],
+)
+def test_what_is_refused(site: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], text: str) -> None:
+    monkeypatch.chdir(site)
+    for name in ("empty", "torn"):
+        (site / name).mkdir(exist_ok=True)
+    (site / "torn" / "run.npz").write_text("PK")
+    assert text in told(*arguments, code=2)
+    assert not (site / "empty" / "page.html").exists()
+
+
+def test_loadings_of_divided_columns_are_the_parts_of_the_pooled_tables_right_singular_vectors(tmp_path: Path) -> None:
+    nodes = vertical(tmp_path)
+    run_on(nodes, VFedPCA(merge="exact", n_components=2), id="components")
+    pooled = TABLE[COMMON_ROWS] - TABLE[COMMON_ROWS].mean(axis=0)
+    _, _, right = np.linalg.svd(pooled, full_matrices=False)
+    for name, columns in zip(NAMES, COLUMNS, strict=True):
+        table = read_raw(SiteFile(tmp_path / f"{name}.csv", id="patient"))
+        (run,) = runs_of(tmp_path / name, table=table)
+        loadings = run.loadings()
+        assert isinstance(loadings, dict)
+        parts = right[:2, columns].T
+        parts = parts / np.linalg.norm(parts, axis=0)
+        np.testing.assert_allclose(np.abs(np.array([*loadings.values()])), np.abs(parts), atol=1e-6)
+        assert isinstance(run.importance(), str)
+
+
+def test_loadings_of_divided_rows_are_those_of_the_model(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).standard_normal((60, 5)) * [3, 2, 1, 1, 1]
+    shards, strategy = [X[:30], X[30:]], DisKPCA(n_components=2, kernel={"type": "linear"}, share_rows=True)
+    result = strategy.fit(shards, seed=0)
+    result.save(tmp_path / "run")
+    for client, outputs in result.outputs.items():
+        np.savez(tmp_path / "run" / f"client-{client}.npz", **outputs)
+    (run,) = runs_of(tmp_path / "run", table=RawTable.of_array(X))
+    loadings = run.loadings()
+    assert isinstance(loadings, dict)
+    assert isinstance(run.model, LandmarkPCA)
+    W = run.model.landmarks_.T @ run.model.coefficients_
+    np.testing.assert_allclose(np.array([*loadings.values()]), W / np.linalg.norm(W, axis=0), atol=1e-8)
+    assert run.own["client"].tolist() == ["0"] * 30 + ["1"] * 30
+    importance = run.importance()
+    assert isinstance(importance, dict)
+    # of a linear map, a column moves coordinates by its own part of them: variance of x_j |W_j|^2 over all of it, in
+    # the mean over permutations, here over 5
+    variance = X.var(axis=0) * np.square(W).sum(axis=1)
+    np.testing.assert_allclose([*importance.values()], variance / (X @ W).var(axis=0).sum(), atol=0.1)
+    (prepared,) = runs_of(tmp_path / "run", table=RawTable.of_array(X / 3 + X**2))
+    assert "prepared before" in str(prepared.loadings())
+    assert "prepared before" in str(prepared.importance())
+
+
+def test_of_a_simulation_there_is_each_methods_first_seed_as_one_page(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(
+        'name = "a"\nseeds = [3, 4]\n[data]\nname = "iris"\n[partition]\nclients = 2\n[report]\nplots = false\n'
+        '[[strategy]]\nname = "ours"\nmethod = "DKPCA"\nn_components = 2\n'
+        '[[strategy]]\nname = "merged"\nmethod = "VFedPCA"\nn_components = 2\nmerge = "exact"\n'
+    )
+    CliRunner().invoke(app, ["run", str(tmp_path / "a.toml"), "--out", str(tmp_path / "out")])
+    page = Path(told(tmp_path / "out").strip()).read_text(encoding="utf-8")
+    assert re.findall(r"<h2>(.*?)</h2>", page) == ["ours__seed=3", "merged__seed=3", "What has left"]
+    assert page.count("data:image/png;base64,") == 2
+    assert "150 rows" in page
+    assert "these are simulated runs" in page
+    chosen = told(tmp_path / "out", "--run", "ours__seed=3", "--page", tmp_path / "one.html").strip()
+    assert "merged" not in Path(chosen).read_text(encoding="utf-8")
