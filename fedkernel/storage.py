@@ -1,5 +1,7 @@
 """Models as files: npz without pickle, written whole or not at all, and read with every check."""
 
+import csv
+import io
 import itertools
 import json
 import os
@@ -8,6 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,11 +32,12 @@ UNREADABLE = (
 
 
 class Parts(NamedTuple):
-    """What a model file holds: the model's name, its plain fields, its arrays."""
+    """What a model file holds: the model's name, its plain fields, its arrays, and what is told about it beside."""
 
     model: str
     fields: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
+    about: Mapping[str, Any] = MappingProxyType({})
 
 
 def save_parts(path: str | os.PathLike[str], parts: Parts) -> Path:
@@ -43,6 +47,7 @@ def save_parts(path: str | os.PathLike[str], parts: Parts) -> Path:
         "version": FORMAT_VERSION,
         "model": parts.model,
         **parts.fields,
+        **({"about": dict(parts.about)} if parts.about else {}),
         # A damaged zip directory can lose an array, and a model without its means looks like one never centred.
         "arrays": list(parts.arrays),
     }
@@ -78,7 +83,9 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
     known = all(array.dtype.kind in NUMBERS and all_finite(array) for array in arrays.values())
     if not whole or not known:
         raise InputError(f"{path} is a damaged fedkernel model: its arrays do not fit together")
-    return Parts(header.pop("model"), header, arrays)
+    if not isinstance(about := header.pop("about", {}), dict):
+        raise InputError(f"{path} is a damaged fedkernel model: what it tells about itself is no table")
+    return Parts(header.pop("model"), header, arrays, about)
 
 
 def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -> Path:
@@ -116,6 +123,37 @@ def check_folder(folder: Path) -> None:
             pass
     except OSError as error:
         raise InputError(f"nothing can be written to {folder}: {error.strerror}; allowed: a folder (--out)") from None
+
+
+def write_rows(path: Path, arrays: Mapping[str, npt.NDArray[Any]], mode: int = 0o666) -> Path:
+    """Write what is known of rows as CSV: what each is known by, its label and its coordinates, whatever there is.
+
+    Parameters
+    ----------
+    path : Path
+    arrays : mapping of str to ndarray
+        ``ids`` (n,), or rows are numbered from 0; ``labels`` (n,), ``classes`` (n,), ``embedding`` (n, k), in files of
+        numpy called the same. Others are left out.
+    """
+    return write_whole(path, lambda file: file.write(rows_as_csv(arrays).encode()), mode)
+
+
+def rows_as_csv(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Return the text that `write_rows` writes."""
+    columns = {word: arrays[name].tolist() for name, word in ROWS.items() if name in arrays}
+    if "embedding" in arrays:
+        columns |= {f"coordinate {place}": column.tolist() for place, column in enumerate(arrays["embedding"].T, 1)}
+    if "id" not in columns:
+        columns = {"row": list(range(len(next(iter(columns.values()), [])))), **columns}
+    sheet = io.StringIO()
+    writer = csv.writer(sheet, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return sheet.getvalue()
+
+
+ROWS = {"ids": "id", "row": "row", "labels": "label", "classes": "class"}
+"""Columns of such a sheet, by the name of the array."""
 
 
 def write_new(path: Path, content: bytes) -> Path:

@@ -15,7 +15,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
+from fedkernel.addresses import named
 from fedkernel.data import TableLike
+from fedkernel.data.columns import column_names
 from fedkernel.data.frames import without_names
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
@@ -139,7 +141,7 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
             client reads its rows block by block also sparse matrices, files' paths and `Table`s. Frames, as pandas
             has them, are put in the first one's order where they stand in another: their columns by name with a
             horizontal partition, their rows by index with a vertical one. That is the order of the model's rows or
-            columns, here and in every method that takes shards; models themselves know no names.
+            columns, here and in every method that takes shards; the result knows the columns' names.
         engine : {"local", "grpc", "ray"}
             This process, a process for each client, or Flower's simulation.
         seed : int
@@ -169,6 +171,8 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
             result.outputs = outputs
         else:
             result = through_files(type(self), self.hyperparameters, tables, engine, settings, evaluate=evaluate)
+        if self.partition == "horizontal":
+            result.columns = column_names(shards)
         if reference is not None:
             with blas_threads(settings.threads):
                 result.metrics.update(self.judge(result, tables, reference))
@@ -219,7 +223,17 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         model = execution.finish(self.protocol(execution.run))
         metrics = self._measured(execution, model) if evaluate else {}
         account, seconds = execution.account, time.perf_counter() - began
-        return Result(model, account.ledger, account.history, metrics=metrics, seconds=seconds)
+        return Result(
+            *(model, account.ledger, account.history),
+            metrics=metrics,
+            seconds=seconds,
+            columns=self._columns_of(execution.run.members),
+            strategy=named(type(self)),
+        )
+
+    def _columns_of(self, members: Sequence[Member]) -> tuple[str, ...]:
+        """Return the names of the columns of all, where clients have the same ones and these have names."""
+        return next((member.names for member in members if member.names and self.partition == "horizontal"), ())
 
     def _begin(self, grid: Grid, settings: RunSettings) -> Execution:
         """Join the clients of a run, and check that they can be used together."""

@@ -1,13 +1,21 @@
-"""Columns as pyarrow reads them from CSV and parquet files: whether they hold numbers, and put side by side."""
+"""Columns: what frames call them; whether those that pyarrow reads hold numbers, and these put side by side."""
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedkernel.arrays import AnyArray
+from fedkernel.data.frames import is_frame
 from fedkernel.errors import InputError
+
+
+def column_names(tables: Sequence[Any]) -> tuple[str, ...]:
+    """Return the names of the columns of the first frame among tables with the same columns; () if these have none."""
+    labels = (list(table.columns) for table in tables if is_frame(table))
+    return next((tuple(map(str, own)) for own in labels if set(own) != set(range(len(own)))), ())
 
 
 def is_numeric(kind: Any) -> bool:

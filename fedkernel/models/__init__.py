@@ -7,6 +7,7 @@ from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, 
 from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
 from fedkernel.models.embeddings import FeatureChain, advance, combine_draws
 from fedkernel.models.files import load_model, save_model
+from fedkernel.models.fitted import FittedModel, load_fitted
 from fedkernel.models.metrics import (
     MAIN,
     METRICS,
@@ -34,6 +35,7 @@ __all__ = [
     "ROUNDING",
     "Directions",
     "FeatureChain",
+    "FittedModel",
     "KernelKMeans",
     "KernelPCA",
     "LandmarkPCA",
@@ -55,6 +57,7 @@ __all__ = [
     "is_own",
     "kernel_kmeans",
     "kmeans_objective",
+    "load_fitted",
     "load_model",
     "metric_of",
     "normalised_kernel_pca",

@@ -23,7 +23,8 @@ KERNEL: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(Kernel)
 class Model(ABC):
     """Base of all models.
 
-    They know no names: a frame's columns are taken as they stand, and must be in the order of the first shard's.
+    They know no names: a frame's columns are taken as they stand, and must be in the order of the first shard's. Beside
+    the names that its file tells, a model is a `fedkernel.models.FittedModel`.
     """
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -4,6 +4,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,10 @@ PLAIN = "value"
 """What a file calls a model that is an array or a number."""
 
 
-def save_model(model: Any, path: str | os.PathLike[str]) -> Path:
+def save_model(model: Any, path: str | os.PathLike[str], about: Mapping[str, Any] = MappingProxyType({})) -> Path:
     """Write a model as npz: one of this room, an array or a number, or a dataclass of one's own.
+
+    What there is to tell about it stands beside it, as plain data: see `fedkernel.models.FittedModel`.
 
     The fields of a dataclass may be arrays of finite numbers, numbers, texts, None, kernels, and lists, tuples and
     dataclasses of these. The file names its class by its address.
@@ -40,14 +43,15 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> Path:
     """
     name = _called(type(model))
     if name in MODELS:
-        return Path(model.save(path))
+        fields, own = model._parts()
+        return save_parts(path, Parts(name, fields, own, about))
     if name != PLAIN and not dataclasses.is_dataclass(model):
         raise InputError(
             f"what the protocol returned, of type {type(model).__name__}, cannot be saved; allowed: an array, a "
             f"dataclass of arrays and numbers, or a model of fedkernel.models ({', '.join(MODELS)})"
         )
     arrays: dict[str, npt.NDArray[Any]] = {}
-    return save_parts(path, Parts(name, {PLAIN: _packed(model, PLAIN, arrays)}, arrays))
+    return save_parts(path, Parts(name, {PLAIN: _packed(model, PLAIN, arrays)}, arrays, about))
 
 
 def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
@@ -68,7 +72,11 @@ def load_model(path: str | os.PathLike[str], kind: type[Any] | None = None) -> A
     InputError
         If the file is missing, damaged, no model, or of a class that is not known here.
     """
-    parts = load_parts(path)
+    return model_of(load_parts(path), path, kind)
+
+
+def model_of(parts: Parts, path: str | os.PathLike[str], kind: type[Any] | None = None) -> Any:
+    """Return the model that a file's parts are; errors are as in `load_model`."""
     if kind is not None and parts.model != _called(kind):
         raise InputError(f"{path} holds a {parts.model} model, not a {_called(kind)} model")
     if parts.model in MODELS:

@@ -33,7 +33,10 @@ from fedkernel.run.seeding import own_secret
 from fedkernel.run.site import Site
 from fedkernel.run.verdicts import check_run
 from fedkernel.seeds import derived
-from fedkernel.storage import check_folder, write_whole
+from fedkernel.storage import check_folder, write_rows, write_whole
+
+SHEET = 50
+"""Columns of an array, at most, that a site keeps as CSV, too."""
 
 
 @lru_cache(maxsize=4)
@@ -210,8 +213,9 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     ``ids-without-key``
         Whether hashes of its ids may leave without a key.
     ``out``
-        A folder, which a site with ``data`` must have: what it keeps of a run is written to ``<out>/<run>.npz``, what
-        leaves it stands in ``<out>/outbox.jsonl``, and which studies are approved in ``<out>/approved``.
+        A folder, which a site with ``data`` must have: what it keeps of a run is written to ``<out>/<run>.npz``, labels
+        and up to 50 coordinates of its rows to ``<out>/<run>.csv`` as well; what leaves it stands in
+        ``<out>/outbox.jsonl``, and which studies are approved in ``<out>/approved``.
     ``policy``
         A file, see `fedkernel.run.policy`; what it says is said nowhere else.
     ``share-rows``
@@ -283,7 +287,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         _check_plan(text, run.id, tuple(pairs.values()))
     except InputError as error:
         raise RefusedError("study.plan", f"{site.called}: {error} (study.plan)") from None
-    results = out / f"{run.id}.npz"
+    results, sheet = (out / f"{run.id}.{suffix}" for suffix in ("npz", "csv"))
     study, key = job.study.sha256 if job.study else "", _key_of(text, run.id)
     with _for_its_log(site.called, "keep its secret"):
         secret = own_secret(out)
@@ -291,13 +295,16 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     def keep(outputs: dict[str, AnyArray]) -> None:
         with _for_its_log(site.called, "store what it keeps"):
             _keeper(results)(outputs)
+            few = {name: array for name, array in outputs.items() if array.ndim < 2 or array.shape[1] <= SHEET}
+            if {"labels", "embedding"} & few.keys():
+                write_rows(sheet, few)
 
     def check_keep() -> None:
         with _for_its_log(site.called, "store what it keeps"):
             check_folder(out)
             check_record(out)
-            if results.resolve() == data.resolve():
-                raise InputError(f"results of run {run.id!r} would replace {results}; choose another folder (--out)")
+            if data.resolve() in (results.resolve(), sheet.resolve()):
+                raise InputError(f"results of run {run.id!r} would replace {data}; choose another folder (--out)")
 
     def apart(positions: Positions | None, note: bool) -> None:
         if least := policy.table.rows_apart:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedkernel.data import Preparation
 from fedkernel.errors import InputError
-from fedkernel.models.files import load_model, save_model
+from fedkernel.models import FittedModel, load_fitted
 from fedkernel.run.ledger import Ledger
 from fedkernel.storage import write_whole
 
@@ -39,6 +39,8 @@ class Result(Generic[M]):
         Names of the columns that the model was fitted on, where rows are divided and their columns have names.
     preparation : Preparation, optional
         What was done to the raw columns before; where columns are divided, each site has its own and keeps it.
+    strategy : str
+        The address of the strategy that found it; empty: it is not known.
     """
 
     model: M
@@ -49,6 +51,12 @@ class Result(Generic[M]):
     seconds: float = 0.0
     columns: tuple[str, ...] = ()
     preparation: Preparation | None = None
+    strategy: str = ""
+
+    @property
+    def fitted(self) -> FittedModel:
+        """The model with what it was fitted on, by which it is applied to raw tables."""
+        return FittedModel(self.model, self.columns, self.preparation, self.strategy)
 
     def __str__(self) -> str:
         totals = ", ".join(f"{name} {total}" for name, total in self.ledger.totals().items())
@@ -66,7 +74,7 @@ class Result(Generic[M]):
             If what was found is nothing that `fedkernel.models.save_model` can write.
         """
         folder = Path(folder)
-        save_model(self.model, folder / "model.npz")
+        self.fitted.save(folder / "model.npz")
         account = {
             "ledger": self.ledger.to_table(),
             "history": self.history,
@@ -85,13 +93,17 @@ class Result(Generic[M]):
         for path in folder.glob("client-*.npz"):
             with np.load(path, allow_pickle=False) as file:
                 outputs[int(path.stem.removeprefix("client-"))] = {name: file[name] for name in file.files}
+        fitted = load_fitted(folder / "model.npz")
         return Result(
-            model=load_model(folder / "model.npz"),
+            model=fitted.model,
             ledger=Ledger.from_table(account["ledger"]),
             history=account["history"],
             outputs=dict(sorted(outputs.items())),
             metrics=account["metrics"],
             seconds=account["seconds"],
+            columns=fitted.columns,
+            preparation=fitted.preparation,
+            strategy=fitted.strategy,
         )
 
 

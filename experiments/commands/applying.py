@@ -1,0 +1,153 @@
+"""The commands that apply a model to raw rows: `fedkernel predict` and `fedkernel transform`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from experiments.commands.console import Follow, errors, messages, output, say
+from fedkernel.arrays import AnyArray
+from fedkernel.data import RawTable, SiteFile, read_raw
+from fedkernel.errors import InputError
+from fedkernel.models import FittedModel, KernelKMeans, load_fitted
+from fedkernel.models.fitted import Applied, class_names
+from fedkernel.storage import rows_as_csv, write_rows, write_whole
+
+Where = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A model's file, a run's folder, or an output folder with one run.")
+]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="Rows with the columns that the model was fitted on.")]
+Id = Annotated[str | None, typer.Option("--id", help="The column that says which row is which.")]
+Label = Annotated[str | None, typer.Option("--label", help="A column of classes, to compare clusters with.")]
+Out = Annotated[
+    Path | None, typer.Option(help="A new .csv or .npz file, which has the ids or row numbers beside; else: printed.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file that is there.")]
+Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
+
+
+def predict(  # noqa: PLR0917 - one option each
+    model: Where,
+    file: File,
+    id_: Id = None,
+    label: Label = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    name_classes: Annotated[
+        bool, typer.Option("--name-classes", help="Call each cluster by the class that most of its rows have.")
+    ] = False,
+    save_model: Annotated[
+        Path | None, typer.Option(help="With --name-classes: a new model file that knows the names, too.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Label rows by the clusters of a model; nothing leaves this machine."""
+    with errors(debug), Follow(say, "fedkernel.models.fitted"):
+        if name_classes and label is None:
+            raise InputError("--name-classes takes the classes from a column; allowed: with --label COLUMN")
+        if save_model is not None and not name_classes:
+            raise InputError("--save-model is for a model whose clusters get names; allowed: with --name-classes")
+        _check_free(out, overwrite)
+        _check_free(save_model, overwrite)
+        fitted, raw = load_fitted(find_model(model)), read_raw(SiteFile(file, id=id_, label=label))
+        applied = fitted.predict(raw)
+        if label is not None:
+            classes = raw.labels[label][applied.kept].tolist()
+            if name_classes:
+                fitted = replace(fitted, classes=class_names(applied.values, classes, _clusters(fitted, applied)))
+            _print_contingency(applied.values, classes, fitted)
+        arrays = {"labels": applied.values}
+        if fitted.classes:
+            arrays["classes"] = np.array([fitted.classes[cluster] for cluster in applied.values])
+        _hand_over(arrays, raw, applied, out)
+        if save_model is not None:
+            say(f"wrote {fitted.save(save_model)}")
+
+
+def transform(  # noqa: PLR0917 - one option each
+    model: Where,
+    file: File,
+    id_: Id = None,
+    label: Label = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    debug: Debug = False,
+) -> None:
+    """Compute the coordinates of rows along a model's components; nothing leaves this machine."""
+    with errors(debug), Follow(say, "fedkernel.models.fitted"):
+        _check_free(out, overwrite)
+        fitted, raw = load_fitted(find_model(model)), read_raw(SiteFile(file, id=id_, label=label))
+        applied = fitted.transform(raw)
+        arrays = {"embedding": applied.values}
+        if label is not None:
+            arrays["classes"] = np.array([name or "" for name in raw.labels[label][applied.kept]])
+        _hand_over(arrays, raw, applied, out)
+
+
+def find_model(where: Path) -> Path:
+    """Return the model's file that a path means: itself, or the one in the folder of a run, experiment or site.
+
+    Raises
+    ------
+    InputError
+        If there is none, or more than one: the text lists them.
+    """
+    if not where.is_dir():
+        return where
+    own = where / "model.npz"
+    if own.exists():
+        return own
+    models = sorted([*where.glob("results/*/model.npz"), *where.glob("*/model.npz"), *where.glob("received/*.npz")])
+    if len(models) == 1:
+        return models[0]
+    if not models:
+        raise InputError(f"{where} holds no model; allowed: a model's file, a run's folder, an output folder")
+    raise InputError(f"{where} holds {len(models)} models; choose one: {', '.join(map(str, models))}")
+
+
+def _check_free(out: Path | None, overwrite: bool) -> None:
+    if out is None:
+        return
+    if out.suffix.lower() not in (".csv", ".npz"):
+        raise InputError(f"{out} ends in {out.suffix or 'nothing'!r}; allowed: .csv, .npz")
+    if out.is_dir() or (out.exists() and not overwrite):
+        raise InputError(f"{out} is there already; allowed: a new name, or --overwrite")
+
+
+def _clusters(fitted: FittedModel, applied: Applied) -> int:
+    centers = fitted.model.centers_ if isinstance(fitted.model, KernelKMeans) else ()
+    return max(len(centers), int(applied.values.max(initial=-1)) + 1)
+
+
+def _hand_over(arrays: dict[str, AnyArray], raw: RawTable, applied: Applied, out: Path | None) -> None:
+    """Write the rows' arrays beside ids or row numbers, whole or not at all, or print them."""
+    named: dict[str, AnyArray] = {"row": applied.kept}
+    if raw.ids is not None:
+        named = {"ids": np.array(raw.ids)[applied.kept]}
+    arrays = {**named, **arrays}
+    if out is None:
+        output.file.write(rows_as_csv(arrays))
+        return
+    if out.suffix.lower() == ".csv":
+        write_rows(out, arrays)
+    else:
+        write_whole(out, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    say(f"wrote {out}: {len(applied.kept):,} rows")
+
+
+def _print_contingency(labels: AnyArray, classes: list[str | None], fitted: FittedModel) -> None:
+    """Print how many rows of each cluster have each class, beside the output, which may be somebody's input."""
+    names = sorted({name or "" for name in classes})
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("cluster")
+    for name in names:
+        table.add_column(Text(name or "(none)"), justify="right")
+    for cluster in range(_clusters(fitted, Applied(labels, labels))):
+        own = [name or "" for name, label in zip(classes, labels, strict=True) if label == cluster]
+        called = f"{cluster} {fitted.classes[cluster]}" if fitted.classes else str(cluster)
+        table.add_row(Text(called), *(str(own.count(name)) for name in names))
+    messages.print(table)

@@ -1,0 +1,203 @@
+"""A model beside what it was fitted on: by which it is applied to raw tables, whose columns have names."""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.arrays import AnyArray, FloatArray
+from fedkernel.data import Preparation, Prepare, RawTable
+from fedkernel.data.frames import is_frame
+from fedkernel.data.sources import some
+from fedkernel.errors import InputError, and_more
+from fedkernel.models.base import fitting_together
+from fedkernel.models.components import KernelPCA, PeerComponents
+from fedkernel.models.files import model_of, save_model
+from fedkernel.storage import load_parts
+
+log = logging.getLogger(__name__)
+
+AS_IT_IS = Prepare(scale="none")
+
+
+class Applied(NamedTuple):
+    """What a model says of a raw table's rows.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_kept,) or (n_kept, k)
+        Labels, or coordinates.
+    kept : ndarray of shape (n_kept,)
+        Positions of their rows in the raw table: all, unless rows with empty cells are dropped.
+    """
+
+    values: AnyArray
+    kept: npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A model that knows its columns: what it gets is found by name, and prepared as what it was fitted on.
+
+    Attributes
+    ----------
+    model : Any
+        What a run yields.
+    columns : tuple of str
+        Names of the columns that it was fitted on, in its order; empty: they had none, and places count.
+    preparation : Preparation, optional
+        What was done to raw columns before; these are then the ones that it names.
+    strategy : str
+        The address of the strategy that found it; empty: it is not known.
+    classes : tuple of str
+        What its clusters are called, by number; empty: by their numbers.
+    """
+
+    model: Any
+    columns: tuple[str, ...] = ()
+    preparation: Preparation | None = None
+    strategy: str = ""
+    classes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the raw columns that it is applied to, in its order."""
+        return self.columns if self.preparation is None else self.preparation.names
+
+    def predict(self, raw: Any) -> Applied:
+        """Label the rows of a raw table by its clusters: see `transform`, whose table and errors are the same."""
+        return self._apply("predict", raw)
+
+    def transform(self, raw: Any) -> Applied:
+        """Compute the coordinates of a raw table's rows.
+
+        Parameters
+        ----------
+        raw : RawTable, frame or array-like of shape (n, d)
+            Columns that the model does not have are left out, and others are put in its order, which the log of this
+            module says.
+
+        Raises
+        ------
+        InputError
+            For a column that is missing or not of numbers, an empty cell that may not be, and a model that cannot be
+            applied to rows alone.
+        """
+        return self._apply("transform", raw)
+
+    def _apply(self, method: str, raw: Any) -> Applied:
+        act = getattr(self.model, method, None)
+        if act is None:
+            raise InputError(_why_not(self.model, method))
+        table = raw if isinstance(raw, RawTable) else _raw(raw, self.names)
+        X, kept = self.prepared(table)
+        return Applied(np.asarray(act(X)), kept)
+
+    def prepared(self, raw: RawTable) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+        """Return what the model gets of a raw table, (n_kept, d), and the positions of these rows."""
+        names = self.names
+        if names:
+            if missing := [name for name in names if name not in raw.columns]:
+                raise InputError(
+                    f"{raw.what} has no column {missing[0]!r}{and_more(len(missing) - 1)}, which the model was fitted "
+                    f"on; there are: {some(raw.names)}"
+                )
+            if surplus := [name for name in raw.names if name not in names]:
+                log.info("%s: left out, since the model has no such columns: %s", raw.what, some(surplus))
+            if tuple(name for name in raw.names if name in names) != names:
+                log.info("%s: its columns are put in the model's order, by name", raw.what)
+            raw = raw.select(names)
+        if self.preparation is not None:
+            X, kept = self.preparation.apply(raw)
+            if len(kept) < raw.rows:
+                dropped = raw.rows - len(kept)
+                log.info("%s: %d of its %d rows have an empty cell and are left out", raw.what, dropped, raw.rows)
+            return X, kept
+        AS_IT_IS.whole_rows(raw)
+        return AS_IT_IS.numbers(raw), np.arange(raw.rows)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its file tells beside the model, as plain data."""
+        about = {"columns": list(self.columns), "strategy": self.strategy, "classes": list(self.classes)}
+        preparation = None if self.preparation is None else self.preparation.to_table()
+        return {name: value for name, value in {**about, "preparation": preparation}.items() if value}
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it as npz, which `fedkernel.models.load_model` reads, too; InputError as `save_model` has it."""
+        return save_model(self.model, path, self.about)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read any model's file; one that tells nothing beside the model has no columns.
+
+        Raises
+        ------
+        InputError
+            As `fedkernel.models.load_model` has it.
+        """
+        parts = load_parts(path)
+        model, about = model_of(parts, path), parts.about
+        with fitting_together(path):
+            columns, classes = (_texts(about.get(name, [])) for name in ("columns", "classes"))
+            table = about.get("preparation")
+            preparation = None if table is None else Preparation.from_table(table)
+            return cls(model, columns, preparation, str(about.get("strategy", "")), classes)
+
+
+def load_fitted(path: str | os.PathLike[str]) -> FittedModel:
+    """Read a model's file with what it tells beside the model: see `FittedModel.load`."""
+    return FittedModel.load(path)
+
+
+def class_names(labels: npt.NDArray[Any], classes: Sequence[str | None], clusters: int) -> tuple[str, ...]:
+    """Return the most frequent class of each cluster's rows; the cluster's number where none of them has one.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        From 0 to `clusters` - 1.
+    classes : sequence of n texts or None
+    clusters : int
+    """
+    counts: list[Counter[str]] = [Counter() for _ in range(clusters)]
+    for label, name in zip(labels, classes, strict=True):
+        if name is not None:
+            counts[label][name] += 1
+    return tuple(
+        min(count, key=lambda name, count=count: (-count[name], name)) if count else str(number)  # type: ignore[misc]
+        for number, count in enumerate(counts)
+    )
+
+
+def _why_not(model: Any, method: str) -> str:
+    kind = type(model).__name__
+    if isinstance(model, KernelPCA):
+        return (
+            f"a {kind} model has its training rows at the sites, which project new ones together; allowed: fedkernel "
+            "serve FOLDER --project, and at each site join --data FILE --new NEW --id COLUMN"
+        )
+    if isinstance(model, PeerComponents):
+        return f"a {kind} model says how peers found components, which each of them keeps for its own rows"
+    does = "has no clusters; allowed: transform" if hasattr(model, "transform") else "cannot be applied to rows"
+    return f"a model of type {kind} {does if method == 'predict' else 'cannot be applied to rows'}"
+
+
+def _raw(rows: Any, names: Sequence[str]) -> RawTable:
+    if not is_frame(rows):
+        X = np.asarray(rows, dtype=np.float64)
+        return RawTable.of_array(X, names if X.shape[1:] == (len(names),) else ())
+    numbers = {str(name): np.asarray(rows[name], dtype=np.float64) for name in rows.columns}
+    return RawTable(numbers, "the frame")
+
+
+def _texts(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TypeError("names")
+    return tuple(names)

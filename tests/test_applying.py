@@ -1,0 +1,200 @@
+"""Models that know their columns, and the commands that apply them to raw files."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from model_files import contents, refused
+from named_sites import find, vertical
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import StandardScaler
+from typer.testing import CliRunner
+
+from experiments.cli import app
+from fedkernel import RBF, KernelPCA, Linear
+from fedkernel.data import Preparation, Prepare, RawTable
+from fedkernel.errors import InputError
+from fedkernel.models import FittedModel, LandmarkPCA, load_fitted, load_model, save_model
+from fedkernel.models.fitted import class_names
+from fedkernel.run import Result
+from strategies import DKPCA, FKKMeans, UniformKPCA
+
+IRIS = load_iris(as_frame=True)
+NAMES = ["sepal, length", "sepal width", "petal length", "petal width"]
+X = StandardScaler().fit_transform(IRIS.data)
+FRAMES = [pd.DataFrame(part, columns=NAMES) for part in np.array_split(X[np.random.default_rng(0).permutation(150)], 3)]
+PREPARED = Preparation(
+    Prepare(missing="mean"), tuple(NAMES), *(np.asarray(getattr(IRIS.data, how)()) for how in ("mean", "mean", "std"))
+)
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory):
+    """A result of clusters of frames' rows, and its folder."""
+    folder = tmp_path_factory.mktemp("clusters")
+    result = FKKMeans(n_clusters=3, kernel=RBF(gamma=0.25)).fit(FRAMES)
+    result.save(folder)
+    return result, folder
+
+
+def told(*arguments, code=0):
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def write(path, frame):
+    frame.to_csv(path, index=False)
+    return path
+
+
+def patients(folder):
+    """A file with the model's columns in another order, ids, a diagnosis and a column of text that no model has."""
+    frame = pd.DataFrame(X, columns=NAMES)[NAMES[::-1]]
+    frame.insert(1, "note", "none")
+    frame["diagnosis"] = [IRIS.target_names[kind] for kind in IRIS.target]
+    frame["patient"] = [f"00{row}" for row in range(150)]
+    return write(folder / "patients.csv", frame)
+
+
+def test_a_result_keeps_its_columns_and_preparation(tmp_path, clusters):
+    result, _ = clusters
+    assert result.columns == tuple(NAMES)
+    assert result.strategy == "strategies.fk_kmeans:FKKMeans"
+    result = Result(result.model, columns=result.columns, preparation=PREPARED, strategy=result.strategy)
+    result.save(tmp_path)
+    again = Result.load(tmp_path)
+    assert (again.columns, again.strategy) == (result.columns, result.strategy)
+    assert again.preparation.to_table() == PREPARED.to_table()
+    np.testing.assert_array_equal(again.model.predict(X), result.model.predict(X))
+    assert DKPCA(n_components=2).fit([frame.reset_index(drop=True) for frame in FRAMES]).columns == ()
+
+
+def test_files_without_such_parts_are_read_as_before(tmp_path):
+    """Those that older versions wrote, and those of models and arrays alone."""
+    model = LandmarkPCA(Linear(), X[:5], np.eye(5)[:, :2], np.ones(2))
+    before = json.loads(str(contents(model.save(tmp_path / "old.npz"))["header"]))
+    assert "about" not in before
+    for file in (tmp_path / "old.npz", save_model(np.eye(2), tmp_path / "array.npz")):
+        fitted = load_fitted(file)
+        assert (fitted.columns, fitted.preparation, fitted.strategy) == ((), None, "")
+    np.testing.assert_array_equal(load_fitted(tmp_path / "old.npz").transform(X).values, model.transform(X))
+
+
+def test_damaged_parts_are_refused(tmp_path, clusters):
+    result, _ = clusters
+    for number, about in enumerate(({"columns": "abc"}, {"columns": [1]}, {"preparation": {"prepare": {}}})):
+        path = save_model(result.model, tmp_path / f"{number}.npz", about)
+        assert "damaged fedkernel model" in refused(path, load_fitted)
+        load_model(path)
+
+
+def test_columns_are_found_by_name(clusters, caplog):
+    caplog.set_level("INFO", logger="fedkernel.models.fitted")
+    result, _ = clusters
+    frame = pd.DataFrame(X, columns=NAMES)
+    other = frame[NAMES[::-1]].assign(more=1.0)
+    np.testing.assert_array_equal(result.fitted.predict(other).values, result.model.predict(X))
+    assert "the model has no such columns: more" in caplog.text
+    assert "put in the model's order, by name" in caplog.text
+    np.testing.assert_array_equal(result.fitted.predict(X).values, result.model.predict(X))
+    for table, text in (
+        (frame.drop(columns=NAMES[1:3]), "the frame has no column 'sepal width' (and 1 more), which the model was"),
+        (RawTable.of_array(np.where(X > 2, np.nan, X), NAMES), "holds no value"),
+        (RawTable({name: np.array(["a"], dtype=object) for name in NAMES}), "column 'sepal, length' holds text"),
+    ):
+        with pytest.raises(InputError, match=r".") as caught:
+            result.fitted.predict(table)
+        assert text in str(caught.value)
+
+
+def test_raw_rows_are_prepared(clusters):
+    """As scikit-learn's scaler does it; a row with an empty cell is left out where that is how it was fitted."""
+    result, _ = clusters
+    raw = RawTable.of_array(IRIS.data.to_numpy(), NAMES)
+    std = IRIS.data.std(ddof=0).to_numpy()
+    mean = IRIS.data.mean().to_numpy()
+    dropping = Preparation(Prepare(missing="drop"), tuple(NAMES), mean, mean, std)
+    fitted = FittedModel(result.model, result.columns, dropping)
+    np.testing.assert_allclose(fitted.transform(raw).values, result.model.transform(X), rtol=0, atol=1e-12)
+    holes = IRIS.data.to_numpy().copy()
+    holes[[3, 77], 1] = np.nan
+    applied = fitted.predict(RawTable.of_array(holes, NAMES))
+    np.testing.assert_array_equal(applied.kept, np.delete(np.arange(150), [3, 77]))
+    np.testing.assert_array_equal(applied.values, result.model.predict(X)[applied.kept])
+
+
+def test_predict_and_transform_from_the_shell(tmp_path, clusters):
+    result, folder = clusters
+    file, out = patients(tmp_path), tmp_path / "labels.csv"
+    done = told("predict", folder, file, "--id", "patient", "--out", out, "--label", "diagnosis")
+    assert "left out, since the model has no such columns: note" in done.stderr
+    sheet = pd.read_csv(out, dtype={"id": str})
+    assert list(sheet.columns) == ["id", "label"]
+    assert list(sheet["id"]) == [f"00{row}" for row in range(150)]
+    labels = result.model.predict(X)
+    np.testing.assert_array_equal(sheet["label"], labels)
+    for cluster in range(3):  # the table beside, of clusters and classes
+        counts = np.bincount(IRIS.target[labels == cluster], minlength=3)
+        assert [str(cluster), *map(str, counts)] in [line.split() for line in done.stderr.splitlines()]
+
+    before = out.read_bytes()
+    assert (
+        "is there already; allowed: a new name, or --overwrite"
+        in told("transform", folder, file, "--out", out, code=2).stderr
+    )
+    assert out.read_bytes() == before
+    told("transform", folder / "model.npz", file, "--out", out, "--overwrite", "--id", "patient")
+    sheet = pd.read_csv(out)
+    np.testing.assert_array_equal(sheet.filter(like="coordinate"), result.model.transform(X))
+    told("transform", folder, file, "--out", tmp_path / "rows.npz")
+    stored = contents(tmp_path / "rows.npz")
+    np.testing.assert_array_equal(stored["embedding"], result.model.transform(X))
+    np.testing.assert_array_equal(stored["row"], np.arange(150))
+    assert told("predict", folder, file).stdout.splitlines()[:2] == ["row,label", f"0,{labels[0]}"]
+
+
+def test_clusters_are_called_by_their_classes(tmp_path, clusters):
+    """At the site, for itself: by a file with a diagnosis, and from then on by the copy of the model that it wrote."""
+    result, folder = clusters
+    file, named = patients(tmp_path), tmp_path / "named.npz"
+    naming = ("--label", "diagnosis", "--name-classes", "--save-model", named)
+    told("predict", folder, file, *naming, "--out", tmp_path / "first.csv")
+    labels = result.model.predict(X)
+    expected = [IRIS.target_names[np.argmax(np.bincount(IRIS.target[labels == cluster]))] for cluster in labels]
+    assert list(pd.read_csv(tmp_path / "first.csv")["class"]) == expected
+    next_week = write(tmp_path / "next.csv", pd.DataFrame(X[:7], columns=NAMES))
+    told("predict", named, next_week, "--out", tmp_path / "next-labels.csv")
+    assert list(pd.read_csv(tmp_path / "next-labels.csv")["class"]) == expected[:7]
+    assert class_names(np.array([0, 0, 0, 2]), ["b", "a", None, None], 3) == ("a", "1", "2")
+    assert "--label COLUMN" in told("predict", folder, file, "--name-classes", code=2).stderr
+
+
+def test_models_of_which_there_is_none_to_apply(tmp_path, clusters):
+    _, folder = clusters
+    file = patients(tmp_path)
+    vertical = DKPCA(n_components=2).fit([X[:, :2], X[:, 2:]])
+    vertical.save(tmp_path / "out" / "results" / "a")
+    assert "serve FOLDER --project" in told("transform", tmp_path / "out", file, code=2).stderr
+    UniformKPCA(n_components=2, n_samples=9, share_rows=True).fit(FRAMES).save(tmp_path / "out" / "results" / "b")
+    text = told("transform", tmp_path / "out", file, code=2).stderr
+    assert f"{tmp_path / 'out'} holds 2 models; choose one: " in text.replace("\n", "")
+    text = told("predict", tmp_path / "out" / "results" / "b", file, code=2).stderr
+    assert "LandmarkPCA has no clusters; allowed: transform" in text
+    assert "holds no model" in told("predict", tmp_path, file, code=2).stderr
+    assert "allowed: .csv, .npz" in told("predict", folder, file, "--out", tmp_path / "a.txt", code=2).stderr
+    assert isinstance(load_model(tmp_path / "out" / "results" / "a" / "model.npz"), KernelPCA)
+
+
+def test_a_site_keeps_a_sheet_beside_what_it_keeps(tmp_path):
+    """By id; coordinates only where a spreadsheet could show them."""
+    site = find(vertical(tmp_path)[0])
+    rows = {"labels": np.array([1, 0]), "ids": np.array(["007", "a,b"])}
+    site.keep(rows | {"embedding": np.array([[0.1, 2.0], [-1 / 3, 4.0]])})
+    expected = ["id,label,coordinate 1,coordinate 2", "007,1,0.1,2.0", f'"a,b",0,{-1 / 3!r},4.0']
+    assert (tmp_path / "north" / "trial.csv").read_text().splitlines() == expected
+    site.keep(rows | {"embedding": np.ones((2, 51))})
+    assert list(pd.read_csv(tmp_path / "north" / "trial.csv").columns) == ["id", "label"]
+    site.keep({"alpha": np.ones((2, 3))})
+    assert contents(tmp_path / "north" / "trial.npz").keys() == {"alpha"}
