@@ -60,6 +60,7 @@ def server_app() -> ServerApp:
                     threads=job.threads,
                     hashes=run.sites is not None,  # whose sites write down what leaves them
                     joint_seed=run.joint_seed,
+                    prepare=run.prepare,
                 )
                 result = strategy.run(grid, settings, evaluate=run.evaluate)
                 _hand_over(run.id, result, job)

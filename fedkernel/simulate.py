@@ -13,10 +13,12 @@ from scipy import sparse
 
 from fedkernel.addresses import address_of
 from fedkernel.data import ArrayTable, SparseTable, Table, TableLike, check_matrix
+from fedkernel.data.raw_files import write_raw
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import sites_here
 from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import import_kernels
+from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import Job, RunSpec
@@ -37,7 +39,7 @@ def check_tables(tables: Sequence[TableLike], what: str, table: Callable[[Any, s
 @contextmanager
 def simulated_sites(
     pair: type[KernelClient],
-    tables: Sequence[TableLike],
+    tables: Sequence[TableLike | TableToPrepare],
     new_tables: Sequence[TableLike] | None = None,
     *,
     share_rows: bool,
@@ -57,7 +59,7 @@ def simulated_sites(
 def through_files(
     strategy: type[Any],
     parameters: Mapping[str, Any],
-    tables: Sequence[TableLike],
+    tables: Sequence[TableLike | TableToPrepare],
     engine: str,
     settings: RunSettings,
     *,
@@ -79,6 +81,7 @@ def through_files(
             shards=files,
             clients=len(tables),
             evaluate=evaluate,
+            prepare=settings.prepare,
         )
         job = Job(runs=[run], apps=APPS, out=str(Path(folder) / "out"), deadline=settings.deadline)
         for _ in ENGINES[engine](job):
@@ -88,6 +91,8 @@ def through_files(
 
 def as_file(table: Any, stem: Path) -> str:
     """Return the path of a file that holds the table: the one it was opened from, or one that is written here."""
+    if isinstance(table, TableToPrepare):
+        return str(write_raw(table.raw, stem.with_suffix(".parquet")))
     if isinstance(table, Table) and table.path is not None:
         return str(table.path.resolve())
     if isinstance(table, SparseTable):

@@ -16,12 +16,13 @@ from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
 from fedkernel.addresses import named
-from fedkernel.data import TableLike
+from fedkernel.data import Prepare, TableLike
 from fedkernel.data.columns import column_names
 from fedkernel.data.frames import without_names
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.judging import Judged
+from fedkernel.preparing import PrepareClient, prepare_tables, prepared_here, tables_to_prepare
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.plan import Plan
@@ -131,6 +132,7 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         deadline: float = 3600.0,
         evaluate: bool = False,
         reference: M | None = None,
+        prepare: Prepare | None = None,
     ) -> Result[M]:
         """Run the pair on simulated sites.
 
@@ -152,6 +154,9 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
             Measure the model on the clients by one more round, where the method has such a measure.
         reference : optional
             The exact answer (for instance ``self.central(shards)``); the result's metrics then tell how far off it is.
+        prepare : Prepare, optional
+            What is done to the tables first, which may then lack cells (NaN, None) and, as frames, have columns of
+            text; the result has the `Preparation`, or where columns are divided each site's outputs have its own.
 
         Raises
         ------
@@ -160,8 +165,12 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         ProtocolError
             If a client fails or does not answer in time.
         """
-        tables = check_tables(without_names(shards, self.partition), "shards", self.client.table)
-        settings = RunSettings(seed=seed, clients=len(tables), deadline=deadline)
+        tables: list[Any] = (
+            check_tables(without_names(shards, self.partition), "shards", self.client.table)
+            if prepare is None
+            else tables_to_prepare(shards, prepare, self.partition)
+        )
+        settings = RunSettings(seed=seed, clients=len(tables), deadline=deadline, prepare=prepare)
         if engine not in ENGINES:
             raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
         result: Result[M]
@@ -171,11 +180,12 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
             result.outputs = outputs
         else:
             result = through_files(type(self), self.hyperparameters, tables, engine, settings, evaluate=evaluate)
-        if self.partition == "horizontal":
+        if self.partition == "horizontal" and prepare is None:
             result.columns = column_names(shards)
         if reference is not None:
             with blas_threads(settings.threads):
-                result.metrics.update(self.judge(result, tables, reference))
+                seen = tables if prepare is None else prepared_here(tables, prepare, self.partition)
+                result.metrics.update(self.judge(result, seen, reference))
         return result
 
     def simulate(
@@ -223,13 +233,16 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         model = execution.finish(self.protocol(execution.run))
         metrics = self._measured(execution, model) if evaluate else {}
         account, seconds = execution.account, time.perf_counter() - began
-        return Result(
+        result = Result(
             *(model, account.ledger, account.history),
             metrics=metrics,
             seconds=seconds,
             columns=self._columns_of(execution.run.members),
             strategy=named(type(self)),
         )
+        if self.partition == "horizontal":
+            result.preparation = execution.preparation
+        return result
 
     def _columns_of(self, members: Sequence[Member]) -> tuple[str, ...]:
         """Return the names of the columns of all, where clients have the same ones and these have names."""
@@ -240,8 +253,15 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         name, pair, go_on = type(self).__name__, self.client.__name__, self.on_missing == "continue"
         account = Account()
         members, settings = join(grid, settings, pair, account, self.partition)
-        self.check_cohort(members)
-        return Execution(name, pair, self.partition, go_on, grid, settings, Run(tuple(members), settings.seed), account)
+        run, preparation = Run(tuple(members), settings.seed), None
+        if settings.prepare is not None:
+            preparing = Execution(name, PrepareClient.__name__, self.partition, False, grid, settings, run, account)
+            outcome = preparing.finish(prepare_tables(run, settings.prepare, self.partition))
+            for finding in outcome.findings:
+                log.warning("%s: %s", settings.run, finding.text)
+            run, preparation = Run(outcome.members, settings.seed), outcome.preparation
+        self.check_cohort(run.members)
+        return Execution(name, pair, self.partition, go_on, grid, settings, run, account, preparation)
 
     def _measured(self, execution: Execution, model: M) -> dict[str, float]:
         measuring = self.evaluation(execution.run, model)

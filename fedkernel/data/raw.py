@@ -53,6 +53,11 @@ class RawTable:
         """How many rows there are, n."""
         return len(next(iter(self.columns.values())))
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.rows, len(self.columns)
+
     def take(self, positions: AnyArray) -> Self:
         """Return the rows at these positions, or where a mask (n,) is true, in that order."""
         places = np.flatnonzero(positions) if positions.dtype == bool else positions

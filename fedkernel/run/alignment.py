@@ -188,11 +188,17 @@ def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: s
     return np.frombuffer(common.tobytes(), np.uint8).reshape(-1, SIZE)
 
 
-def check_same_columns(columns: Mapping[str, Sequence[str]]) -> None:
-    """Raise InputError if sites' columns, by what error texts call the sites, have other names or another order."""
+def check_same_columns(columns: Mapping[str, Sequence[str]], *, in_any_order: bool = False) -> None:
+    """Raise InputError if sites' columns, by what error texts call the sites, have other names.
+
+    So does another order, unless the run puts them in the first site's, which is logged then.
+    """
     (first, expected), *others = columns.items()
     for site, names in others:
         if list(names) == list(expected):
+            continue
+        if in_any_order and sorted(names) == sorted(expected):
+            log.info("the columns of %s are put in the order of those of %s", site, first)
             continue
         if len(names) < len(expected):
             lacking = next(name for name in expected if name not in names)

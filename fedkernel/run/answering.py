@@ -16,6 +16,7 @@ from fedkernel.arrays import AnyArray
 from fedkernel.data import as_table
 from fedkernel.errors import FedkernelError, InputError, OwnFileError, RefusedError, one_line
 from fedkernel.peers.client import PeerClient
+from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import MessageT, Receipt, Reply
 from fedkernel.run import flower
@@ -90,18 +91,33 @@ class _Call:
     def memory(self) -> Memory:
         return Memory(self.context, self.run)
 
-    def client(self, memory: Memory) -> KernelClient:
-        """Return the client that the message is for, with the rows that the run works on."""
+    @property
+    def kind(self) -> type[KernelClient]:
+        """The class of the client that the message is for."""
         site, pair = self.site, str(self.config["pair"])
+        if isinstance(site.X, TableToPrepare) and pair == PrepareClient.__name__:
+            return PrepareClient
         willing = self.clients if site.pairs is None else site.pairs
         if pair not in willing:
             allowed = ", ".join(sorted(willing)) or "nothing, since neither its job nor --allow names a pair"
             raise InputError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
-        X, positions = site.X, memory.rows
-        if X is not None and positions is not None:
-            X = as_table(X, f"the data of {site.called}").take(positions)
+        return willing[pair]
+
+    def client(self, memory: Memory, kind: type[KernelClient]) -> KernelClient:
+        """Return a client with the rows that the run works on."""
+        site, positions = self.site, memory.rows
+        X: Any = site.X
+        new: Any = site.new
         own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards, "noise_key": site.noise_key}
-        if issubclass(willing[pair], PeerClient):
+        if isinstance(X, TableToPrepare) and issubclass(kind, PrepareClient):
+            X, new, own = X.rows(positions), X.new, own | {"prepare": X.prepare}
+        elif isinstance(X, TableToPrepare):
+            if (text := memory.preparation) is None:
+                raise InputError(f"{site.called} was asked by a method before its table was prepared")
+            X, new = X.prepared(text, positions), X.prepared_new(text)
+        elif X is not None and positions is not None:
+            X = as_table(X, f"the data of {site.called}").take(positions)
+        if issubclass(kind, PeerClient):
             if site.peers_pinned and not site.pins:
                 raise RefusedError(
                     "study.peers",
@@ -109,7 +125,7 @@ class _Call:
                     "--peers-without-pins (study.peers)",
                 )
             own |= {"identity": site.identity, "pins": site.pins}
-        client = willing[pair](X, new=site.new, client=site.number, seed=self.seed, memory=memory, **own)  # type: ignore[arg-type]
+        client = kind(X, new=new, client=site.number, seed=self.seed, memory=memory, **own)
         site.check_rows(client.X.shape[0])
         return client
 
@@ -221,14 +237,15 @@ def _introduce(call: _Call) -> Reply:
     if site.X is None:
         return Introduction(client=site.number, rows=0, columns=0, new_rows=0)
     site.check_keep()
-    client = call.client(Memory.begin(call.context, call.run))
+    kind, raw = call.kind, site.X if isinstance(site.X, TableToPrepare) else None
+    client = call.client(Memory.begin(call.context, call.run), kind if raw is None else PrepareClient)
     draws = site.gate is not None and site.gate.run.joint_seed
     return Introduction(
         **client.get_properties({}),
         site=site.name,
-        names=tuple(site.columns),
+        names=tuple(site.columns) if raw is None else raw.raw.names,
         ids=site.ids is not None,
-        sampled=_sampled(call, client),
+        sampled=_sampled(call, kind, client.X.shape[0]),
         commitment=commitment(call.share()) if draws else None,
     )
 
@@ -246,17 +263,17 @@ def _take_shares(call: _Call) -> Reply:
     return Receipt()
 
 
-def _sampled(call: _Call, client: KernelClient) -> int | None:
+def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
     """Return how many rows may be sampled, where any are; InputError if the plan surely asks too much of so many."""
-    site, rows, guards = call.site, client.X.shape[0], client.guards
+    site, guards = call.site, call.site.guards
     if guards is None:
         return None
     run = None if site.gate is None else site.gate.run
     if run is not None and not (run.align and site.ids is not None):  # else the rows are not settled yet
-        for foreseen in guards.foresee(run.plan or (), client.answers, rows):
+        for foreseen in guards.foresee(run.plan or (), kind.answers, rows):
             if foreseen.certain:
                 raise InputError(f"{site.called}: {foreseen.text}")
-    return guards.most_sampled(rows) if any(request.sampled for request in client.answers) else None
+    return guards.most_sampled(rows) if any(request.sampled for request in kind.answers) else None
 
 
 def _hash_ids(call: _Call) -> Reply:
@@ -292,7 +309,7 @@ def _train(call: _Call) -> Answer:
     if not memory.settled:
         call.site.check_rows_apart(None, False)
         memory.settle()
-    client = call.client(memory)
+    client = call.client(memory, call.kind)
     with blas_threads(call.site.threads):
         # of this thread's processor, since other clients may be simulated beside it; a site with a limit is alone in
         # its process, and the threads of BLAS count
@@ -300,15 +317,27 @@ def _train(call: _Call) -> Answer:
         began = clock()
         replied, _, scalars = client.fit(arrays, dict(call.config))  # type: ignore[arg-type]
         seconds = clock() - began
-    if client.outputs:
-        call.site.keep(client.outputs | _ids_in_order(call.site, memory))
+    settled = isinstance(client, PrepareClient) and client.preparation is not None
+    if isinstance(client, PrepareClient) and client.preparation is not None:
+        memory.preparation = to_text(client.preparation)
+    if client.outputs or settled:
+        call.site.keep(client.outputs | _beside(call.site, memory))
     content = RecordDict({"arrays": ArrayRecord(replied), "config": ConfigRecord({**scalars, "seconds": seconds})})
     return Answer(content, client.reply, client.mail.opened if isinstance(client, PeerClient) else b"")
 
 
-def _ids_in_order(site: Site, memory: Memory) -> dict[str, AnyArray]:
-    """Return the ids of the rows that a run works on, in its order, where the site knows them."""
-    if site.ids is None:
-        return {}
-    ids, positions = np.array(site.ids), memory.rows
-    return {"ids": ids if positions is None else ids[positions]}
+def _beside(site: Site, memory: Memory) -> dict[str, AnyArray]:
+    """Return what a site keeps beside its results: by what it knows the rows of a run, in its order, and what was done.
+
+    That is their ids, where it has some, or their positions in its file, where some rows were dropped; and the
+    preparation of its table.
+    """
+    beside, positions = {}, memory.rows
+    if site.ids is not None:
+        ids = np.array(site.ids)
+        beside["ids"] = ids if positions is None else ids[positions]
+    elif isinstance(site.X, TableToPrepare) and site.X.kept is not None:
+        beside["rows"] = site.X.kept
+    if memory.preparation is not None:
+        beside["preparation"] = np.array(memory.preparation)
+    return beside

@@ -1,5 +1,6 @@
 """The clients of a run: who takes part, in which order, under which settings, and with which rows in common."""
 
+import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from fedkernel.data import Prepare
 from fedkernel.errors import InputError, ProtocolError, and_more, one_line
 from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
@@ -36,7 +38,8 @@ class RunSettings:
 
     With a vertical partition and ids, rows that are `missing` somewhere are dropped, or the run is refused. The
     protocol's own steps have as many BLAS `threads`. With `hashes`, the ledger has that of every reply. With
-    `joint_seed`, the clients draw the seed, in two rounds more, and the history has it.
+    `joint_seed`, the clients draw the seed, in two rounds more, and the history has it. With `prepare`, the sites'
+    tables are raw, and are prepared first.
     """
 
     run: str = "run"
@@ -47,6 +50,7 @@ class RunSettings:
     threads: int = 1
     hashes: bool = False
     joint_seed: bool = False
+    prepare: Prepare | None = None
 
     def __post_init__(self) -> None:
         """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""
@@ -70,7 +74,10 @@ class RunSettings:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":
         """Return what a Flower configuration says of a run, which may say other things, too."""
-        return cls(**{field.name: config[field.name] for field in fields(cls) if field.name in config})
+        named = {field.name: config[field.name] for field in fields(cls) if field.name in config}
+        if isinstance(named.get("prepare"), str):  # as JSON, since Flower's has no tables
+            named["prepare"] = Prepare(**json.loads(named["prepare"]))
+        return cls(**named)
 
 
 def _hash(content: RecordDict) -> str:
@@ -127,7 +134,7 @@ def join(
         return _align(wire, members, account), settings
     named = {member.called: member.names for member in members if member.names}
     if named:
-        check_same_columns(named)
+        check_same_columns(named, in_any_order=settings.prepare is not None)
     return members, settings
 
 

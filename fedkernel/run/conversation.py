@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from fedkernel.data import Preparation
 from fedkernel.errors import ProtocolError, and_more
 from fedkernel.peers.letters import sealed_in
 from fedkernel.protocol.messages import Reply, Request
@@ -45,6 +46,8 @@ class Execution:
         What its protocols are given.
     account : Account
         Rounds are numbered on from what it holds.
+    preparation : Preparation, optional
+        What was done to the tables before, where rows are divided.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Execution:
     settings: RunSettings
     run: Run
     account: Account
+    preparation: Preparation | None = None
 
     def converse(self, protocol: Protocol[T]) -> "Conversation[T]":
         """Return a protocol under way, whose every step has the threads of the settings."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import pydantic
 
 from fedkernel.addresses import Group, names, own_names, short
-from fedkernel.data import DataSpec, PartitionSpec, SiteFile
+from fedkernel.data import DataSpec, PartitionSpec, Prepare, SiteFile
 from fedkernel.data.sources import SOURCES
 from fedkernel.errors import InputError
 from fedkernel.installation import installed_version
@@ -79,6 +79,8 @@ class RunSpec(pydantic.BaseModel):
         What the strategy will ask of each client.
     joint_seed : bool
         Whether named sites draw the seed together (`fedkernel.run.seeding`); `seed` then only tells runs apart.
+    prepare : Prepare, optional
+        What is done to the sites' tables first, which are raw then; `plan` begins with what is asked for that.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -98,6 +100,7 @@ class RunSpec(pydantic.BaseModel):
     align: bool = True
     plan: Plan | None = None
     joint_seed: bool = False
+    prepare: Prepare | None = None
 
     @pydantic.field_validator("data")
     @classmethod

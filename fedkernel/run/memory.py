@@ -78,6 +78,15 @@ class Memory(MutableMapping[str, AnyArray]):
             self._rows["rows"] = Array(positions)
 
     @property
+    def preparation(self) -> str | None:
+        """What is done to the site's raw table, as `fedkernel.preparing.to_text` wrote it; None: nothing yet."""
+        return str(self._run["preparation"]) if "preparation" in self._run else None
+
+    @preparation.setter
+    def preparation(self, text: str) -> None:
+        self._run["preparation"] = text
+
+    @property
     def settled(self) -> bool:
         """Whether it can no longer be said which rows the run works on."""
         return "settled" in self._rows

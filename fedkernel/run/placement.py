@@ -14,12 +14,13 @@ from flwr.app import Context
 
 from fedkernel.addresses import find, names, own_names
 from fedkernel.arrays import AnyArray, Positions
-from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, load, split
+from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Prepare, load, split
 from fedkernel.data.site_files import SiteData, SiteFile
-from fedkernel.data.tables import open_tables, readable
+from fedkernel.data.tables import open_tables
 from fedkernel.errors import InputError, OwnFileError, RefusedError, called
 from fedkernel.numerics.kernels import Kernel, import_kernels
 from fedkernel.peers.sealing import KeyPair, read_pins
+from fedkernel.preparing import PrepareClient, TableToPrepare
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.plan import check_plan
 from fedkernel.run import flower
@@ -29,6 +30,7 @@ from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.outbox import check_record
 from fedkernel.run.policy import own_policy
+from fedkernel.run.raw_sites import Changed, PrepareKey, changed, own_raw, raw_parts, raw_shard
 from fedkernel.run.seeding import own_secret
 from fedkernel.run.site import Site
 from fedkernel.run.verdicts import check_run
@@ -66,7 +68,9 @@ def _key_of(text: str, run_id: str) -> str:
 @lru_cache(maxsize=8)
 def _check_plan(text: str, run_id: str, kinds: tuple[type[KernelClient], ...]) -> None:
     """Hold the plan of a job's run against the clients that the site is willing to run."""
-    check_plan(_job(text).run(run_id).plan or (), [request for kind in kinds for request in kind.answers])
+    run = _job(text).run(run_id)
+    preparing = () if run.prepare is None else PrepareClient.answers
+    check_plan(run.plan or (), [*preparing, *(request for kind in kinds for request in kind.answers)])
 
 
 @lru_cache(maxsize=1)
@@ -89,11 +93,19 @@ def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, 
         raise InputError(f"{where}: {error}") from None
 
 
-def _changed(file: SiteFile) -> tuple[int, int]:
-    """Return what is another number once a file has been changed; InputError if it is not there."""
-    with readable(file.path, "a file with the site's data"):
-        stat = Path(file.path).expanduser().stat()
-    return stat.st_mtime_ns, stat.st_size
+@lru_cache(maxsize=2)
+def _simulated_raw(
+    data: DataSpec, partition: PartitionSpec, clients: int, seed: int, key: PrepareKey
+) -> list[TableToPrepare]:
+    names = _loaded(data.drawn(seed)).columns
+    return raw_parts(simulated_partition(data, partition, clients, seed), names, key.prepare)
+
+
+def simulated_raw(
+    data: DataSpec, partition: PartitionSpec, clients: int, seed: int, prepare: Prepare
+) -> list[TableToPrepare]:
+    """Return all simulated sites' parts of a data set, as raw tables with its columns' names."""
+    return _simulated_raw(data, partition, clients, seed, PrepareKey(prepare))
 
 
 @lru_cache(maxsize=8)
@@ -133,14 +145,14 @@ def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
     return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else {})
 
 
-def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, tuple[int, int]]:
+def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Changed]:
     """Return the file that a node's configuration names, as `site_of_job` lists it, and what tells that it changed."""
     rules = own_policy(node).table
     file = SiteFile.of_node(node, rules.columns, rules.hidden)
-    changed = _changed(file)
-    if rules.sha256 is not None and _fingerprint(str(file.path), changed) != rules.sha256:
+    version = changed(str(file.path))
+    if rules.sha256 is not None and _fingerprint(str(file.path), version) != rules.sha256:
         raise InputError(f"{file.path} is not the file that the policy is for (table.sha256)")
-    return file, changed
+    return file, version
 
 
 def read_own_data(node: Mapping[str, Any]) -> SiteData:
@@ -278,7 +290,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     except RefusedError as error:
         raise RefusedError(error.rule, f"{site.called}: {error}") from None
     with _for_its_log(site.called, "read its data"):
-        own = read_own_data(node)
+        own = read_own_data(node) if run.prepare is None else own_raw(*own_file(node), run.prepare)
     with _for_its_log(site.called, "import what its operator allows"):
         pairs = allowed(own_pairs([run]) if policy.study.pairs is None else policy.study.pairs)
         if run.pair is not None:  # which is among them: another's could answer the plan's requests, and otherwise
@@ -338,11 +350,16 @@ def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
     site = replace(site, share_rows=run.shares_rows, pairs=_named_by(run), keep=_keeper(results))
     if run.shards is not None:
         file = run.shards[site.number]
+        if run.prepare is not None:
+            table = raw_shard(file, run.prepare)
+            return replace(site, X=table, ids=table.raw.ids, ids_without_key=True)
         if isinstance(file, SiteFile):
-            own = _read_own(file, _changed(file))
+            own = _read_own(file, changed(str(file.path)))
             return replace(site, X=own.X, columns=own.columns, ids=own.ids, ids_without_key=True)
         X, new = open_tables(file)
         return replace(site, X=X, new=new)
+    if run.data is not None and run.partition is not None and run.prepare is not None:
+        return replace(site, X=simulated_raw(run.data, run.partition, clients, run.seed, run.prepare)[site.number])
     if run.data is not None and run.partition is not None:
         return replace(site, X=simulated_partition(run.data, run.partition, clients, run.seed).shards[site.number])
     return site

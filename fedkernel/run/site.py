@@ -11,6 +11,7 @@ from fedkernel.arrays import AnyArray, Positions
 from fedkernel.data import TableLike
 from fedkernel.errors import InputError, called
 from fedkernel.peers.sealing import KeyPair
+from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.guards import Guards
 from fedkernel.run.gate import Gate
@@ -32,8 +33,8 @@ class Site:
     ----------
     number : int
         The client's number in the cohort.
-    X : array-like or Table of shape (n_m, d_m), or None
-        None: this node takes no part in the run.
+    X : array-like, Table or TableToPrepare of shape (n_m, d_m), or None
+        None: this node takes no part in the run. A raw table: the run prepares it.
     new : array-like or Table of shape (n_new, d_m), or None
     keep : callable
         Stores named arrays on the site.
@@ -79,7 +80,7 @@ class Site:
     """
 
     number: int
-    X: TableLike | None
+    X: TableLike | TableToPrepare | None
     new: TableLike | None
     keep: Callable[[dict[str, AnyArray]], object]
     threads: int = 1

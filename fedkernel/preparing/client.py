@@ -1,0 +1,146 @@
+"""What a site runs before a method sees its table: it counts and sums, and takes the preparation that follows."""
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from fedkernel.arrays import FloatArray
+from fedkernel.data import Preparation, Prepare, RawTable
+from fedkernel.errors import InputError
+from fedkernel.preparing.drift import differences, sentence
+from fedkernel.preparing.messages import (
+    Cells,
+    CellsBelow,
+    CompareColumns,
+    CountBelow,
+    CountCells,
+    Differences,
+    Extremes,
+    FindExtremes,
+    Prepared,
+    PrepareOwn,
+    Squares,
+    SumSquares,
+    TakePreparation,
+)
+from fedkernel.preparing.settling import fitted
+from fedkernel.protocol.client import KernelClient
+
+log = logging.getLogger(__name__)
+
+
+class PrepareClient(KernelClient):
+    """Answers for a raw table, of which nothing but sums leaves, and what its policy allows beside them.
+
+    Parameters
+    ----------
+    X : RawTable
+        The rows that the run works on.
+    prepare : Prepare
+        What the run does to it, as the site knows it.
+    **more
+        As of `KernelClient`.
+
+    Attributes
+    ----------
+    preparation : Preparation or None
+        Once it is settled.
+    """
+
+    answers = (
+        CountCells,
+        SumSquares,
+        CompareColumns,
+        CountBelow,
+        FindExtremes,
+        TakePreparation,
+        PrepareOwn,
+    )
+
+    def __init__(self, X: RawTable, *, prepare: Prepare, **more: Any) -> None:
+        super().__init__(X, **more)  # type: ignore[arg-type] # which `table` takes
+        self.prepare = prepare
+        self.preparation: Preparation | None = None
+
+    @staticmethod
+    def table(X: Any, what: str) -> Any:
+        """Return a raw table as it is."""
+        if not isinstance(X, RawTable):
+            raise TypeError(f"{what} is no RawTable")
+        return X
+
+    def count_cells(self, ask: CountCells) -> Cells:
+        """Count the cells that hold a value, and add these up."""
+        numbers = self._numbers(ask.names)
+        return Cells(counts=_counts(numbers), sums=_sum(numbers))
+
+    def sum_squares(self, ask: SumSquares) -> Squares:
+        """Add up distances from the center, and their squares."""
+        apart = self._numbers(ask.names) - ask.center
+        return Squares(deviations=_sum(apart), squares=_sum(apart**2))
+
+    def compare_columns(self, ask: CompareColumns) -> Differences:
+        """Compare the columns with those of all other sites, and log which differ."""
+        reply = differences(self._numbers(ask.names), ask)
+        for place, mean, spread in zip(reply.columns, reply.means.tolist(), reply.spreads.tolist(), strict=True):
+            log.warning("%s", sentence(ask.names[place], "this site", mean, spread)[1])
+        return reply
+
+    def count_below(self, ask: CountBelow) -> CellsBelow:
+        """Count values that are at most each threshold."""
+        columns = zip(self._numbers(ask.names).T, ask.thresholds, strict=True)
+        counts = [
+            np.searchsorted(np.sort(column[~np.isnan(column)]), thresholds, "right") for column, thresholds in columns
+        ]
+        return CellsBelow(counts=np.array(counts, dtype=np.float64).reshape(ask.thresholds.shape))
+
+    def find_extremes(self, ask: FindExtremes) -> Extremes:
+        """Find the least and the greatest value of each column."""
+        numbers, limit = self._numbers(ask.names), np.finfo(np.float64).max
+        missing = np.isnan(numbers)
+        least = np.where(missing, limit, numbers).min(axis=0)
+        return Extremes(least=least, greatest=np.where(missing, -limit, numbers).max(axis=0))
+
+    def take_preparation(self, ask: TakePreparation) -> Prepared:
+        """Prepare the table as it is told, from now on."""
+        numeric = self._check_names(ask.names, self.X.names)
+        if strange := sorted(set(ask.flagged) - (set(numeric) if self.prepare.indicator else set())):
+            raise InputError(f"an indicator is to stand beside {strange[0]!r}; the run has none")
+        if len(ask.scale) != len(numeric):
+            raise InputError(f"{len(ask.scale)} columns are scaled, but {len(numeric)} are of numbers")
+        return self._settle(Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged))
+
+    def prepare_own(self, ask: PrepareOwn) -> Prepared:
+        """Prepare the table by what it has itself."""
+        return self._settle(fitted(self.prepare, self.X))
+
+    def _settle(self, preparation: Preparation) -> Prepared:
+        X, kept = preparation.apply(self.X)
+        if X.shape[1] == 0:
+            raise InputError(f"{self.X.what} has no columns once it is prepared; allowed: at least one")
+        self.preparation = preparation
+        return Prepared(rows=len(kept), columns=X.shape[1])
+
+    def _numbers(self, names: tuple[str, ...]) -> FloatArray:
+        """Return the columns of numbers in the order that is agreed on."""
+        self._check_names(names, self.prepare.numeric(self.X.names))
+        ordered: RawTable = self.X.select([*names, *self.prepare.categories])
+        return self.prepare.numbers(ordered)
+
+    def _check_names(self, names: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
+        """Raise InputError unless these are the table's own columns, in any order; return those of numbers."""
+        if len(names) != len(own) or set(names) != set(own):
+            raise InputError(f"{len(names)} columns were asked for that are not the {len(own)} of {self.X.what}")
+        return self.prepare.numeric(names)
+
+
+def _counts(numbers: FloatArray) -> FloatArray:
+    counts: FloatArray = np.isfinite(numbers).sum(axis=0).astype(np.float64)
+    return counts
+
+
+def _sum(numbers: FloatArray) -> FloatArray:
+    """Return the sums of the cells that hold a value."""
+    total: FloatArray = np.nansum(numbers, axis=0)
+    return total

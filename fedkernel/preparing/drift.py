@@ -1,0 +1,156 @@
+"""Whether a site's columns differ from those of all other sites by more than chance explains.
+
+Two tests for each column, of the site's cells against all others', at a level that is shared out over both tests, all
+columns and all sites (Bonferroni), so that a run of sites that are alike has a false alarm with probability `LEVEL` at
+most. Means: Welch's t-test. Standard deviations: the logarithm of the variances' ratio, whose variance is
+(k - 1) (1/n + 1/n') for sites with the same kurtosis k, for which the site's own stands, but at least `KURTOSIS`.
+What is found must also matter: means `LEAST_SHIFT` standard deviations of the others apart, or standard deviations that
+differ by a factor of `LEAST_SPREAD`; with many rows everything would differ.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from fedkernel.arrays import EPS, FloatArray
+from fedkernel.preparing.messages import CompareColumns, Differences
+from fedkernel.protocol.rounds import Member
+
+LEVEL = 1e-6
+LEAST_SHIFT, LEAST_SPREAD = 0.5, 2.0
+KURTOSIS = 9.0
+"""That of an exponential distribution; a normal one has 3."""
+
+FEWEST = 3
+"""Cells that a site, and all others together, must have of a column to be compared."""
+
+MOST = 1e9
+"""What ratios are cut off at, which have no limit where the others' columns are constant."""
+
+UNIT = 3.0
+"""By which factor mean and standard deviation are both off where a unit is another; of feet and metres it is 3.3."""
+
+ALIKE = 2.0
+"""By which factor these two may differ then."""
+
+
+class Column(NamedTuple):
+    """Cells of columns: how many, their mean, the variance of one, each of shape (p,)."""
+
+    counts: FloatArray
+    means: FloatArray
+    variances: FloatArray
+
+
+def _column(counts: FloatArray, center: FloatArray, deviations: FloatArray, squares: FloatArray) -> Column:
+    at_least = np.maximum(counts, 2)
+    shifts = deviations / at_least
+    variances = np.maximum(squares - shifts * deviations, 0) / (at_least - 1)
+    return Column(counts, center + shifts, variances)
+
+
+def differences(own: FloatArray, ask: CompareColumns) -> Differences:
+    """Return what differs of a site's columns.
+
+    Parameters
+    ----------
+    own : ndarray of shape (n, p)
+        NaN where a cell is missing.
+    ask : CompareColumns
+        The sums of all sites, this one included.
+    """
+    apart = own - ask.center
+    counts = np.isfinite(own).sum(axis=0).astype(np.float64)
+    deviations, squares = np.nansum(apart, axis=0), np.nansum(apart**2, axis=0)
+    here = _column(counts, ask.center, deviations, squares)
+    there = _column(
+        ask.counts - counts, ask.center, ask.deviations - deviations, np.maximum(ask.squares - squares, 0.0)
+    )
+    compared = (here.counts >= FEWEST) & (there.counts >= FEWEST)
+    level = LEVEL / (2 * max(1, ask.sites) * max(1, len(ask.center)))
+    with np.errstate(all="ignore"):  # where nothing varies, or too little is there: `compared` and `MOST` say what then
+        distance = np.abs(here.means - there.means)
+        # what does not vary is off by rounding
+        distance[distance <= 1e3 * EPS * np.maximum(np.abs(here.means), np.abs(there.means))] = 0.0
+        errors = here.variances / here.counts, there.variances / there.counts
+        freedom = sum(errors) ** 2 / (errors[0] ** 2 / (here.counts - 1) + errors[1] ** 2 / (there.counts - 1))
+        t = np.where(distance > 0, distance / np.sqrt(sum(errors)), 0.0)
+        deviation, deviation_there = np.sqrt(here.variances), np.sqrt(there.variances)
+        shifted = (2 * stats.t.sf(t, np.where(np.isfinite(freedom), freedom, 1e9)) <= level) & (
+            distance >= LEAST_SHIFT * deviation_there
+        )
+        fourth = np.nanmean((own - here.means) ** 4, axis=0) / (here.variances * (1 - 1 / here.counts)) ** 2
+        kurtosis = np.maximum(np.where(np.isfinite(fourth), fourth, KURTOSIS), KURTOSIS)
+        logarithm = np.abs(np.log(here.variances / there.variances))
+        z = logarithm / np.sqrt((kurtosis - 1) * (1 / here.counts + 1 / there.counts))
+        spread = (2 * stats.norm.sf(z) <= level) & (logarithm >= 2 * np.log(LEAST_SPREAD))
+        places = np.flatnonzero(compared & (shifted | spread))
+        means = here.means / there.means
+        spreads, effects = deviation / deviation_there, np.maximum(distance, deviation) / deviation_there
+    return Differences(
+        columns=places.astype(np.int32),
+        means=_outline(means[places]),
+        spreads=_outline(spreads[places]),
+        effects=_outline(effects[places]),
+    )
+
+
+def _outline(ratios: FloatArray) -> FloatArray:
+    """Return two digits of numbers, which tell what is the matter and little more."""
+    limited = np.nan_to_num(np.clip(ratios, -MOST, MOST), nan=0.0)
+    return np.array([float(f"{ratio:.2g}") for ratio in limited.tolist()])
+
+
+class Finding(NamedTuple):
+    """A column of a site that is not like the others'.
+
+    Attributes
+    ----------
+    column : str
+    client : int
+    ratio : float
+        Of the means, or where these are alike of the standard deviations.
+    text : str
+    """
+
+    column: str
+    client: int
+    ratio: float
+    text: str
+
+
+def findings(names: Sequence[str], members: Sequence[Member], replies: Sequence[Differences]) -> list[Finding]:
+    """Return what the sites found, without those whose column differs only since another's is so far off.
+
+    A site that is far off is among the others of each other site. So of each column those are named whose effect is
+    half of the largest or more.
+    """
+    largest: npt.NDArray[np.float64] = np.zeros(len(names))
+    for reply in replies:
+        np.maximum.at(largest, reply.columns, reply.effects)
+    found: list[Finding] = []
+    for member, reply in zip(members, replies, strict=True):
+        for place, mean, spread, effect in zip(
+            reply.columns.tolist(), reply.means.tolist(), reply.spreads.tolist(), reply.effects.tolist(), strict=True
+        ):
+            if effect >= largest[place] / 2:
+                ratio, text = sentence(names[place], member.called, mean, spread)
+                found.append(Finding(names[place], member.client, ratio, text))
+    return found
+
+
+def sentence(column: str, site: str, mean: float, spread: float) -> tuple[float, str]:
+    """Return by how much a column of a site is off, and the sentence about it."""
+    if _beyond(spread, UNIT) and (1 / ALIKE <= abs(mean) / spread <= ALIKE):
+        return mean, f"{column}: {site}'s mean is {mean:g} times the others': another unit?"
+    if not 0 < 1 / LEAST_SPREAD < spread < LEAST_SPREAD:
+        text = f"{column}: {site}'s standard deviation is {spread:g} times the others', and its mean {mean:g} times"
+        return spread, text
+    return mean, f"{column}: {site}'s mean is {mean:g} times the others', by more than chance explains"
+
+
+def _beyond(ratio: float, factor: float) -> bool:
+    return ratio >= factor or 0 < ratio <= 1 / factor

@@ -1,0 +1,200 @@
+"""What is asked of a site's raw table before a method sees it, and what leaves the site then.
+
+All of it is about the columns of numbers, p of them, in the order that is agreed on, once clipped and their logarithms
+taken: `Prepare` says of what, and the site knows that from the run that it takes part in, not from a message.
+"""
+
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+from pydantic import Field
+
+from fedkernel.arrays import FloatArray
+from fedkernel.protocol.messages import Reply, Request, Shape, Summed
+
+Size = Annotated[int, Field(ge=0, lt=2**63)]
+Places = npt.NDArray[np.int32]
+
+
+class Cells(Summed):
+    """Reveals, of each column of numbers, how many cells of all sites hold a value, and these values' sum: 2 p floats.
+
+    Attributes
+    ----------
+    counts, sums : ndarray of shape (p,)
+    """
+
+    counts: Annotated[FloatArray, Shape("p", empty=True)]
+    sums: Annotated[FloatArray, Shape("p", empty=True)]
+
+
+class CountCells(Request[Cells]):
+    """Asks for counts and sums of the columns of numbers, by their names and in this order."""
+
+    once = True
+
+    names: tuple[str, ...]
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Return how many columns there are."""
+        return {"p": len(self.names)}
+
+
+class Squares(Summed):
+    """Reveals, of each column of numbers, the sums of all sites' distances from a center and of their squares.
+
+    With the counts these tell mean and standard deviation: 2 p floats. The first sum is about 0: it puts right what
+    rounding has done to the mean.
+
+    Attributes
+    ----------
+    deviations, squares : ndarray of shape (p,)
+    """
+
+    deviations: Annotated[FloatArray, Shape("p", empty=True)]
+    squares: Annotated[FloatArray, Shape("p", empty=True)]
+
+
+class SumSquares(Request[Squares]):
+    """Asks for the sums of squares about a center (p,), the mean over all sites."""
+
+    once = True
+
+    names: tuple[str, ...]
+    center: Annotated[FloatArray, Shape("p", empty=True)]
+
+
+class Differences(Reply):
+    """Reveals which columns differ from all other sites' by more than chance explains, and of these three ratios.
+
+    A site whose columns are like the others' sends nothing; else 3 floats for each that is not, of two digits each.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (f_m,), int32
+        Their places.
+    means, spreads : ndarray of shape (f_m,)
+        Mean and standard deviation here, divided by the others'.
+    effects : ndarray of shape (f_m,)
+        The larger of the distance of the means and the standard deviation here, in standard deviations of the others.
+    """
+
+    columns: Annotated[Places, Shape("f_m", dtype="int32", empty=True)]
+    means: Annotated[FloatArray, Shape("f_m", empty=True)]
+    spreads: Annotated[FloatArray, Shape("f_m", empty=True)]
+    effects: Annotated[FloatArray, Shape("f_m", empty=True)]
+
+
+class CompareColumns(Request[Differences]):
+    """Tells the sums of all sites, about a center, so that each compares its own columns with those of the others.
+
+    Attributes
+    ----------
+    sites : int
+    center, counts, deviations, squares : ndarray of shape (p,)
+    """
+
+    once = True
+
+    names: tuple[str, ...]
+    sites: Annotated[int, Field(ge=1)]
+    center: Annotated[FloatArray, Shape("p", empty=True)]
+    counts: Annotated[FloatArray, Shape("p", empty=True)]
+    deviations: Annotated[FloatArray, Shape("p", empty=True)]
+    squares: Annotated[FloatArray, Shape("p", empty=True)]
+
+    def check_reply(self, reply: Differences) -> None:
+        """Raise ValueError if a column stands there that there is not, or twice."""
+        super().check_reply(reply)
+        places = reply.columns
+        if len(set(places.tolist())) < len(places) or (places < 0).any() or (places >= len(self.names)).any():
+            raise ValueError(f"columns = {places.tolist()}, but must be different ones of {len(self.names)}")
+
+
+class CellsBelow(Summed):
+    """Reveals, of each column of numbers, how many values of all sites are at most each of some thresholds: p b floats.
+
+    Who chooses the thresholds, and sees each site's counts, learns values of single rows as exactly as so many
+    thresholds divide the column's range.
+
+    Attributes
+    ----------
+    counts : ndarray of shape (p, b)
+    """
+
+    counts: Annotated[FloatArray, Shape("p", "b", empty=True)]
+
+
+class CountBelow(Request[CellsBelow]):
+    """Asks how many values of each column are at most each of its thresholds (p, b)."""
+
+    names: tuple[str, ...]
+    thresholds: Annotated[FloatArray, Shape("p", "b", empty=True)]
+
+
+class Extremes(Reply):
+    """Reveals the least and the greatest value of each column of numbers at the site, each that of a row: 2 p floats.
+
+    Attributes
+    ----------
+    least, greatest : ndarray of shape (p,)
+        The largest float and its negative where the site has no value.
+    """
+
+    least: Annotated[FloatArray, Shape("p", empty=True)]
+    greatest: Annotated[FloatArray, Shape("p", empty=True)]
+
+
+class FindExtremes(Request[Extremes]):
+    """Asks for the least and the greatest value of each column."""
+
+    once = True
+
+    names: tuple[str, ...]
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Return how many columns there are."""
+        return {"p": len(self.names)}
+
+
+class Prepared(Reply):
+    """How many rows and columns a site works with from now on: reveals nothing else."""
+
+    rows: Size
+    columns: Annotated[int, Field(ge=1, lt=2**63)]
+
+
+class TakePreparation(Request[Prepared]):
+    """Tells what the raw table becomes from now on.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of all columns, in their order.
+    flagged : tuple of str
+        Those that an indicator stands beside.
+    fill, center, scale : ndarray of shape (p,)
+        See `fedkernel.data.Preparation`.
+    """
+
+    once = True
+
+    names: Annotated[tuple[str, ...], Field(min_length=1)]
+    flagged: tuple[str, ...] = ()
+    fill: Annotated[FloatArray, Shape("p", empty=True)]
+    center: Annotated[FloatArray, Shape("p", empty=True)]
+    scale: Annotated[FloatArray, Shape("p", empty=True)]
+
+    @pydantic.model_validator(mode="after")
+    def _divides(self) -> "TakePreparation":
+        if not (self.scale > 0).all():
+            raise ValueError("scale must be greater than 0")
+        return self
+
+
+class PrepareOwn(Request[Prepared]):
+    """Asks a site that has columns of its own to prepare them by itself."""
+
+    once = True

@@ -1,0 +1,274 @@
+"""How the sites' raw tables are prepared before a method sees them: a protocol that comes before every pair's own."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.arrays import EPS, FloatArray
+from fedkernel.data import Preparation, Prepare
+from fedkernel.errors import InputError
+from fedkernel.preparing.drift import Finding, findings
+from fedkernel.preparing.messages import (
+    CompareColumns,
+    CountBelow,
+    CountCells,
+    FindExtremes,
+    PrepareOwn,
+    SumSquares,
+    TakePreparation,
+)
+from fedkernel.preparing.settling import (
+    QUARTILES,
+    Moments,
+    Scaling,
+    check_filled,
+    flagged,
+    minmax,
+    moments_of,
+    robust,
+    standard,
+    unscaled,
+)
+from fedkernel.protocol.forecast import FLOAT, Forecast, Meaning
+from fedkernel.protocol.plan import Plan, ask, once, repeated
+from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_sum
+
+Partition = Literal["vertical", "horizontal"]
+
+ROUNDS, BINS = 9, 32
+"""Of a histogram: how often it is refined at most, and into how many parts of what it was before."""
+
+RANK = 0.005
+"""By which share of the values a quantile may be off."""
+
+RESOLUTION = 1e-13
+"""Or by how much in standard deviations: 2.31 / 32^9 is 7e-14."""
+
+
+class Outcome(NamedTuple):
+    """What preparing came to.
+
+    Attributes
+    ----------
+    members : tuple of Member
+        With the rows and columns that a method gets.
+    preparation : Preparation or None
+        None where sites hold columns: each has its own.
+    findings : list of Finding
+        Columns of sites that are not like the others'.
+    """
+
+    members: tuple[Member, ...]
+    preparation: Preparation | None = None
+    findings: Sequence[Finding] = ()
+
+
+def prepare_tables(run: Run, prepare: Prepare, partition: Partition) -> Protocol[Outcome]:
+    """Prepare all sites' tables: by sums over the sites where they hold rows, and each by itself where columns.
+
+    Raises
+    ------
+    InputError
+        A column that has no value to fill cells with; with ``drift = "refuse"`` a column that is not like the others';
+        rows that cannot be dropped, since nothing says which row is which.
+    """
+    if partition == "vertical":
+        return (yield from _each_its_own(run, prepare))
+    names = run.members[0].names
+    numeric = prepare.numeric(names)
+    columns, rows = len(numeric), run.rows
+    fill, scaling = np.zeros(columns), unscaled(columns)
+    flags: tuple[str, ...] = ()
+    found: Sequence[Finding] = ()
+    if columns:
+        # Pass 1: how many values there are, and their means
+        cells = yield from to_sum(CountCells(names=numeric))
+        check_filled(prepare, numeric, cells.counts)
+        flags = flagged(prepare, numeric, cells.counts, rows)
+        center = cells.sums / np.maximum(cells.counts, 1)
+        moments = Moments(cells.counts, center, np.zeros(columns))
+        # Pass 2: squares about the common means
+        if _needs_squares(prepare):
+            sums = yield from to_sum(SumSquares(names=numeric, center=center))
+            moments = moments_of(cells.counts, center, sums.deviations, sums.squares)
+            # Each site compares its columns with the others'
+            if prepare.drift != "ignore":
+                totals = {"counts": cells.counts, "deviations": sums.deviations, "squares": sums.squares}
+                request = CompareColumns(names=numeric, sites=len(run.members), center=center, **totals)
+                replies = yield from to_all(request)
+                found = findings(numeric, run.members, replies)
+                if found and prepare.drift == "refuse":
+                    raise InputError(f'{"; ".join(finding.text for finding in found)} (prepare.drift = "refuse")')
+        if prepare.missing == "mean":
+            fill = moments.means
+        elif prepare.missing == "median":
+            fill = (yield from quantiles(numeric, (0.5,), moments))[:, 0]
+        scaling = yield from _scaling(prepare, numeric, rows, moments, fill)
+    request_ = TakePreparation(names=names, flagged=flags, fill=fill, center=scaling.center, scale=scaling.scale)
+    drifted = {f"{finding.column} at client {finding.client}": finding.ratio for finding in found}
+    replies_ = yield from to_all(request_, **drifted)
+    preparation = Preparation(prepare, names, fill, *scaling, flags)
+    columns_ = preparation.columns
+    members = [
+        replace(member, rows=reply.rows, columns=reply.columns, names=columns_)
+        for member, reply in zip(run.members, replies_, strict=True)
+    ]
+    return Outcome(tuple(members), preparation, found)
+
+
+def _each_its_own(run: Run, prepare: Prepare) -> Protocol[Outcome]:
+    if prepare.missing == "drop" and (without := [member.called for member in run.members if not member.ids]):
+        raise InputError(
+            f'prepare.missing = "drop", but {without[0]} has no ids, by which the other sites would know which rows to '
+            'drop, too; allowed: ids at all sites, or missing = "refuse", "mean" or "median"'
+        )
+    replies = yield from to_all(PrepareOwn())
+    members = [
+        replace(member, rows=reply.rows, columns=reply.columns, names=())
+        for member, reply in zip(run.members, replies, strict=True)
+    ]
+    return Outcome(tuple(members))
+
+
+def _needs_squares(prepare: Prepare) -> bool:
+    return prepare.scale in ("standard", "robust") or prepare.missing == "median" or prepare.drift != "ignore"
+
+
+def _scaling(
+    prepare: Prepare, names: tuple[str, ...], rows: int, moments: Moments, fill: FloatArray
+) -> Protocol[Scaling]:
+    filled = moments.filled(rows, fill)
+    if prepare.scale == "standard":
+        return standard(filled)
+    if prepare.scale == "minmax":
+        extremes = yield from to_all(FindExtremes(names=names))
+        least = np.min([reply.least for reply in extremes], axis=0)
+        return minmax(least, np.max([reply.greatest for reply in extremes], axis=0))
+    if prepare.scale == "robust":
+        quartiles = yield from quantiles(names, QUARTILES, filled, rows - moments.counts, fill)
+        return robust(quartiles, 4 * RESOLUTION * np.sqrt(filled.variances))
+    return unscaled(len(names))
+
+
+def quantiles(
+    names: tuple[str, ...],
+    levels: Sequence[float],
+    moments: Moments,
+    filled: FloatArray | float = 0.0,
+    fill: FloatArray | float = 0.0,
+) -> Protocol[FloatArray]:
+    """Find quantiles of columns by histograms, summed over the sites, each of which refines the bin of the last.
+
+    A quantile lies between the mean less sqrt((1 - q) / q) standard deviations and the mean and sqrt(q / (1 - q)) more
+    (Cantelli's inequality), whatever the distribution: there the first histogram begins and ends. Refining ends where
+    a bin has `RANK` of the values at most, and with `ROUNDS` rounds, where it is as narrow as `RESOLUTION`: many values
+    that are equal are in one bin all the time.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The p columns.
+    levels : sequence of float
+        Of each column the quantiles q.
+    moments : Moments
+        Of the columns, with empty cells that are filled.
+    filled, fill : ndarray of shape (p,)
+        How many cells were filled, and with which value: the sites count those that hold one.
+
+    Returns
+    -------
+    ndarray of shape (p, q)
+    """
+    q, rows = np.asarray(levels), moments.counts[:, None]
+    deviation, mean = np.sqrt(moments.variances)[:, None], moments.means[:, None]
+    slack = 4 * EPS * np.abs(mean) + np.finfo(np.float64).tiny
+    low = mean - 1.001 * deviation * np.sqrt((1 - q) / q) - slack
+    high = mean + 1.001 * deviation * np.sqrt(q / (1 - q)) + slack
+    below, upto = np.zeros_like(low), np.repeat(rows, len(q), axis=1)  # how many values are at most low, and high
+    mass, value = (np.broadcast_to(values, len(names))[:, None, None] for values in (filled, fill))
+    narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(mean))
+    for _ in range(ROUNDS):
+        done = narrow | (upto - below <= RANK * rows)
+        if done.all():
+            break
+        edges = low[..., None] + (high - low)[..., None] * np.linspace(0, 1, BINS + 1)
+        edges[..., -1] = high
+        edges[done] = high[done][:, None]  # nothing more is asked about these
+        replies = yield from to_sum(CountBelow(names=names, thresholds=edges.reshape(len(names), -1)))
+        counts = replies.counts.reshape(edges.shape) + mass * (value <= edges)
+        reached = counts >= (q * rows)[..., None]
+        bins = np.where(reached.any(axis=-1), np.maximum(reached.argmax(axis=-1), 1), BINS)
+        low, high = (np.where(done, old, _at(edges, bins - less)) for old, less in ((low, 1), (high, 0)))
+        below, upto = (np.where(done, old, _at(counts, bins - less)) for old, less in ((below, 1), (upto, 0)))
+        narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(high))
+    share = np.clip((q * rows - below) / np.maximum(upto - below, 1), 0, 1)
+    found = low + np.where(narrow, 0.5, share) * (high - low)
+    return np.where(deviation > 0, found, mean)
+
+
+def _at(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
+    """Return one value of each bin's edges (p, q, b), at places (p, q)."""
+    return np.take_along_axis(values, places[..., None], axis=-1)[..., 0]
+
+
+# --- before a run
+
+
+def plan(prepare: Prepare, partition: Partition, clients: int) -> Plan:
+    """Return what preparing asks of each site; see `prepare_tables`. Without columns of numbers, fewer of it come."""
+    if partition == "vertical":
+        return (once(PrepareOwn),)
+    steps = [once(CountCells)]
+    if _needs_squares(prepare):
+        steps.append(once(SumSquares))
+    if prepare.drift != "ignore":
+        steps.append(once(CompareColumns, sites=clients))
+    edges = BINS + 1
+    if prepare.missing == "median":
+        steps.append(repeated(ROUNDS, ask(CountBelow, {"b": edges})))
+    if prepare.scale == "robust":
+        steps.append(repeated(ROUNDS, ask(CountBelow, {"b": len(QUARTILES) * edges})))
+    if prepare.scale == "minmax":
+        steps.append(once(FindExtremes))
+    return (*steps, once(TakePreparation))
+
+
+class Foreseen(NamedTuple):
+    """What preparing takes, and the clients as a method gets them, both at most where cells may be missing."""
+
+    forecast: Forecast
+    members: list[Member]
+
+
+def forecast(prepare: Prepare, partition: Partition, cohort: Sequence[Member]) -> Foreseen:
+    """Return what preparing such raw tables takes."""
+    levels = sum(map(len, prepare.categories.values())) - len(prepare.categories)
+    members = [replace(member, columns=member.columns + levels, names=()) for member in cohort]
+    if partition == "vertical":
+        return Foreseen(Forecast(1, memory=_memory(cohort)), members)
+    clients, columns = len(cohort), cohort[0].columns - len(prepare.categories)
+    rounds, up, down = 1, 0, 3 * columns
+    open_ended = False
+    if columns:
+        rounds, up = rounds + 1, 2 * columns
+        if _needs_squares(prepare):
+            rounds, up, down = rounds + 1, up + 2 * columns, down + columns
+        if prepare.drift != "ignore":
+            rounds, up, down = rounds + 1, up + 3 * columns, down + 4 * columns
+            open_ended = True
+        for asked, levels in ((prepare.missing == "median", 1), (prepare.scale == "robust", len(QUARTILES))):
+            floats = ROUNDS * columns * levels * (BINS + 1) * asked
+            rounds, up, down = rounds + ROUNDS * asked, up + floats, down + floats
+            open_ended = open_ended or asked
+        if prepare.scale == "minmax":
+            rounds, up = rounds + 1, up + 2 * columns
+    meaning: Meaning = "at most" if open_ended else "exact"
+    return Foreseen(Forecast(rounds, clients * up, clients * down, _memory(cohort), meaning), members)
+
+
+def _memory(cohort: Sequence[Member]) -> int:
+    """Return the bytes of a few copies of the largest table."""
+    return 4 * FLOAT * max(member.rows * member.columns for member in cohort)

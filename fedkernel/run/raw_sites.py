@@ -1,0 +1,91 @@
+"""Where a site of a run that prepares its tables has its raw one: a file of its own, or its part of simulated data.
+
+Cached, as what is read for other runs is, since a site is built anew for every message; with each table goes what was
+made of it last, so that it is not prepared anew for every message either.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedkernel.data import Partition, Prepare, RawTable, SiteFile, read_raw
+from fedkernel.data.tables import open_tables, readable
+from fedkernel.errors import InputError
+from fedkernel.preparing import TableToPrepare
+
+Changed = tuple[int, int]
+"""When a file was changed last, and its size."""
+
+
+def changed(path: str | Path) -> Changed:
+    """Return by what a file that was read is known again."""
+    with readable(path, "a file with the site's data"):
+        stat = Path(path).expanduser().stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
+class PrepareKey:
+    """What is to be done, as a key."""
+
+    def __init__(self, prepare: Prepare) -> None:
+        self.prepare, self._text = prepare, repr(prepare)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PrepareKey) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+class OwnRaw(NamedTuple):
+    """A site's own raw table, its columns' names, and what its rows are known by."""
+
+    X: TableToPrepare
+    columns: tuple[str, ...]
+    ids: tuple[str, ...] | None
+
+
+def own_raw(file: SiteFile, version: Changed, prepare: Prepare) -> OwnRaw:
+    """Read a site's own file raw."""
+    X = _own_raw(file, version, PrepareKey(prepare))
+    return OwnRaw(X, X.raw.names, X.raw.ids)
+
+
+def raw_shard(file: str | SiteFile, prepare: Prepare) -> TableToPrepare:
+    """Read a simulated site's file raw: as sites have it, or written here; NaN where a cell of an array is missing."""
+    path = file if isinstance(file, str) else str(file.path)
+    return _raw_shard(file, changed(path), PrepareKey(prepare))
+
+
+def raw_parts(
+    partition: Partition, columns: Sequence[str], prepare: Prepare, what: str = "the data"
+) -> list[TableToPrepare]:
+    """Return the parts of a data set as raw tables, whose columns have the set's names."""
+    tables = []
+    for number, (X, index) in enumerate(zip(partition.shards, partition.indices, strict=True)):
+        names = [columns[place] for place in index] if partition.kind == "vertical" else columns
+        if not isinstance(X, np.ndarray):
+            raise InputError(f"{what} of client {number} is sparse; allowed where it is prepared: dense tables")
+        tables.append(TableToPrepare(RawTable.of_array(X, names, f"{what} of client {number}"), prepare))
+    return tables
+
+
+@lru_cache(maxsize=4)
+def _own_raw(file: SiteFile, version: Changed, key: PrepareKey) -> TableToPrepare:
+    return TableToPrepare(read_raw(file), key.prepare)
+
+
+@lru_cache(maxsize=32)
+def _raw_shard(file: str | SiteFile, version: Changed, key: PrepareKey) -> TableToPrepare:
+    if isinstance(file, SiteFile):
+        return TableToPrepare(read_raw(file), key.prepare)
+    if Path(file).suffix.lower() == ".parquet":
+        return TableToPrepare(read_raw(SiteFile(file)), key.prepare)
+    opened = open_tables(file)
+    if opened.X.sparse:
+        raise InputError(f"{file} is sparse; allowed where it is prepared: dense tables")
+    new = None if opened.new is None else RawTable.of_array(np.asarray(opened.new), what=f"the new rows of {file}")
+    return TableToPrepare(RawTable.of_array(np.asarray(opened.X), what=file), key.prepare, new)

@@ -1,0 +1,216 @@
+"""Raw tables are prepared across sites as scikit-learn prepares the pooled table, by sums."""
+
+import functools
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+from cases import CASES
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
+
+from fedkernel import InputError, Linear, Prepare
+from fedkernel.data import RawTable
+from fedkernel.preparing import TableToPrepare, from_text, prepared_here, tables_to_prepare
+from fedkernel.preparing import plan as plan_of
+from fedkernel.preparing.settling import fitted
+from fedkernel.run.cohort import RunSettings
+from fedkernel.simulate import through_files
+from strategies import DKPCA, UniformKPCA
+
+LOADERS = (load_iris, load_wine, load_breast_cancer, load_diabetes, load_digits)
+PCA = UniformKPCA(2, Linear(), n_samples=9, share_rows=True)
+
+
+@functools.cache
+def awkward(loader):
+    """A table with columns that are constant, large with a tiny spread, tied, heavy-tailed, and empty at one site."""
+    rng = np.random.default_rng(0)
+    X = loader().data[:, :10].astype(float)
+    X = np.column_stack([X, np.full(len(X), 7.5), 1e6 + rng.standard_normal(len(X)), rng.integers(0, 3, len(X))])
+    X = np.column_stack([X, rng.standard_cauchy(len(X)), np.exp(2 * rng.standard_normal(len(X)))])
+    X[rng.random(X.shape) < 0.05] = np.nan
+    X[: len(X) // 3, 1] = np.nan
+    return X
+
+
+def tables_of(X, prepare, sites=3):
+    return [TableToPrepare(RawTable.of_array(part), prepare) for part in np.array_split(X, sites)]
+
+
+def pooled(X, prepare):
+    scaler = {"standard": StandardScaler, "minmax": MinMaxScaler, "robust": RobustScaler}[prepare.scale]()
+    return scaler.fit_transform(SimpleImputer(strategy=prepare.missing).fit_transform(X))
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("scale", ["standard", "minmax"])
+def test_tables_come_out_as_scikit_learn_prepares_the_pooled_table(loader, scale):
+    """A mean is a float: of a column at 1e6 it is off by 1e-10 for that alone, and scikit-learn's too."""
+    X, prepare = awkward(loader), Prepare(scale=scale, missing="mean")
+    ours, theirs = np.vstack(prepared_here(tables_of(X, prepare), prepare, "horizontal")), pooled(X, prepare)
+    ordinary = np.arange(X.shape[1]) != X.shape[1] - 4
+    np.testing.assert_allclose(ours[:, ordinary], theirs[:, ordinary], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=len(X) * 1e6 * np.finfo(float).eps)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("missing", ["mean", "median"])
+def test_quantiles_are_off_by_half_a_percent_of_rank_at_most(loader, missing):
+    X, prepare = awkward(loader), Prepare(scale="robust", missing=missing, drift="ignore")
+    preparation = fitted_over(X, prepare)
+    if missing == "median":
+        assert_ranks(X, np.column_stack([preparation.fill]), [0.5])
+    filled = np.where(np.isnan(X), preparation.fill, X)
+    upper = preparation.center + preparation.scale  # the distance of the quartiles above the median
+    exact = np.quantile(filled, [0.25, 0.75], axis=0)
+    assert_ranks(filled, preparation.center[:, None], [0.5])
+    # the distance of the quartiles lies between those of ranks half a percent off, either way
+    slack = 1e-12 * filled.std(axis=0) + 1e-12 * np.abs(exact).max(axis=0)
+    near, far = (np.quantile(filled, ranks, axis=0, method=how) for ranks, how in RANKS)
+    constant = preparation.scale == 1.0
+    assert ((preparation.scale >= near[1] - near[0] - slack) | constant).all()
+    assert ((preparation.scale <= far[1] - far[0] + slack) | constant).all()
+    assert (np.abs(exact[1] - exact[0])[constant] <= slack[constant]).all()
+    assert np.isfinite(upper).all()
+
+
+RANKS = (([0.2551, 0.7449], "higher"), ([0.2449, 0.7551], "lower"))
+
+
+def fitted_over(X, prepare):
+    """Return what three sites' sums come to."""
+    return PCA.fit(np.array_split(X, 3), prepare=prepare).preparation
+
+
+def assert_ranks(X, values, levels):
+    """Each value of a column (d, q) is a quantile of it up to half a percent of rank, or to rounding."""
+    for column, own in zip(X.T, values, strict=True):
+        present = column[~np.isnan(column)]
+        slack = 1e-12 * (present.std() + np.abs(present).max())
+        for value, level in zip(own, levels, strict=True):
+            below, upto = (present < value - slack).mean(), (present <= value + slack).mean()
+            assert below - 0.005 <= level <= upto + 0.005
+
+
+def test_a_table_alone_is_prepared_as_scikit_learn_does():
+    X = awkward(load_breast_cancer)
+    for scale in ("standard", "minmax", "robust"):
+        for missing in ("mean", "median"):
+            prepare = Prepare(scale=scale, missing=missing)
+            raw = RawTable.of_array(np.delete(X, 11, axis=1))
+            ours = fitted(prepare, raw).apply(raw)[0]
+            np.testing.assert_allclose(ours, pooled(np.delete(X, 11, axis=1), prepare), rtol=0, atol=1e-10)
+
+
+# --- runs
+
+
+ONE_EACH = list({type(case.strategy): case for case in CASES}.values())
+
+
+@pytest.mark.parametrize("case", ONE_EACH, ids=str)
+def test_every_pair_takes_raw_tables_and_finds_what_it_finds_in_prepared_ones(case):
+    strategy, prepare = case.strategy, Prepare(drift="ignore")
+    shards = [3 * np.asarray(shard) + 1 for shard in case.shards()]
+    tables = [TableToPrepare(RawTable.of_array(X), prepare) for X in shards]
+    expected = strategy.fit(prepared_here(tables, prepare, strategy.partition))
+    result = strategy.fit(shards, prepare=prepare)
+    for name, array in vars(expected.model).items():
+        if isinstance(array, np.ndarray):
+            np.testing.assert_array_equal(getattr(result.model, name), array)
+    before = plan_of(prepare, strategy.partition, len(shards))
+    assert result.ledger.rounds == expected.ledger.rounds + len(before)
+
+
+def frames():
+    """Three sites with other orders of columns, empty cells, and text."""
+    wine = load_wine(as_frame=True).data.iloc[:, :5]
+    rng = np.random.default_rng(0)
+    wine = wine.assign(region=rng.choice(["north", "south"], len(wine)).astype(object))
+    wine.iloc[3, 1], wine.iloc[70, 5] = np.nan, None
+    wine = wine.sample(frac=1, random_state=1)
+    sites = [wine.iloc[part].reset_index(drop=True) for part in np.array_split(np.arange(len(wine)), 3)]
+    return [sites[0], sites[1].iloc[:, ::-1], sites[2]]
+
+
+CATEGORIES = {"region": ["north", "south"]}
+
+
+def test_frames_are_put_in_order_filled_scaled_and_known_by_their_columns():
+    prepare = Prepare(missing="median", indicator=True, categories=CATEGORIES)
+    sites = frames()
+    result = PCA.fit(sites, prepare=prepare)
+    names = tuple(sites[0].columns)
+    assert result.columns == (*names[:5], f"{names[1]} missing", "region = north", "region = south")
+    assert result.preparation.names == names
+    whole = pd.concat([site[list(names)] for site in sites])
+    fill, ranks = result.preparation.fill, whole.iloc[:, :5].median().to_numpy()
+    assert_ranks(whole.iloc[:, :5].to_numpy(), fill[:, None], [0.5])
+    assert np.abs(fill - ranks).max() < 0.1
+    dropped = PCA.fit(sites, prepare=Prepare(missing="drop", categories=CATEGORIES))
+    complete = whole.dropna()
+    expected = StandardScaler().fit(complete.iloc[:, :5])
+    np.testing.assert_allclose(dropped.preparation.center, expected.mean_, rtol=1e-12)
+    np.testing.assert_allclose(dropped.preparation.scale, expected.scale_, rtol=1e-12)
+    kept = [output["rows"] for output in dropped.outputs.values() if "rows" in output]
+    assert sum(len(site) for site in sites) - len(complete) == 2
+    assert all(len(rows) < 60 for rows in kept)
+
+
+def test_tables_that_go_through_files_are_the_same():
+    prepare = Prepare(missing="mean", categories=CATEGORIES)
+    tables = tables_to_prepare(frames(), prepare, "horizontal")
+    settings = RunSettings(clients=3, prepare=prepare)
+    here, there = (
+        PCA.fit(frames(), prepare=prepare),
+        through_files(type(PCA), PCA.hyperparameters, tables, "local", settings),
+    )
+    np.testing.assert_array_equal(here.model.eigenvalues_, there.model.eigenvalues_)
+    assert [row["phase"] for row in here.history] == [row["phase"] for row in there.history]
+
+
+def test_columns_that_are_divided_are_prepared_where_they_are_and_nothing_crosses():
+    X = load_wine().data
+    parts = np.array_split(X, 3, axis=1)
+    parts[1][4, 0] = np.nan
+    result = DKPCA(2, Linear()).fit(parts, prepare=Prepare(missing="mean", scale="robust"))
+    assert [entry.floats_up for entry in result.ledger.entries if entry.phase == "PrepareOwn"] == [0, 0, 0]
+    for part, outputs in zip(parts, result.outputs.values(), strict=True):
+        own = from_text(str(outputs["preparation"]))
+        np.testing.assert_allclose(own.apply(RawTable.of_array(part))[0], pooled(part, own.prepare), atol=1e-12)
+    with pytest.raises(InputError, match=r'missing = "drop", but client 0 has no ids'):
+        DKPCA(2, Linear()).fit(parts, prepare=Prepare(missing="drop"))
+    with pytest.raises(InputError, match=r"shards\[1\]: row 4, column '0' .* holds no value"):
+        DKPCA(2, Linear()).fit(parts, prepare=Prepare())
+
+
+# --- differences between sites
+
+
+def messy(factor=18.0):
+    frame = load_breast_cancer(as_frame=True).data.iloc[:, :4].sample(frac=1, random_state=0)
+    frame = frame.rename(columns={frame.columns[1]: "glucose"})
+    sites = [frame.iloc[part].copy() for part in np.array_split(np.arange(len(frame)), 3)]
+    sites[2]["glucose"] *= factor
+    return sites
+
+
+def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wanted(caplog):
+    text = "glucose: client 2's mean is 18 times the others': another unit?"
+    with pytest.raises(InputError) as caught:
+        PCA.fit(messy(), prepare=Prepare(drift="refuse"))
+    assert str(caught.value) == f'{text} (prepare.drift = "refuse")'
+    with caplog.at_level(logging.WARNING):
+        result = PCA.fit(messy(), prepare=Prepare())
+    assert text in caplog.text
+    assert "glucose: this site's mean is 18 times the others': another unit?" in caplog.text
+    assert next(row for row in result.history if row["phase"] == "TakePreparation")["values"] == {
+        "glucose at client 2": 18.0
+    }
+    caplog.clear()
+    for sites, drift in ((messy(1.0), "warn"), (messy(), "ignore")):
+        PCA.fit(sites, prepare=Prepare(drift=drift))
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
