@@ -8,8 +8,8 @@ from federation import NAMES, federation
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from fedkernel.data.rehearsal import Schema, read_schema
-from fedkernel.data.site_files import SiteFile
+from fedkernel.data import SiteFile, read_raw
+from fedkernel.data.schemas import Schema, read_schema, schema_of
 from fedkernel.errors import InputError
 from fedkernel.run.departures import read_outbox
 
@@ -23,12 +23,12 @@ def test_the_schema_of_a_table_and_rows_made_up_by_it(tmp_path):
     )
     assert done.exit_code == 0, done.output
     assert (tmp_path / "schema.toml").read_text() == (
-        "rows = 3\nids = true\n\n[columns]\n"
+        "rows = 3\nids = true\nid_length = 2\n\n[columns]\n"
         '"age" = { from = 18.0, to = 99.0, whole = true }\n'
         '"b \\"m\\" i" = { from = 15.5, to = 45.0 }\n'
     )
     schema = read_schema(tmp_path / "schema.toml").model_copy(update={"rows": 500})
-    table = SiteFile(schema.write(tmp_path / "made-up.npz", seed=0)).read()
+    table = SiteFile(schema.write(tmp_path / "made-up.parquet", seed=0), id=schema.id).read()
     assert table.columns == ("age", 'b "m" i')
     assert len(set(table.ids)) == 500
     X = np.asarray(table.X)
@@ -38,12 +38,27 @@ def test_the_schema_of_a_table_and_rows_made_up_by_it(tmp_path):
     np.testing.assert_allclose(X.mean(axis=0), [58.5, 30.25], rtol=0.1)
 
 
+def test_a_schema_without_ranges_is_rehearsed_too(tmp_path):
+    (tmp_path / "schema.toml").write_text(
+        "ids = true\n[columns]\nx = {}\nlow = { to = -5 }\nhigh = { from = 7, whole = true }\nid = { from = 1 }\n"
+        'sex = { type = "text", levels = ["f", "m"] }\nseen = { type = "date" }\n'
+    )
+    schema = read_schema(tmp_path / "schema.toml")
+    file = SiteFile(schema.write(tmp_path / "made-up.parquet", seed=0), id=schema.id, drop=["seen"], label="sex")
+    X, raw = np.asarray(file.read().X), read_raw(file)
+    assert (len(set(raw.ids)), raw.names, schema.id) == (200, ("x", "low", "high", "id"), "id_")
+    assert ((X >= [0, -6, 7, 1]) & (X <= [1, -5, 8, 2])).all()
+    assert set(raw.labels["sex"]) == {"f", "m"}
+    assert schema_of(read_raw(SiteFile(file.path, id="id_")), ranges=False).columns["seen"].type == "date"
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("rows = 3", "columns is required"),
         ("rows = 3\n[columns]\na = { from = 2, to = 1 }", "from = 2 is more than to = 1"),
-        ("rows = 3\n[columns]\na = { from = 2 }", "columns.a.to is required"),
+        ('rows = 3\n[columns]\na = { type = "text", from = 2 }', 'type = "text", but unit, from, to and whole are for'),
+        ('[columns]\na = { levels = ["f"] }', 'type = "number", but levels are for text'),
         ("rows = 0\n[columns]\na = { from = 1, to = 2 }", "rows = 0"),
         ("rows", "is no TOML"),
     ],

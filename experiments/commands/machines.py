@@ -15,7 +15,7 @@ from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Enco
 from experiments.commands.study import answers_of, show_study
 from experiments.config import Sites, read_config
 from experiments.running import plan, run_experiment, study_of
-from fedkernel.data.rehearsal import read_schema
+from fedkernel.data.schemas import read_schema
 from fedkernel.engines import grpc
 from fedkernel.engines.grpc.address import check_address, is_loopback
 from fedkernel.engines.grpc.certificates import TLS, check_name, make_certificates, read_tls
@@ -214,7 +214,7 @@ def join(  # noqa: PLR0917 - one option each
                 )
             schema = read_schema(rehearse)
             out, approval = out / "rehearsal", approval or "any"
-            data = out / "made-up.npz"
+            data, id_ = out / "made-up.parquet", schema.id
         if data is None:
             raise InputError("--data FILE or --rehearse SCHEMA is needed, but neither is given")
         if secured is not None and secured.name != name:

@@ -13,7 +13,8 @@ from experiments.commands.forecast import read_shape
 from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id, Label, site_file
 from experiments.commands.study import answers_of, read_study
 from fedkernel.addresses import find, own_names
-from fedkernel.data.rehearsal import schema_of
+from fedkernel.data import read_raw
+from fedkernel.data.schemas import schema_of
 from fedkernel.errors import FedkernelError, InputError, one_line
 from fedkernel.protocol import Forecast, Member
 from fedkernel.run import (
@@ -23,6 +24,7 @@ from fedkernel.run import (
     RunSpec,
     Study,
     foreseen,
+    own_file,
     read_outbox,
     read_own_data,
     read_policy,
@@ -168,7 +170,7 @@ def schema(  # noqa: PLR0917 - one option each
     with errors(debug):
         file = site_file(data, id_=id_, label=label, drop=drop, delimiter=delimiter, decimal=decimal, encoding=encoding)
         node = file.to_node() | ({} if policy is None else {"policy": str(policy)})
-        say(f"wrote {write_new(out, schema_of(read_own_data(node)).encode())}")
+        say(f"wrote {write_new(out, schema_of(read_raw(own_file(node)[0]), ranges=True).to_toml().encode())}")
 
 
 def _forecast(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:

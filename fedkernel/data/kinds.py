@@ -1,0 +1,112 @@
+"""What cells of text are: numbers, numbers as people write them, dates, or words."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from fedkernel.arrays import FloatArray
+
+TRUTH = {"true": 1.0, "false": 0.0}
+"""What is a number where a whole column is of these."""
+
+_DATE = re.compile(
+    r"(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}\.\d{1,2}\.\d{2,4}|\d{1,2}/\d{1,2}/\d{2,4}|\d{4}/\d{1,2}/\d{1,2})"
+    r"([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the cells of a column are.
+
+    Attributes
+    ----------
+    name : {"number", "spelt", "date", "text"}
+        "spelt" are numbers of which some are written so that they cannot be read as such.
+    numbers : ndarray of shape (n,)
+        NaN where a cell is none, or missing.
+    odd : dict of str to list of int
+        Of a column of numbers: positions of the cells that are none, by what they are instead.
+    """
+
+    name: Literal["number", "spelt", "date", "text"]
+    numbers: FloatArray
+    odd: dict[str, list[int]]
+
+
+def kind_of(cells: Sequence[str | None], decimal: str = ".") -> Kind:
+    """Return what a column of texts is, None where a cell is missing: what at least half of the others are."""
+    numbers = np.full(len(cells), np.nan)
+    odd: dict[str, list[int]] = {}
+    number = _patterns(decimal)["number"]
+    for position, cell in enumerate(cells):
+        if cell is None:
+            continue
+        if number.fullmatch(stripped := cell.strip()):
+            numbers[position] = float(stripped.replace(",", "."))
+        else:
+            odd.setdefault(_oddity(stripped, decimal), []).append(position)
+    present = sum(cell is not None for cell in cells)
+    words = odd.get("word", [])
+    if words and len(words) == present and all(str(cells[place]).strip().lower() in TRUTH for place in words):
+        numbers[words] = [TRUTH[str(cells[place]).strip().lower()] for place in words]
+        return Kind("number", numbers, {})
+    if not odd:
+        return Kind("number", numbers, {})
+    if 2 * len(odd.get("date", [])) >= present:
+        return Kind("date", numbers, odd)
+    units = Counter(_unit(str(cells[place])) for place in odd.get("unit", []))
+    others = len(words) + len(odd.get("date", [])) + (sum(units.values()) if len(units) > FEW_UNITS else 0)
+    return Kind("spelt" if 2 * others < present else "text", numbers, odd)
+
+
+FEW_UNITS = 3
+"""With more different words behind its numbers, a column is no number with a unit."""
+
+ODDITIES = {
+    "decimal": "with another decimal mark",
+    "thousands": "with thousands set apart",
+    "ambiguous": "with thousands set apart or another decimal mark",
+    "limit": "with a sign such as <",
+    "unit": "with a unit or word behind",
+    "date": "with dates",
+    "blank": "of blanks only",
+    "infinite": "with infinite numbers",
+    "word": "with words",
+}
+"""How texts call them."""
+
+
+@lru_cache(maxsize=2)
+def _patterns(decimal: str) -> dict[str, re.Pattern[str]]:
+    mark, other = re.escape(decimal), re.escape("," if decimal == "." else ".")
+    number = rf"[+-]?(\d+({mark}\d*)?|{mark}\d+)([eE][+-]?\d+)?"
+    return {
+        "number": re.compile(number),
+        "ambiguous": re.compile(rf"[+-]?[1-9]\d{{0,2}}{other}\d{{3}}"),
+        "decimal": re.compile(rf"[+-]?\d*{other}\d+([eE][+-]?\d+)?"),
+        "thousands": re.compile(rf"[+-]?\d{{1,3}}([ \u00a0\u202f'’]\d{{3}}|{other}\d{{3}})+({mark}\d+)?"),
+        "limit": re.compile(r"[<>≤≥~]=?\s*[+-]?[\d.,]+.*"),
+        "date": _DATE,
+        "unit": re.compile(r"[+-]?\d[\d.,]*\s*[^\d\s.,:/-].*"),
+        "infinite": re.compile(r"[+-]?inf(inity)?", re.IGNORECASE),
+        "blank": re.compile(r""),
+    }
+
+
+def _oddity(cell: str, decimal: str) -> str:
+    return next((name for name, pattern in _patterns(decimal).items() if pattern.fullmatch(cell)), "word")
+
+
+def _unit(cell: str) -> str:
+    return re.sub(r"^\s*[+-]?\d[\d.,]*\s*", "", cell).strip()
+
+
+def is_date(cell: str) -> bool:
+    """Whether a text is a date, perhaps with a time."""
+    return _DATE.fullmatch(cell.strip()) is not None

@@ -1,0 +1,208 @@
+"""What all sites' tables are to be like: names, types, units and allowed ranges of columns, in a TOML file.
+
+It is written by hand, or from a site's data and then by hand::
+
+    rows = 200 # for a rehearsal; a site may have another number
+    ids = true # whether rows are known by ids
+    id_length = 5 # if all ids have as many characters
+
+    [columns]
+    age = { unit = "years", from = 18, to = 99, whole = true }
+    bmi = { from = 15.0, to = 45.0 }
+    sex = { type = "text", levels = ["f", "m"] }
+    seen = { type = "date" }
+
+Sites compare their files with it (`fedkernel check --against`), and rehearse a run with rows that are made up by it.
+"""
+
+import importlib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pydantic
+from pydantic import Field
+
+from fedkernel.arrays import AnyArray
+from fedkernel.data.kinds import is_date
+from fedkernel.data.raw import RawTable, is_text
+from fedkernel.data.tables import readable
+from fedkernel.errors import InputError
+from fedkernel.storage import write_whole
+from fedkernel.validation import explain
+
+MOST_LEVELS = 20
+"""A column with more different texts is not described by them."""
+
+
+class Column(pydantic.BaseModel):
+    """What stands in a column.
+
+    Attributes
+    ----------
+    type : {"number", "text", "date"}
+    unit : str, optional
+        Of its numbers.
+    least, most : float, optional
+        What its numbers may be, ``from`` and ``to`` in the file.
+    whole : bool
+        Whether they are whole.
+    levels : tuple of str, optional
+        All the texts that there may be.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    type: Literal["number", "text", "date"] = "number"
+    unit: str | None = None
+    least: float | None = Field(None, alias="from")
+    most: float | None = Field(None, alias="to")
+    whole: bool = False
+    levels: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _fits(self) -> "Column":
+        if self.least is not None and self.most is not None and not self.least <= self.most:
+            raise ValueError(f"from = {self.least:g} is more than to = {self.most:g}")
+        ranged = self.unit is not None or self.least is not None or self.most is not None or self.whole
+        if self.type != "number" and ranged:
+            raise ValueError(f'type = "{self.type}", but unit, from, to and whole are for numbers')
+        if self.type != "text" and self.levels is not None:
+            raise ValueError(f'type = "{self.type}", but levels are for text')
+        return self
+
+    def draw(self, rows: int, rng: np.random.Generator) -> AnyArray:
+        """Return made-up cells (rows,), uniformly distributed; without a range from 0 to 1, or as near as it can be."""
+        if self.type == "text":
+            return rng.choice(np.array(self.levels or ("a", "b")), rows)
+        if self.type == "date":
+            return np.array([str(day) for day in np.datetime64("2000-01-01") + rng.integers(0, 9000, rows)])
+        least = self.least if self.least is not None else min(0.0, 0.0 if self.most is None else self.most - 1)
+        most = self.most if self.most is not None else max(1.0, least + 1)
+        values = rng.uniform(least, most, rows)
+        return np.round(values) if self.whole else values
+
+
+class Schema(pydantic.BaseModel):
+    """What a table is like, without its rows.
+
+    Attributes
+    ----------
+    rows : int, optional
+        How many rows are made up.
+    ids : bool
+        Whether rows are known by ids.
+    id_length : int, optional
+        How many characters each has.
+    columns : dict of str to Column
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    rows: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    ids: bool = False
+    id_length: Annotated[int, Field(ge=1)] | None = None
+    columns: Annotated[dict[str, Column], Field(min_length=1)]
+
+    @pydantic.field_validator("columns")
+    @classmethod
+    def _stripped(cls, columns: dict[str, Column]) -> dict[str, Column]:
+        return {name.strip(): column for name, column in columns.items()}
+
+    @property
+    def id(self) -> str | None:
+        """What the column of made-up ids is called, if there is one: as no other column is."""
+        name = "id"
+        while name in self.columns:
+            name += "_"
+        return name if self.ids else None
+
+    def write(self, path: Path, seed: int | None = None) -> Path:
+        """Write made-up rows as .parquet, independent of each other; other ones each time without a seed."""
+        rng = np.random.default_rng(seed)
+        rows = REHEARSED if self.rows is None else self.rows
+        columns: dict[str, Any] = {name: column.draw(rows, rng) for name, column in self.columns.items()}
+        if self.id is not None:
+            columns[self.id] = [f"made-up-{row}" for row in range(rows)]
+        arrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
+        return write_whole(path, lambda file: parquet.write_table(arrow.table(columns), file), 0o600)
+
+    def to_toml(self) -> str:
+        """Return it as a file has it; the inverse of `read_schema`."""
+        head = {"rows": self.rows, "ids": self.ids, "id_length": self.id_length}
+        lines = [f"{key} = {_value(value)}" for key, value in head.items() if value is not None]
+        lines += ["", "[columns]"]
+        for name, column in self.columns.items():
+            pairs = column.model_dump(by_alias=True, exclude_defaults=True)
+            inner = ", ".join(f"{key} = {_value(value)}" for key, value in pairs.items())
+            lines.append(f"{_value(name)} = {{ {inner} }}" if inner else f"{_value(name)} = {{}}")
+        return "\n".join(lines) + "\n"
+
+
+REHEARSED = 200
+"""How many rows are made up where the schema does not say."""
+
+
+def _value(value: Any) -> str:
+    """Return a value as TOML has it."""
+    if isinstance(value, str):
+        escaped = "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in value.replace("\\", "\\\\"))
+        return '"' + escaped.replace('"', '\\"') + '"'
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_value, value))}]"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def read_schema(path: Path) -> Schema:
+    """Read a schema; InputError in one sentence that names the file if it is none."""
+    with readable(path, "a schema, a TOML file such as `fedkernel check --schema` writes"):
+        text = path.read_text(encoding="utf-8")
+    try:
+        return Schema.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is no TOML: {error}") from None
+    except pydantic.ValidationError as error:
+        raise InputError(f"{path}: {explain(error, list(Schema.model_fields))}") from None
+
+
+def schema_of(raw: RawTable, *, ranges: bool) -> Schema:
+    """Return what a table is like: the names and types of its columns, and how long its ids are.
+
+    Parameters
+    ----------
+    raw : RawTable
+    ranges : bool
+        Whether it has what tells of single rows, too: how many there are, the least and the greatest number of each
+        column, and the texts that occur, up to `MOST_LEVELS`.
+    """
+    lengths = {len(id_) for id_ in raw.ids or ()}
+    return Schema(
+        rows=raw.rows if ranges else None,
+        ids=raw.ids is not None,
+        id_length=lengths.pop() if len(lengths) == 1 else None,
+        columns={name: _column(column, ranges) for name, column in raw.columns.items()},
+    )
+
+
+def _column(column: AnyArray, ranges: bool) -> Column:
+    if is_text(column):
+        texts = sorted({cell for cell in column if cell is not None})
+        if texts and all(map(is_date, texts)):
+            return Column(type="date")
+        return Column(type="text", levels=tuple(texts) if ranges and 0 < len(texts) <= MOST_LEVELS else None)
+    numbers = column[np.isfinite(column)]
+    whole = bool(numbers.size and (numbers == np.round(numbers)).all())
+    if not (ranges and numbers.size):
+        return Column(whole=whole)
+    return Column.model_validate({"from": float(numbers.min()), "to": float(numbers.max()), "whole": whole})
+
+
+def without_unit(name: str) -> tuple[str, str | None]:
+    """Return a column's name and its unit, where that stands behind it in brackets: ``glucose [mg/dl]``."""
+    for opening, closing in (("[", "]"), ("(", ")")):
+        if name.endswith(closing) and opening in name:
+            base, _, unit = name[:-1].rpartition(opening)
+            if base.strip():
+                return base.strip(), unit.strip()
+    return name, None
