@@ -78,7 +78,7 @@ def write_messy_files(folder, whole=True):
     b = {name: [cell.replace(".", ",") for cell in column] for name, column in b.items()}
     b[ID] = [str(int(cell)) for cell in b[ID]]
     paths["b"].write_bytes(_text(b, delimiter=";").encode("latin-1"))
-    c[OTHER_UNIT] = [f"{float(cell) * FACTOR:g}" for cell in c[OTHER_UNIT]]
+    c[OTHER_UNIT] = [f"{float(cell) * FACTOR:.12g}" for cell in c[OTHER_UNIT]]
     for name, positions in MISSING.items():
         for position in positions:
             c[name][position] = ""
@@ -90,7 +90,7 @@ def write_messy_files(folder, whole=True):
 
 
 def _cells(part):
-    columns = {name: [f"{cell:g}" for cell in column] for name, column in zip(COLUMNS, part.X.T, strict=True)}
+    columns = {name: [f"{cell:.12g}" for cell in column] for name, column in zip(COLUMNS, part.X.T, strict=True)}
     notes = [f"gerührt, Fass {row}" for row in range(len(part.ids))]
     return {ID: list(part.ids), **columns, LABEL: part.cultivars.tolist(), NOTE: notes}
 

@@ -1,9 +1,40 @@
 """What is wrong with a site's file, all at once."""
 
-from messy_files import COLUMNS, FACTOR, MISSING, OTHER_UNIT, SITES, truth, write_messy_files
+from dataclasses import replace
+
+import numpy as np
+import openpyxl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from messy_files import COLUMNS, FACTOR, ID, LABEL, MISSING, NOTE, OTHER_UNIT, SITES, truth, write_messy_files
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
+from test_site_files import NAMED, NUMBER, REFUSED
+from typer.testing import CliRunner
+
+from experiments.cli import app
+from fedkernel.data import SiteFile
+from fedkernel.data.against import compare, compare_schemas
+from fedkernel.data.checking import look_at
+from fedkernel.data.findings import letters
+from fedkernel.data.schemas import Schema, read_schema
+from fedkernel.errors import InputError
+
+
+def checked(code, *arguments):
+    """Run the command, and return what it prints as lines of words."""
+    done = CliRunner().invoke(app, ["check", *map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return [" ".join(line.split()) for line in done.output.splitlines()]
+
+
+def severities(path, **options):
+    """What is found, by its beginning: severity and place."""
+    return [
+        (finding.severity, finding.what, finding.where) for finding in look_at(SiteFile(path, **options), 1).findings
+    ]
 
 
 def test_what_stands_in_the_messy_files_decides_the_answer(tmp_path):
@@ -22,3 +53,292 @@ def test_what_stands_in_the_messy_files_decides_the_answer(tmp_path):
     assert [len(paths[site].read_bytes().splitlines()) for site in SITES] == [37, 37, 36]
     assert sum(map(len, MISSING.values())) == 5
     assert sum(id_.startswith("0") for id_ in everything.of("b").ids) > 0
+
+
+# One call finds every mess
+
+OPTIONS = ("--id", ID, "--label", LABEL, "--drop", NOTE)
+MESSES = {
+    "a": (0, True, []),
+    "b": (
+        2,
+        True,
+        [
+            "fault the text is not in utf-8 rows 2, 3, 4, 5, 6, 7 and 30 more --encoding latin-1",
+            "fault 7 of 36 ids have not 5 characters rows 5, 10, 15, 20, 25, 30 and 1 more zeros were cut",
+            "doubt 7 of 36 ids look like numbers with zeros cut",
+            "note read with delimiter = ';' and decimal = ','",
+            "note blanks around names, which do not count column C ' colour ', column F ' ash '",
+            "note the columns stand in another order",
+        ],
+    ),
+    "c": (
+        2,
+        True,
+        [
+            "fault 2 missing cells of 35 column C 'ash', rows 5, 10 [prepare] missing",
+            "fault 2 missing cells of 35 column E 'flavanoids', rows 10, 22 [prepare] missing",
+            "fault 1 missing cell of 35 column F 'colour', row 7 [prepare] missing",
+            "fault 32 of 33 numbers outside what the schema allows column E 'flavanoids', rows 2, 3, 4",
+        ],
+    ),
+    "c of one row": (
+        2,
+        False,
+        [
+            "fault 1 row, but a site answers from 20 (table.min_rows of its policy) more rows, or join --min-rows",
+            "doubt 1 row against 6 columns",
+            "fault 1 of 1 number outside what the schema allows column E 'flavanoids', row 2 another unit?",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MESSES)
+def test_each_mess_of_the_three_files_is_found_in_one_call(tmp_path, case):
+    code, whole, findings = MESSES[case]
+    path = write_messy_files(tmp_path, whole=whole)[case[0]]
+    lines = checked(code, path, *OPTIONS, "--against", tmp_path / "schema.toml")
+    for finding in findings:
+        assert [line for line in lines if line.startswith(finding)], (finding, lines)
+    said = {line.split()[0] for line in lines[1:-1]}
+    assert said <= ({"note"} if case == "a" else {"fault", "doubt", "note"})
+
+
+def test_a_mended_file_has_no_fault(tmp_path):
+    """What check says to do about b is done: its ids are as they were, and its text is read as Latin-1."""
+    path = write_messy_files(tmp_path)["b"]
+    ids = truth().of("b").ids
+    header, *lines = path.read_text("latin-1").splitlines()
+    pairs = zip(lines, ids, strict=True)
+    path.write_text("\n".join([header, *(f"{line.rpartition(';')[0]};{id_}" for line, id_ in pairs)]), "latin-1")
+    checked(0, path, *OPTIONS, "--encoding", "latin-1", "--against", tmp_path / "schema.toml")
+    file = SiteFile(path, id=ID, label=LABEL, drop=[NOTE], encoding="latin-1")
+    data = replace(file, columns=COLUMNS).read()
+    np.testing.assert_array_equal(data.X, truth().of("b").X)
+    assert data.ids == ids
+
+
+MESSY = """id,n,text,when,comma,cut,unit,flat,twin,,n,two,far
+007,1,a,2020-01-31,"1,5",<5,5 mg,3,1,1,1,4.1,1
+12,2,b,2020-02-01,"2,5",6,6 mg,3,2,1,1,5.2,2
+ 13,3,c,2020-02-02,"3,5",7,7 mg,3,3,1,1,6.3,3
+
+12,4,d,2020-02-03,"4,5",8,8 mg,3,4,1,1,4.4,4
+,5,e,2020-02-04,"5,5",9,9 mg,3,5,1,1,5.5,5
+16,6,f,2020-02-05,"6,5",,1 mg,3,6,1,1,96,6
+17,7,g,2020-02-06,"7,5",?,2 mg,3,7,1,1,107,7
+18,8,h,2020-02-07,"8,5",5,3 mg,3,8,1,1,118,8
+19,9,i,2020-02-08,"9,5",6,4 mg,3,9,1,1,99,9
+020,10,j,2020-02-09,"1,5",7,5 mg,3,10,1,1,100,10
+21,11,k,2020-02-10,"1,5",  ,6 mg,3,11,1,1,111,8675309
+22,12
+"""
+
+
+def test_all_other_messes_are_found_at_once_where_a_spreadsheet_has_them(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(MESSY)
+    ids = "column A 'id', rows"
+    found = severities(path, id="id")
+    expected = [
+        ("fault", "1 row with another number of values than the 13 names", "row 14"),
+        ("fault", "1 column without a name", "column J ''"),
+        ("fault", "2 columns of the same name", "column B 'n', column K 'n'"),
+        ("fault", "1 row without an id", "column A 'id', row 7"),
+        ("fault", "1 id with blanks around", "column A 'id', row 4"),
+        ("fault", "1 id on several rows", f"{ids} 3, 6"),
+        ("fault", "text", "column C 'text'"),
+        ("fault", "dates", "column D 'when'"),
+        (
+            "fault",
+            "11 cells with another decimal mark in a column of numbers",
+            "column E 'comma', rows 2, 3, 4, 6, 7, 8",
+        ),
+        ("fault", "1 missing cell of 11", "column F 'cut', row 8"),
+        ("fault", "1 cell with a sign such as < in a column of numbers", "column F 'cut', row 2"),
+        ("fault", "1 cell with words in a column of numbers", "column F 'cut', row 9"),
+        ("fault", "1 cell of blanks only in a column of numbers", "column F 'cut', row 13"),
+        ("fault", "11 cells with a unit or word behind in a column of numbers", "column G 'unit', rows 2, 3, 4"),
+        ("doubt", "all its numbers are the same", "column H 'flat'"),
+        ("doubt", "columns with the same cells", "column B 'n', column I 'twin'"),
+        ("doubt", "two groups of numbers, whose medians are ", "column L 'two', rows 2, 3, 4, 6, 7"),
+        ("doubt", "1 number beyond 3 distances of the quartiles; the farthest, ", "column M 'far', row 13"),
+        ("doubt", "11 rows against 12 columns", ""),
+        ("note", "1 empty line, passed over", "row 5"),
+    ]
+    for severity, what, where in expected:
+        assert [one for one in found if one[0] == severity and one[1].startswith(what) and one[2].startswith(where)], (
+            what
+        )
+    assert not [what for severity, what, _ in found if "zeros" in what], "ids that are no digits tell nothing of zeros"
+    lines = checked(2, path, "--id", "id")
+    assert not any(cell in line for line in lines for cell in (NUMBER, "2020-01-31", "5 mg", "'?'"))
+    quoted = checked(2, path, "--id", "id", "--show-values")
+    assert all(any(cell in line for line in quoted) for cell in (NUMBER, "2020-01-31", "5 mg", "'?'"))
+
+
+@pytest.mark.parametrize(
+    ("ids", "severity"),
+    [
+        ([str(number) for number in range(1, 201)], None),  # running numbers
+        ([f"{number:05}" for number in range(0, 90_000, 1000)], None),
+        ([str(number) for number in range(1500, 90_000, 1000)], "doubt"),  # five digits, but for nine
+        (["007", "12", "13"], "fault"),
+        ([f"a{number}" for number in range(5, 15)], None),
+    ],
+)
+def test_ids_whose_zeros_were_cut(tmp_path, ids, severity):
+    path = tmp_path / "a.csv"
+    path.write_text("i,x\n" + "".join(f"{id_},{place % 7}\n" for place, id_ in enumerate(ids)))
+    assert [kind for kind, what, _ in severities(path, id="i") if "zeros cut" in what] == [severity] * (
+        severity is not None
+    )
+
+
+def test_a_spreadsheet_is_looked_at_too(tmp_path):
+    book = openpyxl.Workbook()
+    for row in (["id", "x", "y"], [7, 1.5, "5 mg"], [8, None, "6 mg"], [], [8, 2, 7]):
+        book.active.append(row)
+    book.create_sheet("more")
+    book.save(tmp_path / "a.xlsx")
+    assert severities(tmp_path / "a.xlsx", id="id") == [
+        ("fault", "1 id on several rows", "column A 'id', rows 3, 5"),
+        ("fault", "1 missing cell of 3", "column B 'x', row 3"),
+        ("fault", "2 cells with a unit or word behind in a column of numbers", "column C 'y', rows 2, 3"),
+        ("doubt", "3 rows against 2 columns: few for what is estimated of them", ""),
+        ("note", "the first of 2 sheets is read", "sheet 'Sheet'"),
+        ("note", "1 empty line, passed over", "row 4"),
+    ]
+    assert [letters(place) for place in (0, 25, 26, 701, 702)] == ["A", "Z", "AA", "ZZ", "AAA"]
+
+
+# A file without a fault can be read
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_reading_refuses_is_a_fault(kind, tmp_path):
+    write, options, _ = REFUSED[kind]
+    file = SiteFile(write(tmp_path), **options)
+    try:
+        found = look_at(file, 1).findings
+    except InputError:
+        return  # there is nothing to look at
+    assert "fault" in [finding.severity for finding in found]
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_what_can_be_read_has_no_fault(kind, tmp_path):
+    look = look_at(NAMED[kind](tmp_path), 1)
+    assert {finding.severity for finding in look.findings} <= {"doubt", "note"}
+    assert [column.name for column in look.columns] == list(NAMED[kind](tmp_path).read().columns)
+
+
+CELLS = ["1", "2.5", "-3e2", "", "NA", " ", "1,5", "x", '"', "true", "<5", "2020-01-01", "inf", "0" * 3, "\xe4", "1;2"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from(CELLS), min_size=1, max_size=3), max_size=4), st.sampled_from([",", ";", "\t"])
+)
+def test_no_file_ends_it_otherwise(tmp_path_factory, rows, delimiter):
+    path = tmp_path_factory.mktemp("any") / "a.csv"
+    path.write_text("\n".join(map(delimiter.join, [["p", "q"], *rows])) + "\n", encoding="latin-1")
+    try:
+        faults = [finding for finding in look_at(SiteFile(path), 1).findings if finding.severity == "fault"]
+    except InputError:
+        return
+    if not faults:
+        assert np.isfinite(np.asarray(SiteFile(path).read().X)).all()
+
+
+# Schemas
+
+
+AGREED = """
+ids = true
+[columns]
+glucose = { unit = "mmol/l", from = 1, to = 40 }
+age = { from = 0, to = 120, whole = true }
+sex = { type = "text", levels = ["f", "m"] }
+seen = { type = "date" }
+"""
+
+
+def compared(folder, text, **options):
+    (folder / "agreed.toml").write_text(AGREED)
+    (folder / "a.csv").write_text(text)
+    findings = compare(look_at(SiteFile(folder / "a.csv", **options), 1), read_schema(folder / "agreed.toml"))
+    return [(finding.severity, finding.what, finding.where) for finding in findings]
+
+
+def test_what_a_schema_says_is_held_against_a_file(tmp_path):
+    same = "id,glucose,age,sex,seen\n1,5.5,30,f,2020-01-01\n2,6,31,m,2020-01-02\n"
+    assert compared(tmp_path, same, id="id") == []
+    order = "id,age,seen,glucose,sex\n1,30,2020-01-01,5.5,f\n"
+    assert [(severity, what[:35]) for severity, what, _ in compared(tmp_path, order, id="id")] == [
+        ("note", "the columns stand in another order ")
+    ]
+    other = "glucose [mg/dl],age,sex,extra\n99,30.5,x,1\n108,200,f,2\n"
+    assert compared(tmp_path, other) == [
+        ("fault", "its unit is mg/dl, in the schema mmol/l", "column A 'glucose [mg/dl]'"),
+        ("fault", "the schema calls it 'glucose'", "column A 'glucose [mg/dl]'"),
+        ("fault", "1 column of the schema is missing", "'seen'"),
+        ("fault", "1 column that the schema does not have", "column D 'extra'"),
+        ("fault", "rows have no ids, which the schema wants", ""),
+        ("fault", "1 of 2 numbers outside what the schema allows", "column B 'age', row 3"),
+        ("fault", "1 number with a fraction, where the schema has whole ones", "column B 'age', row 2"),
+        ("fault", "1 cell with a level that the schema does not list", "column C 'sex', row 2"),
+    ]
+    kinds = "id,glucose,age,sex,seen\n1,low,30,f,5\n2,high,31,m,6\n"
+    assert compared(tmp_path, kinds, id="id") == [
+        ("fault", "text, where the schema has number", "column B 'glucose'"),
+        ("fault", "number, where the schema has date", "column E 'seen'"),
+    ]
+
+
+def test_schemas_of_two_sites_are_compared(tmp_path):
+    (tmp_path / "agreed.toml").write_text(AGREED)
+    (tmp_path / "own.toml").write_text(
+        'ids = true\n[columns]\nage = { from = -1, to = 9 }\nsex = { type = "text", levels = ["d"] }\n'
+        'glucose = { unit = "mg/dl" }\nseen = {}\n'
+    )
+    agreed, own = (read_schema(tmp_path / name) for name in ("agreed.toml", "own.toml"))
+    assert [(finding.severity, finding.what, finding.where) for finding in compare_schemas(own, agreed)] == [
+        ("note", "the columns stand in another order than in the schema; they are found by name", ""),
+        ("fault", "its unit is mg/dl, in the schema mmol/l", "'glucose'"),
+        ("fault", "its range goes beyond the schema's", "'age'"),
+        ("fault", "1 level that the schema does not list", "'sex'"),
+        ("fault", "number, where the schema has date", "'seen'"),
+    ]
+    assert list(compare_schemas(agreed, agreed)) == []
+    assert checked(2, tmp_path / "own.toml", "--against", tmp_path / "agreed.toml")[-1].endswith("4 faults, 1 note")
+
+
+def test_a_schema_is_written_from_the_data_and_tells_of_no_row_unless_asked(tmp_path):
+    paths = write_messy_files(tmp_path)
+    checked(0, paths["a"], "--id", ID, "--label", NOTE, "--drop", LABEL, "--schema", tmp_path / "own.toml")
+    assert (tmp_path / "own.toml").read_text() == (
+        "ids = true\nid_length = 5\n\n[columns]\n"
+        + "".join(
+            f'"{name}" = {{ whole = true }}\n' if name in ("magnesium", "proline") else f'"{name}" = {{}}\n'
+            for name in COLUMNS
+        )
+    )
+    command = (paths["a"], "--id", ID, "--drop", NOTE, "--schema", tmp_path / "all.toml", "--ranges")
+    checked(2, *command)  # the cultivar is text
+    schema = read_schema(tmp_path / "all.toml")
+    part = truth().of("a")
+    assert schema.rows == 36
+    assert schema.columns["alcohol"].least == part.X[:, 0].min()
+    assert schema.columns["cultivar"].levels == ("Barbera", "Barolo")
+    assert not list(compare(look_at(SiteFile(paths["a"], id=ID, drop=[NOTE]), 1), schema))
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=5).map(str.strip).filter(bool), st.text(max_size=3), min_size=1))
+def test_a_schema_reads_as_it_was_written(tmp_path_factory, units):
+    columns = {name: {"unit": unit, "from": -0.1, "whole": True} for name, unit in units.items()}
+    schema = Schema.model_validate({"rows": 3, "columns": columns})
+    path = tmp_path_factory.mktemp("schema") / "schema.toml"
+    path.write_text(schema.to_toml(), encoding="utf-8")
+    assert read_schema(path) == schema

@@ -31,7 +31,7 @@ def read_raw(file: SiteFile) -> RawTable:
         return RawTable(dict(zip(names, np.asarray(data.X).T, strict=True)), str(path), data.ids)
     chosen, read = read_columns(file, path, file.labels)
     labels = {name: _texts(read.column(name)) for name in file.labels}
-    columns = {name: _column(read.column(name)) for name in chosen}
+    columns = {name: column_of(read.column(name)) for name in chosen}
     return RawTable(columns, str(path), ids_of(file.id, path, read), labels)
 
 
@@ -46,7 +46,7 @@ def write_raw(raw: RawTable, path: Path) -> Path:
     return path
 
 
-def _column(column: Any) -> AnyArray:
+def column_of(column: Any) -> AnyArray:
     """Return a column of numbers with NaN where a cell is empty, or one of texts with None; of nothing, of numbers."""
     if str(column.type) == "null":
         return np.full(len(column), np.nan)

@@ -1,0 +1,103 @@
+"""The command about a site's file: `fedkernel check`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from experiments.commands.console import BAD_INPUT, errors, output, say, show
+from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, File, Id, Label, site_file
+from fedkernel.data import read_raw
+from fedkernel.data.against import compare, compare_schemas
+from fedkernel.data.checking import look_at
+from fedkernel.data.findings import Finding, counted
+from fedkernel.data.schemas import read_schema, schema_of
+from fedkernel.errors import InputError, one_line
+from fedkernel.run import MIN_ROWS
+from fedkernel.storage import write_new
+
+STYLES = {"fault": "bold red", "doubt": "yellow", "note": "dim"}
+
+
+def check(  # noqa: PLR0917 - one option each
+    path: File,
+    id_: Id = None,
+    label: Label = None,
+    drop: Drop = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="SCHEMA", help="Compare with what all sites agreed on; FILE may be a schema then, too."),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the schema of the table: names and types, to go on with by hand."),
+    ] = None,
+    ranges: Annotated[
+        bool,
+        typer.Option(
+            "--ranges",
+            help="With --schema: also how many rows there are, the least and the greatest number of each column and "
+            "its levels, which tell of single rows.",
+        ),
+    ] = False,
+    show_values: Annotated[bool, typer.Option("--show-values", help="Quote some of the cells in question.")] = False,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    """Say all that is wrong with a site's file at once, and what to do about it; nothing leaves.
+
+    A fault is to be mended, in the file, by an option or by [prepare], before the file can be used: exit code 2. A
+    doubt is to be looked at: with doubts and notes only, the file can be used as it is, and the exit code is 0.
+    Places are as a spreadsheet counts them: row 1 has the names, columns are letters.
+    """
+    with errors(debug):
+        if ranges and schema is None:
+            raise InputError("--ranges is for --schema FILE, which is missing")
+        agreed = None if against is None else read_schema(against)
+        if path.suffix.lower() == ".toml":
+            own = read_schema(path)
+            if agreed is None or schema is not None:
+                raise InputError(f"{path} is a schema; allowed with it: --against SCHEMA, and no --schema")
+            findings, size = list(compare_schemas(own, agreed)), counted(len(own.columns), "column")
+        else:
+            file = site_file(
+                path, id_=id_, label=label, drop=drop, columns=columns,
+                delimiter=delimiter, decimal=decimal, encoding=encoding,
+            )  # fmt: skip
+            look = look_at(file, MIN_ROWS)
+            compared = [] if agreed is None else compare(look, agreed)
+            findings = [*look.findings, *compared]
+            size = f"{counted(len(look.rows), 'row')}, {counted(len(look.columns), 'column')}"
+            size += "" if look.ids is None else ", ids"
+        faults = _show(path, size, findings, show_values)
+        if schema is not None:
+            say(f"wrote {write_new(schema, schema_of(read_raw(file), ranges=ranges).to_toml().encode())}")
+        if faults:
+            raise typer.Exit(BAD_INPUT)
+
+
+def _show(path: Path, size: str, findings: Sequence[Finding], show_values: bool) -> int:
+    """Print findings, the worst first, and return how many faults are among them."""
+    headings = ["", "what", "where", "what to do", *(["cells"] if show_values else [])]
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    counts = []
+    for severity, style in STYLES.items():
+        group = [finding for finding in findings if finding.severity == severity]
+        for finding in group:
+            texts = [finding.what, finding.where, finding.mend]
+            texts += [", ".join(map(repr, finding.cells))] if show_values else []
+            table.add_row(Text(severity, style), *(Text(one_line(text)) for text in texts))
+        counts += [counted(len(group), severity)] if group else []
+    if findings:
+        show(table)
+    ending = ", ".join(counts) or "nothing to mend"
+    output.print(f"{path}: {size}: {ending}", highlight=False, markup=False, soft_wrap=True)
+    return sum(finding.severity == "fault" for finding in findings)

@@ -1,0 +1,121 @@
+"""A site's file, or its schema, beside the schema that all sites agreed on."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from fedkernel.data.checking import Column, Look
+from fedkernel.data.findings import Finding, counted, listing, place_of, rows_of
+from fedkernel.data.schemas import Column as Wanted
+from fedkernel.data.schemas import Schema, without_unit
+
+TYPES = {"number": "number", "spelt": "number", "date": "date", "text": "text"}
+"""What kind of column is of which type; numbers that cannot be read as such are a fault of their own."""
+
+
+def compare(look: Look, schema: Schema) -> Iterator[Finding]:
+    """Find where a file is not as a schema says."""
+    columns = {column.name: column for column in look.columns}
+    places = {name: column.place for name, column in columns.items()}
+    yield from _names(list(columns), places, schema)
+    yield from _ids(look, schema)
+    for name, wanted in schema.columns.items():
+        if name in columns:
+            yield from _cells(columns[name], wanted, look)
+
+
+def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
+    """Find where a site's schema is not as another says."""
+    names = list(own.columns)
+    places = {name: place for place, name in enumerate(names)}
+    yield from _names(names, places, schema)
+    if schema.ids and not own.ids:
+        yield Finding("fault", "rows have no ids, which the schema wants", mend="--id")
+    for name, wanted in schema.columns.items():
+        if (column := own.columns.get(name)) is None:
+            continue
+        if column.type != wanted.type:
+            yield Finding("fault", f"{column.type}, where the schema has {wanted.type}", repr(name))
+        if None not in (column.unit, wanted.unit) and column.unit != wanted.unit:
+            yield _unit(repr(name), str(column.unit), str(wanted.unit))
+        bounds = ((column.least, wanted.least), (wanted.most, column.most))
+        if any(low is not None and high is not None and low < high for low, high in bounds):
+            yield Finding("fault", "its range goes beyond the schema's", repr(name), "another unit? a wrong number?")
+        if column.levels and wanted.levels and (others := set(column.levels) - set(wanted.levels)):
+            yield Finding("fault", f"{counted(len(others), 'level')} that the schema does not list", repr(name))
+
+
+def _names(names: Sequence[str], places: dict[str, int], schema: Schema) -> Iterator[Finding]:
+    missing = [name for name in schema.columns if name not in names]
+    extra = [name for name in names if name not in schema.columns]
+    for name in list(extra):
+        base, unit = without_unit(name)
+        wanted = schema.columns.get(base)
+        if base in missing and unit is not None and wanted is not None:
+            missing.remove(base)
+            extra.remove(name)
+            where = place_of(places[name], name)
+            if wanted.unit not in (None, unit):
+                yield _unit(where, unit, str(wanted.unit))
+            yield Finding("fault", f"the schema calls it {base!r}", where, "rename it")
+    if missing:
+        what = f"{counted(len(missing), 'column')} of the schema {'is' if len(missing) == 1 else 'are'} missing"
+        yield Finding("fault", what, listing([repr(name) for name in missing]), "add or rename")
+    if extra:
+        what = f"{counted(len(extra), 'column')} that the schema does not have"
+        drop = " ".join(f"--drop {name!r}" for name in extra)
+        yield Finding("fault", what, listing([place_of(places[name], name) for name in extra]), drop)
+    common = [name for name in schema.columns if name in names]
+    if common != [name for name in names if name in schema.columns]:
+        yield Finding("note", "the columns stand in another order than in the schema; they are found by name")
+
+
+def _ids(look: Look, schema: Schema) -> Iterator[Finding]:
+    if schema.ids and look.ids is None:
+        yield Finding("fault", "rows have no ids, which the schema wants", mend="--id")
+    if look.ids is None or schema.id_length is None:
+        return
+    wrong = [position for position, id_ in enumerate(look.ids) if id_.strip() and len(id_.strip()) != schema.id_length]
+    if wrong:
+        cut = all(len(look.ids[position]) < schema.id_length and look.ids[position].isdecimal() for position in wrong)
+        what = f"{len(wrong)} of {len(look.ids)} ids have not {schema.id_length} characters"
+        mend = "zeros were cut: export them as text" if cut else "the same ids as at the other sites"
+        cells = tuple(look.ids[position] for position in wrong[:3])
+        yield Finding("fault", what, rows_of(look.rows[wrong].tolist()), mend, cells)
+
+
+def _cells(column: Column, wanted: Wanted, look: Look) -> Iterator[Finding]:
+    if column.missing.all():
+        return
+    if (kind := TYPES[column.kind.name]) != wanted.type:
+        mend = f"export it as {wanted.type}"
+        if wanted.levels is None or kind != "number":
+            yield Finding("fault", f"{kind}, where the schema has {wanted.type}", str(column), mend)
+            return
+    if wanted.type == "number":
+        yield from _numbers(column, wanted, look)
+    elif wanted.levels is not None:
+        texts = [None if cell is None else f"{cell:g}" if isinstance(cell, float) else cell for cell in column.cells]
+        other = [place for place, text in enumerate(texts) if not column.missing[place] and text not in wanted.levels]
+        if other:
+            what = f"{counted(len(other), 'cell')} with a level that the schema does not list"
+            yield Finding("fault", what, column.at(look.rows, other), "mend them, or the schema", column.quoted(other))
+
+
+def _numbers(column: Column, wanted: Wanted, look: Look) -> Iterator[Finding]:
+    numbers = column.kind.numbers
+    least = -np.inf if wanted.least is None else wanted.least
+    most = np.inf if wanted.most is None else wanted.most
+    if outside := np.flatnonzero((numbers < least) | (numbers > most)).tolist():
+        what = f"{len(outside)} of {counted(column.numbers.size, 'number')} outside what the schema allows"
+        unit = "" if wanted.unit is None else f" (it has {wanted.unit})"
+        middle = float(np.median(column.numbers))
+        mend = f"another unit{unit}?" if not least <= middle <= most else "wrong numbers? [prepare] clip"
+        yield Finding("fault", what, column.at(look.rows, outside), mend, column.quoted(outside))
+    if wanted.whole and (broken := np.flatnonzero((numbers != np.round(numbers)) & ~np.isnan(numbers)).tolist()):
+        what = f"{counted(len(broken), 'number')} with a fraction, where the schema has whole ones"
+        yield Finding("fault", what, column.at(look.rows, broken), "another unit?", column.quoted(broken))
+
+
+def _unit(where: str, own: str, wanted: str) -> Finding:
+    return Finding("fault", f"its unit is {own}, in the schema {wanted}", where, f"convert it to {wanted}")

@@ -1,0 +1,150 @@
+"""Every cell of a site's file as it stands, whatever is wrong with the file, and where each is."""
+
+import csv
+import importlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.arrays import AnyArray
+from fedkernel.data.column_files import NULLS, read_sheet, text_of
+from fedkernel.data.findings import Finding, counted, rows_of
+from fedkernel.data.forms import Form, with_mark
+from fedkernel.data.raw_files import column_of
+from fedkernel.data.site_files import SiteFile
+from fedkernel.data.tables import readable
+from fedkernel.errors import InputError
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A file's columns, by their place, for names may be missing or stand there twice.
+
+    Attributes
+    ----------
+    names : tuple of str
+        As they stand in the file.
+    columns : tuple of ndarray of shape (n,)
+        float64, with NaN where a cell is missing, or objects: texts, and None where one is.
+    rows : ndarray of shape (n,)
+        What a spreadsheet calls each row.
+    findings : tuple of Finding
+        What reading met.
+    decimal : str
+        The mark before decimals in texts.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[AnyArray, ...]
+    rows: npt.NDArray[np.intp]
+    findings: tuple[Finding, ...] = ()
+    decimal: str = "."
+
+
+def read_cells(file: SiteFile) -> Cells:
+    """Read all cells of a file; InputError only if it is missing, no file, or one that has none."""
+    path = Path(file.path).expanduser()
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        return _csv_cells(file, path)
+    if suffix == ".xlsx":
+        sheet = read_sheet(path)
+        findings = []
+        if sheet.sheets > 1:
+            findings.append(Finding("note", f"the first of {sheet.sheets} sheets is read", f"sheet {sheet.name!r}"))
+        return _rows_cells(path, [[_cell(cell) for cell in row] for row in sheet.rows], findings, ".")
+    if suffix == ".parquet":
+        with readable(path):
+            table = importlib.import_module("pyarrow.parquet").read_table(path)
+        columns = tuple(column_of(column) for column in table.columns)
+        return Cells(tuple(table.column_names), columns, np.arange(table.num_rows) + 2)
+    data = file.read()
+    names = data.columns or tuple(str(place) for place in range(data.X.shape[1]))
+    return Cells(names, tuple(np.asarray(data.X).T), np.arange(data.X.shape[0]) + 2)
+
+
+def _csv_cells(file: SiteFile, path: Path) -> Cells:
+    findings: list[Finding] = []
+    try:
+        form = file.form
+    except InputError as error:  # two delimiters
+        if not path.is_file():
+            raise
+        findings.append(Finding("fault", _sentence(error, path), mend="--delimiter"))
+        form = Form(file.delimiter or ",", file.decimal or ".", file.encoding or "utf-8")
+    if form.guessed:
+        findings.append(Finding("note", f"read with {' and '.join(form.guessed)}, as it looks"))
+    with readable(path):
+        content = path.read_bytes()
+    try:
+        text = content.decode(with_mark(form.encoding))
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+        strange = [row for row, line in enumerate(content.split(b"\n"), 1) if not _decodes(line, form.encoding)]
+        findings.append(
+            Finding("fault", f"the text is not in {form.encoding}", rows_of(strange), "--encoding latin-1 or another")
+        )
+    if "\N{REPLACEMENT CHARACTER}" in text:
+        findings.append(Finding("doubt", "letters were lost when it was stored in another encoding"))
+    try:
+        records = list(csv.reader(io.StringIO(text, newline=""), delimiter=form.delimiter))
+    except csv.Error as error:
+        raise InputError(f"{path} is no CSV file: {error}") from None
+    return _rows_cells(path, records, findings, form.decimal, form.delimiter)
+
+
+def _decodes(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _rows_cells(
+    path: Path, records: Sequence[Sequence[str]], findings: list[Finding], decimal: str, delimiter: str = ""
+) -> Cells:
+    """Return the columns of rows of texts, the first of which has the names."""
+    if not records or not records[0]:
+        raise InputError(f"{path} is empty; allowed: a line with the names of the columns, then the rows")
+    names = records[0]
+    width = len(names)
+    numbered = [(number, record or [""] * (width == 1)) for number, record in enumerate(records[1:], 2)]
+    # a line without anything is passed over; of a single column, it is a row whose cell is missing
+    empty = [number for number, record in numbered if not record or (not delimiter and not any(record))]
+    if empty:
+        findings.append(Finding("note", f"{counted(len(empty), 'empty line')}, passed over", rows_of(empty)))
+    rest = [(number, record) for number, record in numbered if number not in set(empty)]
+    other = [(number, len(record)) for number, record in rest if len(record) != width]
+    if other:
+        findings.append(_other_lengths(other, width, delimiter))
+    kept = [(number, record) for number, record in rest if len(record) == width]
+    columns = []
+    for place in range(width):
+        column = np.empty(len(kept), dtype=object)
+        column[:] = [None if record[place] in NULLS else record[place] for _, record in kept]
+        columns.append(column)
+    return Cells(tuple(names), tuple(columns), np.array([number for number, _ in kept], int), tuple(findings), decimal)
+
+
+def _other_lengths(other: list[tuple[int, int]], width: int, delimiter: str) -> Finding:
+    longer = sum(length > width for _, length in other)
+    what = f"{counted(len(other), 'row')} with another number of values than the {width} names"
+    mend = "mend these rows"
+    if delimiter == "," and 2 * longer > len(other):
+        what += "; with decimal commas beside commas between the values, nobody can tell which is which"
+        mend = "store it anew, with semicolons or tabs between the values"
+    return Finding("fault", what, rows_of(number for number, _ in other), mend)
+
+
+def _cell(cell: Any) -> str:
+    return "" if cell is None else text_of(cell)
+
+
+def _sentence(error: InputError, path: Path) -> str:
+    return str(error).removeprefix(f"{path} ").removeprefix(f"{path}: ")
