@@ -1,5 +1,7 @@
 """The errors a user can meet, each one sentence that names what was wrong and what is allowed."""
 
+from collections.abc import Sequence
+
 
 class FedkernelError(Exception):
     """Base of all errors raised on purpose by this project; the text of each is meant for its user."""
@@ -51,6 +53,11 @@ class EngineError(FedkernelError, RuntimeError):
 def and_more(count: int) -> str:
     """Return how many causes there are beside the one that is named."""
     return f" (and {count} more)" if count > 0 else ""
+
+
+def some(names: Sequence[str]) -> str:
+    """Write the first names of a list, for an error's text."""
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
 
 
 def one_line(text: str) -> str:

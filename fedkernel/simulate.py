@@ -42,15 +42,17 @@ def simulated_sites(
     tables: Sequence[TableLike | TableToPrepare],
     new_tables: Sequence[TableLike] | None = None,
     *,
+    y: Sequence[npt.NDArray[Any] | None] | None = None,
     share_rows: bool,
 ) -> Iterator[tuple[Grid, Outputs]]:
-    """Open a grid whose nodes hold the tables, and yield it with what each site keeps."""
+    """Open a grid whose nodes hold the tables, and perhaps labels, and yield it with what each site keeps."""
     outputs: Outputs = {number: {} for number in range(len(tables))}
 
     def find_site(context: Any, config: Any) -> Site:
         number = int(context.node_config["partition-id"])
         new = None if new_tables is None else new_tables[number]
-        return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows)
+        own = None if y is None else y[number]
+        return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows, labels=lambda: own)
 
     with sites_here({pair.__name__: pair}, find_site, clients=len(tables)) as grid:
         yield grid, outputs
@@ -63,6 +65,7 @@ def through_files(
     engine: str,
     settings: RunSettings,
     *,
+    y: Sequence[npt.NDArray[Any] | None] | None = None,
     evaluate: bool = False,
 ) -> Result[Any]:
     """Run a strategy on an engine by its address, tables and result going through a temporary folder."""
@@ -72,6 +75,7 @@ def through_files(
     import_kernels(parameters)  # as other processes will: one of a script or notebook is refused here
     with TemporaryDirectory(prefix="fedkernel-") as folder:
         files = [as_file(table, Path(folder) / f"client-{number}") for number, table in enumerate(tables)]
+        labels = None if y is None else [labels_file(own, Path(folder) / f"labels-{n}.npy") for n, own in enumerate(y)]
         run = RunSpec(
             id="run",
             strategy=address_of(strategy),
@@ -79,6 +83,7 @@ def through_files(
             parameters=dict(parameters),
             seed=settings.seed,
             shards=files,
+            labels=labels,
             clients=len(tables),
             evaluate=evaluate,
             prepare=settings.prepare,
@@ -87,6 +92,14 @@ def through_files(
         for _ in ENGINES[engine](job):
             pass
         return Result.load(Path(folder) / "out" / "run")
+
+
+def labels_file(y: npt.NDArray[Any] | None, path: Path) -> str | None:
+    """Write a client's labels, where it has some, and return the path."""
+    if y is None:
+        return None
+    np.save(path, y, allow_pickle=False)
+    return str(path)
 
 
 def as_file(table: Any, stem: Path) -> str:

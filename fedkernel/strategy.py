@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Strategy
 from fedkernel.addresses import named
 from fedkernel.data import Prepare, TableLike
 from fedkernel.data.columns import column_names
-from fedkernel.data.frames import without_names
+from fedkernel.data.frames import labels_in_order, without_names
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.judging import Judged
@@ -127,6 +127,8 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         self,
         shards: Sequence[TableLike],
         *,
+        y: Sequence[Any] | None = None,
+        id: str | None = None,
         engine: str = "local",
         seed: int = 0,
         deadline: float = 3600.0,
@@ -144,6 +146,11 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
             has them, are put in the first one's order where they stand in another: their columns by name with a
             horizontal partition, their rows by index with a vertical one. That is the order of the model's rows or
             columns, here and in every method that takes shards; the result knows the columns' names.
+        y : sequence of array-like of shape (n_m,), optional
+            Labels of each client's rows, in their order, for pairs whose client needs them; None for a client without.
+        id : str, optional
+            A column that all shards, which are frames then, have and that says which row is which; it is none of the
+            table. `tables` gives the same arrays for the other methods that take shards.
         engine : {"local", "grpc", "ray"}
             This process, a process for each client, or Flower's simulation.
         seed : int
@@ -166,27 +173,35 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
             If a client fails or does not answer in time.
         """
         tables: list[Any] = (
-            check_tables(without_names(shards, self.partition), "shards", self.client.table)
+            check_tables(self.tables(shards, id=id), "shards", self.client.table)
             if prepare is None
             else tables_to_prepare(shards, prepare, self.partition)
         )
+        labels = None if y is None else labels_in_order(y, shards, self.partition, id)
         settings = RunSettings(seed=seed, clients=len(tables), deadline=deadline, prepare=prepare)
         if engine not in ENGINES:
             raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
         result: Result[M]
         if engine == "local":
-            with simulated_sites(self.client, tables, share_rows=self._shares_rows) as (grid, outputs):
+            sites = simulated_sites(self.client, tables, y=labels, share_rows=self._shares_rows)
+            with sites as (grid, outputs):
                 result = self.run(grid, settings, evaluate=evaluate)
             result.outputs = outputs
         else:
-            result = through_files(type(self), self.hyperparameters, tables, engine, settings, evaluate=evaluate)
+            result = through_files(
+                type(self), self.hyperparameters, tables, engine, settings, y=labels, evaluate=evaluate
+            )
         if self.partition == "horizontal" and prepare is None:
-            result.columns = column_names(shards)
+            result.columns = tuple(name for name in column_names(shards) if name != id)
         if reference is not None:
             with blas_threads(settings.threads):
                 seen = tables if prepare is None else prepared_here(tables, prepare, self.partition)
                 result.metrics.update(self.judge(result, seen, reference))
         return result
+
+    def tables(self, shards: Sequence[Any], *, id: str | None = None) -> list[Any]:
+        """Return the clients' tables as `fit` takes them: an array for each frame, in the first one's order."""
+        return without_names(shards, self.partition, id_=id)
 
     def simulate(
         self,

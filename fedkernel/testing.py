@@ -102,6 +102,8 @@ class Pair:
         By default the strategy's own.
     name : str, optional
         What tests call it; by default the strategy's class.
+    y : sequence of ndarray of shape (n_m,), optional
+        Labels of each client's rows, for a client that needs them.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Pair:
         shards: Sequence[npt.ArrayLike],
         tags: Tags | None = None,
         name: str | None = None,
+        y: Sequence[npt.ArrayLike] | None = None,
     ) -> None:
         self.strategy = strategy
         self.tables = [np.asarray(shard, dtype=np.float64) for shard in shards]
@@ -118,9 +121,30 @@ class Pair:
         if len(self.tables) < 2:
             raise InputError(f"shards: {len(self.tables)} tables, but a pair is tried on two or more")
         self.axis = 1 if strategy.partition == "vertical" else 0
+        self.y = None if y is None else [np.asarray(labels) for labels in y]
 
     def __str__(self) -> str:
         return self.name
+
+    def fit(
+        self,
+        tables: Sequence[npt.ArrayLike],
+        *,
+        order: Sequence[int] | None = None,
+        rows: npt.NDArray[np.intp] | None = None,
+        **settings: Any,
+    ) -> Result[Any]:
+        """Run the pair on tables, of its clients in some order or of its rows in some order, with their labels."""
+        y = self.y
+        if y is not None and order is not None:
+            y = [y[number] for number in order]
+        if y is not None and (rows is not None or len(tables) == 1):
+            anyhow = slice(None) if rows is None else rows
+            together = [y[0]] * len(tables) if self.axis == 1 else [np.concatenate(y)]
+            ends = np.cumsum([np.shape(table)[0] for table in tables])[:-1]
+            parts = [labels[anyhow] for labels in together]
+            y = parts if self.axis == 1 else np.split(parts[0], ends)
+        return self.strategy.fit(tables, y=y, **settings)
 
     @property
     def whole(self) -> FloatArray:
@@ -135,7 +159,7 @@ class Pair:
     @functools.cached_property
     def recording(self) -> Recording:
         """The run with seed 0 that properties look at."""
-        return _recorded(self.strategy, self.tables)
+        return _recorded(self)
 
     def outcome(self, result: Result[Any], order: Sequence[int] | None = None) -> list[FloatArray]:
         """Return what a run has found, as `Tags.components` says; client c held table ``order[c]``.
@@ -210,7 +234,7 @@ class Pair:
 
 def same_seed_same_bits(pair: Pair) -> None:
     """Demand that two runs of the same seed give the same model, outputs and account, to the last bit."""
-    first, second = pair.recording.result, pair.strategy.fit(pair.tables, seed=0)
+    first, second = pair.recording.result, pair.fit(pair.tables, seed=0)
     arrays = _arrays(first.model)
     same = _bits(arrays) == _bits(_arrays(second.model)) and first.outputs.keys() == second.outputs.keys()
     same = same and all(_bits(first.outputs[client]) == _bits(second.outputs[client]) for client in first.outputs)
@@ -254,7 +278,7 @@ def another_order_of_the_clients(pair: Pair) -> None:
     """Demand that it does not matter which client has which number (`Tags.order`), but to its draws (`Tags.draws`)."""
     clients = len(pair.tables)
     orders = [list(range(clients))[::-1], [*range(1, clients, 2), *range(0, clients, 2)]]
-    runs = [pair.strategy.fit([pair.tables[number] for number in order]) for order in orders]
+    runs = [pair.fit([pair.tables[number] for number in order], order=order) for order in orders]
     errors = [pair.error(run, order) for run, order in zip(runs, orders, strict=True)]
     what = "another order of the clients"
     if not pair.tags.order:
@@ -274,15 +298,15 @@ def rows_in_another_order(pair: Pair) -> None:
     whole = pair.whole
     anyhow = rng.permutation(len(whole))
     if pair.axis == 1 or pair.tags.pooled:
-        error = pair.error(pair.strategy.fit(pair.divided(whole[anyhow])), rows=anyhow)
+        error = pair.error(pair.fit(pair.divided(whole[anyhow]), rows=anyhow), rows=anyhow)
         what, tag = ("another order of the rows", None) if pair.axis == 1 else ("moving rows between clients", "pooled")
         pair.require_same_or_drawn(check, what, error, tag)
         return
     ends = np.cumsum([0, *(len(table) for table in pair.tables)])
     within = np.concatenate([start + rng.permutation(end - start) for start, end in itertools.pairwise(ends)])
-    error = pair.error(pair.strategy.fit(pair.divided(whole[within])), rows=within)
+    error = pair.error(pair.fit(pair.divided(whole[within]), rows=within), rows=within)
     pair.require_same_or_drawn(check, "another order of each client's rows", error)
-    error = pair.error(pair.strategy.fit(pair.divided(whole[anyhow])), rows=anyhow)
+    error = pair.error(pair.fit(pair.divided(whole[anyhow]), rows=anyhow), rows=anyhow)
     pair.require_promised(check, "moving rows between clients", "pooled", error)
 
 
@@ -291,7 +315,7 @@ def signs_of_columns(pair: Pair) -> None:
     whole = pair.whole
     signs = np.random.default_rng(0).choice([-1.0, 1.0], whole.shape[1])
     signs[:2] = [-1.0, 1.0][: len(signs)]  # all of them changed, cosines would stay and sines change theirs
-    error = pair.error(pair.strategy.fit(pair.divided(whole * signs)))
+    error = pair.error(pair.fit(pair.divided(whole * signs)))
     pair.require_promised("signs_of_columns", "changing signs of columns", "signs", error)
 
 
@@ -300,7 +324,7 @@ def rotated_columns(pair: Pair) -> None:
     rng = np.random.default_rng(0)
     whole = [pair.whole] if pair.axis == 0 else pair.tables
     rotated = [table @ np.linalg.qr(rng.standard_normal((table.shape[1],) * 2))[0] for table in whole]
-    error = pair.error(pair.strategy.fit(rotated if pair.axis == 1 else pair.divided(rotated[0])))
+    error = pair.error(pair.fit(rotated if pair.axis == 1 else pair.divided(rotated[0])))
     pair.require_promised("rotated_columns", "rotating columns", "rotations", error)
 
 
@@ -382,7 +406,7 @@ def requests_are_those_of_the_plan(pair: Pair) -> None:
         again = Step.model_validate_json(step.model_dump_json())
         pair.require(again == step, check, f"a step is not what it was after it was JSON: {step}")
     measures = type(strategy).evaluation is not KernelStrategy.evaluation
-    recording = _recorded(strategy, pair.tables, evaluate=True) if measures else pair.recording
+    recording = _recorded(pair, evaluate=True) if measures else pair.recording
     outside = recording.outside(plan)
     pair.require(not outside, check, f"a client is asked what the plan does not entail: {outside}")
     posted = {planned.request: planned.posts.keys() for step in plan for planned in step.requests}
@@ -435,7 +459,8 @@ def messages_are_the_same_through_the_wire(pair: Pair) -> None:
     if pair.tags.peers:
         return
     number = len(pair.tables) - 1
-    client = pair.strategy.client(pair.tables[number], client=number, seed=0, share_rows=True)
+    labels: dict[str, Any] = {} if pair.y is None else {"y": pair.y[number]}
+    client = pair.strategy.client(pair.tables[number], client=number, seed=0, share_rows=True, **labels)
     for exchange in pair.recording.exchanges[number]:
         arrays, scalars = encode(exchange.request)
         answered, _, answered_scalars = client.fit(arrays, scalars)
@@ -470,12 +495,12 @@ def bad_input_is_one_sentence(pair: Pair) -> None:
     holed[0][0, 0] = np.nan
     uneven = [np.delete(pair.tables[0], 0, axis=1 - pair.axis), *pair.tables[1:]]
     bad: dict[str, Callable[[], object]] = {
-        "no tables": lambda: pair.strategy.fit([]),
-        "NaN in a table": lambda: pair.strategy.fit(holed),
-        "a table with one axis": lambda: pair.strategy.fit([np.ones(3), *pair.tables[1:]]),
-        f"tables with {'rows' if pair.axis == 1 else 'columns'} that others lack": lambda: pair.strategy.fit(uneven),
-        "a negative seed": lambda: pair.strategy.fit(pair.tables, seed=-1),
-        "an engine that there is not": lambda: pair.strategy.fit(pair.tables, engine="steam"),
+        "no tables": lambda: pair.fit([]),
+        "NaN in a table": lambda: pair.fit(holed),
+        "a table with one axis": lambda: pair.fit([np.ones(3), *pair.tables[1:]]),
+        f"tables with {'rows' if pair.axis == 1 else 'columns'} that others lack": lambda: pair.fit(uneven),
+        "a negative seed": lambda: pair.fit(pair.tables, seed=-1),
+        "an engine that there is not": lambda: pair.fit(pair.tables, engine="steam"),
     }
     for what, act in bad.items():
         text = None
@@ -495,7 +520,7 @@ def one_client_alone_is_central(pair: Pair) -> None:
     """Demand what `central` finds, where all data are at one client (`Tags.alone`)."""
     whole = [pair.whole]
     reference = pair.central(whole)
-    error = abs(pair.strategy.judge(pair.strategy.fit(whole), whole, reference)[pair.tags.error] - pair.tags.best)
+    error = abs(pair.strategy.judge(pair.fit(whole), whole, reference)[pair.tags.error] - pair.tags.best)
     if pair.tags.alone != (error < CENTRAL):
         text = f"{pair.tags.error} is {error:.1e} from that of central, but tags.alone = {pair.tags.alone}"
         pair.fail("one_client_alone_is_central", text)
@@ -545,13 +570,17 @@ CHECKS: tuple[Check, ...] = (
 
 
 def check_pair(
-    strategy: KernelStrategy[Any], shards: Sequence[npt.ArrayLike], *, tags: Tags | None = None
+    strategy: KernelStrategy[Any],
+    shards: Sequence[npt.ArrayLike],
+    *,
+    tags: Tags | None = None,
+    y: Sequence[npt.ArrayLike] | None = None,
 ) -> dict[str, str]:
     """Try every property on a pair, in this process; some fifteen runs.
 
     Parameters
     ----------
-    strategy, shards, tags
+    strategy, shards, tags, y
         As for `Pair`.
 
     Returns
@@ -564,7 +593,7 @@ def check_pair(
     AssertionError
         On the first property that does not hold; the text names it and the strategy.
     """
-    pair, left_out = Pair(strategy, shards, tags), {}
+    pair, left_out = Pair(strategy, shards, tags, y=y), {}
     for check in CHECKS:
         try:
             check(pair)
@@ -597,7 +626,7 @@ def parametrize_with_pairs(pairs: Iterable[Pair]) -> Any:
     )
 
 
-def _recorded(strategy: KernelStrategy[Any], tables: Sequence[FloatArray], *, evaluate: bool = False) -> Recording:
+def _recorded(pair: Pair, *, evaluate: bool = False) -> Recording:
     """Run a pair with seed 0, and note what happens at its clients."""
     exchanges: dict[int, list[Exchange]] = defaultdict(list)
     purposes: dict[tuple[int, str], list[str]] = defaultdict(list)
@@ -624,7 +653,7 @@ def _recorded(strategy: KernelStrategy[Any], tables: Sequence[FloatArray], *, ev
         mock.patch.object(KernelClient, "rng", noting_draws),
         mock.patch.object(Mailbox, "write", noting_letters),
     ):
-        return Recording(strategy.fit(tables, evaluate=evaluate), exchanges, purposes)
+        return Recording(pair.fit(pair.tables, evaluate=evaluate), exchanges, purposes)
 
 
 def _arrays(model: Any) -> dict[str, npt.NDArray[Any]]:

@@ -5,6 +5,8 @@ import logging
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from cases import PAIRS
 from sklearn.datasets import load_wine
@@ -288,3 +290,71 @@ def test_a_frame_is_known_by_what_it_has():
     assert bits(clusters.fit([TOP, bare]).model) == bits(clusters.fit([TOP, BOTTOM]).model)
     with pytest.raises(InputError, match=r"shards\[1\] has no index, but shards\[0\] has"):
         DKPCA(1).fit([LEFT, Bare(RIGHT.to_numpy(), ["c", "d"])])
+
+
+# a column of ids
+
+
+def with_ids(kind):
+    """Frames of three clients' columns, by ids that stand in another order, or none, at each."""
+    parts = divided(WHOLE, DKPCA(2))
+    orders = [np.arange(len(X)), np.arange(len(X))[::-1], rng.permutation(len(X))]
+    frames = [part.iloc[order].rename_axis("patient").reset_index() for part, order in zip(parts, orders, strict=True)]
+    frames[1] = frames[1][[*frames[1].columns[1:], "patient"]]
+    return [kind(frame) for frame in frames]
+
+
+KINDS = [pd.DataFrame, pl.from_pandas, pa.Table.from_pandas]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["pandas", "polars", "arrow"])
+def test_rows_are_aligned_by_a_column_of_ids(kind):
+    """Bit for bit as arrays in order; without a word about the ids, nothing is put in place of the other."""
+    strategy = DKPCA(2, KERNEL, local_components=20)
+    arrays = [np.ascontiguousarray(part) for part in divided(WHOLE, strategy)]
+    expected = strategy.fit(arrays, reference=strategy.central(arrays))
+    frames = with_ids(kind)
+    result = strategy.fit(frames, id="patient", reference=strategy.central(strategy.tables(frames, id="patient")))
+    assert bits(result.model) == bits(expected.model)
+    assert result.metrics == expected.metrics
+    with pytest.raises(InputError, match=r"shards\[0\] and shards\[1\] both have a column 'patient' of values that"):
+        strategy.fit(frames)
+    for number, column in enumerate(frames[1:], start=1):
+        assert len(strategy.tables([column], id="patient")[0]) == 178, number
+
+
+def test_an_index_of_that_name_will_do_and_rows_that_are_divided_only_lose_the_column():
+    strategy = DKPCA(2, KERNEL, local_components=20)
+    frames = with_ids(pd.DataFrame)
+    expected = bits(strategy.fit(frames, id="patient").model)
+    assert bits(strategy.fit([frames[0].set_index("patient"), *frames[1:]], id="patient").model) == expected
+    assert bits(strategy.fit([frames[0], pl.from_pandas(frames[1]), frames[2]], id="patient").model) == expected
+    clusters = FKKMeans(2, n_features=10, iterations=2)
+    rows = [frame.rename_axis("patient").reset_index() for frame in (TOP, BOTTOM.iloc[:, ::-1])]
+    assert bits(clusters.fit(rows, id="patient").model) == bits(clusters.fit([TOP, BOTTOM]).model)
+
+
+def test_columns_of_arrow_tables_are_known_by_name():
+    clusters = FKKMeans(2, n_features=10, iterations=2)
+    turned = pa.Table.from_pandas(BOTTOM.iloc[:, ::-1], preserve_index=False)
+    assert bits(clusters.fit([TOP, turned]).model) == bits(clusters.fit([TOP, BOTTOM]).model)
+
+
+NUMBERED = [frame.reset_index(drop=True).rename_axis("row").reset_index() for frame in (LEFT, RIGHT)]
+
+
+@pytest.mark.parametrize(
+    ("shards", "id_", "sentence"),
+    [
+        ([LEFT, RIGHT], "patient", "id = 'patient', but shards[0] has no such column; there are: a, b"),
+        ([NUMBERED[0], RIGHT.to_numpy()], "row", "id = 'row', but shards[1] is no frame; allowed: frames"),
+        ([NUMBERED[0], NUMBERED[1][1:]], "row", "has 19 labels, that of shards[0] 20, and 19 are common to both"),
+        ([NUMBERED[0], NUMBERED[1].replace({"row": {3: 7}})], "row", "has the same label in rows 3 and 7"),
+        ([NUMBERED[0], NUMBERED[1].replace({"row": {3: np.nan}})], "row", "row 3 (counted from 0) has no id in 'row'"),
+        ([NUMBERED[0], NUMBERED[1][::-1].reset_index(drop=True)], None, "both have a column 'row' of values that"),
+    ],
+)
+def test_ids_that_do_not_fit_are_refused_in_one_sentence(shards, id_, sentence):
+    with pytest.raises(InputError) as caught:
+        DKPCA(1).fit(shards, id=id_)
+    assert sentence in str(caught.value)

@@ -11,8 +11,9 @@ from sklearn.preprocessing import StandardScaler
 
 from experiments.config import Experiment, read_config
 from experiments.running import plan, run_experiment
-from experiments.running.site_tables import as_classes, raw_tables
+from experiments.running.site_tables import raw_tables
 from fedkernel import RBF
+from fedkernel.data.labels import as_classes
 from fedkernel.errors import InputError
 from fedkernel.run.result import Result
 from strategies import DKPCA, FKKMeans

@@ -15,9 +15,9 @@ import numpy as np
 from experiments.config import Shards
 from fedkernel.arrays import AnyArray, Positions, Rows
 from fedkernel.data import RawTable, SiteFile, read_raw
+from fedkernel.data.labels import as_classes, label_texts
 from fedkernel.data.raw import is_text, missing_in
-from fedkernel.data.sources import some
-from fedkernel.errors import InputError, and_more
+from fedkernel.errors import InputError, and_more, some
 from fedkernel.run.alignment import common_rows, find_rows, hash_ids
 
 Divided = Literal["vertical", "horizontal"]
@@ -93,15 +93,8 @@ def labels_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> l
         return None
     if divided == "horizontal" and (without := [raw.what for raw in tables if not raw.labels]):
         raise InputError(f"data: {without[0]} has no labels, but others have; allowed: labels in all files or none")
-    columns = []
-    for raw in known[:1] if divided == "vertical" else known:
-        name, column = next(iter(raw.labels.items()))
-        if (empty := missing_in(column)).any():
-            raise InputError(
-                f"{raw.what}: row {np.argmax(empty)} (counted from 0) has no label in column {name!r}; allowed: one "
-                "for each row, or data without label"
-            )
-        columns.append(column)
+    labelled = known[:1] if divided == "vertical" else known
+    columns = [texts for texts in map(label_texts, labelled) if texts is not None]
     classes = as_classes(np.concatenate(columns))
     return np.split(classes, np.cumsum([len(column) for column in columns])[:-1])
 
@@ -109,18 +102,6 @@ def labels_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> l
 def are_aligned(data: Shards, divided: Divided) -> bool:
     """Return whether rows are known by ids, so that each run has them in an order of its own."""
     return divided == "vertical" and any(ids is not None for ids in _ids(data, divided))
-
-
-def as_classes(texts: AnyArray) -> AnyArray:
-    """Return labels as whole numbers or numbers where all are such, or else as texts; "01" is text."""
-    cut = any(len(text) > 1 and text[0] == "0" and text.isdecimal() for text in texts)
-    try:
-        numbers = np.array([float(text) for text in texts])
-    except ValueError:
-        cut = True
-    if cut or not np.isfinite(numbers).all():
-        return np.array([str(text) for text in texts])
-    return numbers.astype(np.int64) if np.array_equal(numbers, np.round(numbers)) else numbers
 
 
 # --- what is read, once for all runs

@@ -49,9 +49,8 @@ from fedkernel.data.sources import (
     npz_header,
     npz_path,
     read_npz,
-    some,
 )
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, some
 from fedkernel.seeds import generator
 from fedkernel.validation import check_at_most, value_object
 

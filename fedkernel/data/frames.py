@@ -1,18 +1,22 @@
-"""Frames, as pandas has them, among the clients' tables: columns are known by their names, rows by their index.
+"""Frames among the clients' tables: columns are known by their names, rows by their index or by a column of ids.
 
-A frame is recognised by what it has (``columns``, ``to_numpy``, perhaps ``index``), so that none of their libraries is
-needed. What stands in a default order, 0 to n - 1, says no more than a position does.
+A frame is recognised by what it has, so that none of their libraries is needed: ``columns`` and ``to_numpy``, perhaps
+``index``, as in pandas and polars, or ``column_names``, as in pyarrow. What stands in a default order, 0 to n - 1, says
+no more than a position does.
 """
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.errors import InputError, and_more
+from fedkernel.arrays import AnyArray
+from fedkernel.errors import InputError, and_more, some
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +25,58 @@ Order = npt.NDArray[np.intp]
 
 def is_frame(table: Any) -> bool:
     """Whether a table tells the names of its columns, as a frame does."""
-    return hasattr(table, "columns") and hasattr(table, "to_numpy")
+    return hasattr(table, "column_names") or (hasattr(table, "columns") and hasattr(table, "to_numpy"))
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A frame's names, and what rows are known by; None: by their positions."""
+
+    frame: Any
+    columns: list[Hashable]
+    index: list[Hashable] | None
+
+    def to_numpy(self) -> Any:
+        """Return the columns that are named, of shape (n, d)."""
+        if hasattr(self.frame, "column_names"):
+            return np.asarray(self.frame.select(self.columns))
+        named = [*self.frame.columns]
+        return (self.frame if self.columns == named else self.frame[self.columns]).to_numpy()
+
+    def values(self, column: Hashable) -> list[Any]:
+        """Return a column's values."""
+        return _values(self.frame[column])
+
+
+def _values(column: Any) -> list[Any]:
+    listed = next((name for name in ("to_list", "to_pylist", "tolist") if hasattr(column, name)), None)
+    return list(column) if listed is None else list(getattr(column, listed)())
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _opened(table: Any, name: str, id_: str | None) -> Any:
+    """Return a frame as a `_Frame`, of whose columns the ids are none; another table as it is."""
+    if not is_frame(table):
+        if id_ is not None:
+            raise InputError(f"id = {id_!r}, but {name} is no frame; allowed: frames that all have that column")
+        return table
+    columns = list(table.column_names if hasattr(table, "column_names") else table.columns)
+    index = table.index if hasattr(table, "index") else None
+    if id_ is None:
+        return _Frame(table, columns, None if index is None else list(index))
+    if id_ in columns:
+        frame = _Frame(table, [column for column in columns if column != id_], None)
+        ids = frame.values(id_)
+    elif index is not None and index.name == id_:
+        frame, ids = _Frame(table, columns, None), list(index)
+    else:
+        raise InputError(f"id = {id_!r}, but {name} has no such column; there are: {some([*map(str, columns)])}")
+    if blank := [row for row, label in enumerate(ids) if _is_missing(label) or not str(label).strip()]:
+        raise InputError(f"{name}: row {blank[0]} (counted from 0) has no id in {id_!r}; allowed: an id for each row")
+    return replace(frame, index=ids)
 
 
 def without_names(
@@ -29,11 +84,12 @@ def without_names(
     partition: Literal["vertical", "horizontal"],
     what: str = "shards",
     trained: Sequence[Any] = (),
+    id_: str | None = None,
 ) -> list[Any]:
     """Return clients' tables with an array in place of each frame, whose rows and columns fit those of the others.
 
     Horizontal: columns are put in the order of the first frame's. Vertical: rows are put in the order of the first
-    frame's index, where frames have one of their own. Tables without names are taken as they stand.
+    frame's index, where frames have one of their own, or of its ids. Tables without names are taken as they stand.
 
     Parameters
     ----------
@@ -43,28 +99,106 @@ def without_names(
         How error texts call `shards`.
     trained : sequence of tables
         The clients' tables before, where `shards` are new rows: their columns are put in the order of these.
+    id_ : str, optional
+        The column, or the index of that name, that says which row is which; it is none of the table.
 
     Raises
     ------
     InputError
-        Frames of other columns or other rows than the first, or rows of which only some tables have an index.
+        Frames of other columns or other rows than the first, or rows of which only some tables have an index; with
+        columns divided, a column of several frames that looks like ids in different orders.
     """
-    tables = {f"{what}[{number}]": shard for number, shard in enumerate(shards)}
-    if not any(map(is_frame, tables.values())):
-        return list(shards)
-    before = {f"shards[{number}]": shard for number, shard in enumerate(trained)}
-    columns: dict[str, Order] = {}
-    rows: dict[str, Order] = {}
-    if partition == "horizontal":
-        columns = _columns(before | tables)
-    else:
-        for old, new in zip(before, tables, strict=False):
-            columns |= _columns({old: before[old], new: tables[new]})
-        rows = _rows(tables)
+    tables = {f"{what}[{number}]": _opened(shard, f"{what}[{number}]", id_) for number, shard in enumerate(shards)}
+    columns, rows = _orders(tables, partition, trained, id_)
     return [
-        _ordered(shard.to_numpy(), rows.get(name), columns.get(name)) if is_frame(shard) else shard
+        _ordered(shard.to_numpy(), rows.get(name), columns.get(name)) if isinstance(shard, _Frame) else shard
         for name, shard in tables.items()
     ]
+
+
+def labels_in_order(
+    labels: Sequence[Any], shards: Sequence[Any], partition: Literal["vertical", "horizontal"], id_: str | None = None
+) -> list[AnyArray | None]:
+    """Return the clients' labels in the order of the rows that `without_names` gives; None where a client has none.
+
+    Parameters
+    ----------
+    labels : sequence of array-like of shape (n_m,), or None
+        One entry for each shard, in the order of its rows; a series with an index of its own, in the order of that.
+    shards, partition, id_
+        As for `without_names`.
+
+    Raises
+    ------
+    InputError
+        Other entries than there are shards, other labels than rows, one that is empty, or a series whose index is not
+        the shard's.
+    """
+    if len(labels) != len(shards):
+        raise InputError(f"y has {len(labels)} entries, but there are {len(shards)} shards; allowed: one for each")
+    tables = {f"shards[{number}]": _opened(shard, f"shards[{number}]", id_) for number, shard in enumerate(shards)}
+    _, rows = _orders(tables, partition, (), id_)
+    in_order: list[AnyArray | None] = []
+    for number, (own, shard) in enumerate(zip(labels, shards, strict=True)):
+        y = None if own is None else _labels(own, shard, number)
+        order = rows.get(f"shards[{number}]")
+        in_order.append(y if y is None or order is None else y[order])
+    return in_order
+
+
+def _labels(own: Any, shard: Any, number: int) -> AnyArray:
+    """Return a client's labels in the order of the shard's rows, checked; texts as such, which need no pickle."""
+    y = np.asarray(own)
+    if y.ndim != 1 or (hasattr(shard, "shape") and len(y) != shard.shape[0]):
+        raise InputError(f"y[{number}] has shape {y.shape}; allowed: one label for each row of shards[{number}]")
+    if missing := [row for row, value in enumerate(y.tolist()) if _is_missing(value)]:
+        raise InputError(f"y[{number}]: row {missing[0]} (counted from 0) has no label; allowed: one for each row")
+    y = np.array(y.tolist()) if y.dtype == object else y
+    if not (hasattr(own, "index") and hasattr(own, "to_numpy") and is_frame(shard) and hasattr(shard, "index")):
+        return y
+    index, rows = list(own.index), list(shard.index)
+    if index == rows:
+        return y
+    if len(set(index)) < len(index) or set(index) != set(rows):
+        raise InputError(f"the index of y[{number}] is not that of shards[{number}]; allowed: the same labels")
+    return y[_places(index, rows)]
+
+
+def _orders(
+    tables: Mapping[str, Any], partition: Literal["vertical", "horizontal"], trained: Sequence[Any], id_: str | None
+) -> tuple[dict[str, Order], dict[str, Order]]:
+    """Return the orders of columns and of rows of those tables where they are others than the first's."""
+    if not any(isinstance(table, _Frame) for table in tables.values()):
+        return {}, {}
+    before = {f"shards[{number}]": _opened(shard, f"shards[{number}]", id_) for number, shard in enumerate(trained)}
+    if partition == "horizontal":
+        return _columns({**before, **tables}), {}
+    columns: dict[str, Order] = {}
+    for old, new in zip(before, tables, strict=False):
+        columns |= _columns({old: before[old], new: tables[new]})
+    if id_ is None:
+        _check_no_ids(tables)
+    return columns, _rows(tables)
+
+
+def _check_no_ids(tables: Mapping[str, Any]) -> None:
+    """Refuse a column that several frames have, in other orders, and that could say which row is which."""
+    first: dict[Hashable, str] = {}
+    for name, table in tables.items():
+        for column in table.columns if isinstance(table, _Frame) else ():
+            if isinstance(column, int) or (other := first.setdefault(column, name)) == name:
+                continue
+            values = [frame.values(column) for frame in (tables[other], table)]
+            if values[0] != values[1] and all(map(_look_like_ids, values)) and set(values[0]) & set(values[1]):
+                raise InputError(
+                    f"{other} and {name} both have a column {column!r} of values that differ from row to row, in other "
+                    f"orders; allowed: id = {column!r} if it says which row is which, or names that differ"
+                )
+
+
+def _look_like_ids(values: Sequence[Any]) -> bool:
+    kinds = all(isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)) for value in values)
+    return kinds and len(values) > 1 and len(set(values)) == len(values)
 
 
 def _ordered(X: Any, rows: Order | None, columns: Order | None) -> Any:
@@ -75,7 +209,7 @@ def _ordered(X: Any, rows: Order | None, columns: Order | None) -> Any:
 
 def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
     """Return the order of the columns of those frames where it is another than the first's."""
-    labels = {name: list(table.columns) for name, table in tables.items() if is_frame(table)}
+    labels = {name: list(table.columns) for name, table in tables.items() if isinstance(table, _Frame)}
     if not labels:
         return {}
     numbered = {name for name, own in labels.items() if set(own) == set(range(len(own)))}
@@ -106,7 +240,9 @@ def _columns(tables: Mapping[str, Any]) -> dict[str, Order]:
 
 def _rows(tables: Mapping[str, Any]) -> dict[str, Order]:
     """Return the order of the rows of those frames where it is another than the first's."""
-    labels = {name: list(table.index) for name, table in tables.items() if is_frame(table) and hasattr(table, "index")}
+    labels = {
+        name: table.index for name, table in tables.items() if isinstance(table, _Frame) and table.index is not None
+    }
     own = [name for name, index in labels.items() if index != list(range(len(index)))]
     if not own or len(tables) == 1:
         return {}

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.arrays import AnyArray, FloatArray
-from fedkernel.data.sources import some
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, some
 
 Texts = npt.NDArray[Any]
 """Objects: texts, and None where one is missing."""

@@ -20,9 +20,8 @@ from fedkernel.data.column_files import Reader, open_csv, open_parquet, open_she
 from fedkernel.data.columns import is_numeric, stack_columns
 from fedkernel.data.forms import Form, form_of
 from fedkernel.data.ids import checked_ids, ids_of
-from fedkernel.data.sources import some
 from fedkernel.data.tables import ArrayTable, ParquetTable, SparseTable, Table, open_table, readable
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, some
 
 
 @dataclass(frozen=True)

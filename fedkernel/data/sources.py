@@ -6,7 +6,7 @@ import socket
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -22,7 +22,7 @@ from fedkernel.arrays import READING, AnyArray
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import check_rows
 from fedkernel.data.tables import is_sparse_file
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, some
 
 SOURCES = ("npz", "openml", "fetch")
 """What may stand before a colon in a data set's name; anything else is the module of a loader."""
@@ -57,11 +57,6 @@ class Raw(NamedTuple):
     y: AnyArray | None
     columns: tuple[str, ...]
     source: str
-
-
-def some(names: Sequence[str]) -> str:
-    """Write the first names of a list, for an error's text."""
-    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
 
 
 # --- scikit-learn and OpenML -----------------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from fedkernel.arrays import AnyArray, FloatArray
 from fedkernel.data import Preparation, Prepare, RawTable
 from fedkernel.data.frames import is_frame
-from fedkernel.data.sources import some
-from fedkernel.errors import InputError, and_more
+from fedkernel.errors import InputError, and_more, some
 from fedkernel.models.base import fitting_together
 from fedkernel.models.components import KernelPCA, PeerComponents
 from fedkernel.models.files import model_of, save_model

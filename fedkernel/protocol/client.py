@@ -48,6 +48,8 @@ class KernelClient(NumPyClient):
         What requests are held to; None, as at simulated sites: they are answered as they come.
     noise_key : bytes
         What noise is drawn with, see `fedkernel.noise`; empty: the operating system's generator.
+    y : ndarray of shape (n_m,), optional
+        Labels of the rows, for a class that needs them; no other is given them.
 
     Attributes
     ----------
@@ -68,6 +70,7 @@ class KernelClient(NumPyClient):
         share_rows: bool = False,
         guards: Guards | None = None,
         noise_key: bytes = b"",
+        y: Array | None = None,
     ) -> None:
         self.X = self.table(X, f"the data of client {client}")
         self.new = None if new is None else self.table(new, f"the new rows of client {client}")
@@ -78,11 +81,18 @@ class KernelClient(NumPyClient):
         self.guards = guards
         self.noise_key = noise_key
         self.outputs: dict[str, Array] = {}
+        if self.needs_labels:
+            self.y = self._checked_labels(y)
 
     reply: Reply
 
     answers: ClassVar[Answers] = ()
     """The requests that it answers: all of them, and no others. Every class says so itself."""
+
+    needs_labels: ClassVar[bool] = False
+    """Whether it works with labels of the rows, ``self.y``; of these, only what its replies say leaves."""
+
+    y: Array
 
     handlers: ClassVar[dict[str, tuple[type[Request[Any]], str]]] = {}
     """By request name: the request's class, and the method that answers it."""
@@ -127,6 +137,19 @@ class KernelClient(NumPyClient):
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the generator of this run, this client and one purpose: the same whenever it is asked for."""
         return generator(purpose, self.seed, self.client)
+
+    def _checked_labels(self, y: Array | None) -> Array:
+        name, rows = type(self).__name__, self.X.shape[0]
+        if y is None:
+            raise InputError(
+                f"client {self.client} has no labels, which {name} needs; allowed: fit(y = [...]), data with labels, "
+                "and at a site join --label"
+            )
+        if np.shape(y) != (rows,):
+            raise InputError(
+                f"y of client {self.client} has shape {np.shape(y)}; allowed: a label for each row, ({rows},)"
+            )
+        return np.asarray(y)
 
     def _check_consent(self, what: object, rows: int) -> None:
         """Raise InputError if rows are to leave as they are that may not."""

@@ -125,6 +125,8 @@ class _Call:
                     "--peers-without-pins (study.peers)",
                 )
             own |= {"identity": site.identity, "pins": site.pins}
+        if kind.needs_labels:
+            own["y"] = site.labels_at(positions)
         client = kind(X, new=new, client=site.number, seed=self.seed, memory=memory, **own)
         site.check_rows(client.X.shape[0])
         return client

@@ -63,6 +63,8 @@ class RunSpec(pydantic.BaseModel):
     shards : list of str or SiteFile, optional
         Instead of these: one file per site: .npy, .npz (arrays ``X`` and maybe ``new``; or written by
         scipy.sparse.save_npz) or .parquet; or a file as sites have them, and what of it is used.
+    labels : list of str or None, optional
+        Beside `shards`, for clients that need labels: .npy files of those of each site's rows.
     sites : list of str, optional
         Instead of these: the names of the sites in the order of the clients; each has data of its own, which the
         configuration of its node names (see `fedkernel.run.placement.site_of_job`).
@@ -93,6 +95,7 @@ class RunSpec(pydantic.BaseModel):
     data: DataSpec | None = None
     partition: PartitionSpec | None = None
     shards: list[AnyFile] | None = None
+    labels: list[Annotated[str, pydantic.AfterValidator(_absolute)] | None] | None = None
     sites: list[str] | None = pydantic.Field(default=None, min_length=1)
     clients: int | None = pydantic.Field(default=None, ge=1)
     missing: Missing = "drop"

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from fedkernel.run.approval import check_approved
 from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.outbox import check_record
+from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
 from fedkernel.run.policy import own_policy
 from fedkernel.run.raw_sites import Changed, PrepareKey, changed, own_raw, raw_parts, raw_shard
 from fedkernel.run.seeding import own_secret
@@ -160,6 +161,13 @@ def read_own_data(node: Mapping[str, Any]) -> SiteData:
     return _read_own(*own_file(node))
 
 
+def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
+    file, version = own_file(node)
+    check_labels_may_be_used(file, own_policy(node), who)
+    with _for_its_log(who, "read its labels"):
+        return labels_of_file(file, version)
+
+
 def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
     """Import what a site's operator allows, and return the clients among it by class name; the others are kernels.
 
@@ -219,7 +227,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         The site's, by which a run of ``sites`` knows it; its number is ``partition-id`` where that is there.
     ``data``, ``columns``, ``label``, ``id``, ``drop``, ``delimiter``, ``decimal``, ``encoding``
         Its file, see `SiteFile`; ``columns``, ``label`` and ``drop`` with commas between their names. With it, no path
-        that the job names is used.
+        that the job names is used. Labels are for clients that need them, where the operator names the client.
     ``id-key``
         A file with the key of the hashes of its ids, see `fedkernel.run.alignment`.
     ``ids-without-key``
@@ -325,6 +333,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     return replace(
         site,
         X=own.X,
+        labels=lambda: _own_labels(node, site.called),
         keep=keep,
         check_rows_apart=apart,
         columns=own.columns,
@@ -349,20 +358,32 @@ def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
     results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
     site = replace(site, share_rows=run.shares_rows, pairs=_named_by(run), keep=_keeper(results))
     if run.shards is not None:
-        file = run.shards[site.number]
-        if run.prepare is not None:
-            table = raw_shard(file, run.prepare)
-            return replace(site, X=table, ids=table.raw.ids, ids_without_key=True)
-        if isinstance(file, SiteFile):
-            own = _read_own(file, changed(str(file.path)))
-            return replace(site, X=own.X, columns=own.columns, ids=own.ids, ids_without_key=True)
-        X, new = open_tables(file)
-        return replace(site, X=X, new=new)
-    if run.data is not None and run.partition is not None and run.prepare is not None:
-        return replace(site, X=simulated_raw(run.data, run.partition, clients, run.seed, run.prepare)[site.number])
+        return replace(site, **_simulated_file(run, site.number))
     if run.data is not None and run.partition is not None:
-        return replace(site, X=simulated_partition(run.data, run.partition, clients, run.seed).shards[site.number])
+        parts = simulated_partition(run.data, run.partition, clients, run.seed)
+        y = parts.all_labels if parts.labels is None else parts.labels[site.number]
+        site = replace(site, X=parts.shards[site.number], labels=lambda: y)
+        if run.prepare is not None:
+            raws = simulated_raw(run.data, run.partition, clients, run.seed, run.prepare)
+            site = replace(site, X=raws[site.number])
     return site
+
+
+def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
+    """Return what a simulated site has whose file the job names."""
+    file = (run.shards or [])[number]
+    labels = None if run.labels is None else run.labels[number]
+    own: dict[str, Any] = {"labels": lambda: None if labels is None else np.load(labels, allow_pickle=False)}
+    if isinstance(file, SiteFile):
+        own |= {"labels": partial(labels_of_file, file, changed(str(file.path))), "ids_without_key": True}
+    if run.prepare is not None:
+        table = raw_shard(file, run.prepare)
+        return own | {"X": table, "ids": table.raw.ids}
+    if isinstance(file, SiteFile):
+        data = _read_own(file, changed(str(file.path)))
+        return own | {"X": data.X, "columns": data.columns, "ids": data.ids}
+    X, new = open_tables(file)
+    return own | {"X": X, "new": new}
 
 
 @contextmanager

@@ -75,6 +75,8 @@ class Site:
         from those of an earlier run; where it is told to, it notes them.
     check_keep : callable
         Raises OwnFileError if nothing can be stored on the site.
+    labels : callable
+        Returns the labels of the rows of `X`, (n_m,), or None: called for clients only that need them.
     outline : callable
         Returns what the coordinator hears of an error in the client's code, whose text may quote data.
     """
@@ -102,6 +104,7 @@ class Site:
     path: str | None = None
     check_rows_apart: Callable[[Positions | None, bool], object] = lambda positions, note: None
     check_keep: Callable[[], object] = lambda: None
+    labels: Callable[[], AnyArray | None] = lambda: None
     outline: Callable[[Exception], str] = logged
 
     def check_rows(self, rows: int) -> None:
@@ -110,6 +113,13 @@ class Site:
             raise InputError(
                 f"{self.called} is to answer from {rows} rows, but answers from {self.min_rows} or more (--min-rows)"
             )
+
+    def labels_at(self, positions: Positions | None) -> AnyArray | None:
+        """Return the labels of the rows at these positions of those that can be used; of all with None."""
+        y = self.labels()
+        if y is not None and isinstance(self.X, TableToPrepare) and self.X.kept is not None:
+            y = y[self.X.kept]
+        return y if y is None or positions is None else y[positions]
 
     @property
     def called(self) -> str:
