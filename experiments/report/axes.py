@@ -113,6 +113,10 @@ class Scale:
         low, high = _ends(spread, self.log)
         return self.place(low), self.place(high)
 
+    def seeds(self, spread: Spread) -> list[float]:
+        """Place the seeds' values."""
+        return [self.place(value) for value in spread.values]
+
     def apply(self, axes: Axes, axis: Axis) -> None:
         """Set scale, limits and ticks: powers of ten, on a short axis with 2 and 5 times them."""
         across = axis is axes.xaxis
@@ -165,9 +169,9 @@ def value_scale(spreads: Sequence[Spread], metric: str, also: Sequence[float] = 
     means, lie = [m.mean for m in spreads], metric_of(metric).axis
     if lie == "close":
         log = min(means) > 0 and max(means) >= 5 * min(means)
-        return Scale.around([*means, *(end for m in spreads for end in _ends(m, log)), *also], log)
+        return Scale.around([*means, *(end for m in spreads for end in (*_ends(m, log), *m.values)), *also], log)
     log = lie == "orders" or (min(means) > 0 and max(means) >= 100 * min(means))
-    return Scale.of(means, [*(end for m in spreads for end in _ends(m, log)), *also], log)
+    return Scale.of(means, [*(end for m in spreads for end in (*_ends(m, log), *m.values)), *also], log)
 
 
 def _ends(spread: Spread, log: bool) -> tuple[float, float]:
@@ -198,8 +202,19 @@ def panels(settings: Sequence[str], *, alike: bool = True) -> tuple[Canvas, list
     return figure, list(grid[: len(shown)]), f" One panel per setting{own}{left_out}." if len(shown) > 1 else ""
 
 
-def dot(axes: Axes, at: tuple[float, float], look: Look, bar: tuple[float, float], *, across: bool = False) -> None:
-    """Draw a mean and the bar between two ends."""
+def dot(
+    axes: Axes,
+    at: tuple[float, float],
+    look: Look,
+    bar: tuple[float, float],
+    *,
+    across: bool = False,
+    seeds: Sequence[float] = (),
+) -> None:
+    """Draw a mean, the bar between two ends, and a small faint dot for each seed where there are several."""
+    if len(seeds) > 1:
+        here = [at[1 if across else 0]] * len(seeds)
+        axes.plot(*((seeds, here) if across else (here, seeds)), "o", color=look.colour, ms=3, mew=0, alpha=0.45)
     along = (bar, (at[1], at[1])) if across else ((at[0], at[0]), bar)
     axes.plot(*along, color=look.colour, lw=1.3, alpha=0.75, solid_capstyle="butt", zorder=2)
     edge = look.colour if look.face == "white" else "white"  # tells dots that overlap apart

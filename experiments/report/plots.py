@@ -139,7 +139,7 @@ def _by_method(shown: list[tuple[Summary, Spread]], metric: str, look: dict[str,
         for y, name in enumerate(best_first):
             for i, m in enumerate(rows[name]):
                 dodge = 0.0 if len(rows[name]) == 1 else 0.5 * (i / (len(rows[name]) - 1) - 0.5)
-                dot(axes, (scale.place(m.mean), y + dodge), look[name], scale.bar(m), across=True)
+                dot(axes, (scale.place(m.mean), y + dodge), look[name], scale.bar(m), across=True, seeds=scale.seeds(m))
         axes.set_yticks(range(len(rows)), [plain(name) for name in best_first])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
@@ -180,7 +180,7 @@ def _by_cost(
             joined |= len(dots) > 1
             for at, m in (((x, up.place(m.mean)), m) for x, m in dots):
                 names_at.setdefault(at, []).append(name)
-                dot(axes, at, its, up.bar(m))
+                dot(axes, at, its, up.bar(m), seeds=up.seeds(m))
         across.apply(axes, axes.xaxis)
         up.apply(axes, axes.yaxis)
         covered = (" and ".join(dict.fromkeys(names)) for names in names_at.values() if len(set(names)) > 1)
@@ -222,7 +222,7 @@ def _by_parameter(shown: list[tuple[Summary, Spread]], parameter: str, metric: s
             x, y = [at for at, _ in curve], [scale.place(m.mean) for _, m in curve]
             axes.plot(x, y, its.line, color=its.colour, lw=1.3)
             for at, (_, m) in zip(zip(x, y, strict=True), curve, strict=True):
-                dot(axes, at, its, scale.bar(m))
+                dot(axes, at, its, scale.bar(m), seeds=scale.seeds(m))
         for s, m in fixed:
             axes.axhline(scale.place(m.mean), color=look[s.name].colour, linestyle=":", lw=1.2)
         if ticks[0] > 0 and ticks[-1] / ticks[0] >= 20:
@@ -307,7 +307,10 @@ def _over(shown: list[tuple[Summary, Spread]]) -> str:
 def _bars(shown: list[tuple[Summary, Spread]]) -> str:
     if all(m.n == 1 for _, m in shown):
         return ""
-    return " Bars are one standard deviation over seeds, cut at the smallest seed where they would come near 0."
+    return (
+        " Bars are one standard deviation over seeds, cut at the smallest seed where they would come near 0; "
+        "small dots are the seeds."
+    )
 
 
 def _is_number(value: object) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from experiments.report.answer import TRAFFIC
 from experiments.report.cells import (
     NOTHING,
     count,
@@ -15,7 +16,6 @@ from experiments.report.cells import (
     written,
 )
 from experiments.report.formats import Layout
-from experiments.report.tables import TRAFFIC
 from experiments.results import NOISE, Compared, Spread
 from fedkernel.models import ROUNDING, Metric, metric_of
 
@@ -67,7 +67,9 @@ def cost_table(costs: Mapping[str, Sequence[Compared]], sides: str) -> Layout:
     cells = [[row[0].name, *settings(row[0].point, swept), *map(_cost, row)] for row in rows]
     starred = "; * differs by more than noise" if any(c.differs for row in rows for c in row) else ""
     caption = f"mean, A → B where they differ{starred}; seconds are not judged"
-    return Layout(["Method", *short_names(swept), *TRAFFIC], cells, 1 + len(swept), f"what it took ({sides})", caption)
+    return Layout(
+        ["Method", *short_names(swept), *TRAFFIC.values()], cells, 1 + len(swept), f"what it took ({sides})", caption
+    )
 
 
 def compared_in_full(compared: Sequence[Compared]) -> tuple[list[str], list[list[object]]]:

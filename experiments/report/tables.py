@@ -8,17 +8,9 @@ from pathlib import Path
 
 from experiments.claims import Claim
 from experiments.config import Experiment
-from experiments.report.cells import (
-    NOTHING,
-    count,
-    seconds,
-    settings,
-    short_names,
-    size,
-    swept_of,
-    with_spread,
-    written,
-)
+from experiments.report.about import data_lines, metric_lines
+from experiments.report.answer import SIZES, TRAFFIC, answer_tables, cost_tables, is_cost, shown, size_rows
+from experiments.report.cells import NOTHING, count, seconds, settings, short_names, swept_of, with_spread
 from experiments.report.formats import Layout, for_terminal
 from experiments.report.pages import render
 from experiments.report.wide import WideTable
@@ -29,12 +21,12 @@ from experiments.results import (
     leading_metric,
     read_directions,
     read_row_pictures,
+    read_shapes,
     summarise,
 )
 from fedkernel.errors import InputError
-from fedkernel.models import MAIN, metric_of
+from fedkernel.models import metric_of
 
-TRAFFIC, SIZES = ("floats up", "floats down", "rounds", "seconds"), ("bytes up", "bytes down", "seeds")
 TOOK = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rounds", "seconds")
 
 
@@ -60,11 +52,11 @@ def lay_out(summaries: Sequence[Summary], metric: str | None = None) -> Layout:
     """
     metric, swept = leading_metric(summaries, metric), swept_of(s.point for s in summaries)
     caption = f"mean{' ± standard deviation' if _repeated(summaries) else ''} over {_seeds(summaries)}"
-    headings = ["Method", *short_names(swept), *([metric_of(metric).heading] if metric else []), *TRAFFIC]
+    headings = ["Method", *short_names(swept), *([metric_of(metric).heading] if metric else []), *TRAFFIC.values()]
     rows = []
     for s in summaries:
         numbers = [count(s.floats_up.mean), count(s.floats_down.mean), count(s.rounds.mean), seconds(s.seconds.mean)]
-        rows.append([s.name, *settings(s.point, swept), *([_metric(s, metric)] if metric else []), *numbers])
+        rows.append([s.name, *settings(s.point, swept), *([shown(s, metric)] if metric else []), *numbers])
     return Layout(headings, rows, keys=1 + len(swept), caption=caption)
 
 
@@ -137,8 +129,8 @@ def write_report(
     """
     if not runs:
         raise InputError(f"{out}: no finished runs to report")
-    summaries = summarise(runs)
-    swept, options = swept_of(s.point for s in summaries), experiment.report
+    summaries, options = summarise(runs), experiment.report
+    pictures = read_row_pictures(out, runs) if options.rows is not False else {}
     figures = []
     if options.plots:
         from experiments.report.plots import draw  # noqa: PLC0415 - no other command waits for matplotlib
@@ -150,10 +142,14 @@ def write_report(
             also=options.also,
             by_iteration=options.by_iteration,
             directions=read_directions(out, runs) if options.images else {},
-            rows=read_row_pictures(out, runs) if options.rows is not False else {},
+            rows=pictures,
         )
     missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = metric_names(summaries, options.metric)
+    asked, took = ([name for name in (*leading, *others) if is_cost(name) is cost] for cost in (False, True))
+    drawn = [(figure, _embedded(figure.svg)) for figure in figures]
+    first = [pair for pair in drawn if pair[0].name.endswith("_by_method") or pair[0].name == "rows"]
+    swept = swept_of(s.point for s in summaries)
     page = render(
         "report.html.jinja",
         title=experiment.title or experiment.name,
@@ -163,9 +159,13 @@ def write_report(
         engines=", ".join(dict.fromkeys(run.engine for run in runs if run.kind == "strategy")) or "none",
         seeds=_seeds(summaries),
         spread=_repeated(summaries),
-        columns=[*swept, *map(_heading, leading), *TRAFFIC, *map(_heading, others), *SIZES],
-        rows=[(s.name, s.kind, _cells(s, swept, leading, others)) for s in summaries],
-        figures=[(figure, _embedded(figure.svg)) for figure in figures],
+        answers=answer_tables(summaries, asked),
+        sizes=size_rows(runs, pictures),
+        costs=cost_tables(summaries, took),
+        data=data_lines(experiment, read_shapes(out)),
+        metrics=metric_lines({name: metric_of(name).heading for name in (*asked, *took)} | TRAFFIC | SIZES),
+        first=first,
+        figures=[pair for pair in drawn if pair not in first],
         missing=missing,
         missing_values=missing_values if options.plots else [],
         swept=swept,
@@ -186,15 +186,6 @@ def metric_names(summaries: Sequence[Summary], wanted: str | None) -> tuple[list
     having = Counter(name for s in summaries for name, spread in s.metrics.items() if spread)
     others = sorted(having, key=lambda name: (not metric_of(name).leads, -having[name]))
     return [leading] if leading else [], [name for name in others if name != leading]
-
-
-def _cells(s: Summary, swept: Sequence[str], leading: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Write a row of the page's table: what was asked, what it took, what else was measured, sizes."""
-    floats = [with_spread(spread, count) for spread in (s.floats_up, s.floats_down)]
-    sizes = [with_spread(spread, size) for spread in (s.bytes_up, s.bytes_down)]
-    took = [*floats, with_spread(s.rounds, count), with_spread(s.seconds, seconds)]
-    first, rest = ([_metric(s, name) for name in names] for names in (leading, others))
-    return [*settings(s.point, swept), *first, *took, *rest, *sizes, str(s.seeds)]
 
 
 def _phases(s: Summary) -> list[tuple[str, str, str]]:
@@ -222,14 +213,3 @@ def _seeds(summaries: Sequence[Summary]) -> str:
     if len(counts) > 1:
         return f"{counts[0]} to {counts[-1]} seeds"
     return "1 seed" if counts == [1] else f"{counts[0]} seeds"
-
-
-def _metric(s: Summary, name: str) -> str:
-    """Write a metric; that of the reference itself says so."""
-    spread = s.metrics.get(name)
-    central = name == MAIN and s.kind == "baseline" and s.method.lower().startswith("central")
-    return "0 (reference)" if central and spread and spread.low == spread.high == 0 else written(spread, name)
-
-
-def _heading(name: str) -> str:
-    return metric_of(name).heading

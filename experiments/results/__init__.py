@@ -11,6 +11,7 @@ from experiments.results.row_pictures import (
     write_row_picture,
 )
 from experiments.results.rows import Run, append_run, read_runs
+from experiments.results.shapes import read_shapes, write_shapes
 from experiments.results.summaries import (
     NOISE,
     Difference,
@@ -54,8 +55,10 @@ __all__ = [
     "read_directions",
     "read_row_pictures",
     "read_runs",
+    "read_shapes",
     "setting",
     "summarise",
     "write_directions",
     "write_row_picture",
+    "write_shapes",
 ]

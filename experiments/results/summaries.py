@@ -25,13 +25,17 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over seeds: mean, sample standard deviation (divisor n - 1; None for n = 1), smallest and largest."""
+    """A figure over seeds: mean, sample standard deviation (divisor n - 1; None for n = 1), smallest and largest.
+
+    `values` are those of the seeds, in their order; none where one is not finite.
+    """
 
     mean: float
     std: float | None
     low: float
     high: float
     n: int
+    values: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
@@ -40,7 +44,7 @@ class Spread:
         if not np.isfinite(x).all():
             return cls(float("nan"), None, float("nan"), float("nan"), len(x))
         std = float(x.std(ddof=1)) if len(x) > 1 else None
-        return cls(float(x.mean()), std, float(x.min()), float(x.max()), len(x))
+        return cls(float(x.mean()), std, float(x.min()), float(x.max()), len(x), tuple(x.tolist()))
 
 
 NOISE = 2.0

@@ -14,7 +14,7 @@ from experiments.baselines import Baseline, Duration, timed
 from experiments.claims import Claim, check_claims
 from experiments.config import Experiment, Sites
 from experiments.report import write_report
-from experiments.results import Run, append_run, in_order, write_directions, write_row_picture
+from experiments.results import Run, append_run, in_order, write_directions, write_row_picture, write_shapes
 from experiments.running.folder import open_folder
 from experiments.running.planning import Planned, due, plan, study_of
 from experiments.running.row_pictures import is_pictured, row_picture
@@ -56,7 +56,8 @@ def run_experiment(
     ----------
     experiment : Experiment
     out : Path
-        Output folder: ``config.json``, ``config.toml``, ``runs.jsonl``, ``results/<id>/``, ``plots/``, ``report.html``.
+        Output folder: ``config.json``, ``config.toml``, ``data.json``, ``runs.jsonl``, ``results/<id>/``, ``plots/``,
+        ``report.html``.
     restart : bool
         Throw away what the folder holds of an experiment; other files in it stay.
     progress : callable, optional
@@ -71,6 +72,7 @@ def run_experiment(
     with blas_threads(experiment.threads):
         planned = plan(experiment)
     rows = open_folder(out, experiment, restart)
+    write_shapes(out, planned[0].shapes)
     done = {row.id for row in rows}
     track = track or (lambda row: None)
     for row in rows:

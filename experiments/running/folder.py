@@ -12,7 +12,7 @@ from experiments.running.planning import meanings
 from fedkernel.errors import InputError
 from fedkernel.storage import check_folder, write_whole
 
-OURS = ("config.json", "config.toml", "runs.jsonl", "results", "plots", "report.html")
+OURS = ("config.json", "config.toml", "data.json", "runs.jsonl", "results", "plots", "report.html")
 """What an output folder holds of an experiment."""
 
 

@@ -109,6 +109,8 @@ class Planned:
         A baseline has the one whose central counterpart it is.
     baseline : Baseline, optional
         None: the run is the strategy's.
+    shapes : tuple of (int, int)
+        Of the clients' tables; none where sites hold their own.
     """
 
     id: str
@@ -118,6 +120,7 @@ class Planned:
     seed: int
     strategy: KernelStrategy[Any]
     baseline: Baseline | None = None
+    shapes: tuple[tuple[int, int], ...] = ()
 
     @property
     def shards(self) -> list[Rows]:
@@ -247,7 +250,8 @@ def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: "Wid
         strategy.check_cohort(cohort(shards))
         if baseline is not None:
             baseline.check(shards)
-    planned = Planned(id_, method, parameters, point, seed, strategy, baseline)
+    shapes = tuple((shard.shape[0], shard.shape[1]) for shard in shards)
+    planned = Planned(id_, method, parameters, point, seed, strategy, baseline, shapes)
     _ = planned.all_classes  # refuses rows without a label
     return planned
 

@@ -1,0 +1,108 @@
+"""What a report says of its numbers: which data, how they are divided, and what every metric means."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.config import Experiment, Shards, Sites
+from experiments.report.cells import count
+from fedkernel.addresses import find
+from fedkernel.data import DataSpec
+from fedkernel.models import ROUNDING, metric_of
+from fedkernel.strategy import KernelStrategy
+
+Shapes = Sequence[tuple[int, int]]
+"""Rows and columns of each client's table."""
+
+Line = tuple[str, str]
+"""A term, and what is said of it."""
+
+
+def data_lines(experiment: Experiment, shapes: Shapes) -> list[Line]:
+    """Describe the data and how they are divided.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    shapes : sequence of (int, int)
+        Of the first setting and seed; empty where only the sites know theirs.
+    """
+    lines = [("data", _data(experiment.data))]
+    if isinstance(experiment.data, DataSpec):
+        lines.append(("divided", _division(experiment)))
+    if shapes:
+        lines.append(("sizes", _sizes(shapes, experiment)))
+    lines += [(f"swept: {name}", ", ".join(map(str, values))) for name, values in experiment.swept.items()]
+    return lines
+
+
+def _data(data: DataSpec | Shards | Sites) -> str:
+    if isinstance(data, Sites):
+        return f"held by the sites {', '.join(data.sites)}, each its own; none of it is here"
+    if isinstance(data, Shards):
+        return f"one file for each of {len(data.shards)} clients"
+    default = {
+        field.name: field.default for field in dataclasses.fields(data) if field.default_factory is dataclasses.MISSING
+    }
+    said = {name: value for name, value in vars(data).items() if value not in (default.get(name), {}, None)}
+    return _named(said.pop("name"), said)
+
+
+def _division(experiment: Experiment) -> str:
+    partition = experiment.partition
+    what = "columns" if partition.kind == "vertical" else "rows"
+    shown = {"exponent": partition.exponent, "alpha": partition.alpha, "minimum": partition.minimum}
+    how = _named(partition.method, {name: value for name, value in shown.items() if value is not None})
+    shuffled = ", shuffled anew with every seed" if partition.shuffle and partition.seed is None else ""
+    return f"by {what} ({partition.kind}), {how}{shuffled}, among {experiment.clients} clients"
+
+
+def _named(name: Any, said: Mapping[str, Any]) -> str:
+    return ", ".join([str(name), *(f"{key} = {value}" for key, value in said.items())])
+
+
+def _sizes(shapes: Shapes, experiment: Experiment) -> str:
+    rows, columns = [n for n, _ in shapes], [d for _, d in shapes]
+    if _is_vertical(experiment):
+        whole = f"{count(rows[0])} rows and {count(sum(columns))} columns; {_listed(columns)} columns"
+    else:
+        whole = f"{count(sum(rows))} rows and {count(columns[0])} columns; {_listed(rows)} rows"
+    first = " (at the first setting)" if experiment.swept else ""
+    return f"{whole} at the clients{first}"
+
+
+def _is_vertical(experiment: Experiment) -> bool:
+    if isinstance(experiment.data, DataSpec) or not experiment.strategy:
+        return experiment.partition.kind == "vertical"
+    pair: type[KernelStrategy[Any]] = find(experiment.strategy[0].method, KernelStrategy, "pairs", "method")
+    return pair.partition == "vertical"
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    """Write the clients' sizes in their order, or of many how far they go."""
+    if len(set(sizes)) == 1:
+        return f"{count(sizes[0])}"
+    if len(sizes) > 12:
+        return f"{count(min(sizes))} to {count(max(sizes))}"
+    return ", ".join(map(count, sizes))
+
+
+def metric_lines(metrics: Mapping[str, str]) -> list[Line]:
+    """Say of each metric what it is, in which unit and on which scale, and which way is better, by the table of all.
+
+    Parameters
+    ----------
+    metrics : mapping of str to str
+        By name, what they are called on the page.
+    """
+    lines = []
+    for name, heading in metrics.items():
+        metric = metric_of(name)
+        better = {"lower": "lower is better", "higher": "higher is better", None: "neither way is better"}[
+            metric.better
+        ]
+        scale = f"0 at best, below {ROUNDING:.0e} only rounding" if metric.axis == "orders" else ""
+        unit = f"in {metric.unit}" if metric.unit else ""
+        what = metric.meaning or "a metric of the experiment's own"
+        lines.append((heading, f"{what}; {', '.join(part for part in (unit, better, scale) if part)}."))
+    return lines

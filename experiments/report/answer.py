@@ -1,0 +1,146 @@
+"""The tables of a report's page: what was asked, a table for each group of methods, and then what it took."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from experiments.report.cells import NOTHING, count, seconds, settings, size, swept_of, with_spread, written
+from experiments.results import RowPicture, Run, Spread, Summary, setting
+from fedkernel.models import MAIN, metric_of
+
+TRAFFIC = {"floats_up": "floats up", "floats_down": "floats down", "rounds": "rounds", "seconds": "seconds"}
+SIZES = {"bytes_up": "bytes up", "bytes_down": "bytes down"}
+ROUNDED = 1e-12
+"""Means of metrics below this are not told apart as better and worse."""
+
+
+class Cell(NamedTuple):
+    """A figure as it is shown, the number that rows are sorted by, and whether it is the best of its column."""
+
+    text: str
+    value: float | None = None
+    best: bool = False
+
+
+class Table(NamedTuple):
+    """A table of a group of methods: headings after the method's name, and a row for each method and setting."""
+
+    group: str
+    headings: list[str]
+    rows: list[tuple[Summary, list[Cell]]]
+
+
+def is_cost(name: str) -> bool:
+    """Tell whether a metric says what a run took; all others are about its answer, or promise something of it."""
+    metric = metric_of(name)
+    return metric.counted or (not metric.leads and metric.better is not None)
+
+
+def answer_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Table]:
+    """Return what the methods answered, as far as they have any of the metrics, by group."""
+    tables = []
+    for group, same in by_group(summaries).items():
+        having = [name for name in metrics if any(s.metrics.get(name) for s in same)]
+        if having:
+            columns = {metric_of(name).heading: [_metric(s, name) for s in same] for name in having}
+            best = {metric_of(name).heading: _best(same, name) for name in having}
+            tables.append(_table(group, same, columns, best))
+    return tables
+
+
+def cost_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Table]:
+    """Return what the methods' runs took, by group."""
+    tables = []
+    for group, same in by_group(summaries).items():
+        columns, best = {}, {}
+        for name, heading in TRAFFIC.items():
+            columns[heading], best[heading] = [_took(s, name) for s in same], _best(same, name)
+        for name in metrics:
+            if any(s.metrics.get(name) for s in same):
+                heading = metric_of(name).heading
+                columns[heading], best[heading] = [_took(s, name) for s in same], _best(same, name)
+        columns |= {heading: [_took(s, name) for s in same] for name, heading in SIZES.items()}
+        tables.append(_table(group, same, columns, best))
+    return tables
+
+
+def by_group(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
+    """Put together what is to be compared, in order of first appearance."""
+    groups: dict[str, list[Summary]] = {}
+    for s in summaries:
+        groups.setdefault(s.group or "", []).append(s)
+    return groups
+
+
+def size_rows(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> list[tuple[str, str, str]]:
+    """Return method, setting and the sizes of its clusters, largest first, of the runs that have them."""
+    rows = []
+    for run in runs:
+        picture = pictures.get(run.id)
+        if picture is not None and picture.sizes is not None:
+            sizes = ", ".join(count(number) for number in sorted(picture.sizes.tolist(), reverse=True))
+            rows.append((run.name, setting(run.point), sizes))
+    return rows
+
+
+def shown(s: Summary, name: str) -> str:
+    """Write a metric; that of the reference itself says so."""
+    spread = s.metrics.get(name)
+    central = name == MAIN and s.kind == "baseline" and s.method.lower().startswith("central")
+    return "0 (reference)" if central and spread and spread.low == spread.high == 0 else written(spread, name)
+
+
+def _table(
+    group: str, same: Sequence[Summary], columns: Mapping[str, Sequence[Cell]], best: Mapping[str, set[int]]
+) -> Table:
+    swept = swept_of(s.point for s in same)
+    rows = []
+    for place, s in enumerate(same):
+        figures = [cells[place]._replace(best=place in best.get(name, ())) for name, cells in columns.items()]
+        rows.append((s, [*map(Cell, settings(s.point, swept)), *figures, Cell(str(s.seeds), s.seeds)]))
+    return Table(group, [*swept, *columns, "seeds"], rows)
+
+
+def _metric(s: Summary, name: str) -> Cell:
+    spread = s.metrics.get(name)
+    return Cell(shown(s, name), None if spread is None else spread.mean)
+
+
+def _took(s: Summary, name: str) -> Cell:
+    """Write seconds, bytes or a count, of a run or a metric."""
+    if (spread := _spread(s, name)) is None:
+        return Cell(NOTHING)
+    write = _writer(name)
+    alone = write(spread.mean).startswith("<")  # whatever the spread, there are no digits
+    return Cell(write(spread.mean) if alone else with_spread(spread, write), spread.mean)
+
+
+def _writer(name: str) -> Callable[[float], str]:
+    return {"seconds": seconds, "bytes": size}.get(metric_of(name).unit, count)
+
+
+def _spread(s: Summary, name: str) -> Spread | None:
+    spread: Spread | None = getattr(s, name) if metric_of(name).counted else s.metrics.get(name)
+    return spread
+
+
+def _best(same: Sequence[Summary], name: str) -> set[int]:
+    """Return the places of the best strategies at each setting, as far as the digits that are shown tell them apart."""
+    metric, best = metric_of(name), set[int]()
+    if metric.better is None:
+        return best
+    points: dict[str, dict[int, float]] = {}
+    for place, s in enumerate(same):
+        spread = _spread(s, name)
+        if s.kind == "strategy" and spread is not None and spread.mean == spread.mean:
+            points.setdefault(setting(s.point), {})[place] = spread.mean
+    for means in points.values():
+        first = (max if metric.better == "higher" else min)(means.values())
+        ties = {place for place, mean in means.items() if _digits(name, mean) == _digits(name, first)}
+        best |= ties if len(ties) < len(means) else set()
+    return best
+
+
+def _digits(name: str, mean: float) -> str:
+    if is_cost(name):
+        return _writer(name)(mean)
+    return "rounding" if abs(mean) < ROUNDED else metric_of(name).written(mean)
