@@ -163,8 +163,11 @@ def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None
         ('{type="rbf", width="median", gamma=1}', "kernel.width and kernel.gamma are the same thing"),
         ('{type="rbf", width="median", sigma=1}', "kernel.width and kernel.sigma are the same thing"),
         ('{type="linear", width="median"}', "for rbf and laplacian kernels, not for type = 'linear'"),
-        ('{type="rbf", width="middle"}', "kernel.width = 'middle', but must be one of median, mean, dimension"),
-        ('{type="rbf", width=["median"]}', "kernel.width = ['median'], but must be one of median, mean, dimension"),
+        ('{type="rbf", width="middle"}', "kernel.width = 'middle', but must be one of median, mean, dimension, scale"),
+        (
+            '{type="rbf", width=["median"]}',
+            "kernel.width = ['median'], but must be one of median, mean, dimension, scale",
+        ),
         ('{width="median"}', "kernel.type is required"),
         ('{type="rbff"}', "kernel.type = 'rbff' is not known (allowed: linear, rbf, laplacian, polynomial, sigmoid, "),
         ('{type="rbf", gamma=-1}', "kernel.gamma = -1: input should be greater than 0"),

@@ -251,7 +251,10 @@ def test_registry_has_every_kernel_under_its_type():
         ({"type": "rbf", "sigma": -1.0}, "sigma = -1.0: .*greater than 0"),
         ({"type": "rbf", "sigma": 1e-200}, "not a positive number"),
         ({"type": "rbf", "sigma": 1e200}, "not a positive number"),
-        ({"type": "rbf", "gama": 1.0}, r"gama is not a known name here \(did you mean gamma\? allowed: gamma, sigma\)"),
+        (
+            {"type": "rbf", "gama": 1.0},
+            r"gama is not a known name here \(did you mean gamma\? allowed: gamma, sigma, width, factor\)",
+        ),
         ({"type": "laplacian", "gamma": math.inf}, "gamma = inf"),
         ({"type": "polynomial", "degree": 0}, "degree = 0"),
         ({"type": "polynomial", "degree": 2.5}, "degree = 2.5"),

@@ -31,7 +31,7 @@ from fedkernel.numerics.linalg import (
 )
 from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
 from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
-from fedkernel.numerics.widths import WIDTHS, fk_gamma, moments, with_width
+from fedkernel.numerics.widths import WIDTHS, dimension_sigma, fk_gamma, moments, scale_gamma, with_number, with_width
 
 __all__ = [
     "KERNELS",
@@ -59,6 +59,7 @@ __all__ = [
     "block_krylov_above",
     "center_gram",
     "coreset",
+    "dimension_sigma",
     "draw_distinct",
     "eigengap",
     "eigenpairs_above",
@@ -75,9 +76,11 @@ __all__ = [
     "orthonormal_basis",
     "pack_symmetric",
     "power_iteration",
+    "scale_gamma",
     "sin_theta_error",
     "squared_move",
     "unpack_symmetric",
     "whitening",
+    "with_number",
     "with_width",
 ]

@@ -2,7 +2,8 @@
 
 Gram matrices come through `sklearn.metrics.pairwise`. A TOML or JSON table builds a kernel by its field `type`, a short
 name or an address: see `kernel_from`; fields of pydantic models are annotated as `Kernel`. A kernel without `gamma`
-takes 1 / number of columns of the data it is given, as scikit-learn does.
+takes 1 / number of columns of the data it is given, as scikit-learn does. RBF and Laplacian kernels may say a rule in
+place of a number, ``RBF(width="median")``, which is settled before a protocol begins (`fedkernel.numerics.widths`).
 
 In a vertical federation each client holds some columns of the same rows. It computes `part` on its own, and `combine`
 makes the Gram matrix on all columns of the clients' parts.
@@ -14,7 +15,7 @@ works in float32 too.
 import abc
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,7 @@ from fedkernel.numerics.row_products import (
 from fedkernel.validation import value_object
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
+WidthRule: TypeAlias = Literal["median", "mean", "scale", "dimension"]
 Positive = Annotated[float, pydantic.Field(gt=0)]
 
 _BLOCK = 256
@@ -58,6 +60,11 @@ class Kernel(abc.ABC):
 
     gamma: float | None = 1.0
     """What distances or products are multiplied by; None: 1 / number of columns. A kernel without a width has 1."""
+
+    @property
+    def rule(self) -> WidthRule | None:
+        """The rule by which the width is to be settled; None: it is settled, or left to the number of columns."""
+        return None
 
     def gram(self, X: Rows, Y: Rows | None = None) -> FloatArray:
         """Compute k(x, y) for all rows of X (n, d) and of Y (m, d), or of X again: float64 of shape (n, m)."""
@@ -121,7 +128,7 @@ class Kernel(abc.ABC):
             del part  # else it lives on while the next is made
         if total is None:
             raise InputError("parts must hold at least one part to combine")
-        return self._map(total, cast(float, self.gamma))  # a number, which require_vertical has seen to
+        return self._map(total, self._gamma_for(total))  # a number: require_vertical has seen to that
 
     def require_vertical(self) -> None:
         """Raise an InputError unless clients who hold different columns of the same rows can use the kernel.
@@ -130,6 +137,8 @@ class Kernel(abc.ABC):
         kernel needs more than a sum or product of the parts.
         """
         name = type(self).__name__
+        if self.rule is not None:
+            return  # a number follows before anything is computed
         if self.vertical == "none":
             raise InputError(
                 f"{name} is for horizontally divided data only: where columns are split over clients, no sum or "
@@ -143,7 +152,13 @@ class Kernel(abc.ABC):
 
     def settled(self, columns: int) -> Self:
         """Return the kernel with gamma = 1 / columns where it was left to the number of columns."""
-        return dataclasses.replace(self, gamma=1.0 / columns) if self.gamma is None else self  # type: ignore[type-var]
+        self._require_number()
+        return self.with_gamma(1.0 / columns) if self.gamma is None else self
+
+    def with_gamma(self, gamma: float) -> Self:
+        """Return the kernel with this gamma in place of a rule, or of its own."""
+        settled = {"width": None, "factor": 1.0} if self.rule is not None else {}
+        return dataclasses.replace(self, gamma=gamma, **settled)  # type: ignore[type-var]
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
@@ -154,7 +169,15 @@ class Kernel(abc.ABC):
             _validated, serialization=core_schema.plain_serializer_function_ser_schema(_table_of)
         )
 
+    def _require_number(self) -> None:
+        if self.rule is not None:
+            raise InputError(
+                f"{self!r} has no number yet: a strategy settles it on the sites' data before it begins; with the data "
+                "in one place, fedkernel.numerics.with_width(kernel, X) does"
+            )
+
     def _gamma_for(self, X: Rows) -> float:
+        self._require_number()
         return 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
@@ -181,6 +204,26 @@ class Linear(Kernel):
     type: Literal["linear"] = dataclasses.field(default="linear", kw_only=True, repr=False)
 
 
+def _check_rule(kernel: "RBF | Laplacian", sigma: float | None = None) -> None:
+    """Raise ValueError where a kernel has both a rule and a number, or a factor without a rule."""
+    if kernel.width is None and kernel.factor != 1:
+        raise ValueError("factor is for a width by rule; without it, give sigma or gamma itself")
+    if kernel.width is not None and (kernel.gamma is not None or sigma is not None):
+        number = "sigma" if sigma is not None else "gamma"
+        raise ValueError(f"width and {number} are the same thing; give only one of them")
+
+
+def _shown(kernel: "RBF | Laplacian") -> str:
+    rule = "" if kernel.width is None else f"width={kernel.width!r}"
+    factor = "" if kernel.factor == 1 else f", factor={kernel.factor:g}"
+    return f"{type(kernel).__name__}({rule or f'gamma={kernel.gamma!r}'}{factor})"
+
+
+def _without_rule(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the table of a kernel, without a rule and a factor that it has not."""
+    return {name: value for name, value in table.items() if (name, value) not in (("width", None), ("factor", 1.0))}
+
+
 @value_object()
 class RBF(Kernel):
     """k(x, y) = exp(-gamma ||x - y||^2).
@@ -191,15 +234,34 @@ class RBF(Kernel):
         Above 0; 1 / number of columns if neither it nor `sigma` is given.
     sigma : float, optional
         The same width as gamma = 1 / (2 sigma^2); only one of the two may be given. It is not kept: only `gamma` is.
+    width : {"median", "mean", "scale", "dimension"}, optional
+        In place of both, the rule by which a strategy settles gamma on the data of all sites, before it begins; see
+        `fedkernel.numerics.widths`.
+    factor : float, default=1
+        By what the width sigma that the rule gives is multiplied: gamma is divided by its square.
     """
 
     vertical: ClassVar[Vertical] = "product"
 
     gamma: Positive | None = None
     sigma: dataclasses.InitVar[Positive | None] = None
+    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
+    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["rbf"] = dataclasses.field(default="rbf", kw_only=True, repr=False)
 
+    __repr__ = _shown
+
+    @property
+    def rule(self) -> WidthRule | None:
+        """The rule by which the width is to be settled; None: it is settled, or left to the number of columns."""
+        return self.width
+
+    @pydantic.model_serializer(mode="wrap")
+    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_rule(table(self))
+
     def __post_init__(self, sigma: float | None) -> None:
+        _check_rule(self, sigma)
         if sigma is None:
             return
         if self.gamma is not None:
@@ -253,12 +315,39 @@ class RBF(Kernel):
 
 @value_object()
 class Laplacian(Kernel):
-    """k(x, y) = exp(-gamma ||x - y||_1)."""
+    """k(x, y) = exp(-gamma ||x - y||_1).
+
+    Parameters
+    ----------
+    gamma : float, optional
+        Above 0; 1 / number of columns if it is not given.
+    width : {"median", "mean", "scale", "dimension"}, optional
+        In its place, the rule by which a strategy settles gamma on the data of all sites, before it begins; see
+        `fedkernel.numerics.widths`. Rules are of Euclidean distances, which sums of differences are 1 to sqrt(d) times.
+    factor : float, default=1
+        By what the width that the rule gives is multiplied.
+    """
 
     vertical: ClassVar[Vertical] = "product"
 
     gamma: Positive | None = None
+    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
+    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["laplacian"] = dataclasses.field(default="laplacian", kw_only=True, repr=False)
+
+    __repr__ = _shown
+
+    @property
+    def rule(self) -> WidthRule | None:
+        """The rule by which the width is to be settled; None: it is settled, or left to the number of columns."""
+        return self.width
+
+    @pydantic.model_serializer(mode="wrap")
+    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_rule(table(self))
+
+    def __post_init__(self) -> None:
+        _check_rule(self)
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
         return _exponential(pairwise.manhattan_distances(X, Y), gamma)

@@ -1,11 +1,23 @@
-"""Kernel widths by rule: the table of a kernel may say ``width = "median"`` in place of a number.
+"""Kernel widths by rule: a kernel, or its table, may say ``width = "median"`` in place of a number.
 
-``factor`` is by what the width sigma that the rule gives is multiplied: disKPCA's experiments take 0.2 medians.
+| rule | RBF | Laplacian |
+|---|---|---|
+| `median` | sigma, the median Euclidean distance between rows | gamma = 1 / sigma |
+| `mean` | gamma = N^2 / (2 sum_ij of squared Euclidean distances), of the federated kernel k-means paper | that gamma |
+| `scale` | gamma = 1 / (d Var(X)), the variance of all entries: scikit-learn's ``gamma="scale"`` | that gamma |
+| `dimension` | sigma = sqrt(d) / 3, of the DKPCA letter | gamma = 1 / sigma |
+
+``factor`` is by what the width sigma is multiplied, so that a gamma is divided by its square: disKPCA's experiments
+take 0.2 medians. A Laplacian's sums of differences are 1 to sqrt(d) times as long as the Euclidean distances that the
+rules are of, so that its values are smaller than those of the distances themselves; and a gamma of squared distances,
+which it takes as it is, is not of its units: give it `mean` and `scale` for columns that were standardised.
+
+Here they are of rows in one place; `fedkernel.settling` finds them where sites hold the rows.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from scipy import sparse
@@ -15,6 +27,7 @@ from sklearn.utils.extmath import row_norms
 from fedkernel.arrays import EPS, FloatArray, Rows, row_blocks
 from fedkernel.data import check_rows
 from fedkernel.errors import InputError
+from fedkernel.numerics.kernels import Kernel
 
 
 def median_sigma(X: Rows, max_rows: int = 1000, seed: int = 0) -> float:
@@ -81,6 +94,18 @@ def moments(X: Rows) -> Moments:
     return Moments(len(X), mean, scatter)
 
 
+def moments_of_blocks(blocks: Iterable[Rows], columns: int) -> Moments:
+    """Compute the moments of all rows of a table from its blocks, one after the other."""
+    rows, mean, scatter = 0, np.zeros(columns), 0.0
+    for block in blocks:
+        part = moments(block)
+        apart, before = part.mean - mean, rows
+        rows += part.rows
+        scatter += part.scatter + before * part.rows / rows * float(apart @ apart)
+        mean += part.rows / rows * apart
+    return Moments(rows, mean, scatter)
+
+
 def fk_gamma(rows: int, mean: FloatArray, scatter: float) -> float:
     """Compute gamma = N^2 / (2 sum_ij ||x_i - x_j||^2) from the moments of N rows.
 
@@ -115,16 +140,80 @@ def dimension_sigma(d: int) -> float:
     return float(np.sqrt(d) / 3)
 
 
+def scale_gamma(rows: int, scatter: float, mean_squares: float) -> float:
+    """Compute gamma = 1 / (d Var(X)) = N / S from the squares S of all entries' distances to the mean of all of them.
+
+    Source: scikit-learn's SVC, ``gamma="scale"``.
+
+    Parameters
+    ----------
+    rows : int
+        N.
+    scatter : float
+        S.
+    mean_squares : float
+        d times the squared mean of all entries, by which the rounding of S is known.
+
+    Raises
+    ------
+    InputError
+        If the entries are the same up to rounding.
+    """
+    if not scatter > rows * (100 * EPS) ** 2 * mean_squares:
+        raise InputError(f"the entries of the {rows} rows do not differ from each other, which gives no width")
+    return rows / scatter
+
+
+def entry_moments(X: Rows) -> tuple[float, float]:
+    """Return the mean of all entries of rows X (n, d), and the sum of their squared distances to it."""
+    n, mean, scatter = moments(X)
+    center = float(mean.mean())
+    return center, scatter + n * float(np.square(mean - center).sum())
+
+
+def _pooled_scale(X: Rows) -> float:
+    center, scatter = entry_moments(X)
+    return scale_gamma(X.shape[0], scatter, X.shape[1] * center**2)
+
+
 WIDTHS: dict[str, Callable[[Rows], dict[str, float]]] = {
     "median": lambda X: {"sigma": median_sigma(X)},
     "mean": lambda X: {"gamma": fk_gamma(*moments(X))},
     "dimension": lambda X: {"sigma": dimension_sigma(X.shape[1])},
+    "scale": lambda X: {"gamma": _pooled_scale(X)},
 }
-"""Rules by name: the median pairwise distance, the mean one (federated kernel k-means), sqrt(d)/3 (DKPCA)."""
+"""Rules by name, as the module has them, on rows in one place."""
 
 
-def with_width(kernel: Mapping[str, Any], X: Rows) -> dict[str, Any]:
-    """Return a kernel's table with its rule, and factor, replaced by the number that they give on the rows X (n, d)."""
+def of_rule(kind: str, width: Mapping[str, float], factor: float) -> dict[str, float]:
+    """Return the number that a kernel of a type takes of a rule's, sigma or gamma, and a factor."""
+    table = {name: value * factor if name == "sigma" else value / factor**2 for name, value in width.items()}
+    if kind == "laplacian" and "sigma" in table:
+        # exp(-||x - y||_1 / sigma): the Laplacian's own reading of a width.
+        return {"gamma": 1.0 / table["sigma"]}
+    return table
+
+
+def with_number(kernel: Kernel, width: Mapping[str, float]) -> Kernel:
+    """Return a kernel whose rule gives this sigma or gamma, with its own number in the rule's place."""
+    table = of_rule(str(getattr(kernel, "type", "")), width, float(getattr(kernel, "factor", 1.0)))
+    gamma = table["gamma"] if "gamma" in table else 0.5 / table["sigma"] / table["sigma"]
+    if not 0 < gamma < math.inf:
+        raise InputError(f"{kernel!r} gives gamma = {gamma:g}, which is not a positive number")
+    return kernel.with_gamma(gamma)
+
+
+@overload
+def with_width(kernel: Kernel, X: Rows) -> Kernel: ...
+@overload
+def with_width(kernel: Mapping[str, Any], X: Rows) -> dict[str, Any]: ...
+def with_width(kernel: Mapping[str, Any] | Kernel, X: Rows) -> dict[str, Any] | Kernel:
+    """Return a kernel, or its table, with the number that its rule and factor give on the rows X (n, d) in their place.
+
+    One without a rule is returned as it is.
+    """
+    if isinstance(kernel, Kernel):
+        return kernel if kernel.rule is None else with_number(kernel, WIDTHS[kernel.rule](X))
     table = dict(kernel)
     if (rule := table.pop("width", None)) is None:
         if "factor" in table:
@@ -141,8 +230,4 @@ def with_width(kernel: Mapping[str, Any], X: Rows) -> dict[str, Any]:
         raise InputError(f"kernel.width and kernel.{min(explicit)} are the same thing; give only one of them")
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
         raise InputError(f"kernel.factor = {factor!r}, but must be a number above 0")
-    width = {name: value * factor if name == "sigma" else value / factor**2 for name, value in WIDTHS[rule](X).items()}
-    if table["type"] == "laplacian" and "sigma" in width:
-        # exp(-||x - y||_1 / sigma): the Laplacian's own reading of a width.
-        width = {"gamma": 1.0 / width["sigma"]}
-    return {**table, **width}
+    return {**table, **of_rule(table["type"], WIDTHS[rule](X), factor)}

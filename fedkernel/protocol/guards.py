@@ -20,8 +20,9 @@ from pydantic import Field
 
 from fedkernel.arrays import EPS, AnyArray, FloatArray, row_blocks
 from fedkernel.errors import InputError
-from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, moments
+from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma
 from fedkernel.numerics.blockwise import is_sketched
+from fedkernel.numerics.widths import moments_of_blocks
 from fedkernel.protocol.messages import Request
 from fedkernel.protocol.plan import Plan, PlannedRequest, most_of
 from fedkernel.protocol.state import State
@@ -283,15 +284,10 @@ def width_range(X: Any) -> tuple[float, float]:
 
     They are `WIDEST` and `NARROWEST` times that by the mean distance; where all rows are the same, 0 and infinity.
     """
-    rows, mean, scatter = 0, np.zeros(X.shape[1]), 0.0
-    for block in row_blocks(X.shape[0]):
-        part = moments(X[block] if isinstance(X, np.ndarray) else X.block(block.start, block.stop))
-        apart, before = part.mean - mean, rows
-        rows += part.rows
-        scatter += part.scatter + before * part.rows / rows * float(apart @ apart)
-        mean += part.rows / rows * apart
+    parts = row_blocks(X.shape[0])
+    blocks = (X[rows] if isinstance(X, np.ndarray) else X.block(rows.start, rows.stop) for rows in parts)
     try:
-        gamma = fk_gamma(rows, mean, scatter)
+        gamma = fk_gamma(*moments_of_blocks(blocks, X.shape[1]))
     except InputError:
         return 0.0, math.inf
     return WIDEST * gamma, NARROWEST * gamma
