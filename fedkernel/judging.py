@@ -8,10 +8,15 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
+import numpy as np
+
+from fedkernel.arrays import stack_rows
 from fedkernel.data.frames import without_names
 from fedkernel.errors import InputError
 from fedkernel.models.metrics import over_clients
+from fedkernel.numerics import with_width
 from fedkernel.run.result import Result
+from fedkernel.settling import ruled_kernels, with_kernels
 
 M = TypeVar("M")
 T = TypeVar("T")
@@ -21,7 +26,10 @@ ON_TABLES = ("central", "judge", "judge_alone", "judge_steps")
 
 
 def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
-    """Give a method arrays in place of frames, where the base class has ``shards`` among its arguments."""
+    """Give a method arrays in place of frames, and kernels whose widths by rule are settled on all rows.
+
+    The base class has ``shards`` among its arguments.
+    """
     signature = inspect.signature(method)
     place = list(inspect.signature(getattr(Judged, name)).parameters).index("shards")
     shards = list(signature.parameters)[place]
@@ -30,6 +38,7 @@ def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
     def on_arrays(self: "Judged[Any]", *arguments: Any, **named: Any) -> T:
         call = signature.bind(self, *arguments, **named)
         call.arguments[shards] = without_names(call.arguments[shards], self.partition)
+        call.arguments[next(iter(signature.parameters))] = self.settled_on(call.arguments[shards])
         return method(*call.args, **call.kwargs)
 
     return on_arrays
@@ -92,6 +101,13 @@ class Judged(Generic[M]):
         for name in ON_TABLES:
             if name in vars(cls):
                 setattr(cls, name, _without_frames(name, vars(cls)[name]))
+
+    def settled_on(self, shards: Sequence[Any]) -> Self:
+        """Return the method with kernel widths by rule settled on all shards in one place."""
+        if not (kernels := ruled_kernels(self)):
+            return self
+        X = np.hstack(list(shards)) if self.partition == "vertical" else stack_rows(list(shards))
+        return with_kernels(self, {kernel: with_width(kernel, X) for kernel in kernels})
 
     def central(self, shards: Sequence[Any]) -> M:
         """Return what the method would find if all shards were in one place."""

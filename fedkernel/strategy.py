@@ -5,8 +5,8 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import pydantic
@@ -32,6 +32,7 @@ from fedkernel.run.conversation import Conversation, Execution
 from fedkernel.run.job import shares_rows
 from fedkernel.run.ledger import Account
 from fedkernel.run.result import Result
+from fedkernel.settling import WidthClient, ruled_kernels, settle_widths, width_forecast, width_plan, with_kernels
 from fedkernel.simulate import Outputs, check_tables, simulated_sites, through_files
 from fedkernel.tags import Tags
 from fedkernel.threads import blas_threads
@@ -40,6 +41,13 @@ log = logging.getLogger(__name__)
 
 M = TypeVar("M")
 T = TypeVar("T")
+
+SETTLED = "gamma"
+"""What the history calls the width that was settled by rule; a second kernel's gamma_2."""
+
+
+def _figure(place: int) -> str:
+    return SETTLED if place == 0 else f"{SETTLED}_{place + 1}"
 
 
 class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
@@ -196,12 +204,31 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         if reference is not None:
             with blas_threads(settings.threads):
                 seen = tables if prepare is None else prepared_here(tables, prepare, self.partition)
-                result.metrics.update(self.judge(result, seen, reference))
+                result.metrics.update(self.as_run(result).judge(result, seen, reference))
         return result
 
     def tables(self, shards: Sequence[Any], *, id: str | None = None) -> list[Any]:
         """Return the clients' tables as `fit` takes them: an array for each frame, in the first one's order."""
         return without_names(shards, self.partition, id_=id)
+
+    def as_run(self, result: Result[M]) -> Self:
+        """Return the strategy as a run of it was, which gave this result: widths by rule settled as they were there."""
+        if not (kernels := ruled_kernels(self)):
+            return self
+        figures = next(row["values"] for row in result.history if SETTLED in row.get("values", {}))
+        return with_kernels(
+            self, {kernel: kernel.with_gamma(figures[_figure(place)]) for place, kernel in enumerate(kernels)}
+        )
+
+    def plan_of_run(self, clients: int, seed: int) -> Plan | None:
+        """Return `plan` with what comes before it: the requests that settle kernel widths by rule."""
+        own = self.plan(clients, seed)
+        return None if own is None else (*width_plan(ruled_kernels(self), self.partition), *own)
+
+    def forecast_of_run(self, cohort: Sequence[Member]) -> Forecast | None:
+        """Return `forecast` with what comes before it: the rounds that settle kernel widths by rule."""
+        own = self.forecast(cohort)
+        return None if own is None else width_forecast(ruled_kernels(self), self.partition, cohort) + own
 
     def simulate(
         self,
@@ -245,8 +272,9 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         """
         began = time.perf_counter()
         execution = self._begin(grid, settings or RunSettings())
-        model = execution.finish(self.protocol(execution.run))
-        metrics = self._measured(execution, model) if evaluate else {}
+        settled = self._settled(execution)
+        model = execution.finish(settled.protocol(execution.run))
+        metrics = settled._measured(execution, model) if evaluate else {}
         account, seconds = execution.account, time.perf_counter() - began
         result = Result(
             *(model, account.ledger, account.history),
@@ -277,6 +305,22 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
             run, preparation = Run(outcome.members, settings.seed), outcome.preparation
         self.check_cohort(run.members)
         return Execution(name, pair, self.partition, go_on, grid, settings, run, account, preparation)
+
+    def _settled(self, execution: Execution) -> Self:
+        """Do what comes before the protocol, and return the strategy whose protocol it is.
+
+        That has numbers in place of widths by rule, from the sites' rows as they are then; the history has the gammas.
+        """
+        if not (kernels := ruled_kernels(self)):
+            return self
+        settling = replace(execution, pair=WidthClient.__name__, go_on=False)
+        kernel_of = settling.finish(settle_widths(execution.run, self.partition, kernels))
+        figures = {_figure(place): kernel_of[kernel].gamma for place, kernel in enumerate(kernels)}
+        row = execution.account.history[-1]
+        row["values"] = {**row.get("values", {}), **figures}
+        for kernel in kernels:
+            log.info("%s: %r is %r", execution.settings.run, kernel, kernel_of[kernel])
+        return with_kernels(self, kernel_of)
 
     def _measured(self, execution: Execution, model: M) -> dict[str, float]:
         measuring = self.evaluation(execution.run, model)
@@ -327,13 +371,15 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         """
         self.summary()
         outcome = FlowerResult()
-        execution = self._begin(grid, RunSettings.from_config({**(train_config or {}), "deadline": float(timeout)}))
-        model = execution.finish(self.protocol(execution.run))
+        settings = RunSettings.from_config({**(train_config or {}), "deadline": float(timeout)})
+        execution = self._begin(grid, settings)
+        settled = self._settled(execution)
+        model = execution.finish(settled.protocol(execution.run))
         number, outcome.arrays = execution.account.ledger.rounds, _arrays_of(model)
         outcome.train_metrics_clientapp = {
             row["round"]: _costs_of(row) for row in execution.account.history if row["round"]
         }
-        if evaluate_config is not None and (measured := self._measured(execution, model)):
+        if evaluate_config is not None and (measured := settled._measured(execution, model)):
             outcome.evaluate_metrics_clientapp[number] = MetricRecord(dict(measured))
         if evaluate_fn is not None and (judged := evaluate_fn(number, outcome.arrays)) is not None:
             outcome.evaluate_metrics_serverapp[number] = judged
@@ -361,8 +407,9 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         """
         if server_round == 1:
             execution = self._begin(grid, RunSettings.from_config(config))
-            training = execution.converse(self.protocol(execution.run))
-            object.__setattr__(self, "_rounds", _Rounds(execution, training))  # strategies are frozen
+            settled = self._settled(execution)
+            training = execution.converse(settled.protocol(execution.run))
+            object.__setattr__(self, "_rounds", _Rounds(execution, training, settled))  # strategies are frozen
         training = self._rounds.training
         return [] if training.done else training.messages()
 
@@ -397,7 +444,7 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         rounds = self._rounds
         if not rounds.training.done or rounds.evaluating is not None:
             return []
-        measuring = self.evaluation(rounds.execution.run, rounds.training.value)
+        measuring = rounds.settled.evaluation(rounds.execution.run, rounds.training.value)
         if measuring is None:
             return []
         rounds.evaluating = rounds.execution.converse(measuring)
@@ -420,6 +467,7 @@ class _Rounds(Generic[M]):
 
     execution: Execution
     training: Conversation[M]
+    settled: KernelStrategy[M]
     evaluating: Conversation[dict[str, float]] | None = None
 
 

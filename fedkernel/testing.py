@@ -38,6 +38,7 @@ from fedkernel.protocol.messages import Message, Reply, Request, decode, encode
 from fedkernel.protocol.plan import Place, Plan, Step, advance
 from fedkernel.protocol.rounds import Member
 from fedkernel.run.result import Result
+from fedkernel.settling import WidthClient
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 
@@ -263,7 +264,8 @@ def a_generator_serves_one_draw(pair: Pair) -> None:
 
 def a_request_says_that_its_answer_is_drawn(pair: Pair) -> None:
     """Demand that requests which a client draws numbers for say so, or sites would let a coordinator choose these."""
-    seeded = {request.__name__: request.seeded for request in pair.strategy.client.answers}
+    answers = (*pair.strategy.client.answers, *WidthClient.answers)
+    seeded = {request.__name__: request.seeded for request in answers}
     for (client, purpose), requests in pair.recording.purposes.items():
         for request in set(requests):
             pair.require(
@@ -381,7 +383,7 @@ def a_run_takes_what_was_forecast(pair: Pair) -> None:
     """Demand the rounds and floats of `forecast`: exactly, at most, or about so many, as it says itself."""
     check = "a_run_takes_what_was_forecast"
     cohort = [Member(number, number, len(table), table.shape[1], 0) for number, table in enumerate(pair.tables)]
-    forecast = pair.strategy.forecast(cohort)
+    forecast = pair.strategy.forecast_of_run(cohort)
     if forecast is None:
         raise NotApplicable("forecast returns None: what a run will take is not known")
     for name in ("rounds", "floats_up", "floats_down"):
@@ -398,7 +400,7 @@ def requests_are_those_of_the_plan(pair: Pair) -> None:
     And that both are the same after they were JSON, as sites get them.
     """
     check, strategy = "requests_are_those_of_the_plan", pair.strategy
-    training = strategy.plan(len(pair.tables), 0)
+    training = strategy.plan_of_run(len(pair.tables), 0)
     if training is None:
         raise NotApplicable("plan returns None: what a run will ask is not known")
     plan = (*training, *strategy.evaluation_plan())
@@ -461,9 +463,11 @@ def messages_are_the_same_through_the_wire(pair: Pair) -> None:
     number = len(pair.tables) - 1
     labels: dict[str, Any] = {} if pair.y is None else {"y": pair.y[number]}
     client = pair.strategy.client(pair.tables[number], client=number, seed=0, share_rows=True, **labels)
+    before = WidthClient(pair.tables[number], client=number)
     for exchange in pair.recording.exchanges[number]:
         arrays, scalars = encode(exchange.request)
-        answered, _, answered_scalars = client.fit(arrays, scalars)
+        answers = before if isinstance(exchange.request, WidthClient.answers) else client
+        answered, _, answered_scalars = answers.fit(arrays, scalars)
         expected, expected_scalars = encode(exchange.reply)
         same = [array.tobytes() for array in answered] == [array.tobytes() for array in expected]
         text = f"a bare client answers {type(exchange.request).__name__} otherwise than on the engine"

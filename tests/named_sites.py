@@ -102,7 +102,7 @@ def drawn_seed(result):
 
 
 def run_on(nodes, strategy, **more):
-    plan = strategy.plan(len(nodes), more.get("seed", 0))
+    plan = strategy.plan_of_run(len(nodes), more.get("seed", 0))
     own = {"parameters": strategy.hyperparameters, "plan": plan}
     own["joint_seed"] = is_seeded(plan) and "given-seed" not in nodes[0]
     run = spec(type(strategy).__name__, [node["name"] for node in nodes], **own | more)

@@ -44,7 +44,7 @@ def study_of(strategy, names, **more):
         "parameters": strategy.hyperparameters,
         "seed": SEED,
         "sites": list(names),
-        "plan": (plan := strategy.plan(len(names), SEED)),
+        "plan": (plan := strategy.plan_of_run(len(names), SEED)),
         "joint_seed": is_seeded(plan),
     }
     return Study(name="study", runs=[RunSpec(**table | more)])

@@ -115,11 +115,19 @@ def test_configurations_that_cannot_be_served(place, tls, monkeypatch, data, tex
     assert text in told("serve", "run.toml", "--tls", tls / "server", "--listen", "127.0.0.1:0")
 
 
-def test_a_width_that_needs_the_data(place, tls, monkeypatch):
+def test_a_width_by_rule_is_in_the_plan_and_open_there(place, monkeypatch):
     monkeypatch.chdir(place)
-    (place / "run.toml").write_text(CONFIG.replace("gamma = 0.05", 'width = "median"'))
-    text = told("serve", "run.toml", "--tls", tls / "server", "--listen", "127.0.0.1:0")
-    assert "width = 'median' needs the data, which sites hold; allowed: gamma or sigma" in text
+    (place / "run.toml").write_text(CONFIG.replace("gamma = 0.05", 'width = "median", factor = 0.5'))
+    text = told("study", "show", "run.toml", code=0)
+    assert "MeasurePairs" in text
+    assert "width = 'median', factor = 0.5" in text
+    assert "kernel.type = 'rbf'" in text
+    assert "kernel.gamma" not in text
+    (run,) = read_study(place / "run.toml").runs
+    assert [planned.request for step in run.plan for planned in step.requests] == [
+        "MeasurePairs",
+        "FindLocalEigenpairs",
+    ]
 
 
 def test_run_says_that_sites_are_to_be_served(place, monkeypatch):

@@ -180,7 +180,7 @@ def _forecast(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
         return None
     try:
         strategy = find(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
-        return strategy.forecast(cohort)  # type: ignore[no-any-return] # a class that was found by its address
+        return strategy.forecast_of_run(cohort)  # type: ignore[no-any-return] # a class that was found by its address
     except (FedkernelError, TypeError, ValueError):
         # parameters that it does not take, or a cohort that it does not fit
         return None

@@ -17,6 +17,7 @@ from fedkernel.errors import InputError, one_line
 from fedkernel.protocol import KernelClient, Request
 from fedkernel.protocol.plan import AT_MOST, reveals
 from fedkernel.run import RunSpec, Study, approve, check_hash, sign
+from fedkernel.settling import WidthClient
 from fedkernel.storage import write_whole
 
 app = typer.Typer(no_args_is_help=True, help="Show a study, which is all that sites will be asked, and approve it.")
@@ -187,10 +188,12 @@ def _tells(run: RunSpec) -> dict[str, str]:
 
 
 def answers_of(run: RunSpec) -> Sequence[type[Request[Any]]]:
-    """Return what a run's client answers, if it is ours: what only a study names is not imported."""
+    """Return what a run's client answers, if it is ours, with what settles widths before: no other is imported."""
     ours = own_names("clients")
     pair = ours.get(run.pair or "", run.pair or "")
-    return find(pair, KernelClient, "clients", "pair").answers if pair in ours.values() else ()
+    if pair not in ours.values():
+        return ()
+    return *find(pair, KernelClient, "clients", "pair").answers, *WidthClient.answers
 
 
 def _fields(fields: Any) -> str:

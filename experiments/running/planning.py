@@ -189,7 +189,7 @@ class Planned:
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
             sites = experiment.data.sites  # who approve all that will be asked of them
-            steps, joint = self.strategy.plan(len(sites), self.seed), experiment.data.joint_seed
+            steps, joint = self.strategy.plan_of_run(len(sites), self.seed), experiment.data.joint_seed
             joint = is_seeded(steps) if joint is None else joint
             common |= {"align": kind.partition == "vertical", "plan": steps, "joint_seed": joint}
             return RunSpec(**common, sites=sites)
@@ -309,6 +309,7 @@ class Widths:
         parameters : mapping
             A method's; kernels of methods within it count too, such as ``components.kernel``.
         shards : sequence of ndarray or CSR array
+            None where sites hold their own: rules stay, and strategies settle them across the sites.
         divided : {"vertical", "horizontal"}
         data : str
             The shards' name: the same for the same shards only.
@@ -316,9 +317,8 @@ class Widths:
         resolved = dict(parameters)
         for name, value in parameters.items():
             if name == "kernel" and isinstance(value, Mapping) and _is_ruled(value):
-                if not shards:
-                    rule = ", ".join(f"{key} = {value[key]!r}" for key in ("width", "factor") if key in value)
-                    raise InputError(f"{name}: {rule} needs the data, which sites hold; allowed: gamma or sigma")
+                if not shards:  # sites hold them, and settle it as the run begins
+                    continue
                 key = repr((sorted(value.items(), key=str), divided, data))
                 if key not in self._known:
                     self._known[key] = with_width(value, _pooled(shards, divided))

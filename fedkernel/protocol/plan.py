@@ -117,7 +117,7 @@ def ask(
     bounds = {name: {AT_MOST: value.number} for name, value in fields.items() if isinstance(value, AtMost)}
     tables = {name: dict(value) for name, value in fields.items() if isinstance(value, Mapping)}
     values = {name: value for name, value in fields.items() if name not in bounds | tables}
-    settled = kind.model_construct(**values).model_dump(mode="json", include=set(values))
+    settled = _open_widths(kind.model_construct(**values).model_dump(mode="json", include=set(values)))
     reply = kind.reply_type
     return PlannedRequest(
         request=kind.__name__,
@@ -170,14 +170,25 @@ def instead(step: Step, others: Plan) -> Plan:
 def any_width(kernel: Kernel, make: Callable[[Any], Any] = lambda kernel: kernel) -> dict[str, Any]:
     """Return a kernel, or what is made of it and has it as its field ``kernel``, as JSON has it.
 
-    A width that is left to the data (gamma is None) is left open; `make` is then called with one of some width.
+    A width that is left to the data, or to a rule, is left open; `make` is then called with one of some width.
     """
-    value = make(kernel.settled(1))
+    value = make(kernel if kernel.gamma is not None else kernel.with_gamma(1.0))
     kind = Kernel if isinstance(value, Kernel) else type(value)
     table: dict[str, Any] = pydantic.TypeAdapter(kind).dump_python(value, mode="json")
     if kernel.gamma is None:
         table.get("kernel", table).pop("gamma")
     return table
+
+
+def _open_widths(table: Any) -> Any:
+    """Return a table in which the kernels that have a rule in place of a width say neither: it is left open."""
+    if isinstance(table, list):
+        return [_open_widths(value) for value in table]
+    if not isinstance(table, Mapping):
+        return table
+    is_ruled = table.get("type") in ("rbf", "laplacian") and table.get("width") is not None
+    without = ("gamma", "width", "factor") if is_ruled else ()
+    return {name: _open_widths(value) for name, value in table.items() if name not in without}
 
 
 def reveals(message: type[pydantic.BaseModel]) -> str:

@@ -41,6 +41,7 @@ from fedkernel.run.resources import memory_within
 from fedkernel.run.seeding import RULE, commitment
 from fedkernel.run.site import FindSite, Site, logged
 from fedkernel.run.wire import from_content, to_content
+from fedkernel.settling import WidthClient
 from fedkernel.threads import blas_threads
 
 log = logging.getLogger(__name__)
@@ -98,6 +99,8 @@ class _Call:
         if isinstance(site.X, TableToPrepare) and pair == PrepareClient.__name__:
             return PrepareClient
         willing = self.clients if site.pairs is None else site.pairs
+        if pair == WidthClient.__name__ and (site.gate is None or site.gate.run.plan is not None):
+            willing = {pair: WidthClient}  # for any pair, where a plan says what it is asked
         if pair not in willing:
             allowed = ", ".join(sorted(willing)) or "nothing, since neither its job nor --allow names a pair"
             raise InputError(f"{site.called} runs {allowed}, but was asked for {pair!r}")

@@ -36,6 +36,7 @@ from fedkernel.run.seeding import own_secret
 from fedkernel.run.site import Site
 from fedkernel.run.verdicts import check_run
 from fedkernel.seeds import derived
+from fedkernel.settling import WidthClient
 from fedkernel.storage import check_folder, write_rows, write_whole
 
 SHEET = 50
@@ -70,8 +71,8 @@ def _key_of(text: str, run_id: str) -> str:
 def _check_plan(text: str, run_id: str, kinds: tuple[type[KernelClient], ...]) -> None:
     """Hold the plan of a job's run against the clients that the site is willing to run."""
     run = _job(text).run(run_id)
-    preparing = () if run.prepare is None else PrepareClient.answers
-    check_plan(run.plan or (), [*preparing, *(request for kind in kinds for request in kind.answers)])
+    before = (() if run.prepare is None else PrepareClient.answers) + WidthClient.answers
+    check_plan(run.plan or (), [*before, *(request for kind in kinds for request in kind.answers)])
 
 
 @lru_cache(maxsize=1)

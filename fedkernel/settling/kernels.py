@@ -1,0 +1,34 @@
+"""The kernels that stand in a strategy's fields, and in fields of these."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from fedkernel.numerics import Kernel
+
+T = TypeVar("T")
+
+
+def ruled_kernels(value: Any) -> tuple[Kernel, ...]:
+    """Return the kernels with a width by rule among the fields of a value, in their order, each of them once."""
+    if isinstance(value, Kernel):
+        return () if value.rule is None else (value,)
+    inner = (ruled_kernels(part) for part in _fields(value).values())
+    return tuple(dict.fromkeys(kernel for kernels in inner for kernel in kernels))
+
+
+def with_kernels(value: T, settled: Mapping[Kernel, Kernel]) -> T:
+    """Return a value whose kernels with a width by rule are replaced by those that they are settled as."""
+    if isinstance(value, Kernel):
+        return value if value.rule is None else settled[value]  # type: ignore[return-value]
+    if not ruled_kernels(value):
+        return value
+    changed = {name: with_kernels(part, settled) for name, part in _fields(value).items() if ruled_kernels(part)}
+    return dataclasses.replace(value, **changed)  # type: ignore[type-var]
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name; of anything else none."""
+    if not dataclasses.is_dataclass(value) or not hasattr(value, "__dict__"):
+        return {}
+    return {field.name: vars(value).get(field.name) for field in dataclasses.fields(value)}
