@@ -50,6 +50,13 @@ def test_a_width_by_rule_is_that_of_each_settings_own_data(tmp_path: Path) -> No
     assert gammas[0] != gammas[1]
 
 
+def test_factors_of_a_width_by_rule_are_swept(tmp_path: Path) -> None:
+    kernel = 'strategy.a.kernel={type = "rbf", width = "median"}'
+    runs = plan(experiment(tmp_path, kernel, 'sweep={"strategy.a.kernel.factor" = [0.5, 2.0]}', "seeds=[0]"))
+    gammas = [run.strategy.kernel.gamma for run in runs if run.method.name == "a"]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(gammas[0], 16 * gammas[1], rtol=1e-12)
+
+
 def test_ids_are_readable_and_fit_for_folders(tmp_path: Path) -> None:
     swept = experiment(tmp_path, 'sweep={"partition.clients" = [2], "strategy.v1.5 of b, best.center" = ["rows"]}')
     (point,) = points(swept)
