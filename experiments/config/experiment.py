@@ -63,6 +63,9 @@ class Experiment(pydantic.BaseModel):
         Seconds that a round may take.
     threads : int
         BLAS threads of each client, of the coordinator and of what is computed here.
+    evaluate : bool
+        Measure every strategy's model on the clients, by a round or two more, where the method has such a measure; what
+        it asks is then part of the plan that named sites approve.
     folder : str
         From where relative paths of data count: an absolute path, by default the folder of the file.
     data : DataSpec, Shards or Sites
@@ -96,6 +99,7 @@ class Experiment(pydantic.BaseModel):
     engine: str = "local"
     deadline: float = pydantic.Field(default=3600.0, gt=0)
     threads: int = pydantic.Field(default=1, ge=1)
+    evaluate: bool = False
     folder: str | None = None
     data: Data
     partition: PartitionSpec = PartitionSpec()

@@ -184,6 +184,7 @@ class Planned:
         experiment, kind = self.point.experiment, type(self.strategy)
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
         common |= {"strategy": address_of(kind), "pair": address_of(kind.client), "clients": experiment.clients}
+        common |= {"evaluate": experiment.evaluate}
         if isinstance(experiment.data, Shards):
             return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
         if isinstance(experiment.data, Sites):
@@ -191,6 +192,8 @@ class Planned:
             sites = experiment.data.sites  # who approve all that will be asked of them
             steps, joint = self.strategy.plan_of_run(len(sites), self.seed), experiment.data.joint_seed
             joint = is_seeded(steps) if joint is None else joint
+            if steps is not None and experiment.evaluate:
+                steps = (*steps, *self.strategy.evaluation_plan())
             common |= {"align": kind.partition == "vertical", "plan": steps, "joint_seed": joint}
             return RunSpec(**common, sites=sites)
         return RunSpec(**common, data=experiment.data, partition=experiment.partition)
