@@ -13,10 +13,12 @@ from typing import Annotated, ClassVar, Generic
 import numpy as np
 
 from clients.kmeans import (
+    CountClusters,
     Embedding,
     KMeansClient,
     LabelNewRows,
     LabelRows,
+    MeasureClusters,
     MeasureScatter,
     SampleCoreset,
     SolveLocally,
@@ -163,6 +165,7 @@ class FKKMeansClient(KMeansClient):
 
     answers = (
         *(SumRows, MeasureScatter, LabelNewRows, SolveLocally, SampleCoreset, LabelRows),
+        *(MeasureClusters, CountClusters),
         *(MultiplyColumns, MultiplyGram, SumFeatures, CombineFeatures, EmbedRows, TakeEmbedding),
     )
 

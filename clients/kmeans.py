@@ -14,8 +14,11 @@ from pydantic import Field
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import combine_draws
-from fedkernel.numerics import RandomFeatures, assign, coreset, k_means, moments
+from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means, moments
 from fedkernel.protocol import Answers, Count, KernelClient, Receipt, Reply, Request, Shape, State, Summed
+
+SMALL_CELL = 5
+"""Fewer rows than this are never told, the rule of most owners of data about people."""
 
 
 class LocalCost(Reply):
@@ -60,6 +63,63 @@ class LabelRows(Request[Receipt]):
     """Hands the common centres over, by which the site labels its rows; the labels stay there."""
 
     centers: Annotated[FloatArray, Shape("k", "s")]
+
+
+class ClusterSums(Summed):
+    """Sums over the site's rows, from which the clusters' objective follows: s + 3 floats.
+
+    Reveals the mean of the site's embedded rows, how far they are from the origin and from the common centres, and in
+    feature space from the origin, all together; nothing of a single cluster.
+
+    Attributes
+    ----------
+    sum : ndarray of shape (s,)
+    lengths, cost, total : float
+        Of squared lengths, of squared distances to the nearest centre, and of k(x, x).
+    """
+
+    sum: Annotated[FloatArray, Shape("s")]
+    lengths: Annotated[float, Shape()]
+    cost: Annotated[float, Shape()]
+    total: Annotated[float, Shape()]
+
+
+class MeasureClusters(Request[ClusterSums]):
+    """Asks how far the rows are from the centres by which they were labelled last."""
+
+    once: ClassVar = True
+    kernel: Kernel
+
+
+class ClusterSizes(Reply):
+    """How many of the site's rows are in each cluster, in whole steps of 5 rows or more: k + 1 floats.
+
+    Reveals these sizes but for the step: of fewer rows than that it says 0. What they lack of the site's rows is what
+    was rounded off of all clusters together: only where that is nothing, or the most it can be, all are known exactly.
+
+    Attributes
+    ----------
+    sizes : ndarray of shape (k,)
+        Rounded down.
+    step : float
+        What was asked, or what the site's guard demands, if that is more.
+    """
+
+    sizes: Annotated[FloatArray, Shape("k")]
+    step: Annotated[float, Shape()]
+
+
+class CountClusters(Request[ClusterSizes]):
+    """Asks for the sizes of the clusters at the site, never told by less than 5 rows."""
+
+    once: ClassVar = True
+    step: Annotated[int, Field(ge=SMALL_CELL, le=1_000_000)] = SMALL_CELL
+
+    def check_reply(self, reply: ClusterSizes) -> None:
+        """Check also that the sizes are multiples of a step that is no smaller."""
+        super().check_reply(reply)
+        if reply.step < self.step or np.any(reply.sizes % reply.step != 0) or np.any(reply.sizes < 0):
+            raise ValueError(f"sizes must be multiples of step, and step at least {self.step}, not {reply.step:g}")
 
 
 class RowSum(Summed):
@@ -110,13 +170,23 @@ class LocalCenters(State):
     centers: FloatArray
 
 
+@dataclass(frozen=True)
+class CommonCenters(State):
+    """The centres by which the rows were labelled last, (k, s)."""
+
+    centers: FloatArray
+
+
 class KMeansClient(KernelClient):
     """Answers for its embedded rows, whose `Embedding` a subclass saves.
 
     Memory between rounds: besides these, n_m s floats, the k local centres.
     """
 
-    answers: ClassVar[Answers] = (SolveLocally, SampleCoreset, LabelRows, SumRows, MeasureScatter, LabelNewRows)
+    answers: ClassVar[Answers] = (
+        *(SolveLocally, SampleCoreset, LabelRows, SumRows, MeasureScatter, LabelNewRows),
+        *(MeasureClusters, CountClusters),
+    )
 
     def solve_locally(self, ask: SolveLocally) -> LocalCost:
         """Compute a local solution of constant approximation ratio: k-means++ and Lloyd's iterations."""
@@ -139,7 +209,26 @@ class KMeansClient(KernelClient):
         H = Embedding.load(self.memory).rows
         self.outputs["labels"] = assign(H, ask.centers)[0]
         self.outputs["embedding"] = H
+        CommonCenters(ask.centers).save(self.memory)
         return Receipt()
+
+    def measure_clusters(self, ask: MeasureClusters) -> ClusterSums:
+        """Add up over the rows."""
+        H = Embedding.load(self.memory).rows
+        cost = assign(H, CommonCenters.load(self.memory).centers)[1].sum()
+        lengths, total = float(np.square(H).sum()), self._squared_lengths(ask.kernel)
+        return ClusterSums(sum=H.sum(axis=0), lengths=lengths, cost=float(cost), total=total)
+
+    def count_clusters(self, ask: CountClusters) -> ClusterSizes:
+        """Count the rows of each cluster, down to whole steps."""
+        H, centers = Embedding.load(self.memory).rows, CommonCenters.load(self.memory).centers
+        counts = np.bincount(assign(H, centers)[0], minlength=len(centers))
+        step = ask.step if self.guards is None else max(ask.step, self.guards.cell_rows)
+        return ClusterSizes(sizes=(counts - counts % step).astype(np.float64), step=float(step))
+
+    def _squared_lengths(self, kernel: AnyKernel) -> float:
+        """Return the sum of k(x, x) over the rows."""
+        return float(kernel.diag(self.X).sum())
 
     def sum_rows(self, ask: SumRows) -> RowSum:
         """Add the rows up."""

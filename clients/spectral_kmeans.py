@@ -14,7 +14,16 @@ from clients.diskpca import (
     TakeComponents,
     TakeLandmarks,
 )
-from clients.kmeans import Embedding, KMeansClient, LabelRows, SampleCoreset, SolveLocally
+from clients.kmeans import (
+    CountClusters,
+    Embedding,
+    KMeansClient,
+    LabelRows,
+    MeasureClusters,
+    SampleCoreset,
+    SolveLocally,
+)
+from fedkernel.numerics import AnyKernel
 from fedkernel.protocol import Receipt
 
 
@@ -27,6 +36,7 @@ class SpectralKMeansClient(DisKPCAClient, KMeansClient):
     answers = (
         *(SketchPoints, MultiplyPoints, ScoreRows, DrawByLeverage, MeasureDistances, DrawByDistance, DrawUniformly),
         *(TakeLandmarks, SketchKernel, MultiplyKernel, TakeComponents, SolveLocally, SampleCoreset, LabelRows),
+        *(MeasureClusters, CountClusters),
     )
 
     def take_components(self, ask: TakeComponents) -> Receipt:
@@ -34,3 +44,6 @@ class SpectralKMeansClient(DisKPCAClient, KMeansClient):
         receipt = super().take_components(ask)
         Embedding(self.outputs["embedding"]).save(self.memory)
         return receipt
+
+    def _squared_lengths(self, kernel: AnyKernel) -> float:
+        return float(sum(kernel.diag(block).sum() for _, block in self._blocks("float64")))

@@ -25,6 +25,24 @@ ON_TABLES = ("central", "judge", "judge_alone", "judge_steps")
 """Methods of strategies that take the clients' tables."""
 
 
+class Measures(dict[str, float]):
+    """Figures of a model that the clients measured, by name, and what they say in words.
+
+    Attributes
+    ----------
+    details : dict of str to float
+        More of them, that no table of results is to show: they stand in the history's last round.
+    warnings : list of str
+        Sentences.
+    """
+
+    def __init__(
+        self, figures: Mapping[str, float], details: Mapping[str, float] | None = None, warnings: Sequence[str] = ()
+    ) -> None:
+        super().__init__(figures)
+        self.details, self.warnings = dict(details or {}), list(warnings)
+
+
 def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
     """Give a method arrays in place of frames, and kernels whose widths by rule are settled on all rows.
 

@@ -20,8 +20,8 @@ from fedkernel.data import Prepare, TableLike
 from fedkernel.data.columns import column_names
 from fedkernel.data.frames import labels_in_order, without_names
 from fedkernel.engines import ENGINES
-from fedkernel.errors import InputError, ProtocolError
-from fedkernel.judging import Judged
+from fedkernel.errors import InputError
+from fedkernel.judging import Judged, Measures
 from fedkernel.preparing import PrepareClient, prepare_tables, prepared_here, tables_to_prepare
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
@@ -96,7 +96,10 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         """Return the method as a generator of rounds whose result is the model."""
 
     def evaluation(self, run: Run, model: M) -> Protocol[dict[str, float]] | None:
-        """Return a protocol of one round that measures the model on the clients, where there is such a measure."""
+        """Return a protocol that measures the model on the clients, where there is such a measure; most take one round.
+
+        Its result may be `fedkernel.judging.Measures`, which has warnings too.
+        """
         return None
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast | None:
@@ -166,7 +169,7 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         deadline : float
             Seconds that a round may take.
         evaluate : bool
-            Measure the model on the clients by one more round, where the method has such a measure.
+            Measure the model on the clients by a round or two more, where the method has such a measure.
         reference : optional
             The exact answer (for instance ``self.central(shards)``); the result's metrics then tell how far off it is.
         prepare : Prepare, optional
@@ -268,23 +271,27 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         grid : flwr.serverapp.Grid
         settings : RunSettings, optional
         evaluate : bool
-            Measure the model on the clients by one more round, where the method has such a measure.
+            Measure the model on the clients by a round or two more, where the method has such a measure.
         """
         began = time.perf_counter()
         execution = self._begin(grid, settings or RunSettings())
         settled = self._settled(execution)
         model = execution.finish(settled.protocol(execution.run))
-        metrics = settled._measured(execution, model) if evaluate else {}
+        measures = settled._measured(execution, model) if evaluate else Measures({})
         account, seconds = execution.account, time.perf_counter() - began
         result = Result(
             *(model, account.ledger, account.history),
-            metrics=metrics,
+            metrics=dict(measures),
             seconds=seconds,
             columns=self._columns_of(execution.run.members),
             strategy=named(type(self)),
         )
         if self.partition == "horizontal":
             result.preparation = execution.preparation
+        if (choice := getattr(model, "choice_", None)) is not None:
+            result.metrics[choice.name] = float(choice.value)
+            result.findings.append(choice.why)
+        result.findings += measures.warnings
         return result
 
     def _columns_of(self, members: Sequence[Member]) -> tuple[str, ...]:
@@ -322,9 +329,9 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
             log.info("%s: %r is %r", execution.settings.run, kernel, kernel_of[kernel])
         return with_kernels(self, kernel_of)
 
-    def _measured(self, execution: Execution, model: M) -> dict[str, float]:
+    def _measured(self, execution: Execution, model: M) -> Measures:
         measuring = self.evaluation(execution.run, model)
-        return {} if measuring is None else execution.finish(measuring)
+        return Measures({}) if measuring is None else _noted(execution, execution.finish(measuring))
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -442,8 +449,10 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
     ) -> Iterable[Message]:
         """Return the messages that measure the finished model on the clients, where the method has such a measure."""
         rounds = self._rounds
-        if not rounds.training.done or rounds.evaluating is not None:
+        if not rounds.training.done:
             return []
+        if rounds.evaluating is not None:
+            return [] if rounds.evaluating.done else rounds.evaluating.messages()
         measuring = rounds.settled.evaluation(rounds.execution.run, rounds.training.value)
         if measuring is None:
             return []
@@ -455,10 +464,8 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         evaluating = self._rounds.evaluating
         if evaluating is None or evaluating.done:
             return None
-        evaluating.receive(replies)
-        if not evaluating.done:
-            raise ProtocolError(f"{type(self).__name__}: an evaluation takes one round")
-        return MetricRecord(dict(evaluating.value))
+        finished = evaluating.receive(replies)
+        return MetricRecord(dict(_noted(self._rounds.execution, evaluating.value))) if finished else None
 
 
 @dataclass
@@ -469,6 +476,17 @@ class _Rounds(Generic[M]):
     training: Conversation[M]
     settled: KernelStrategy[M]
     evaluating: Conversation[dict[str, float]] | None = None
+
+
+def _noted(execution: Execution, figures: dict[str, float]) -> Measures:
+    """Return the figures of a measurement, its details being in the history and its warnings in the log."""
+    measures = figures if isinstance(figures, Measures) else Measures(figures)
+    if measures.details:
+        row = execution.account.history[-1]
+        row["values"] = {**row.get("values", {}), **measures.details}
+    for warning in measures.warnings:
+        log.warning("%s: %s", execution.settings.run, warning)
+    return measures
 
 
 def _arrays_of(model: Any) -> ArrayRecord:

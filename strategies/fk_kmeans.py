@@ -63,8 +63,9 @@ from fedkernel.protocol import (
 )
 from fedkernel.run import Result
 from fedkernel.validation import value_object
+from strategies.choosing import MostClusters, NumberOfClusters, most_clusters
 from strategies.feature_eigenpairs import IterationStep, by_gram, by_lanczos, divided, of_rows
-from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast, kmeans_plan
+from strategies.kmeans import KMeansStrategy, kmeans_forecast, kmeans_plan
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +81,13 @@ class FKKMeans(KMeansStrategy):
 
     Parameters
     ----------
-    n_clusters : int
-        k.
+    n_clusters : int or "auto"
+        k; "auto": of 2 to ``max_clusters``, by default 10, the number whose clusters have the largest mean silhouette
+        on the coreset, which asks the clients nothing more. The result's ``findings`` say why.
     n_components : int, optional
-        s, dimensions of the embedding; by default k. More of them may tell more clusters apart: by theorem 3 the error
-        of k-means falls as k / s. Of a penalty that is given, no more are found than there are eigenvalues above it.
+        s, dimensions of the embedding; by default k, or ``max_clusters``. More of them may tell more clusters apart: by
+        theorem 3 the error of k-means falls as k / s. Of a penalty that is given, no more are found than there are
+        eigenvalues above it.
     n_features : int
         D, random features per iteration; at least s + 2 unless ``penalty`` is given.
     iterations : int
@@ -138,7 +141,7 @@ class FKKMeans(KMeansStrategy):
     The history's figures are t, rank (r_t) and lanczos_step.
     """
 
-    n_clusters: Annotated[int, Field(ge=1)]
+    n_clusters: NumberOfClusters
     n_components: Annotated[int, Field(ge=1)] | None = None
     n_features: Annotated[int, Field(ge=1)] = 50
     iterations: Annotated[int, Field(ge=1)] = 50
@@ -152,6 +155,7 @@ class FKKMeans(KMeansStrategy):
     accuracy: Annotated[float, Field(ge=0, lt=1)] = 0.001
     eigengap: bool = False
     save: Literal["rounds", "floats"] | None = None
+    max_clusters: MostClusters = None
 
     client: ClassVar = FKKMeansClient
     # of the iteration that is not made, whose n_features would limit n_clusters
@@ -160,9 +164,10 @@ class FKKMeans(KMeansStrategy):
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         self._features(RBF(gamma=1.0))
-        if self.eigengap and self.dimensions <= self.n_clusters:
+        most = most_clusters(self.n_clusters, self.max_clusters)
+        if self.eigengap and self.dimensions <= most:
             raise InputError(
-                f"n_components = {self.n_components}, but must be more than n_clusters = {self.n_clusters}, since "
+                f"n_components = {self.n_components}, but must be more than n_clusters = {most}, since "
                 "eigengap takes it as the most"
             )
         if self.penalty is None and self.n_features < self._number:
@@ -178,7 +183,7 @@ class FKKMeans(KMeansStrategy):
     @property
     def dimensions(self) -> int:
         """Dimensions of the embedding: s."""
-        return self.n_components or self.n_clusters
+        return self.n_components or self.most_clusters
 
     @property
     def _number(self) -> int:
@@ -233,7 +238,7 @@ class FKKMeans(KMeansStrategy):
         down += M * (((T - 2) * (D + r) + D) * r * (T > 1) + last * s) if self.cem else sum(n) * s
         memory = FLOAT * (max(n) * (2 * r + s) + min(max(n), ROWS) * 2 * (D + r) + 2 * (D + r) ** 2)
         iterated = Forecast(rounds + 1, up, down, memory, "about")
-        clustered = kmeans_forecast(cohort, self.n_clusters, self.coreset_size, s)
+        clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, s)
         return self.width_forecast(cohort) + iterated + clustered
 
     def plan(self, clients: int, seed: int) -> Plan:
@@ -268,7 +273,7 @@ class FKKMeans(KMeansStrategy):
             *self.width_plan(),
             *iterations,
             embed,
-            *kmeans_plan(self.n_clusters, self.coreset_size, self.dimensions),
+            *kmeans_plan(self.most_clusters, self.coreset_size, self.dimensions),
         )
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
@@ -277,8 +282,8 @@ class FKKMeans(KMeansStrategy):
         # Lines 4 to 18: T iterations, after which the clients have their rows' coordinates
         chain, values = yield from self._iterate(run, features)
         # Line 19
-        centers = yield from distributed_kmeans(run, self.n_clusters, self.coreset_size)
-        return KernelKMeans(centers, chain, values)
+        found = yield from self.clusters(run)
+        return KernelKMeans(found.centers, chain, values, coreset_=found.coreset, choice_=found.choice)
 
     def _iterate(self, run: Run, features: RandomFeatures) -> Protocol[tuple[FeatureChain, FloatArray]]:
         """Return the embedding and its eigenvalues; the clients then have their rows' coordinates."""
@@ -301,7 +306,7 @@ class FKKMeans(KMeansStrategy):
             else:
                 values, V = yield from by_lanczos(run, step) if self._solver == "lanczos" else by_gram(step)
             if t == 1 and self.eigengap:
-                s = eigengap(values, self.n_clusters, s)
+                s = eigengap(values, self.most_clusters, s)
             if penalty is None:
                 # With fewer rows than that, R_1 has fewer eigenvalues; those of W_1^T W_1 in their place are 0.
                 penalty = max(float(values[s + 1]), 0.0) if values.size > s + 1 else 0.0

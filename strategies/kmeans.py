@@ -15,7 +15,7 @@ from pydantic import Field
 from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.judging import Rival
+from fedkernel.judging import Measures, Rival
 from fedkernel.models import (
     RESTARTS,
     FeatureChain,
@@ -25,18 +25,32 @@ from fedkernel.models import (
     kernel_kmeans,
     nystroem_kernel_kmeans,
 )
-from fedkernel.numerics import RBF, AnyKernel, allot, eigengap, fk_gamma, k_means, leading_eigenpairs, moments
+from fedkernel.numerics import (
+    RBF,
+    AnyKernel,
+    WeightedPoints,
+    allot,
+    eigengap,
+    fk_gamma,
+    k_means,
+    leading_eigenpairs,
+    moments,
+)
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each, to_sum
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
+from strategies.choosing import Clustered, best_division, most_clusters, settled_clusters
+from strategies.cluster_measures import measure_clusters, measuring_plan
 
 CORESET, SHARE = 1000, 0.25
 """By default, what is sampled by all clients together, and the most of its rows that a client samples: its guards'."""
 
 
-def distributed_kmeans(run: Run, n_clusters: int, coreset_size: int | None) -> Protocol[FloatArray]:
+def distributed_kmeans(
+    run: Run, n_clusters: int, coreset_size: int | None, *, choose: bool = False
+) -> Protocol[Clustered]:
     """Cluster the rows that the clients have embedded; a sub-protocol.
 
     Three rounds. Up: M floats, then (C + M k)(s + 1), where a client with no more rows than samples sends just these;
@@ -51,11 +65,13 @@ def distributed_kmeans(run: Run, n_clusters: int, coreset_size: int | None) -> P
         C, the points sampled by all clients together; their centres come on top. What a client does not let be sampled
         of its rows (`Member.sampled`), others sample instead. None: 1000, and no more than a quarter of any client's
         rows, as sites with guards let.
+    choose : bool
+        Whether there may be fewer, from 2: as many as `best_division` finds, which asks the clients nothing more.
 
     Returns
     -------
-    ndarray of shape (k, s)
-        The centres; the labels stay with the clients.
+    Clustered
+        The labels stay with the clients.
     """
     # Round 1: every client clusters its own rows and replies how well that went
     solved = yield from to_all(SolveLocally(n_clusters=n_clusters))
@@ -67,9 +83,14 @@ def distributed_kmeans(run: Run, n_clusters: int, coreset_size: int | None) -> P
     # Round 3: the centres of the weighted union, by which the clients label their rows
     points = np.vstack([reply.points for reply in coresets])
     weights = np.concatenate([reply.weights for reply in coresets])
-    centers = k_means(points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
-    yield from to_all(LabelRows(centers=centers))
-    return centers
+    coreset = WeightedPoints(points, weights)
+    if choose:
+        clustered = best_division(coreset, n_clusters, lambda: run.rng("k-means"))
+    else:
+        centers = k_means(points, n_clusters, run.rng("k-means"), weights=weights, restarts=RESTARTS)
+        clustered = Clustered(centers, coreset)
+    yield from to_all(LabelRows(centers=clustered.centers))
+    return clustered
 
 
 def check_local_clusters(cohort: Sequence[Member], n_clusters: int) -> None:
@@ -132,7 +153,7 @@ class Nystroem(Rival[KernelKMeans]):
         """Return approximate kernel k-means of all rows."""
         X, s, m = np.vstack(list(shards)), strategy.dimensions, self.n_landmarks
         kernel = strategy.central_kernel(X)
-        return nystroem_kernel_kmeans(X, kernel, strategy.n_clusters, s, n_landmarks=m, seed=seed)
+        return nystroem_kernel_kmeans(X, kernel, strategy.most_clusters, s, n_landmarks=m, seed=seed)
 
 
 class KMeansStrategy(KernelStrategy[KernelKMeans]):
@@ -140,14 +161,20 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     client: ClassVar[type[KMeansClient]]
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
-    central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "dimensions", "eigengap", "kernel")
+    central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "most_clusters", "dimensions", "eigengap", "kernel")
     rivals: ClassVar = (Nystroem,)
     tags: ClassVar = Tags("embedding", orthonormal=True, error="recover_error")
 
-    n_clusters: int
+    n_clusters: int | Literal["auto"]
+    max_clusters: int | None
     kernel: AnyKernel | None
     coreset_size: int | None
     eigengap: bool = False
+
+    @property
+    def most_clusters(self) -> int:
+        """How many clusters there are, at most where their number is chosen."""
+        return most_clusters(self.n_clusters, self.max_clusters)
 
     @property
     @abstractmethod
@@ -158,15 +185,27 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         """Check also that there are enough rows, together and at each client."""
         super().check_cohort(cohort)
         total = sum(member.rows for member in cohort)
-        for name, value in (("n_clusters", self.n_clusters), ("n_components", self.dimensions)):
+        for name, value in (("n_clusters", self.most_clusters), ("n_components", self.dimensions)):
             check_at_most(name, value, total)
-        check_local_clusters(cohort, self.n_clusters)
+        check_local_clusters(cohort, self.most_clusters)
         check_coreset(cohort, self.coreset_size)
 
     def for_site(self, rows: int) -> Self:
         """Check that a site has rows enough to embed them by themselves."""
         check_at_most("n_components", self.dimensions, rows, why=", since each client clusters its own")
         return self
+
+    def clusters(self, run: Run) -> Protocol[Clustered]:
+        """Cluster the embedded rows."""
+        return distributed_kmeans(run, self.most_clusters, self.coreset_size, choose=self.n_clusters == "auto")
+
+    def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
+        """Measure the clusters on all rows and on the coreset: two rounds, s + k + 4 floats from each client."""
+        return measure_clusters(run, model)
+
+    def evaluation_plan(self) -> Plan:
+        """Return the requests for sums and sizes."""
+        return measuring_plan(self.kernel or RBF())
 
     def federated_kernel(self, run: Run) -> Protocol[AnyKernel]:
         """Return the kernel: as given, or RBF with the paper's width, from sums over all rows: two rounds."""
@@ -228,8 +267,8 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         X, s = np.vstack(list(shards)), self.dimensions
         kernel = self.central_kernel(X)
         if self.eigengap:
-            s = eigengap(leading_eigenpairs(kernel.gram(X), min(s + 1, len(X))).values, self.n_clusters, s)
-        return kernel_kmeans(X, kernel, self.n_clusters, s)
+            s = eigengap(leading_eigenpairs(kernel.gram(X), min(s + 1, len(X))).values, self.most_clusters, s)
+        return settled_clusters(kernel_kmeans(X, kernel, self.most_clusters, s), self.n_clusters)
 
     def central_kernel(self, X: FloatArray) -> AnyKernel:
         """Return what `federated_kernel` finds, from all rows X (N, d) in one place."""

@@ -15,7 +15,8 @@ from fedkernel.models import FeatureChain, KernelKMeans
 from fedkernel.numerics import RBF, AnyKernel, RandomFeatures, ShiftInvariant
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
 from fedkernel.validation import value_object
-from strategies.kmeans import KMeansStrategy, distributed_kmeans, kmeans_forecast, kmeans_plan
+from strategies.choosing import MostClusters, NumberOfClusters, most_clusters
+from strategies.kmeans import KMeansStrategy, kmeans_forecast, kmeans_plan
 
 
 @value_object()
@@ -24,11 +25,11 @@ class RFKKMeans(KMeansStrategy):
 
     Parameters
     ----------
-    n_clusters : int
-        k.
+    n_clusters : int or "auto"
+        k; "auto": by the largest silhouette on the coreset, see `FKKMeans`.
     n_features : int
         D, also the dimensions of what is clustered.
-    kernel, coreset_size, features
+    kernel, coreset_size, features, max_clusters
         As for `FKKMeans`.
 
     Notes
@@ -37,11 +38,12 @@ class RFKKMeans(KMeansStrategy):
     Memory: a client needs n_m D floats.
     """
 
-    n_clusters: Annotated[int, Field(ge=1)]
+    n_clusters: NumberOfClusters
     n_features: Annotated[int, Field(ge=1)] = 200
     kernel: ShiftInvariant | None = None
     coreset_size: Annotated[int, Field(ge=1)] | None = None
     features: Literal["pairs", "cosine"] = "pairs"
+    max_clusters: MostClusters = None
 
     client: ClassVar = FKKMeansClient
     tags: ClassVar = dataclasses.replace(KMeansStrategy.tags, orthonormal=False)
@@ -49,29 +51,32 @@ class RFKKMeans(KMeansStrategy):
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         self._features(RBF(gamma=1.0))
+        most_clusters(self.n_clusters, self.max_clusters)
 
     @property
     def dimensions(self) -> int:
         """Dimensions of the central counterpart's embedding: k."""
-        return self.n_clusters
+        return self.most_clusters
 
     def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
         return RandomFeatures(kernel, self.n_features, self.features, seed)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; coresets may be smaller."""
-        clustered = kmeans_forecast(cohort, self.n_clusters, self.coreset_size, self.n_features)
+        clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, self.n_features)
         return self.width_forecast(cohort) + Forecast(1) + clustered
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the width, the features, without a map from others, and the k-means."""
         features = any_width(self.kernel or RBF(), lambda kernel: self._features(kernel, seed))
         embed = once(EmbedRows, {"r": 0}, features=features, t=1)
-        return (*self.width_plan(), embed, *kmeans_plan(self.n_clusters, self.coreset_size, self.n_features))
+        return (*self.width_plan(), embed, *kmeans_plan(self.most_clusters, self.coreset_size, self.n_features))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """One draw of features, then distributed k-means."""
         features = self._features((yield from self.federated_kernel(run)), run.seed)
         yield from to_all(EmbedRows(features=features, t=1))
-        centers = yield from distributed_kmeans(run, self.n_clusters, self.coreset_size)
-        return KernelKMeans(centers, FeatureChain(features, run.columns))
+        found = yield from self.clusters(run)
+        return KernelKMeans(
+            found.centers, FeatureChain(features, run.columns), coreset_=found.coreset, choice_=found.choice
+        )

@@ -14,11 +14,14 @@ from pydantic import Discriminator, Field, Tag
 from clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.data import check_rows
+from fedkernel.judging import Measures
 from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import value_object
+from strategies.choosing import MostClusters, NumberOfClusters, most_clusters, settled_clusters
+from strategies.cluster_measures import measure_clusters, measuring_plan
 from strategies.diskpca import DisKPCA
 from strategies.kmeans import check_coreset, check_local_clusters, distributed_kmeans, kmeans_forecast, kmeans_plan
 from strategies.uniform_kpca import UniformKPCA
@@ -41,8 +44,8 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
 
     Parameters
     ----------
-    n_clusters : int
-        The number of clusters.
+    n_clusters : int or "auto"
+        The number of clusters; "auto": of 2 to ``max_clusters``, by default 10, as for `FKKMeans`.
     components : DisKPCA or UniformKPCA
         What finds the components; in a table of a configuration, its parameters, where `n_samples` or `solver` tells
         that it is UniformKPCA.
@@ -56,30 +59,45 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     coordinates, n_m k floats.
     """
 
-    n_clusters: Annotated[int, Field(ge=1)]
+    n_clusters: NumberOfClusters
     components: Components = dataclasses.field(default_factory=DisKPCA)
     coreset_size: Annotated[int, Field(ge=1)] | None = None
+    max_clusters: MostClusters = None
 
     client: ClassVar = SpectralKMeansClient
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
-    central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "components.n_components", "components.kernel")
+    central_fields: ClassVar[tuple[str, ...]] = (
+        "n_clusters",
+        "most_clusters",
+        "components.n_components",
+        "components.kernel",
+    )
     tags: ClassVar = dataclasses.replace(DisKPCA.tags, error="recover_error")
+
+    def __post_init__(self) -> None:
+        """Check what one field demands of another."""
+        most_clusters(self.n_clusters, self.max_clusters)
+
+    @property
+    def most_clusters(self) -> int:
+        """How many clusters there are, at most where their number is chosen."""
+        return most_clusters(self.n_clusters, self.max_clusters)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also what the components demand, and that every client has rows enough."""
         super().check_cohort(cohort)
         self.components.check_cohort(cohort)
-        check_local_clusters(cohort, self.n_clusters)
+        check_local_clusters(cohort, self.most_clusters)
         check_coreset(cohort, self.coreset_size)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above."""
         components = self._embedding.forecast(cohort)
-        return components + kmeans_forecast(cohort, self.n_clusters, self.coreset_size, self.components.n_components)
+        return components + kmeans_forecast(cohort, self.most_clusters, self.coreset_size, self.components.n_components)
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the components' plan, and the k-means."""
-        clustered = kmeans_plan(self.n_clusters, self.coreset_size, self.components.n_components)
+        clustered = kmeans_plan(self.most_clusters, self.coreset_size, self.components.n_components)
         return *self._embedding.plan(clients, seed), *clustered
 
     @property
@@ -90,14 +108,26 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Components first, clusters then."""
         spanned = yield from self._embedding.protocol(run)
-        centers = yield from distributed_kmeans(run, self.n_clusters, self.coreset_size)
-        return KernelKMeans(centers, spanned.embedding, spanned.eigenvalues_)
+        k, choose = self.most_clusters, self.n_clusters == "auto"
+        found = yield from distributed_kmeans(run, k, self.coreset_size, choose=choose)
+        values = spanned.eigenvalues_
+        return KernelKMeans(found.centers, spanned.embedding, values, coreset_=found.coreset, choice_=found.choice)
+
+    def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
+        """Measure the clusters on all rows and on the coreset: two rounds, s + k + 4 floats from each client."""
+        return measure_clusters(run, model)
+
+    def evaluation_plan(self) -> Plan:
+        """Return the requests for sums and sizes."""
+        return measuring_plan(self.components.kernel)
 
     def central(self, shards: Sequence[Rows]) -> KernelKMeans:
         """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""
         X = check_rows(stack_rows(list(shards)), "the table of all rows")
         kernel = self.components.kernel.settled(X.shape[1])
-        return kernel_kmeans(X, kernel, self.n_clusters, self.components.n_components)
+        return settled_clusters(
+            kernel_kmeans(X, kernel, self.most_clusters, self.components.n_components), self.n_clusters
+        )
 
     def judge(
         self, result: Result[KernelKMeans], shards: Sequence[Rows], reference: KernelKMeans | None = None

@@ -155,7 +155,7 @@ def test_with_every_row_in_the_coreset_the_best_of_several_starts_is_that_of_all
         for site, part in zip(sites, shards, strict=True):
             Embedding(part).save(site.memory)
         members = tuple(Member(number, number, 100, 2, 0) for number in range(3))
-        centers = drive(distributed_kmeans(Run(members, seed), 12, 10**6), sites)
+        centers = drive(distributed_kmeans(Run(members, seed), 12, 10**6), sites).centers
         labels, distances = assign(X, centers)
         assert distances.sum() == pytest.approx(best, rel=1e-9)
         np.testing.assert_array_equal(np.concatenate([site.outputs["labels"] for site in sites]), labels)

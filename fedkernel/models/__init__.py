@@ -1,6 +1,6 @@
 """What runs yield: models, their files, what they are judged by, their central counterparts."""
 
-from fedkernel.models.base import Model
+from fedkernel.models.base import Choice, Model
 from fedkernel.models.central import RESTARTS, check_landmarks, kernel_kmeans, nystroem_kernel_kmeans
 from fedkernel.models.clusters import KernelKMeans, clustering_objective
 from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
@@ -20,6 +20,7 @@ from fedkernel.models.metrics import (
     compare_kernel_pca,
     compare_vectors,
     is_own,
+    kept_variance,
     kmeans_objective,
     metric_of,
     over_clients,
@@ -33,6 +34,7 @@ __all__ = [
     "METRICS",
     "RESTARTS",
     "ROUNDING",
+    "Choice",
     "Directions",
     "FeatureChain",
     "FittedModel",
@@ -55,6 +57,7 @@ __all__ = [
     "compare_kernel_pca",
     "compare_vectors",
     "is_own",
+    "kept_variance",
     "kernel_kmeans",
     "kmeans_objective",
     "load_fitted",

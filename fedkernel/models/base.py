@@ -4,6 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,15 @@ from fedkernel.storage import Parts, load_parts, save_parts
 
 KERNEL: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(Kernel)
 """How a model's file holds a kernel: by its table."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a run chose by itself, where it was left to: the parameter, its value, and why in a sentence."""
+
+    name: str
+    value: int
+    why: str
 
 
 class Model(ABC):

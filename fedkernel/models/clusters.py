@@ -10,9 +10,9 @@ import numpy.typing as npt
 from fedkernel.arrays import FloatArray, Rows, stack_rows
 from fedkernel.data.tables import Table
 from fedkernel.errors import InputError
-from fedkernel.models.base import Model
+from fedkernel.models.base import Choice, Model
 from fedkernel.models.embeddings import EMBEDDINGS, Embedding
-from fedkernel.numerics.clustering import assign
+from fedkernel.numerics.clustering import WeightedPoints, assign
 from fedkernel.storage import under
 
 
@@ -30,12 +30,18 @@ class KernelKMeans(Model):
         Of the kernel matrix that the embedding approximates, in non-increasing order, where the method finds them.
     training_ : ndarray of shape (N, s) or None
         The training rows' coordinates, where one party had all rows; else they stay with the sites.
+    coreset_ : WeightedPoints or None
+        The weighted points (c, s) that the centres were found from, while the coordinator has them: a file has not.
+    choice_ : Choice or None
+        How many clusters a run chose, and why; not in a file either.
     """
 
     centers_: FloatArray
     embedding: Embedding
     eigenvalues_: FloatArray | None = None
     training_: FloatArray | None = None
+    coreset_: WeightedPoints | None = None
+    choice_: Choice | None = None
 
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
         """Embed rows X, (n, d): coordinates of shape (n, s)."""
@@ -56,7 +62,10 @@ class KernelKMeans(Model):
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
         table, inner = fields["embedding"], under("embedding.", arrays)
         own = {name: array for name, array in arrays.items() if not name.startswith("embedding.")}
-        model = cls(embedding=EMBEDDINGS[table["kind"]].from_parts(table, inner), **own)
+        if own.keys() - {"centers_", "eigenvalues_", "training_"}:
+            raise ValueError("arrays")
+        embedding = EMBEDDINGS[table["kind"]].from_parts(table, inner)
+        model = cls(own["centers_"], embedding, own.get("eigenvalues_"), own.get("training_"))
         width = model.embedding.width
         consistent = model.centers_.ndim == 2 and model.centers_.shape[1] == width and len(model.centers_) > 0
         consistent &= model.eigenvalues_ is None or model.eigenvalues_.shape == (width,)

@@ -168,7 +168,46 @@ _KNOWN = (
         unit="seconds",
         leads=False,
     ),
+    _SHARE(
+        "silhouette",
+        "mean silhouette of the coreset's weighted points, in the embedding: from -1 to 1, 0 is no clusters",
+        axis="close",
+    ),
+    _SHARE(
+        "calinski_harabasz",
+        "variance between clusters relative to that within, each by its degrees of freedom, of the coreset's points",
+        digits=(".4g", ".2g"),
+    ),
+    _SHARE(
+        "calinski_harabasz_rows",
+        "the same of all rows, by sums over the clients, about the model's centres in place of the clusters' means: "
+        "no more than about these",
+        digits=(".4g", ".2g"),
+    ),
+    Metric(
+        "site_nmi",
+        "normalised mutual information of clusters and sites, of sizes in steps of 5 rows: 0 is no relation, 1 is that "
+        "clusters are sites",
+        better="lower",
+        leads=False,
+        digits=(".4f", ".4f"),
+    ),
+    Metric("smallest_cluster", "rows of the smallest cluster, each site's in steps of 5", unit="rows", leads=False),
+    _SHARE("stability", "adjusted Rand index of the clusters and those of the first seed, of all rows: 1 is the same"),
+    Metric("n_clusters", "clusters that the run chose", leads=False, digits=(".3g", ".2g")),
+    Metric("n_components", "components that the run chose", leads=False, digits=(".3g", ".2g")),
     _SHARE("explained_variance_ratio", "share of the clients' total variance that the components keep"),
+    _SHARE(
+        "explained_variance",
+        "squared length that the components keep of the rows, centred where the method centres: mean over the rows",
+        axis="close",
+        digits=(".4g", ".2g"),
+    ),
+    _SHARE(
+        "explained_variance_bound",
+        "share of the kernel matrix's trace that the components keep at least, as the coordinator knows without data",
+        leads=False,
+    ),
     _TOTAL("floats_up", "floats that all clients upload", unit="floats", title="floats uploaded"),
     _TOTAL("floats_down", "floats that all clients download", unit="floats", title="floats downloaded"),
     _TOTAL("bytes_up", "bytes that all clients upload", unit="bytes", title="bytes uploaded"),
@@ -287,6 +326,16 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
         "reconstruction_error": float(1 - captured / total),
         "error_ratio": float(missed / least),
         "error": reference.n_components - overlap,
+    }
+
+
+def kept_variance(captured: float, total: float, rows: int) -> dict[str, float]:
+    """Return what components keep of rows' squared lengths, both summed over so many rows, and what they miss."""
+    ratio = captured / total if total > 0 else 0.0
+    return {
+        "explained_variance": captured / rows,
+        "explained_variance_ratio": ratio,
+        "reconstruction_error": 1.0 - ratio,
     }
 
 

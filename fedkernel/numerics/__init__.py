@@ -1,7 +1,7 @@
 """Kernels, linear algebra, sketches, clustering: arrays in, arrays out, with no word of transport."""
 
 from fedkernel.numerics.blockwise import RowSketch, draw_distinct, is_sketched
-from fedkernel.numerics.clustering import allot, assign, coreset, k_means
+from fedkernel.numerics.clustering import WeightedPoints, allot, assign, coreset, k_means
 from fedkernel.numerics.estimates import eigengap, mean_error, squared_move
 from fedkernel.numerics.kernels import (
     KERNELS,
@@ -29,6 +29,7 @@ from fedkernel.numerics.linalg import (
     unpack_symmetric,
     whitening,
 )
+from fedkernel.numerics.quality import calinski_harabasz, ratio_of_variances, scored, silhouette, site_agreement
 from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
 from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
 from fedkernel.numerics.widths import WIDTHS, dimension_sigma, fk_gamma, moments, scale_gamma, with_number, with_width
@@ -51,12 +52,14 @@ __all__ = [
     "ShiftInvariant",
     "Sigmoid",
     "SubspaceEmbedding",
+    "WeightedPoints",
     "above_rounding",
     "align_signs",
     "allot",
     "assign",
     "block_krylov",
     "block_krylov_above",
+    "calinski_harabasz",
     "center_gram",
     "coreset",
     "dimension_sigma",
@@ -76,8 +79,12 @@ __all__ = [
     "orthonormal_basis",
     "pack_symmetric",
     "power_iteration",
+    "ratio_of_variances",
     "scale_gamma",
+    "scored",
+    "silhouette",
     "sin_theta_error",
+    "site_agreement",
     "squared_move",
     "unpack_symmetric",
     "whitening",

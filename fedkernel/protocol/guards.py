@@ -94,6 +94,8 @@ class Guards:
     group_rows : int
         Rows that each local centre of a coreset stands for at least. Not so the weight of a sampled point, which is a
         row's in any case: with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
+    cell_rows : int
+        By how many rows the sizes of clusters at the site are told apart at least: fewer are told as none.
 
     Notes
     -----
@@ -108,6 +110,7 @@ class Guards:
     coreset_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     lone_rows: Annotated[float, Field(gt=0)] = 0.1
     group_rows: Annotated[int, Field(ge=1)] = 3
+    cell_rows: Annotated[int, Field(ge=1)] = 5
 
     def check(self, request: Request[Any], X: Any, memory: MutableMapping[str, AnyArray]) -> None:
         """Raise InputError if a request is not to be answered.

@@ -74,7 +74,7 @@ class RunSpec(pydantic.BaseModel):
         Of sites that hold columns and know their rows by ids: whether rows that are missing somewhere are left out
         everywhere, or the run is refused.
     evaluate : bool
-        Measure the model on the clients by one more round, where the method has such a measure.
+        Measure the model on the clients by a round or two more, where the method has such a measure.
     align : bool
         Whether the sites' rows may be compared by their ids; with a horizontal partition no method needs that.
     plan : tuple of Step, optional

@@ -33,6 +33,8 @@ class Result(Generic[M]):
     outputs : dict of int to dict of str to ndarray
         Named arrays per client that never left its site; here only because the sites are simulated.
     metrics : dict of str to float
+    findings : list of str
+        What the run chose by itself and why; what the measurement of its model warns of.
     seconds : float
         Wall-clock time of the run, joining included.
     columns : tuple of str
@@ -52,6 +54,7 @@ class Result(Generic[M]):
     columns: tuple[str, ...] = ()
     preparation: Preparation | None = None
     strategy: str = ""
+    findings: list[str] = field(default_factory=list)
 
     @property
     def fitted(self) -> FittedModel:
@@ -80,6 +83,7 @@ class Result(Generic[M]):
             "history": self.history,
             "metrics": self.metrics,
             "seconds": self.seconds,
+            "findings": self.findings,
         }
         text = json.dumps(account).encode()
         write_whole(folder / "result.json", lambda file: file.write(text))
@@ -104,6 +108,7 @@ class Result(Generic[M]):
             columns=fitted.columns,
             preparation=fitted.preparation,
             strategy=fitted.strategy,
+            findings=account.get("findings", []),
         )
 
 

@@ -1,0 +1,120 @@
+"""What clusters are worth where no classes are known, of weighted points; and whether clusters coincide with sites."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial.distance import cdist
+from sklearn.metrics import mutual_info_score
+
+from fedkernel.arrays import FloatArray, row_blocks
+from fedkernel.numerics.clustering import IntArray, WeightedPoints, assign
+
+MOST_POINTS = 20_000
+"""Of more points no silhouette is computed: it takes all distances between them."""
+
+
+def silhouette(coreset: WeightedPoints, labels: IntArray) -> float | None:
+    """Return the mean silhouette of weighted points: (b - a) / max(a, b), each point counting by its weight.
+
+    a is the mean distance to the others of the point's cluster, b that to the points of the nearest other cluster; a
+    point of weight w stands for w points at one place, w - 1 of which are its neighbours. So with whole weights it is
+    the mean silhouette of the points repeated as often; a cluster that weighs 1 or less counts 0. Takes c^2 distances,
+    a block of rows at a time.
+
+    Source: Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis, 1987.
+
+    Parameters
+    ----------
+    coreset : WeightedPoints
+    labels : ndarray of shape (c,)
+
+    Returns
+    -------
+    float or None
+        From -1 to 1; None where there are fewer than two clusters of positive weight, or more than 20,000 points.
+    """
+    points, weights, clusters = _weighing(coreset, labels)
+    sizes = np.bincount(clusters, weights=weights)
+    if sizes.size < 2 or len(points) > MOST_POINTS:
+        return None
+    masses = weights[:, None] * np.eye(sizes.size)[clusters]
+    total = 0.0
+    for rows in row_blocks(len(points)):
+        sums = cdist(points[rows], points) @ masses
+        own, place = clusters[rows], np.arange(len(sums))
+        others = sizes[own] - 1.0
+        a = np.divide(sums[place, own], others, out=np.zeros(len(own)), where=others > 0)
+        means = sums / sizes
+        means[place, own] = np.inf
+        b = means.min(axis=1)
+        larger = np.maximum(a, b)
+        values = np.divide(b - a, larger, out=np.zeros(len(own)), where=(larger > 0) & (others > 0))
+        total += float(weights[rows] @ values)
+    return total / float(weights.sum())
+
+
+def calinski_harabasz(coreset: WeightedPoints, labels: IntArray) -> float | None:
+    """Return the ratio of the weighted points' variance between clusters and within, (B / (k - 1)) / (W / (n - k)).
+
+    n is the sum of the weights, k the number of clusters that weigh something: with whole weights it is the index of
+    the points repeated as often. None where there is no such number.
+
+    Source: Calinski, Harabasz, A dendrite method for cluster analysis, 1974.
+    """
+    points, weights, clusters = _weighing(coreset, labels)
+    sizes = np.bincount(clusters, weights=weights)
+    members = np.eye(sizes.size)[clusters]
+    means = (members.T @ (weights[:, None] * points)) / sizes[:, None]
+    center = weights @ points / weights.sum()
+    within = float(weights @ np.square(points - means[clusters]).sum(axis=1))
+    between = float(sizes @ np.square(means - center).sum(axis=1))
+    return ratio_of_variances(between, within, sizes.size, float(weights.sum()))
+
+
+def ratio_of_variances(between: float, within: float, clusters: int, rows: float) -> float | None:
+    """Return (B / (k - 1)) / (W / (n - k)), the Calinski-Harabasz index; None where it is not finite."""
+    if clusters < 2 or rows <= clusters or within <= 0:
+        return None
+    return (between / (clusters - 1)) / (within / (rows - clusters))
+
+
+class Scored(NamedTuple):
+    """Centres (k, s) of weighted points, and the mean silhouette of the points that they label."""
+
+    centers: FloatArray
+    silhouette: float | None
+
+
+def scored(coreset: WeightedPoints, centers: FloatArray) -> Scored:
+    """Return centres and what they are worth."""
+    return Scored(centers, silhouette(coreset, assign(coreset.points, centers)[0]))
+
+
+def site_agreement(counts: npt.ArrayLike) -> float:
+    """Return the normalised mutual information of clusters and sites, of a table of counts (M, k).
+
+    0 where a row's site says nothing of its cluster, 1 where either decides the other; 0 also where there is one site
+    or one cluster only. Normalised by the mean of the entropies, as scikit-learn's.
+    """
+    table = np.asarray(counts, dtype=np.float64)
+    total = table.sum()
+    if total <= 0:
+        return 0.0
+    entropies = [_entropy(table.sum(axis=axis) / total) for axis in (0, 1)]
+    mean = float(np.mean(entropies))
+    if min(entropies) <= 0:
+        return 0.0
+    return float(max(mutual_info_score(None, None, contingency=table), 0.0)) / mean
+
+
+def _entropy(shares: FloatArray) -> float:
+    shares = shares[shares > 0]
+    return float(-(shares * np.log(shares)).sum())
+
+
+def _weighing(coreset: WeightedPoints, labels: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Leave out points that weigh nothing, and number the clusters that are left from 0."""
+    there = coreset.weights > 0
+    _, clusters = np.unique(labels[there], return_inverse=True)
+    return coreset.points[there], coreset.weights[there], clusters

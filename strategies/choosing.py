@@ -1,0 +1,76 @@
+"""How many clusters there are, where that is left to a run."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from fedkernel.arrays import FloatArray
+from fedkernel.errors import InputError
+from fedkernel.models import RESTARTS, Choice, KernelKMeans, training_of
+from fedkernel.numerics import WeightedPoints, k_means, scored
+
+AUTO_CLUSTERS = 10
+"""Where the number of clusters is chosen: the most, by default."""
+
+WEAK = 0.25
+"""A mean silhouette below which Kaufman and Rousseeuw see no structure (Finding Groups in Data, 1990)."""
+
+NumberOfClusters = Annotated[int, Field(ge=1)] | Literal["auto"]
+MostClusters = Annotated[int, Field(ge=2)] | None
+
+
+class Clustered(NamedTuple):
+    """Centres (k, s), the weighted points that they are of, and how their number was chosen, if it was."""
+
+    centers: FloatArray
+    coreset: WeightedPoints
+    choice: Choice | None = None
+
+
+def most_clusters(n_clusters: int | Literal["auto"], max_clusters: int | None) -> int:
+    """Return the number of clusters, or the most where it is chosen; InputError if the two do not fit together."""
+    if n_clusters == "auto":
+        return AUTO_CLUSTERS if max_clusters is None else max_clusters
+    if max_clusters is not None:
+        raise InputError(f'max_clusters = {max_clusters} has a meaning only with n_clusters = "auto"')
+    return n_clusters
+
+
+def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.random.Generator]) -> Clustered:
+    """Divide weighted points into 2, 3, ..., `most` clusters, and return the division of the largest silhouette.
+
+    Of equal ones that with fewer clusters. A silhouette needs at least two: that there is no cluster at all it cannot
+    say, but is then small; below `WEAK` the choice says so.
+
+    Parameters
+    ----------
+    coreset : WeightedPoints
+    most : int
+    rng : callable
+        Returns the generator that k-means starts with: the same for every number of clusters.
+    """
+    divisions = [
+        scored(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))
+        for k in range(2, most + 1)
+    ]
+    worth = {len(found.centers): found.silhouette for found in reversed(divisions) if found.silhouette is not None}
+    best = max(divisions, key=lambda found: -2.0 if found.silhouette is None else found.silhouette)
+    k, value = len(best.centers), best.silhouette
+    listed = ", ".join(f"{number}: {worth[number]:.3f}" for number in sorted(worth))
+    why = f"n_clusters = {k} has the largest mean silhouette on the coreset of 2 to {most} ({listed})"
+    if value is None or value < WEAK:
+        why = f"{why}; below {WEAK} there may be no clusters at all"
+    return Clustered(best.centers, coreset, Choice("n_clusters", k, why))
+
+
+def settled_clusters(model: KernelKMeans, n_clusters: int | Literal["auto"]) -> KernelKMeans:
+    """Return a central model with as many clusters as its training rows have best, where they are to be chosen."""
+    if n_clusters != "auto":
+        return model
+    rows = training_of(model)
+    everyone = WeightedPoints(rows, np.ones(len(rows)))
+    division = best_division(everyone, len(model.centers_), lambda: np.random.default_rng(0))
+    return dataclasses.replace(model, centers_=division.centers, choice_=division.choice)

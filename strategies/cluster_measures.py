@@ -1,0 +1,95 @@
+"""What clusters are worth, by sums over the clients and on the coreset, and whether they coincide with sites."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from clients.kmeans import CountClusters, MeasureClusters
+from fedkernel.arrays import FloatArray
+from fedkernel.judging import Measures
+from fedkernel.models import KernelKMeans
+from fedkernel.numerics import (
+    AnyKernel,
+    assign,
+    calinski_harabasz,
+    ratio_of_variances,
+    silhouette,
+    site_agreement,
+)
+from fedkernel.protocol import Member, Plan, Protocol, Run, any_width, once, to_all, to_sum
+
+LIKE_SITES = 0.5
+"""Normalised mutual information of clusters and sites from which a result says that they coincide."""
+
+AT_ONE_SITE, BEYOND, ENOUGH = 0.9, 1.5, 20
+"""Share of a cluster that one site holds, how many times the site's share of all rows that must be, and the rows that
+must be known of the cluster, to be named."""
+
+
+def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
+    """Measure clusters on all rows; a sub-protocol, of two rounds, after `distributed_kmeans`.
+
+    Up: M (s + 3) floats, which are summed, and M (k + 1); down none.
+
+    Returns
+    -------
+    Measures
+        ``kmeans_objective``, ``calinski_harabasz_rows`` about the model's own centres; ``silhouette`` and
+        ``calinski_harabasz`` of the coreset, which the coordinator has; ``site_nmi`` and ``smallest_cluster`` by the
+        sizes that the clients tell. What is not a number, as a silhouette of one cluster, is left out.
+    """
+    sums = yield from to_sum(MeasureClusters(kernel=model.embedding.kernel.settled(run.columns)))
+    replies = yield from to_all(CountClusters())
+    N, k = run.rows, len(model.centers_)
+    scatter = sums.lengths - float(sums.sum @ sums.sum) / N
+    figures: dict[str, float | None] = {"kmeans_objective": (sums.total - sums.lengths + sums.cost) / N}
+    figures["calinski_harabasz_rows"] = ratio_of_variances(scatter - sums.cost, sums.cost, k, N)
+    if model.coreset_ is not None:
+        labels, _ = assign(model.coreset_.points, model.centers_)
+        figures["silhouette"] = silhouette(model.coreset_, labels)
+        figures["calinski_harabasz"] = calinski_harabasz(model.coreset_, labels)
+    sizes = np.array([reply.sizes for reply in replies])
+    figures["site_nmi"] = site_agreement(sizes)
+    figures["smallest_cluster"] = float(sizes.sum(axis=0).min())
+    details = {
+        f"cluster {cluster} at {member.called}": size
+        for member, own in zip(run.members, sizes, strict=True)
+        for cluster, size in enumerate(own.tolist())
+    }
+    named = {name: value for name, value in figures.items() if value is not None}
+    return Measures(named, details, warnings=coincidences(run.members, sizes))
+
+
+def measuring_plan(kernel: AnyKernel) -> Plan:
+    """Return what `measure_clusters` asks."""
+    return once(MeasureClusters, kernel=any_width(kernel)), once(CountClusters, step=CountClusters().step)
+
+
+def coincidences(members: Sequence[Member], sizes: FloatArray) -> list[str]:
+    """Return in words which clusters coincide with sites.
+
+    Those of 20 rows or more of which a site has 90 % or more, and at least 1.5 times its share of all rows; and all of
+    them where the normalised mutual information of clusters and sites is 0.5 or more.
+
+    Parameters
+    ----------
+    members : sequence of Member
+    sizes : ndarray of shape (M, k)
+        Of each cluster at each site.
+    """
+    warnings = []
+    rows = np.array([member.rows for member in members], dtype=np.float64)
+    shares = sizes / np.maximum(sizes.sum(axis=0), 1.0)
+    for cluster, share in enumerate(shares.T):
+        site = int(share.argmax())
+        own = rows[site] / rows.sum()
+        if sizes[:, cluster].sum() >= ENOUGH and share[site] >= max(AT_ONE_SITE, BEYOND * own):
+            warnings.append(
+                f"cluster {cluster} is {share[site]:.0%} of {members[site].called}, which has {own:.0%} of all rows: "
+                "clusters coincide with sites (a column in another unit, another way to measure?)"
+            )
+    if (agreement := site_agreement(sizes)) >= LIKE_SITES:
+        warnings.append(
+            f"clusters coincide with sites: their normalised mutual information is {agreement:.2f}, of 1 at most"
+        )
+    return warnings
