@@ -21,9 +21,16 @@ from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import center_blocks
 from fedkernel.noise import noise_on
-from fedkernel.numerics import Kernel, Linear, SubspaceEmbedding, leading_eigenpairs, normalised_gram
+from fedkernel.numerics import (
+    Kernel,
+    Linear,
+    SubspaceEmbedding,
+    leading_eigenpairs,
+    normalised_gram,
+    orthonormal_basis,
+)
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Receipt, Reply, ReplyT, Request, Shape, State
+from fedkernel.protocol import Receipt, Reply, ReplyT, Request, Shape, State, Summed
 
 CUT = 1e-3
 """Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""
@@ -208,6 +215,22 @@ class KeepComponents(Request[Receipt]):
     """Asks the node to keep its components: coefficients of unit length in feature space, (n_j, k)."""
 
 
+class KeptVariance(Summed):
+    """How much of the node's rows its components keep: 2 floats.
+
+    Reveals the total squared length of the node's rows in feature space, and of their projections.
+    """
+
+    captured: Annotated[float, Shape()]
+    total: Annotated[float, Shape()]
+
+
+class MeasureKept(Request[KeptVariance]):
+    """Asks how much of the node's own rows the components keep that it has found."""
+
+    once: ClassVar = True
+
+
 def penalty_bound(eigenvalues: FloatArray, degree: int) -> float:
     """Return assumption 2's least penalty rho for a node.
 
@@ -351,6 +374,7 @@ class ADMMKPCAClient(PeerClient):
         UpdateConsensus,
         UpdateDirection,
         KeepComponents,
+        MeasureKept,
     )
 
     def share_rows(self, ask: ShareRows) -> RowLetters:
@@ -461,6 +485,14 @@ class ADMMKPCAClient(PeerClient):
         if components.iterates is not None:
             self.outputs["iterates"] = components.iterates
         return Receipt()
+
+    def measure_kept(self, ask: MeasureKept) -> KeptVariance:
+        """Project the node's rows on the span of its components, as they are before any was taken off."""
+        spectrum, alpha = FirstSpectrum.load(self.memory), Components.load(self.memory).alpha
+        # phi(X) = U diag(sqrt(values)) V^T for some orthonormal U, in which coordinates the components are these
+        basis = orthonormal_basis(np.sqrt(spectrum.values)[:, None] * (spectrum.vectors.T @ alpha))
+        captured = float((np.square(basis) * spectrum.values[:, None]).sum())
+        return KeptVariance(captured=captured, total=float(spectrum.values.sum()))
 
     def _exchanged(self, ask: Sharing[ReplyT]) -> FloatArray:
         """Return the node's rows as its neighbours get them: the same whenever asked for."""

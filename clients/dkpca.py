@@ -149,10 +149,29 @@ class ComputeKernelRows(Request[KernelRows]):
     kernel: Kernel
 
 
+class KeptVariance(Summed):
+    """How much of the site's columns the vectors keep: k + 1 floats.
+
+    Reveals the total squared length of the site's columns, and its share along each vector.
+    """
+
+    captured: Annotated[FloatArray, Shape("k")]
+    total: Annotated[float, Shape()]
+
+
+class MeasureKept(Request[KeptVariance]):
+    """Linear kernel: asks how much of the site's columns, centred or not, the vectors keep."""
+
+    probes: ClassVar = ("vectors",)
+    once: ClassVar = True
+    center: bool
+    vectors: Annotated[FloatArray, Shape("N", "k")]
+
+
 class DKPCAClient(KernelClient):
     """Answers with local eigenpairs; for new rows, with what their projection needs."""
 
-    answers = (FindLocalEigenpairs, FindLocalProducts, ProjectNewRows, ComputeKernelRows)
+    answers = (FindLocalEigenpairs, FindLocalProducts, ProjectNewRows, ComputeKernelRows, MeasureKept)
 
     X: FloatArray
     new: FloatArray | None
@@ -192,6 +211,11 @@ class DKPCAClient(KernelClient):
     def compute_kernel_rows(self, ask: ComputeKernelRows) -> KernelRows:
         """Compute the local part of the kernel between new and training rows."""
         return KernelRows(part=ask.kernel.part(self._new_rows(), self.X))
+
+    def measure_kept(self, ask: MeasureKept) -> KeptVariance:
+        """Compute ``||X_m^T v||^2`` for every vector and the total ``||X_m||^2``."""
+        X = self.X - self.X.mean(axis=0) if ask.center else self.X
+        return KeptVariance(captured=np.square(X.T @ ask.vectors).sum(axis=0), total=float(np.square(X).sum()))
 
     def _new_rows(self) -> FloatArray:
         if self.new is None:

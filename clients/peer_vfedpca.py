@@ -12,7 +12,15 @@ from typing import Annotated, ClassVar, Generic, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.vfedpca import Finish, LocalIterations, LocalTable, VFedPCAClient, merged, merging_weights
+from clients.vfedpca import (
+    CapturedVariance,
+    Finish,
+    LocalIterations,
+    LocalTable,
+    VFedPCAClient,
+    merged,
+    merging_weights,
+)
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.numerics import Eigenpairs, fix_signs, orthonormal_basis
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
@@ -131,6 +139,17 @@ class FinishTracking(Gossip, LocalTable[Receipt]):
     """Delivers the last estimates; asks to mix them, and to keep an orthonormal basis of the result."""
 
 
+class MeasureOwn(LocalTable[CapturedVariance]):
+    """Asks how much of the site's variance the directions that it has ended with keep: they stay there."""
+
+    once: ClassVar = True
+    n_components: Count
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Settle how many shares there are."""
+        return {"k": self.n_components}
+
+
 @dataclass(frozen=True)
 class KnownVectors(State):
     """The site's own vectors, and those of others that came since, in the form of `RelayedVectors`."""
@@ -194,6 +213,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         TrackProducts,
         MixWithPeers,
         FinishTracking,
+        MeasureOwn,
     )
 
     def iterate_among_peers(self, ask: IterateAmongPeers) -> Letters:
@@ -240,6 +260,10 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
     def finish_tracking(self, ask: FinishTracking) -> Receipt:
         """Take the last power step; keep the directions, those of every step, and the projected features."""
         return self._keep(ask, self._noted(fix_signs(orthonormal_basis(self._mixed(ask)))))
+
+    def measure_own(self, ask: MeasureOwn) -> CapturedVariance:
+        """Measure the last of its directions."""
+        return self._captured(ask, MergedVectors.load(self.memory).vectors[-1])
 
     def _keep(self, ask: LocalTable[ReplyT], directions: FloatArray) -> Receipt:
         self.outputs["iterates"] = MergedVectors.load(self.memory).vectors

@@ -223,8 +223,11 @@ class VFedPCAClient(KernelClient):
 
     def measure_variance(self, ask: MeasureVariance) -> CapturedVariance:
         """Compute ``||X_m^T u||^2`` for every direction and the total ``||X_m||^2``."""
+        return self._captured(ask, ask.directions)
+
+    def _captured(self, ask: LocalTable[ReplyT], directions: FloatArray) -> CapturedVariance:
         apply = self._local(ask)
-        captured = np.einsum("nk,nk->k", ask.directions, apply(ask.directions))
+        captured = np.einsum("nk,nk->k", directions, apply(directions))
         if ask.kernel is None:
             total = float(np.square(self._table(ask)).sum())
         else:

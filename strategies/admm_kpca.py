@@ -32,6 +32,7 @@ from clients.admm_kpca import (
     CompareStarts,
     Features,
     KeepComponents,
+    MeasureKept,
     OwnRows,
     ShareDirection,
     ShareRows,
@@ -43,10 +44,30 @@ from clients.admm_kpca import (
 from fedkernel.arrays import FloatArray
 from fedkernel.data import check_matrix
 from fedkernel.errors import InputError
-from fedkernel.models import Directions, KernelPCA, NodeComponents, PeerComponents, normalised_kernel_pca
+from fedkernel.models import (
+    Directions,
+    KernelPCA,
+    NodeComponents,
+    PeerComponents,
+    kept_variance,
+    normalised_kernel_pca,
+)
 from fedkernel.numerics import RBF, Embeddable, Linear, SubspaceEmbedding
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours, spanning_tree
-from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Run, any_width, ask, once, repeated, to_all
+from fedkernel.protocol import (
+    FLOAT,
+    Forecast,
+    Member,
+    Plan,
+    Protocol,
+    Run,
+    any_width,
+    ask,
+    once,
+    repeated,
+    to_all,
+    to_sum,
+)
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
@@ -280,6 +301,19 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         lagrangians = [np.pad(c.lagrangians, (0, longest - len(c.lagrangians)), mode="edge") for c in courses]
         without = np.array([course.without for course in courses], dtype=np.float64)
         return PeerComponents(kernel, self.n_components, penalties[0][0], np.array(lagrangians), without)
+
+    def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
+        """Return how much of its own rows each node's components keep, of all nodes together: one round, 2 floats each.
+
+        The rows are as the nodes take them: normalised, centred in feature space where the method centres, with their
+        noise; eigenvalues that the method cuts off count for nothing.
+        """
+        kept = yield from to_sum(MeasureKept())
+        return kept_variance(kept.captured, kept.total, run.rows)
+
+    def evaluation_plan(self) -> Plan:
+        """Return the request for the variance."""
+        return (once(MeasureKept),)
 
     def at_node(self, rows: Any, alpha: FloatArray, *, seed: int = 0) -> NodeComponents:
         """Return a node's components as a model, which projects rows that are new there.

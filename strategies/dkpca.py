@@ -22,11 +22,12 @@ from clients.dkpca import (
     FindLocalProducts,
     LocalProducts,
     LocalSpectrum,
+    MeasureKept,
     ProjectNewRows,
 )
 from fedkernel.arrays import EPS, FloatArray
 from fedkernel.errors import InputError
-from fedkernel.models import KernelPCA, compare_kernel_pca
+from fedkernel.models import KernelPCA, compare_kernel_pca, kept_variance
 from fedkernel.numerics import (
     RBF,
     Eigenpairs,
@@ -146,6 +147,29 @@ class DKPCA(KernelStrategy[KernelPCA]):
         uploads = yield from to_all(kind(**fields))
         # Steps 2 and 3: the coordinator rebuilds the kernel matrix and takes its leading eigenpairs
         return self._solve(uploads)
+
+    def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
+        """Return the certificate, where there is one, and what the components keep of the kernel matrix.
+
+        With a linear kernel exactly: one round, N k floats down to each client, k + 1 up. With RBF and Laplacian
+        kernels no client is asked: K - K^ is positive semidefinite and the diagonal of K is 1, so that the components
+        keep at least sum_i lambda_i(K^) of K's trace, which is N, or centred at most N (1 - mean(K^)).
+        """
+        figures = {} if model.certificate_ is None else {"certificate": model.certificate_}
+        if self.kernel.vertical == "sum":
+            vectors = model.eigenvectors_
+            kept = yield from to_sum(MeasureKept(vectors=vectors, center=self.center))
+            figures |= kept_variance(float(kept.captured.sum()), kept.total, len(vectors))
+        elif self._elementwise:
+            most = len(model.eigenvectors_) * (1.0 - model.mean_)
+            figures["explained_variance_bound"] = float(model.eigenvalues_.sum()) / most if most > 0 else 0.0
+        return figures
+
+    def evaluation_plan(self) -> Plan:
+        """Return the request for the variance, which with other kernels than a linear one there is not."""
+        if self.kernel.vertical != "sum":
+            return ()
+        return (once(MeasureKept, {"k": self.n_components}, center=self.center),)
 
     @property
     def _elementwise(self) -> bool:

@@ -27,7 +27,7 @@ from clients.diskpca import (
 )
 from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError
-from fedkernel.models import LandmarkPCA, compare_components
+from fedkernel.models import LandmarkPCA, compare_components, kept_variance
 from fedkernel.numerics import AnyKernel, above_rounding, is_sketched, leading_eigenpairs, whitening
 from fedkernel.protocol import (
     FLOAT,
@@ -264,7 +264,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         """Ask the clients how much of their rows the components capture: one round, 2 floats from each."""
         measured = yield from to_sum(MeasureCaptured(kernel=model.kernel))
         total, captured = measured.sums
-        return {"reconstruction_error": float(1 - captured / total)}
+        return kept_variance(float(captured), float(total), run.rows)
 
     def central(self, shards: Sequence[Rows]) -> LandmarkPCA:
         """Return kernel PCA of all rows in one place, not centred, which takes an (N, N) array."""

@@ -18,6 +18,7 @@ from clients.peer_vfedpca import (
     FinishTracking,
     ForwardVectors,
     IterateAmongPeers,
+    MeasureOwn,
     MixWithPeers,
     PeerVectors,
     PeerVFedPCAClient,
@@ -25,7 +26,7 @@ from clients.peer_vfedpca import (
     TrackProducts,
 )
 from fedkernel.errors import InputError
-from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, over_clients
+from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, kept_variance, over_clients
 from fedkernel.numerics import Kernel, Linear
 from fedkernel.peers import (
     Graph,
@@ -39,7 +40,7 @@ from fedkernel.peers import (
     keys_plan,
     neighbours,
 )
-from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Plan, Protocol, Run, ask, once, repeated
+from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Plan, Protocol, Run, ask, once, repeated, to_sum
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import check_at_most, value_object
@@ -207,6 +208,22 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     def _local_fields(self) -> dict[str, Any]:
         local = {"n_components": self.n_components, "iterations": self.local_iterations}
         return {**local, "update": self.update, "warm_start": self.warm_start}
+
+    def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
+        """Return how much of its own columns' variance what each client has ended with keeps, of all together.
+
+        One round: k + 1 floats from each client, which are summed, none down. Where all end with the same vectors it is
+        the measure of `VFedPCA`.
+        """
+        variance = yield from to_sum(MeasureOwn(**self._measured_fields()))
+        return kept_variance(float(variance.captured.sum()), variance.total, run.members[0].rows)
+
+    def evaluation_plan(self) -> Plan:
+        """Return the request for the variance."""
+        return (once(MeasureOwn, **self._measured_fields()),)
+
+    def _measured_fields(self) -> dict[str, Any]:
+        return {"kernel": self.kernel, "center": self.center, "n_components": self.n_components}
 
     def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]
         """Return what `VFedPCA` or `VFedAKPCA` would find with all columns in one place."""

@@ -32,7 +32,7 @@ from clients.vfedpca import (
     merging_weights,
 )
 from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.models import KernelPCA, compare_kernel_pca, compare_vectors
+from fedkernel.models import KernelPCA, compare_kernel_pca, compare_vectors, kept_variance
 from fedkernel.numerics import (
     RBF,
     Eigenpairs,
@@ -215,13 +215,12 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         return total.product
 
     def evaluation(self, run: Run, model: KernelPCA) -> Protocol[dict[str, float]]:
-        """Return the share of the clients' total variance that the components keep: k + 1 floats from each client."""
-        return self._explained_variance(model)
+        """Return how much of the clients' total variance the components keep: one round, k + 1 floats from each client.
 
-    def _explained_variance(self, model: KernelPCA) -> Protocol[dict[str, float]]:
+        Down N k to each. With a kernel the variance is that of the clients' kernel matrices, added up.
+        """
         variance = yield from to_sum(MeasureVariance(**self._table_fields(), directions=model.eigenvectors_))
-        captured, total = float(variance.captured.sum()), variance.total
-        return {"explained_variance_ratio": captured / total if total > 0 else 0.0}
+        return kept_variance(float(variance.captured.sum()), variance.total, len(model.eigenvectors_))
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
         """Return PCA of all columns in one place, centred as the clients centre theirs."""

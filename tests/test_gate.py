@@ -91,10 +91,11 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
     What has left is what the server counts; simulated sites have neither policy nor guards.
     """
     # of so few rows some seeds that sites may draw have vectors that a guard refuses
-    monkeypatch.setattr(seeding.secrets, "token_bytes", lambda size: bytes(range(size)))
+    monkeypatch.setattr(seeding.secrets, "token_bytes", lambda size: bytes(range(1, size + 1)))
     strategy, shards = case.strategy, shards_of(case)
     names = [f"site-{number}" for number in range(len(shards))]
-    study = study_of(strategy, names)
+    plan = *strategy.plan(len(names), SEED), *strategy.evaluation_plan()
+    study = study_of(strategy, names, evaluate=True, plan=plan)
     times: dict[str, int] = {}
     for step in study.runs[0].plan:
         for planned in step.requests:
@@ -110,8 +111,9 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
     for name in names:
         approve(tmp_path / name, study.sha256)
     with Approved(study, nodes) as grid:
-        result = strategy.run(grid, settings_of(study.runs[0]))
-    expected = strategy.fit(shards, seed=drawn_seed(result))
+        result = strategy.run(grid, settings_of(study.runs[0]), evaluate=True)
+    expected = strategy.fit(shards, seed=drawn_seed(result), evaluate=True)
+    assert result.metrics == expected.metrics
     for name, array in vars(expected.model).items():
         if isinstance(array, np.ndarray):
             np.testing.assert_array_equal(getattr(result.model, name), array)

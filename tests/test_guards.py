@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from test_consent import asked
 
 from clients.diskpca import DisKPCAClient, SketchPoints
-from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, ProjectNewRows
+from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, MeasureKept, ProjectNewRows
 from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
 from clients.kmeans import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import PeerVectors, PeerVFedPCAClient
@@ -58,6 +58,7 @@ PROBES = {
         lambda V: IterateLocally(n_components=V.shape[1], iterations=1, directions=V),
     ),
     "MeasureVariance.directions": (VFedPCAClient, lambda V: MeasureVariance(directions=V)),
+    "MeasureKept.vectors": (DKPCAClient, lambda V: MeasureKept(center=False, vectors=V)),
     "ProjectNewRows.vectors": (DKPCAClient, lambda V: ProjectNewRows(vectors=V)),
     "SumFeatures.vector": (FKKMeansClient, lambda V: SumFeatures(features=FEATURES, t=1, vector=V[:, 0])),
 }
@@ -141,9 +142,11 @@ def test_a_basis_stays_orthonormal_where_vectors_are_nearly_the_same():
 NO_PROBES = {
     "combine columns, over all rows alike": ("MultiplyGram.vector", "Iteration.map", "ScoreRows.whitening"),
     "combine columns, for replies that have a number of each row whatever they are": ("CombineFeatures.vector",),
-    "are points among the rows, which all rows are compared with": ("MeasureScatter.mean", "CarriesRows.dense"),
+    "are points among the rows, which all rows are compared with": (
+        *("MeasureScatter.mean", "CarriesRows.dense", "LabelRows.centers"),
+    ),
     "are results, from which nothing comes back": (
-        *("Finish.directions", "LabelRows.centers", "LabelNewRows.coefficients"),
+        *("Finish.directions", "LabelNewRows.coefficients"),
         *("LabelNewRows.centers", "TakeEmbedding.embedding", "TakeComponents.coefficients"),
     ),
     "say how a node's own direction and its neighbours' go together": ("UpdateConsensus.signs",),

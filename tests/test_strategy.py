@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
 from clients.dkpca import DKPCAClient
-from fedkernel import RBF, Laplacian, Linear
+from fedkernel import RBF, Laplacian, Linear, Polynomial
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
@@ -123,9 +123,13 @@ def test_evaluation_is_the_explained_variance_of_the_pooled_table(center):
     axis = {"columns": 0, "rows": 1}.get(center)
     pooled = np.hstack([X if axis is None else X - X.mean(axis=axis, keepdims=True) for X in SHARDS])
     result = strategy.fit(SHARDS, evaluate=True)
-    expected = np.sum((pooled.T @ result.model.eigenvectors_) ** 2) / np.sum(pooled**2)
-    assert 0 < expected < 1
-    assert result.metrics == {"explained_variance_ratio": pytest.approx(expected, rel=1e-12)}
+    kept, total = np.sum((pooled.T @ result.model.eigenvectors_) ** 2), np.sum(pooled**2)
+    assert 0 < kept < total
+    assert result.metrics == {
+        "explained_variance": pytest.approx(kept / len(pooled), rel=1e-12),
+        "explained_variance_ratio": pytest.approx(kept / total, rel=1e-12),
+        "reconstruction_error": pytest.approx(1 - kept / total, rel=1e-12),
+    }
     with grid_of(strategy) as grid:
         outcome = strategy.start(grid, evaluate_config=ConfigRecord())
     assert {n: dict(m) for n, m in outcome.evaluate_metrics_clientapp.items()} == {3: result.metrics}
@@ -139,7 +143,9 @@ def test_evaluation_is_one_more_round_and_only_where_it_is_asked_for():
     assert plain.metrics == {}
     assert measured.ledger.rounds == plain.ledger.rounds + 1
     assert measured.history[-1]["phase"] == "MeasureVariance"
-    assert DKPCA(2).fit(SHARDS, evaluate=True).metrics == {}
+    unmeasured = DKPCA(2, Polynomial(gamma=0.1)).fit(SHARDS, evaluate=True)
+    assert unmeasured.metrics == {}
+    assert unmeasured.ledger.rounds == 1
 
 
 def test_evaluate_fn_is_called_once_with_the_rounds_and_the_model():

@@ -1,0 +1,216 @@
+"""Runs judge themselves: measures by sums and on the coreset, clusters that are sites, numbers that are chosen."""
+
+import itertools
+
+import naive
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
+from sklearn.metrics import calinski_harabasz_score, normalized_mutual_info_score, silhouette_score
+from sklearn.preprocessing import StandardScaler
+
+from clients.kmeans import CountClusters, KMeansClient
+from fedkernel import RBF, Laplacian, Linear
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.numerics import WeightedPoints, calinski_harabasz, silhouette, site_agreement
+from fedkernel.protocol import Guards
+from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedPCA
+
+LOADERS = (load_iris, load_wine, load_breast_cancer, load_diabetes, load_digits)
+EVERY = 10**6  # points of a coreset: all
+
+
+def table(load, rows=300):
+    """Standardised, in an order that has nothing to do with classes."""
+    X = load().data[:: 6 if load is load_digits else 1]
+    varies = X.std(axis=0) > 0
+    return StandardScaler().fit_transform(X[:, varies])[np.random.default_rng(0).permutation(len(X))][:rows]
+
+
+each_set = pytest.mark.parametrize("load", LOADERS, ids=lambda load: load.__name__.removeprefix("load_"))
+
+
+def pooled(result, name):
+    return np.concatenate([result.outputs[client][name] for client in sorted(result.outputs)])
+
+
+# Clusters
+
+
+def test_weighted_measures_are_those_of_points_repeated_as_often():
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        points, labels = rng.standard_normal((40, 3)), rng.integers(0, 4, 40)
+        weights = rng.integers(0, 4, 40)
+        labels[7] = 9
+        weights[7] = 1  # a cluster of one point
+        coreset = WeightedPoints(points, weights.astype(float))
+        rows, clusters = np.repeat(points, weights, axis=0), np.repeat(labels, weights)
+        D = cdist(rows, rows)  # scikit-learn's own are off by 1e-8 between points that are the same
+        assert silhouette(coreset, labels) == pytest.approx(
+            silhouette_score(D, clusters, metric="precomputed"), rel=1e-12
+        )
+        assert calinski_harabasz(coreset, labels) == pytest.approx(calinski_harabasz_score(rows, clusters), rel=1e-12)
+    assert silhouette(coreset, np.zeros(40, dtype=int)) is None
+    counts = rng.integers(0, 9, (3, 4))
+    sites, clusters = (np.repeat(index.ravel(), counts.ravel()) for index in np.indices(counts.shape))
+    assert site_agreement(counts) == pytest.approx(normalized_mutual_info_score(sites, clusters), rel=1e-12)
+
+
+@each_set
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        RFKKMeans(3, 40, coreset_size=EVERY),
+        FKKMeans(3, n_features=20, iterations=3, solver="gram", coreset_size=EVERY),
+        SpectralKMeans(3, UniformKPCA(4, RBF(gamma=0.05), n_samples=20, share_rows=True), coreset_size=EVERY),
+    ],
+    ids=lambda strategy: type(strategy).__name__,
+)
+def test_clusters_are_measured_as_where_all_rows_are_in_one_place(load, strategy):
+    """Of the whole table as the coreset, where the coreset's measures are those of all rows."""
+    X = table(load, rows=200)
+    plain, result = strategy.fit(shards := np.array_split(X, 3)), strategy.fit(shards, evaluate=True)
+    H, labels, centers = pooled(result, "embedding"), pooled(result, "labels"), result.model.centers_
+    np.testing.assert_array_equal(labels, pooled(plain, "labels"))
+    kernel = result.model.embedding.kernel
+    missed = np.mean([float(kernel.gram(x)[0, 0]) - h @ h for x, h in zip(X[:, None, :], H, strict=True)])
+    cost = np.mean([min(np.sum((h - c) ** 2) for c in centers) for h in H])
+    metrics = result.metrics
+    assert metrics["kmeans_objective"] == pytest.approx(missed + cost, abs=1e-10)
+    assert metrics["silhouette"] == pytest.approx(silhouette_score(H, labels), abs=1e-8)
+    assert metrics["calinski_harabasz"] == pytest.approx(calinski_harabasz_score(H, labels), rel=1e-8)
+    # k-means has come to rest: its centres are the means
+    assert metrics["calinski_harabasz_rows"] == pytest.approx(calinski_harabasz_score(H, labels), rel=1e-8)
+    sizes = np.array([np.bincount(result.outputs[m]["labels"], minlength=3) // 5 * 5 for m in range(3)])
+    assert metrics["site_nmi"] == pytest.approx(site_agreement(sizes))
+    values, cells = result.history[-1]["values"], itertools.product(range(3), range(3))
+    assert [values[f"cluster {c} at client {m}"] for m, c in cells] == sizes.ravel().tolist()
+    assert result.ledger.rounds == plain.ledger.rounds + 2
+    assert result.ledger.floats_up == plain.ledger.floats_up + 3 * (H.shape[1] + 3 + 3 + 1)
+
+
+def test_centres_that_are_no_means_have_an_index_of_all_rows_that_is_no_larger():
+    X = table(load_breast_cancer)
+    result = RFKKMeans(3, 40, coreset_size=30).fit(np.array_split(X, 3), evaluate=True)
+    exact = calinski_harabasz_score(pooled(result, "embedding"), pooled(result, "labels"))
+    assert 0.5 * exact < result.metrics["calinski_harabasz_rows"] < exact
+
+
+def test_sizes_below_five_are_not_told_and_a_site_may_take_larger_steps():
+    def client(guards=None):
+        site = KMeansClient(np.eye(2), guards=guards)
+        rows = np.concatenate([np.zeros((4, 1)), np.full((13, 1), 9.0), np.full((5, 1), 20.0)])
+        site.memory.update({"Embedding.rows": rows, "CommonCenters.centers": np.array([[0.0], [9.0], [20.0], [99.0]])})
+        return site
+
+    assert client().count_clusters(CountClusters()).sizes.tolist() == [0, 10, 5, 0]
+    assert client(Guards(cell_rows=13)).count_clusters(CountClusters()).sizes.tolist() == [0, 13, 0, 0]
+    assert client(Guards(cell_rows=1)).count_clusters(CountClusters(step=7)).sizes.tolist() == [0, 7, 0, 0]
+    with pytest.raises(ValueError, match="greater than or equal to 5"):
+        CountClusters(step=4)
+    with pytest.raises(ValueError, match="must be multiples of step"):
+        CountClusters(step=7).check_reply(client().count_clusters(CountClusters()))
+
+
+def test_a_site_whose_column_is_in_another_unit_is_called_out(caplog):
+    """Nobody standardises: one column is 18 times the others', and decides."""
+    X = load_wine().data[np.random.default_rng(0).permutation(178)]
+    parts = np.array_split(X / X.std(axis=0), 3)
+    wrong = [*parts[:2], parts[2] * np.where(np.arange(13) == 0, 18.0, 1.0)]
+    strategy = FKKMeans(2, n_components=2, n_features=20, iterations=3, solver="gram")
+    result = strategy.fit(wrong, evaluate=True)
+    assert result.metrics["site_nmi"] > 0.5
+    assert "of client 2, which has 33% of all rows: clusters coincide with sites" in result.findings[0]
+    assert result.findings[0] in caplog.text
+    assert strategy.fit(parts, evaluate=True).findings == []
+
+
+# A number that is chosen
+
+
+def blobs(clusters, rows=240, seed=3):
+    rng = np.random.default_rng(seed)
+    return 6 * np.eye(clusters, 6)[np.arange(rows) % clusters] + 0.4 * rng.standard_normal((rows, 6))
+
+
+@pytest.mark.parametrize("clusters", [2, 4, 5])
+def test_the_number_of_clusters_is_the_one_with_the_largest_silhouette(clusters):
+    shards = np.array_split(blobs(clusters), 3)
+    for strategy in (
+        RFKKMeans("auto", 100, max_clusters=7),
+        FKKMeans("auto", n_components=5, n_features=20, iterations=3, solver="gram", max_clusters=7),
+        SpectralKMeans("auto", UniformKPCA(5, n_samples=30, share_rows=True), max_clusters=7),
+    ):
+        result = strategy.fit(shards)
+        assert len(result.model.centers_) == result.metrics["n_clusters"] == clusters
+        assert result.findings[0].startswith(f"n_clusters = {clusters} has the largest mean silhouette")
+        given = type(strategy)(**strategy.hyperparameters | {"n_clusters": 7, "max_clusters": None}).fit(shards)
+        assert result.ledger.rounds == given.ledger.rounds
+        assert result.ledger.floats_up == given.ledger.floats_up
+        assert len(strategy.central(shards).centers_) == clusters
+
+
+def test_that_there_may_be_no_clusters_is_said():
+    rng = np.random.default_rng(0)
+    result = RFKKMeans("auto", 100, max_clusters=4).fit(np.array_split(rng.standard_normal((200, 8)), 2))
+    assert "there may be no clusters at all" in result.findings[0]
+
+
+def test_the_most_clusters_have_a_meaning_only_where_their_number_is_chosen():
+    with pytest.raises(InputError, match=r'max_clusters = 5 has a meaning only with n_clusters = "auto"'):
+        RFKKMeans(3, max_clusters=5)
+
+
+# Components
+
+
+@each_set
+def test_components_explain_what_they_do_where_all_rows_are_in_one_place(load):
+    X = table(load, rows=150)
+    columns, rows = np.array_split(X, 3, axis=1), np.array_split(X, 3)
+    best = naive.top(X @ X.T, 3)[0].sum() / np.sum(X**2)
+    C = X - X.mean(axis=0)
+    for strategy, of in (
+        (DKPCA(3, Linear(), local_components=2), X),
+        (DKPCA(3, Linear(), local_components=2, center=True), C),
+        (VFedPCA(3, rounds=4), C),
+        (VFedPCA(3, merge="exact"), C),
+    ):
+        result = strategy.fit(columns, evaluate=True)
+        V = result.model.eigenvectors_
+        assert result.metrics["explained_variance"] == pytest.approx(np.sum((V.T @ of) ** 2) / len(X), rel=1e-8)
+        assert result.metrics["explained_variance_ratio"] == pytest.approx(
+            np.sum((V.T @ of) ** 2) / np.sum(of**2), abs=1e-8
+        )
+    peers = PeerVFedPCA(3, merge="exact", rounds=60).fit(columns, evaluate=True)
+    assert peers.metrics["explained_variance_ratio"] == pytest.approx(
+        result.metrics["explained_variance_ratio"], abs=1e-6
+    )
+    landmarks = DisKPCA(3, Linear(), n_adaptive=X.shape[1] + 3, share_rows=True).fit(rows, evaluate=True)
+    assert landmarks.metrics["explained_variance_ratio"] == pytest.approx(best, abs=1e-8)
+    assert landmarks.metrics["explained_variance"] == pytest.approx(best * np.sum(X**2) / len(X), rel=1e-8)
+
+
+@each_set
+@pytest.mark.parametrize("center", [False, True])
+def test_bounds_of_dkpca_hold_without_data(load, center):
+    X = table(load, rows=100)
+    columns = np.array_split(X, 3, axis=1)
+    for kernel, local in itertools.product((RBF(gamma=0.02), Laplacian(gamma=0.05), Linear()), (3, 20)):
+        strategy = DKPCA(3, kernel, local_components=local, center=center, certificate=True)
+        result = strategy.fit(columns, evaluate=True)
+        K = kernel.gram(X)
+        K = naive.centred(K) if center else K
+        V = result.model.eigenvectors_
+        if kernel != Linear():
+            share = np.trace(V.T @ K @ V) / np.trace(K)
+            assert 0 < result.metrics["explained_variance_bound"] <= share + 1e-12
+        assert naive.sin_theta(V, naive.top(K, 3)[1]) <= result.metrics["certificate"] ** 2 + 1e-12
+
+
+def test_a_request_before_the_labels_is_refused():
+    site = KMeansClient(np.eye(2))
+    with pytest.raises(ProtocolError, match="it has no embedding yet"):
+        site.count_clusters(CountClusters())
