@@ -287,6 +287,24 @@ def coreset_weights(points, centers, drawn):
     return weights + left
 
 
+def silhouette(points, weights, labels):
+    """The mean of (b - a) / max(a, b) by weight, a and b weighted means over other points: a pair at a time."""
+    there = [i for i in range(len(points)) if weights[i] > 0]
+    total = 0.0
+    for i in there:
+        means = {}
+        for label in {labels[j] for j in there}:
+            others = [j for j in there if labels[j] == label and j != i]
+            if others:
+                means[label] = sum(weights[j] * np.linalg.norm(points[i] - points[j]) for j in others) / sum(
+                    weights[j] for j in others
+                )
+        if (own := means.pop(labels[i], None)) is not None:
+            nearest = min(means.values())
+            total += weights[i] * (nearest - own) / max(nearest, own)
+    return total / sum(weights[i] for i in there)
+
+
 def clustering_objective(K, labels):
     """Equation 1 of the federated kernel k-means paper: Tr(K) - Tr(L^1/2 Y^T K Y L^1/2), of every cluster with rows."""
     Y = np.array([[float(label == cluster) for cluster in sorted(set(labels))] for label in labels])
