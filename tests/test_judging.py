@@ -6,12 +6,16 @@ import naive
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
-from sklearn.metrics import calinski_harabasz_score, normalized_mutual_info_score, silhouette_score
+from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, normalized_mutual_info_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
 
 from clients.kmeans import CountClusters, KMeansClient
+from experiments.config import Experiment
+from experiments.results import recommendations
+from experiments.running import plan, run_experiment, study_of
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.models import KernelKMeans
 from fedkernel.numerics import WeightedPoints, calinski_harabasz, silhouette, site_agreement
 from fedkernel.protocol import Guards
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedPCA
@@ -212,3 +216,45 @@ def test_a_request_before_the_labels_is_refused():
     site = KMeansClient(np.eye(2))
     with pytest.raises(ProtocolError, match="it has no embedding yet"):
         site.count_clusters(CountClusters())
+
+
+# Experiments
+
+
+def experiment(**more):
+    table = {
+        "name": "judged",
+        "seeds": [0, 1],
+        "evaluate": True,
+        "data": {"name": "iris", "scale": "standard"},
+        "partition": {"kind": "horizontal", "clients": 3, "shuffle": True},
+        "strategy": [{"name": "RFK", "method": "RFKKMeans", "n_clusters": 2, "kernel": {"type": "rbf", "gamma": 0.01}}],
+        "sweep": {"strategy.RFK.kernel.gamma": [0.02, 50.0]},
+    }
+    return Experiment.from_table(table | more, "judged.toml")
+
+
+def test_an_experiment_measures_recommends_a_width_and_says_how_stable_clusters_are(tmp_path):
+    rows = run_experiment(experiment(), tmp_path).rows
+    scores = {(row.seed, row.point["strategy.RFK.kernel.gamma"]): row.metrics for row in rows}
+    assert all({"silhouette", "kmeans_objective", "site_nmi"} <= metrics.keys() for metrics in scores.values())
+    assert [sentence.partition(" is recommended")[0] for sentence in recommendations(rows)] == [
+        "RFK: strategy.RFK.kernel.gamma = 0.02"
+    ]
+    assert scores[0, 0.02].get("stability") is scores[0, 50.0].get("stability") is None
+    models = [KernelKMeans.load(tmp_path / row.model) for row in rows if row.point == rows[0].point]
+    X = StandardScaler().fit_transform(load_iris().data)
+    expected = adjusted_rand_score(*(model.predict(X) for model in models))
+    assert scores[1, 0.02]["stability"] == pytest.approx(expected, abs=1e-12)
+    assert scores[1, 50.0]["stability"] < 0.5 < expected
+
+
+def test_named_sites_are_told_of_the_measuring_before_and_only_where_it_is_asked_for():
+    def asked(evaluate):
+        table = {"data": {"sites": ["a", "b"]}, "partition": {}, "sweep": {}, "evaluate": evaluate, "engine": "grpc"}
+        named = experiment(**table)
+        run = study_of(named, plan(named)).runs[0]
+        assert run.evaluate is evaluate
+        return [planned.request for step in run.plan for planned in step.requests]
+
+    assert asked(True) == [*asked(False), "MeasureClusters", "CountClusters"]

@@ -2,6 +2,7 @@
 
 from experiments.results.comparison import Compared, Matched, compare_figure, match
 from experiments.results.directions import read_directions, write_directions
+from experiments.results.recommendation import recommendations
 from experiments.results.row_pictures import (
     MOST_ROWS,
     RowPicture,
@@ -56,6 +57,7 @@ __all__ = [
     "read_row_pictures",
     "read_runs",
     "read_shapes",
+    "recommendations",
     "setting",
     "summarise",
     "write_directions",

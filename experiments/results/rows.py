@@ -45,7 +45,8 @@ class Run(pydantic.BaseModel):
 
     `name` is what the user calls this method and its parameters, `point` the values of the swept parameters by dotted
     path ({} without a sweep), `group` what figures draw together, `phases` the seconds spent in each phase, `model` the
-    saved model's path relative to the output folder. A metric is null where it does not apply.
+    saved model's path relative to the output folder. A metric is null where it does not apply. `findings` say
+    in words what the run chose by itself and why, and what the measures of its model warn of.
     """
 
     model_config = ROW
@@ -71,6 +72,7 @@ class Run(pydantic.BaseModel):
     phases: dict[str, Seconds] = {}
     history: list[Round] = []
     model: str | None = None
+    findings: list[str] = []
 
 
 def read_runs(path: str | Path) -> list[Run]:

@@ -16,13 +16,22 @@ from experiments.config import Experiment, Sites
 from experiments.report import write_report
 from experiments.results import Run, append_run, in_order, write_directions, write_row_picture, write_shapes
 from experiments.running.folder import open_folder
-from experiments.running.planning import Planned, due, plan, study_of
+from experiments.running.planning import Planned, due, plan, run_id, study_of
 from experiments.running.row_pictures import is_pictured, row_picture
-from fedkernel.arrays import AnyArray
+from fedkernel.arrays import AnyArray, Rows, stack_rows
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import APPS
-from fedkernel.models import KernelPCA, Model, compare_classes, over_clients, own_metrics, save_model
+from fedkernel.models import (
+    KernelKMeans,
+    KernelPCA,
+    Model,
+    compare_classes,
+    load_model,
+    over_clients,
+    own_metrics,
+    save_model,
+)
 from fedkernel.run import Job, Result, Study
 from fedkernel.threads import blas_threads
 
@@ -180,6 +189,8 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     reference, shards = references.of(run), run.shards
     _keep_directions(run, [result.model], out)
     _keep_rows(run, result.model, result.outputs, out)
+    if shards and run.point.experiment.evaluate:
+        metrics |= _stability(run, result.model, shards, out)
     if shards:  # else there is nothing here to judge the result by
         metrics |= strategy.judge(result, shards, None if reference is None else reference.model)
         metrics |= own_metrics(run.point.experiment.metrics, result.model, shards, run.all_classes, run.seed)
@@ -199,7 +210,24 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
         phases=phases,
         history=history,
         model=f"results/{run.id}/model.npz",
+        findings=result.findings,
     )
+
+
+def _stability(run: Planned, model: Model, shards: Sequence[Rows], out: Path) -> dict[str, float]:
+    """Return how far clusters are those of the first seed: each model labels all rows that this run was about.
+
+    Only where these are here: labels stay at sites that hold their own data, and what the coordinator has of two runs,
+    points in two embeddings, does not compare. So the first seed's own run has none.
+    """
+    experiment = run.point.experiment
+    first = out / "results" / run_id(run.method, run.point, experiment.seeds[0]) / "model.npz"
+    if not isinstance(model, KernelKMeans) or run.seed == experiment.seeds[0] or not first.exists():
+        return {}
+    rows, other = stack_rows(list(shards)), load_model(first)
+    if not isinstance(other, KernelKMeans):
+        return {}
+    return {"stability": compare_classes(model.predict(rows), other.predict(rows))["ari"]}
 
 
 def _add_errors(history: list[dict[str, Any]], errors: Mapping[str, Sequence[float]]) -> None:
