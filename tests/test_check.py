@@ -16,10 +16,8 @@ from typer.testing import CliRunner
 
 from experiments.cli import app
 from fedkernel.data import SiteFile
-from fedkernel.data.against import compare, compare_schemas
 from fedkernel.data.checking import look_at
 from fedkernel.data.findings import letters
-from fedkernel.data.schemas import Schema, read_schema
 from fedkernel.errors import InputError
 
 
@@ -250,95 +248,3 @@ def test_no_file_ends_it_otherwise(tmp_path_factory, rows, delimiter):
         return
     if not faults:
         assert np.isfinite(np.asarray(SiteFile(path).read().X)).all()
-
-
-# Schemas
-
-
-AGREED = """
-ids = true
-[columns]
-glucose = { unit = "mmol/l", from = 1, to = 40 }
-age = { from = 0, to = 120, whole = true }
-sex = { type = "text", levels = ["f", "m"] }
-seen = { type = "date" }
-"""
-
-
-def compared(folder, text, **options):
-    (folder / "agreed.toml").write_text(AGREED)
-    (folder / "a.csv").write_text(text)
-    findings = compare(look_at(SiteFile(folder / "a.csv", **options), 1), read_schema(folder / "agreed.toml"))
-    return [(finding.severity, finding.what, finding.where) for finding in findings]
-
-
-def test_what_a_schema_says_is_held_against_a_file(tmp_path):
-    same = "id,glucose,age,sex,seen\n1,5.5,30,f,2020-01-01\n2,6,31,m,2020-01-02\n"
-    assert compared(tmp_path, same, id="id") == []
-    order = "id,age,seen,glucose,sex\n1,30,2020-01-01,5.5,f\n"
-    assert [(severity, what[:35]) for severity, what, _ in compared(tmp_path, order, id="id")] == [
-        ("note", "the columns stand in another order ")
-    ]
-    other = "glucose [mg/dl],age,sex,extra\n99,30.5,x,1\n108,200,f,2\n"
-    assert compared(tmp_path, other) == [
-        ("fault", "its unit is mg/dl, in the schema mmol/l", "column A 'glucose [mg/dl]'"),
-        ("fault", "the schema calls it 'glucose'", "column A 'glucose [mg/dl]'"),
-        ("fault", "1 column of the schema is missing", "'seen'"),
-        ("fault", "1 column that the schema does not have", "column D 'extra'"),
-        ("fault", "rows have no ids, which the schema wants", ""),
-        ("fault", "1 of 2 numbers outside what the schema allows", "column B 'age', row 3"),
-        ("fault", "1 number with a fraction, where the schema has whole ones", "column B 'age', row 2"),
-        ("fault", "1 cell with a level that the schema does not list", "column C 'sex', row 2"),
-    ]
-    kinds = "id,glucose,age,sex,seen\n1,low,30,f,5\n2,high,31,m,6\n"
-    assert compared(tmp_path, kinds, id="id") == [
-        ("fault", "text, where the schema has number", "column B 'glucose'"),
-        ("fault", "number, where the schema has date", "column E 'seen'"),
-    ]
-
-
-def test_schemas_of_two_sites_are_compared(tmp_path):
-    (tmp_path / "agreed.toml").write_text(AGREED)
-    (tmp_path / "own.toml").write_text(
-        'ids = true\n[columns]\nage = { from = -1, to = 9 }\nsex = { type = "text", levels = ["d"] }\n'
-        'glucose = { unit = "mg/dl" }\nseen = {}\n'
-    )
-    agreed, own = (read_schema(tmp_path / name) for name in ("agreed.toml", "own.toml"))
-    assert [(finding.severity, finding.what, finding.where) for finding in compare_schemas(own, agreed)] == [
-        ("note", "the columns stand in another order than in the schema; they are found by name", ""),
-        ("fault", "its unit is mg/dl, in the schema mmol/l", "'glucose'"),
-        ("fault", "its range goes beyond the schema's", "'age'"),
-        ("fault", "1 level that the schema does not list", "'sex'"),
-        ("fault", "number, where the schema has date", "'seen'"),
-    ]
-    assert list(compare_schemas(agreed, agreed)) == []
-    assert checked(2, tmp_path / "own.toml", "--against", tmp_path / "agreed.toml")[-1].endswith("4 faults, 1 note")
-
-
-def test_a_schema_is_written_from_the_data_and_tells_of_no_row_unless_asked(tmp_path):
-    paths = write_messy_files(tmp_path)
-    checked(0, paths["a"], "--id", ID, "--label", NOTE, "--drop", LABEL, "--schema", tmp_path / "own.toml")
-    assert (tmp_path / "own.toml").read_text() == (
-        "ids = true\nid_length = 5\n\n[columns]\n"
-        + "".join(
-            f'"{name}" = {{ whole = true }}\n' if name in ("magnesium", "proline") else f'"{name}" = {{}}\n'
-            for name in COLUMNS
-        )
-    )
-    command = (paths["a"], "--id", ID, "--drop", NOTE, "--schema", tmp_path / "all.toml", "--ranges")
-    checked(2, *command)  # the cultivar is text
-    schema = read_schema(tmp_path / "all.toml")
-    part = truth().of("a")
-    assert schema.rows == 36
-    assert schema.columns["alcohol"].least == part.X[:, 0].min()
-    assert schema.columns["cultivar"].levels == ("Barbera", "Barolo")
-    assert not list(compare(look_at(SiteFile(paths["a"], id=ID, drop=[NOTE]), 1), schema))
-
-
-@given(st.dictionaries(st.text(min_size=1, max_size=5).map(str.strip).filter(bool), st.text(max_size=3), min_size=1))
-def test_a_schema_reads_as_it_was_written(tmp_path_factory, units):
-    columns = {name: {"unit": unit, "from": -0.1, "whole": True} for name, unit in units.items()}
-    schema = Schema.model_validate({"rows": 3, "columns": columns})
-    path = tmp_path_factory.mktemp("schema") / "schema.toml"
-    path.write_text(schema.to_toml(), encoding="utf-8")
-    assert read_schema(path) == schema

@@ -177,7 +177,11 @@ def test_how_a_file_is_written_is_guessed_where_that_is_safe_and_said(tmp_path, 
             "row 0 (counted from 0) has 3 values; allowed: one for each of the 2 columns (w",
         ),
         ("a;b,c\n1;2,3\n", {}, "can be divided by ',' and by ';'; allowed: one that is named (--delimiter)"),
-        ("a;b\n1,234;2\n", {}, "column 'a' holds string in row 0"),  # 1.234 or 1234
+        (
+            "a;b\n1,234;2\n",
+            {},
+            "string in row 0 (counted from 0), where a decimal comma may stand (--decimal)",
+        ),  # 1.234 or 1234
         ("a;b\n1,2;2.5\n", {}, "column 'a' holds string in row 0"),  # two decimal marks
         ("a\n\xe4\n", {"encoding": "ascii"}, "cannot be read (UnicodeDecodeError)"),
     ],

@@ -11,7 +11,18 @@ from typing import Annotated
 import typer
 
 from experiments.commands.console import Follow, errors, output, progress, say, show_results, site_log
-from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, Id, Label, how_read, site_file
+from experiments.commands.reading import (
+    Columns,
+    Decimal,
+    Delimiter,
+    Drop,
+    Encoding,
+    Id,
+    Label,
+    as_agreed,
+    how_read,
+    site_file,
+)
 from experiments.commands.study import answers_of, show_study
 from experiments.config import Sites, read_config
 from experiments.running import plan, run_experiment, study_of
@@ -40,6 +51,7 @@ from fedkernel.run import (
     check_record,
     foreseen,
     is_approved,
+    own_file,
     own_policy,
     read_own_data,
     read_own_keys,
@@ -138,7 +150,7 @@ def join(  # noqa: PLR0917 - one option each
         Path | None,
         typer.Option(
             metavar="SCHEMA",
-            help="In place of --data: rows are made up as a file says that `fedkernel policy schema` writes, the table "
+            help="In place of --data: rows are made up as a schema says (`fedkernel check --schema`), the table "
             "is not opened, and what is kept goes to the folder rehearsal in --out. Every study that the policy allows "
             "is taken part in.",
         ),
@@ -152,6 +164,14 @@ def join(  # noqa: PLR0917 - one option each
     delimiter: Delimiter = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCHEMA",
+            help="Join only if the table is as a file says that `fedkernel check --schema` writes or people do; its "
+            "columns are put into the order that they have there.",
+        ),
+    ] = None,
     id_key: Annotated[
         Path | None, typer.Option(help="A file with a secret of all sites, which the server lacks, to hash ids with.")
     ] = None,
@@ -240,6 +260,8 @@ def join(  # noqa: PLR0917 - one option each
         read_own_keys(config)
         if rehearse is not None:
             schema.write(data)
+        if against is not None:
+            config |= as_agreed(own_file(config)[0], against).to_node()
         rows, width = read_own_data(config).X.shape
         if rows < rules.table.min_rows:
             least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"

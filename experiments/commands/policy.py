@@ -10,7 +10,7 @@ from rich.text import Text
 
 from experiments.commands.console import BAD_INPUT, errors, output, say, show
 from experiments.commands.forecast import read_shape
-from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id, Label, site_file
+from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id, Label, how_read, site_file
 from experiments.commands.study import answers_of, read_study
 from fedkernel.addresses import find, own_names
 from fedkernel.data import read_raw
@@ -169,6 +169,8 @@ def schema(  # noqa: PLR0917 - one option each
     """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges tell the extreme values."""
     with errors(debug):
         file = site_file(data, id_=id_, label=label, drop=drop, delimiter=delimiter, decimal=decimal, encoding=encoding)
+        if guessed := how_read(file):
+            say(guessed)
         node = file.to_node() | ({} if policy is None else {"policy": str(policy)})
         say(f"wrote {write_new(out, schema_of(read_raw(own_file(node)[0]), ranges=True).to_toml().encode())}")
 

@@ -1,13 +1,18 @@
 """The options that say how a site's file is read, the same for every command that reads one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedkernel.data import SiteFile
+from fedkernel.data.against import compare
+from fedkernel.data.checking import look_at
+from fedkernel.data.schemas import read_schema
 from fedkernel.data.site_files import listed
+from fedkernel.errors import InputError, and_more
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A table: .csv, .xlsx, .parquet, .npz or .npy.")]
 Id = Annotated[str | None, typer.Option("--id", help="The column that says which row is which; kept out.")]
@@ -51,3 +56,22 @@ def site_file(
 def how_read(file: SiteFile) -> str:
     """Return what of a file's form nobody said and was guessed, for whoever reads on; empty if nothing was."""
     return f"{file.path} is read with {' and '.join(file.form.guessed)}, as it looks" if file.form.guessed else ""
+
+
+def as_agreed(file: SiteFile, schema: Path) -> SiteFile:
+    """Return a file with the columns that a schema has, in the schema's order, whatever their order in the file.
+
+    Raises
+    ------
+    InputError
+        If the file is not as the schema says; cells that are missing are none of its concern.
+    """
+    agreed = read_schema(schema)
+    faults = [finding for finding in compare(look_at(file, 1), agreed) if finding.severity == "fault"]
+    if faults:
+        where = f" ({faults[0].where})" if faults[0].where else ""
+        raise InputError(
+            f"{file.path} is not as {schema} says: {faults[0].what}{where}{and_more(len(faults) - 1)}; allowed: a file "
+            f"in which fedkernel check {file.path} --against {schema} finds no fault of this kind"
+        )
+    return replace(file, columns=tuple(agreed.columns))

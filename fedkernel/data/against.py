@@ -67,7 +67,8 @@ def _names(names: Sequence[str], places: dict[str, int], schema: Schema) -> Iter
         yield Finding("fault", what, listing([place_of(places[name], name) for name in extra]), drop)
     common = [name for name in schema.columns if name in names]
     if common != [name for name in names if name in schema.columns]:
-        yield Finding("note", "the columns stand in another order than in the schema; they are found by name")
+        what = "the columns stand in another order than in the schema"
+        yield Finding("note", what, mend="join --against puts them right, [prepare] finds them by name")
 
 
 def _ids(look: Look, schema: Schema) -> Iterator[Finding]:

@@ -218,9 +218,9 @@ def _cells(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
 
 
 MENDS = {
-    "decimal": "--decimal , or .",
+    "decimal": "--decimal says which it is",
     "thousands": "without them",
-    "ambiguous": "--decimal , if it is before decimals",
+    "ambiguous": "--decimal, if it stands before decimals",
     "limit": "a number in its place, or an empty cell",
     "unit": "the number alone, the unit in the schema",
     "date": "empty these cells",

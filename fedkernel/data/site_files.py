@@ -269,8 +269,10 @@ def _check_numbers(path: Path, name: str, column: Any) -> None:
         )
     where = ""
     if kind == "string":
-        rows = (row for row, cell in enumerate(column) if not _is_number(str(cell)))
-        where = "".join(f" in row {row} (counted from 0)" for row in itertools.islice(rows, 1))
+        strange = ((row, str(cell)) for row, cell in enumerate(column) if not _is_number(str(cell)))
+        for row, cell in itertools.islice(strange, 1):
+            comma = ", where a decimal comma may stand (--decimal)" if _is_number(cell.replace(",", ".", 1)) else ""
+            where = f" in row {row} (counted from 0){comma}"
     _check_kind(path, name, column.type, where)
 
 
