@@ -177,6 +177,34 @@ def test_all_other_messes_are_found_at_once_where_a_spreadsheet_has_them(tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("cells", "severity", "what"),
+    [
+        (
+            [*range(0, 900, 30), -999],
+            "doubt",
+            "1 number of nines, far from the others: do they stand for missing cells?",
+        ),
+        ([*range(0, 900, 30), 9999, 9999], "doubt", "2 numbers of nines"),
+        ([*range(-20, 10), 99], None, "nines"),
+        (["1.234,5", "1.000,0", "-12.345,67"], "fault", "3 cells with one mark for thousands and another for decimals"),
+        (["1 234", "1\u202f000", "12"], "fault", "2 cells with thousands set apart"),
+        (["1,234", "2", "3"], "fault", "1 cell with thousands set apart or another decimal mark"),
+        ([2.0**place for place in range(20)], None, "two groups"),  # far apart, and of one kind
+        ([*range(20), *range(400, 420)], None, "two groups"),  # from 0: no ratio
+        (
+            [*range(4, 11), *(18 * cell for cell in range(4, 11))],
+            "doubt",
+            "two groups of numbers, whose medians are 18 ",
+        ),
+    ],
+)
+def test_numbers_that_are_not_what_they_seem(tmp_path, cells, severity, what):
+    path = tmp_path / "a.csv"
+    path.write_text("x\n" + "".join(f'"{cell}"\n' for cell in cells), encoding="utf-8")
+    assert [kind for kind, text, _ in severities(path) if what in text] == [severity] * (severity is not None)
+
+
+@pytest.mark.parametrize(
     ("ids", "severity"),
     [
         ([str(number) for number in range(1, 201)], None),  # running numbers

@@ -41,6 +41,11 @@ class Column:
         """Those of its cells that are numbers."""
         return self.kind.numbers[~np.isnan(self.kind.numbers)]
 
+    @property
+    def drop(self) -> str:
+        """How it is left out."""
+        return f"--drop {self.name!r}" if self.name else "delete the column"
+
     def __str__(self) -> str:
         return place_of(self.place, self.name)
 
@@ -190,7 +195,7 @@ def _cells(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
     """Find cells that are missing or no numbers."""
     missing = np.flatnonzero(column.missing).tolist()
     if missing and len(missing) == len(column.cells):
-        yield Finding("fault", "no cell has a value", str(column), f"--drop {column.name!r}")
+        yield Finding("fault", "no cell has a value", str(column), column.drop)
         return
     if missing:
         what = f"{counted(len(missing), 'missing cell')} of {len(column.cells)}"
@@ -202,17 +207,17 @@ def _cells(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
             what = f"{counted(len(positions), 'cell')} {ODDITIES[reason]} in a column of numbers"
             yield Finding("fault", what, column.at(rows, positions), MENDS[reason], column.quoted(positions))
     elif kind.name == "date":
-        mend = f"--drop {column.name!r}, or days since a date in its place"
+        mend = f"{column.drop}, or days since a date in its place"
         yield Finding("fault", "dates", str(column), mend, column.quoted(kind.odd["date"]))
     elif kind.name == "text":
         present = [cell for cell in column.cells if cell is not None]
         levels = len(set(present))
         if levels == len(present) > 1 or levels > MOST_LEVELS:
-            what, mend = "text", f"--drop {column.name!r}, or --id or --label"
+            what, mend = "text", f"{column.drop}, or --id or --label"
         else:
             what, mend = (
                 f"text, {counted(levels, 'level')}",
-                f"--label or --drop {column.name!r}, or [prepare] categories",
+                f"{column.drop}, or --label, or [prepare] categories",
             )
         yield Finding("fault", what, str(column), mend, tuple(map(str, present[:3])))
 
@@ -221,6 +226,7 @@ MENDS = {
     "decimal": "--decimal says which it is",
     "thousands": "without them",
     "ambiguous": "--decimal, if it stands before decimals",
+    "both": "without the mark for thousands, and --decimal",
     "limit": "a number in its place, or an empty cell",
     "unit": "the number alone, the unit in the schema",
     "date": "empty these cells",
@@ -240,9 +246,14 @@ def _numbers(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
         yield Finding("fault", "numbers that are infinite", column.at(rows, positions), MENDS["infinite"])
         return
     if x.min() == x.max():
-        yield Finding("doubt", "all its numbers are the same", str(column), f"--drop {column.name!r}")
+        yield Finding("doubt", "all its numbers are the same", str(column), column.drop)
         return
     if x.size < ENOUGH:
+        return
+    if (code := _missing_code(x)) is not None:
+        positions = np.flatnonzero(every == code).tolist()
+        what = f"{counted(len(positions), 'number')} of nines, far from the others: do they stand for missing cells?"
+        yield Finding("doubt", what, column.at(rows, positions), "empty these cells", column.quoted(positions))
         return
     if (unit := _two_units(x)) is not None:
         threshold, factor = unit
@@ -259,6 +270,16 @@ def _numbers(column: Column, rows: npt.NDArray[np.intp]) -> Iterator[Finding]:
         what += f"{beyond[worst]:.3g} of them, in row {rows[worst]}"
         mend = '[prepare] clip, log or scale = "robust"'
         yield Finding("doubt", what, column.at(rows, outliers), mend, column.quoted([worst]))
+
+
+def _missing_code(x: FloatArray) -> float | None:
+    """Return the least or greatest number if it is one that is written where there is none, and far from the others."""
+    values = np.unique(x)
+    if len(values) < DISTINCT:
+        return None
+    if values[0] in (-9, -99, -999, -9999, -99999) and values[1] >= 0:
+        return float(values[0])
+    return float(values[-1]) if values[-1] in (999, 9999, 99999) and 2 * values[-2] < values[-1] else None
 
 
 def _two_units(x: FloatArray) -> tuple[float, float] | None:
@@ -288,7 +309,7 @@ def _same(columns: Sequence[Column]) -> Iterator[Finding]:
             alike[key].append(column)
     for group in alike.values():
         if len(group) > 1:
-            drop = " ".join(f"--drop {column.name!r}" for column in group[1:])
+            drop = " ".join(column.drop for column in group[1:])
             yield Finding("doubt", "columns with the same cells", listing([str(column) for column in group]), drop)
 
 
