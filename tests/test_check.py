@@ -11,7 +11,7 @@ from messy_files import COLUMNS, FACTOR, ID, LABEL, MISSING, NOTE, OTHER_UNIT, S
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
-from test_site_files import NAMED, NUMBER, REFUSED
+from test_site_files import IDS, NAMED, NUMBER, REFUSED
 from typer.testing import CliRunner
 
 from experiments.cli import app
@@ -99,8 +99,8 @@ def test_each_mess_of_the_three_files_is_found_in_one_call(tmp_path, case):
     lines = checked(code, path, *OPTIONS, "--against", tmp_path / "schema.toml")
     for finding in findings:
         assert [line for line in lines if line.startswith(finding)], (finding, lines)
-    said = {line.split()[0] for line in lines[1:-1]}
-    assert said <= ({"note"} if case == "a" else {"fault", "doubt", "note"})
+    words = {line.split()[0] for line in lines[1:-1]}
+    assert words <= ({"note"} if case == "a" else {"fault", "doubt", "note"})
 
 
 def test_a_mended_file_has_no_fault(tmp_path):
@@ -138,7 +138,7 @@ def test_all_other_messes_are_found_at_once_where_a_spreadsheet_has_them(tmp_pat
     path = tmp_path / "a.csv"
     path.write_text(MESSY)
     ids = "column A 'id', rows"
-    found = severities(path, id="id")
+    findings = severities(path, id="id")
     expected = [
         ("fault", "1 row with another number of values than the 13 names", "row 14"),
         ("fault", "1 column without a name", "column J ''"),
@@ -166,10 +166,12 @@ def test_all_other_messes_are_found_at_once_where_a_spreadsheet_has_them(tmp_pat
         ("note", "1 empty line, passed over", "row 5"),
     ]
     for severity, what, where in expected:
-        assert [one for one in found if one[0] == severity and one[1].startswith(what) and one[2].startswith(where)], (
-            what
-        )
-    assert not [what for severity, what, _ in found if "zeros" in what], "ids that are no digits tell nothing of zeros"
+        assert [
+            line for line in findings if line[0] == severity and line[1].startswith(what) and line[2].startswith(where)
+        ], what
+    assert not [what for severity, what, _ in findings if "zeros" in what], (
+        "ids that are no digits tell nothing of zeros"
+    )
     lines = checked(2, path, "--id", "id")
     assert not any(cell in line for line in lines for cell in (NUMBER, "2020-01-31", "5 mg", "'?'"))
     quoted = checked(2, path, "--id", "id", "--show-values")
@@ -247,17 +249,18 @@ def test_what_reading_refuses_is_a_fault(kind, tmp_path):
     write, options, _ = REFUSED[kind]
     file = SiteFile(write(tmp_path), **options)
     try:
-        found = look_at(file, 1).findings
+        findings = look_at(file, 1).findings
     except InputError:
         return  # there is nothing to look at
-    assert "fault" in [finding.severity for finding in found]
+    assert "fault" in [finding.severity for finding in findings]
 
 
 @pytest.mark.parametrize("kind", NAMED)
 def test_what_can_be_read_has_no_fault(kind, tmp_path):
-    look = look_at(NAMED[kind](tmp_path), 1)
+    look = look_at(NAMED[kind](tmp_path, drop=["smokes"]), 1)
     assert {finding.severity for finding in look.findings} <= {"doubt", "note"}
-    assert [column.name for column in look.columns] == list(NAMED[kind](tmp_path).read().columns)
+    assert [column.name for column in look.columns] == ["pressure", "score"]
+    assert look.ids == IDS
 
 
 CELLS = ["1", "2.5", "-3e2", "", "NA", " ", "1,5", "x", '"', "true", "<5", "2020-01-01", "inf", "0" * 3, "\xe4", "1;2"]

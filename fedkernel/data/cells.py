@@ -4,7 +4,7 @@ import csv
 import importlib
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class Cells:
         What reading met.
     decimal : str
         The mark before decimals in texts.
+    ids : tuple of str, or None
+        Where they stand beside the columns, in an .npz file.
     """
 
     names: tuple[str, ...]
@@ -44,6 +46,7 @@ class Cells:
     rows: npt.NDArray[np.intp]
     findings: tuple[Finding, ...] = ()
     decimal: str = "."
+    ids: tuple[str, ...] | None = None
 
 
 def read_cells(file: SiteFile) -> Cells:
@@ -63,9 +66,9 @@ def read_cells(file: SiteFile) -> Cells:
             table = importlib.import_module("pyarrow.parquet").read_table(path)
         columns = tuple(column_of(column) for column in table.columns)
         return Cells(tuple(table.column_names), columns, np.arange(table.num_rows) + 2)
-    data = file.read()
+    data = replace(file, columns=None, label=None, drop=(), allowed=("*",), hidden=()).read()
     names = data.columns or tuple(str(place) for place in range(data.X.shape[1]))
-    return Cells(names, tuple(np.asarray(data.X).T), np.arange(data.X.shape[0]) + 2)
+    return Cells(names, tuple(np.asarray(data.X).T), np.arange(data.X.shape[0]) + 2, ids=data.ids)
 
 
 def _csv_cells(file: SiteFile, path: Path) -> Cells:
@@ -123,13 +126,13 @@ def _rows_cells(
     other = [(number, len(record)) for number, record in rest if len(record) != width]
     if other:
         findings.append(_other_lengths(other, width, delimiter))
-    kept = [(number, record) for number, record in rest if len(record) == width]
+    whole = [(number, record) for number, record in rest if len(record) == width]
     columns = []
     for place in range(width):
-        column = np.empty(len(kept), dtype=object)
-        column[:] = [None if record[place] in NULLS else record[place] for _, record in kept]
+        column = np.empty(len(whole), dtype=object)
+        column[:] = [None if record[place] in NULLS else record[place] for _, record in whole]
         columns.append(column)
-    return Cells(tuple(names), tuple(columns), np.array([number for number, _ in kept], int), tuple(findings), decimal)
+    return Cells(tuple(names), tuple(columns), np.array([number for number, _ in whole], int), tuple(findings), decimal)
 
 
 def _other_lengths(other: list[tuple[int, int]], width: int, delimiter: str) -> Finding:

@@ -99,7 +99,7 @@ def look_at(file: SiteFile, min_rows: int) -> Look:
     findings = [*cells.findings, *_names(file, cells.names)]
     places = _table(file, names)
     columns = tuple(_column(cells, place, names[place]) for place in places)
-    ids = None
+    ids = cells.ids
     if file.id is not None and file.id in names:
         ids = tuple(map(_id, cells.columns[names.index(file.id)].tolist()))
         findings += _ids(place_of(names.index(file.id), file.id), ids, cells.rows)
