@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from named_sites import LENIENT, NAMES, refused, run_on, vertical
+from named_sites import LENIENT, NAMES, refused, run_on, spec, vertical
 from networks import admm
 from scipy import sparse
 from scipy.spatial.distance import pdist
@@ -20,8 +20,17 @@ from fedkernel.numerics.kernels import kernel_from
 from fedkernel.protocol import Guards, Member
 from fedkernel.protocol.messages import encode
 from fedkernel.run import read_outbox
+from fedkernel.run.foreseen import reply_sizes
 from fedkernel.settling import WidthClient, ruled_kernels, width_forecast
-from fedkernel.settling.client import DescribeGroups, MeasurePairs, MeasureSquares, SumEntries, count_groups, row_groups
+from fedkernel.settling.client import (
+    GROUPED,
+    DescribeGroups,
+    MeasurePairs,
+    MeasureSquares,
+    SumEntries,
+    count_groups,
+    row_groups,
+)
 from fedkernel.settling.widths import median_of_groups
 from fedkernel.simulate import check_tables
 from fedkernel.testing import check_pair
@@ -148,6 +157,7 @@ def test_rows_are_cut_into_groups_of_ten_to_nineteen_that_lie_together():
     groups = row_groups(heaps)
     assert sorted(np.concatenate(groups)) == list(range(40))
     assert {frozenset(row // 10 for row in group) for group in groups} == {frozenset([heap]) for heap in range(4)}
+    assert max(map(count_groups, range(1, GROUPED + 1))) == DescribeGroups().groups
     assert {len(group) for n in range(10, 200) for group in row_groups(np.ones((n, 2)))} <= set(range(10, 20))
 
 
@@ -262,6 +272,8 @@ def test_named_sites_with_rows_of_their_own_show_groups_of_them_and_then_cluster
     np.testing.assert_array_equal(result.model.centers_, strategy.fit(shards).model.centers_)
     (line, *_) = [line for line in read_outbox(tmp_path / NAMES[0]).departures if line.request == "DescribeGroups"]
     assert line.floats == 2 * 13 * count_groups(len(shards[0]))
+    run = spec("RFKKMeans", plan=strategy.plan_of_run(3, 0))
+    assert reply_sizes(run, WidthClient.answers, shards[0].shape)["RowGroups"].floats == 2 * 13 * 128
 
 
 def test_widths_over_a_grid_have_the_same_random_draws():

@@ -6,7 +6,7 @@ of the table only, and not on the run's seed, which a coordinator could try, and
 each of a study's runs.
 """
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -96,6 +96,7 @@ class MeasurePairs(Request[PairSquares]):
     """Asks for the partial squared distances of so many pairs of rows, the same at all sites and in all runs."""
 
     once: ClassVar = True
+    largest: ClassVar = {"P": "pairs"}
     pairs: Annotated[int, Field(ge=1, le=PAIRS)]
 
     def known_dimensions(self) -> dict[str, int]:
@@ -119,10 +120,14 @@ class DescribeGroups(Request[RowGroups]):
     """Asks for groups of rows, from which the distances between the rows of all sites are estimated."""
 
     once: ClassVar = True
+    largest: ClassVar = {"G_m": "groups"}
+    groups: Literal[128] = 128  # at most, since of so many rows there are no more: said for who reads a plan
 
     def check_reply(self, reply: RowGroups) -> None:
         """Check also that these can be sizes and variances."""
         super().check_reply(reply)
+        if len(reply.sizes) > self.groups:
+            raise ValueError(f"there are {len(reply.sizes)} groups, but {self.groups} at most were asked")
         if reply.sizes.min() < 1 or reply.variances.min() < 0:
             raise ValueError("a group has a size below 1 or a variance below 0")
 

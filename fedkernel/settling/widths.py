@@ -187,7 +187,9 @@ def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArr
 
 
 def _median_plan(partition: Partition) -> Plan:
-    return (once(MeasurePairs, pairs=AtMost(PAIRS)),) if partition == "vertical" else (once(DescribeGroups),)
+    return (
+        (once(MeasurePairs, pairs=AtMost(PAIRS)),) if partition == "vertical" else (once(DescribeGroups, groups=128),)
+    )
 
 
 def _median_forecast(partition: Partition, cohort: Sequence[Member]) -> Forecast:
