@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
@@ -22,7 +22,7 @@ from fedkernel.numerics import (
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
 )
-from fedkernel.protocol import Count, KernelClient, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.protocol import Count, KernelClient, Receipt, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.validation import check_at_most
 
 
@@ -168,10 +168,16 @@ class MeasureKept(Request[KeptVariance]):
     vectors: Annotated[FloatArray, Shape("N", "k")]
 
 
+class TakeCoordinates(Request[Receipt]):
+    """Tells the coordinates of the new rows, which stay at the site; sent where the study says that sites get them."""
+
+    coordinates: Annotated[FloatArray, Shape("n_new", "k")]
+
+
 class DKPCAClient(KernelClient):
     """Answers with local eigenpairs; for new rows, with what their projection needs."""
 
-    answers = (FindLocalEigenpairs, FindLocalProducts, ProjectNewRows, ComputeKernelRows, MeasureKept)
+    answers = (FindLocalEigenpairs, FindLocalProducts, ProjectNewRows, ComputeKernelRows, MeasureKept, TakeCoordinates)
 
     X: FloatArray
     new: FloatArray | None
@@ -216,6 +222,13 @@ class DKPCAClient(KernelClient):
         """Compute ``||X_m^T v||^2`` for every vector and the total ``||X_m||^2``."""
         X = self.X - self.X.mean(axis=0) if ask.center else self.X
         return KeptVariance(captured=np.square(X.T @ ask.vectors).sum(axis=0), total=float(np.square(X).sum()))
+
+    def take_coordinates(self, ask: TakeCoordinates) -> Receipt:
+        """Keep the coordinates of the new rows, (n_new, k), on the site."""
+        if len(ask.coordinates) != (rows := len(self._new_rows())):
+            raise ProtocolError(f"there are {rows} new rows, but coordinates of {len(ask.coordinates)}")
+        self.outputs["embedding"] = ask.coordinates
+        return Receipt()
 
     def _new_rows(self) -> FloatArray:
         if self.new is None:

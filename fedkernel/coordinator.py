@@ -1,5 +1,6 @@
 """The Flower ServerApp that carries out a job."""
 
+import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -11,11 +12,13 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedkernel.addresses import find
+from fedkernel.data.tables import readable
 from fedkernel.engines.parcels import Parcel, from_folder, tell
-from fedkernel.errors import FedkernelError
+from fedkernel.errors import FedkernelError, InputError
+from fedkernel.models import load_model
 from fedkernel.numerics.kernels import import_kernels
 from fedkernel.run.cohort import RunSettings
-from fedkernel.run.job import Job
+from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
 from fedkernel.storage import write_whole
 from fedkernel.strategy import KernelStrategy
@@ -62,7 +65,11 @@ def server_app() -> ServerApp:
                     joint_seed=run.joint_seed,
                     prepare=run.prepare,
                 )
-                result = strategy.run(grid, settings, evaluate=run.evaluate)
+                if run.project is None:
+                    result = strategy.run(grid, settings, evaluate=run.evaluate)
+                else:
+                    model, to_sites = _earlier_model(job, run), run.project.coordinates == "sites"
+                    result = strategy.project(grid, settings, model, to_sites=to_sites)
                 _hand_over(run.id, result, job)
         except FedkernelError as error:
             failure = {"kind": type(error).__name__, "text": str(error)}
@@ -73,6 +80,16 @@ def server_app() -> ServerApp:
             raise
 
     return app
+
+
+def _earlier_model(job: Job, run: RunSpec) -> Any:
+    """Return the model that a run projects onto, which must be the one of the study."""
+    path = Path(job.models[run.id])
+    with readable(path, "the model of an earlier run"):
+        content = path.read_bytes()
+    if run.project is None or hashlib.sha256(content).hexdigest() != run.project.model:
+        raise InputError(f"{path} is not the model that run {run.id!r} says (project.model)")
+    return load_model(path)
 
 
 def _hand_over(run: str, result: Result[Any], job: Job) -> None:

@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
 from fedkernel.addresses import named
+from fedkernel.arrays import FloatArray
 from fedkernel.data import Prepare, TableLike
 from fedkernel.data.columns import column_names
 from fedkernel.data.frames import labels_in_order, without_names
@@ -116,6 +117,17 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
     def evaluation_plan(self) -> Plan:
         """Return what `evaluation` asks."""
         return ()
+
+    def projection(self, run: Run, model: M, *, to_sites: bool = False) -> Protocol[FloatArray]:
+        """Return a protocol that projects rows which are new at the clients onto a model of a vertical partition.
+
+        Its result are the coordinates, (n_new, k), which with `to_sites` the clients are told in the end.
+        """
+        raise InputError(f"{type(self).__name__} cannot project new rows whose columns are at several sites")
+
+    def projection_plan(self, *, to_sites: bool) -> Plan | None:
+        """Return what `projection` asks; None: the strategy has no such protocol."""
+        return None
 
     def peers(self, clients: int) -> Sequence[tuple[int, ...]]:
         """Return with whom each client exchanges letters; by default with nobody, but only with the coordinator."""
@@ -293,6 +305,14 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
             result.findings.append(choice.why)
         result.findings += measures.warnings
         return result
+
+    def project(self, grid: Grid, settings: RunSettings, model: M, *, to_sites: bool) -> Result[FloatArray]:
+        """Run `projection` over a grid, whose clients have new rows, and return coordinates and what they cost."""
+        began = time.perf_counter()
+        execution = self._begin(grid, dataclasses.replace(settings, project=True))
+        coordinates = execution.finish(self.projection(execution.run, model, to_sites=to_sites))
+        account, seconds = execution.account, time.perf_counter() - began
+        return Result(coordinates, account.ledger, account.history, seconds=seconds)
 
     def _columns_of(self, members: Sequence[Member]) -> tuple[str, ...]:
         """Return the names of the columns of all, where clients have the same ones and these have names."""

@@ -24,6 +24,7 @@ from clients.dkpca import (
     LocalSpectrum,
     MeasureKept,
     ProjectNewRows,
+    TakeCoordinates,
 )
 from fedkernel.arrays import EPS, FloatArray
 from fedkernel.errors import InputError
@@ -225,12 +226,26 @@ class DKPCA(KernelStrategy[KernelPCA]):
         bound = None if omitted is None else certified(pairs.values, D, len(pairs.vectors), sum(omitted))
         return KernelPCA(pairs.values[:D], pairs.vectors[:, :D], self.kernel, column_means, mean, certificate_=bound)
 
-    def projection(self, run: Run, model: KernelPCA) -> Protocol[FloatArray]:
+    def projection(self, run: Run, model: KernelPCA, *, to_sites: bool = False) -> Protocol[FloatArray]:
         """Project the rows that are new at the clients: one round, (n_new, k) coordinates.
 
         With a linear kernel the clients get the vectors (N k floats down) and send n_new k floats; with others they
-        send their part of the kernel between new and training rows, n_new N floats. No column leaves a client.
+        send their part of the kernel between new and training rows, n_new N floats. No column leaves a client. With
+        `to_sites`, one round more tells each client the coordinates, n_new k floats down.
         """
+        coordinates = yield from self._projected(model)
+        if to_sites:
+            yield from to_all(TakeCoordinates(coordinates=coordinates))
+        return coordinates
+
+    def projection_plan(self, *, to_sites: bool) -> Plan:
+        """Return the one request, and the one that tells the coordinates."""
+        k = {"k": self.n_components}
+        linear = self.kernel.vertical == "sum"
+        asks = once(ProjectNewRows, k) if linear else once(ComputeKernelRows, kernel=self.kernel)
+        return (asks, once(TakeCoordinates, k)) if to_sites else (asks,)
+
+    def _projected(self, model: KernelPCA) -> Protocol[FloatArray]:
         if self.kernel.vertical == "sum":
             total = yield from to_sum(ProjectNewRows(vectors=model.eigenvectors_))
             products = total.products

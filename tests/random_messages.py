@@ -50,6 +50,7 @@ from clients.dkpca import (
     LocalSpectrum,
     Projections,
     ProjectNewRows,
+    TakeCoordinates,
 )
 from clients.fk_kmeans import (
     CombineFeatures,
@@ -140,6 +141,7 @@ SCALARS = {
     FindLocalProducts: st.fixed_dictionaries({"n_components": counts}),
     LocalProducts: st.just({}),
     ProjectNewRows: st.just({}),
+    TakeCoordinates: st.just({}),
     Projections: st.just({}),
     ComputeKernelRows: st.fixed_dictionaries({"kernel": kernels}),
     KernelRows: st.just({}),

@@ -94,6 +94,7 @@ def test_what_the_agreement_cost_is_accounted_for_and_the_overlap_is_told(tmp_pa
         result, grid = run_on(vertical(tmp_path), DKPCA(2))
     row = result.history[1]
     assert [entry["phase"] for entry in result.history] == ["join", "align", "FindLocalEigenpairs"]
+    assert row["values"].pop("order") in range(2**48)
     assert row["values"] == {"rows_0": 36, "rows_1": 33, "rows_2": 38, "rows": len(COMMON)}
     assert (row["round"], row["clients"], row["floats_up"], row["floats_down"]) == (0, 3, 0, 0)
     queries = [message for message in grid.seen if message.metadata.message_type.startswith("query.")]

@@ -21,7 +21,7 @@ from fedkernel.peers.keys import SharedKeys
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.messages import Receipt, Request, encode
 from fedkernel.run.job import RunSpec
-from fedkernel.run.placement import allowed
+from fedkernel.run.willing import allowed
 from strategies import ADMMKPCA, DKPCA, DisKPCA, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedPCA
 from strategies.landmarks import LandmarkStrategy
 

@@ -146,7 +146,7 @@ NO_PROBES = {
         *("MeasureScatter.mean", "CarriesRows.dense", "LabelRows.centers"),
     ),
     "are results, from which nothing comes back": (
-        *("Finish.directions", "LabelNewRows.coefficients"),
+        *("Finish.directions", "LabelNewRows.coefficients", "TakeCoordinates.coordinates"),
         *("LabelNewRows.centers", "TakeEmbedding.embedding", "TakeComponents.coefficients"),
     ),
     "say how a node's own direction and its neighbours' go together": ("UpdateConsensus.signs",),

@@ -9,9 +9,11 @@ from contextlib import ExitStack
 
 import grpc
 import numpy as np
+import pandas as pd
 import pytest
 from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, Running, federation
 from named_sites import drawn_seed
+from sklearn.metrics.pairwise import rbf_kernel
 
 from experiments.commands.study import read_study
 from fedkernel import RBF
@@ -19,6 +21,7 @@ from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models.files import load_model
 from fedkernel.run.approval import approve
 from fedkernel.run.departures import missing_from, read_outbox
+from fedkernel.run.keeping import RunRows
 from fedkernel.run.result import Result, read_ledger
 from strategies import DKPCA, VFedPCA
 
@@ -56,6 +59,41 @@ def test_three_sites_with_their_own_rows(place, tls):
                 assert all(entry.sha256 for entry in counted.entries)
                 assert missing_from(left, run, counted) == []
                 assert len(counted.entries) == sum(line.run == run for line in left)
+
+
+def test_new_rows_are_projected_by_three_sites(place, tls):
+    """Onto what an earlier run found: 50 patients, in another order at each site, some missing somewhere.
+
+    The coordinates are those of the exact kernel between new and training rows, at the coordinator and at each site.
+    """
+    (place / "run.toml").write_text(CONFIG.replace("share_model = true", ""))
+    rng, run = np.random.default_rng(5), "DKPCA__seed=0"
+    fresh = [rng.permutation(part[rng.integers(0, 178, 54)]) for part in PARTS]
+    held = [rng.permutation([row for row in range(54) if row not in (site, 50)]) for site in range(3)]
+    for name, part, rows in zip(NAMES, fresh, held, strict=True):
+        columns = {f"{name}{column}": part[rows, column] for column in reversed(range(part.shape[1]))}
+        frame = pd.DataFrame({"note": "-", **columns, "patient": [f"n{row:03}" for row in rows]})
+        frame.to_csv(place / f"{name}-new.csv", index=False)
+    with federation(place, tls) as (serve, join):
+        processes = [serve(), *map(join, NAMES)]
+        assert [one.end() for one in processes] == [0, 0, 0, 0], processes[0].text
+        again = [serve("--project", "--name", "week-14", "--out", "new", name="again", config="out")]
+        again += [join(name, "--new", f"{name}-new.csv", log=f"{name} again") for name in NAMES]
+        assert [one.end() for one in again] == [0, 0, 0, 0], again[0].text
+    model = load_model(place / "out" / "results" / run / "model.npz")
+    train = [int(patient[1:]) for patient in RunRows.load(place / "kept-b", run).ids]
+    with np.load(place / "kept-c" / f"{run}__week-14.npz") as stored:
+        order, coordinates = [int(patient[1:]) for patient in stored["ids"]], stored["embedding"]
+    assert sorted(order) == sorted(set(range(54)) - {0, 1, 2, 50})
+    X, new = np.hstack([part[train] for part in PARTS]), np.hstack([part[order] for part in fresh])
+    exact = model.project(rbf_kernel(new, X, gamma=0.05))
+    np.testing.assert_allclose(coordinates, exact, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(coordinates, load_model(place / "new" / f"{run}__week-14" / "model.npz"))
+    sheet = pd.read_csv(place / "kept-a" / f"{run}__week-14.csv", index_col="id")
+    assert sheet.index.tolist() == [f"n{row:03}" for row in order]
+    at_server = pd.read_csv(place / "new" / f"{run}__week-14" / "coordinates.csv", index_col="row")
+    np.testing.assert_array_equal(sheet.to_numpy(), at_server.to_numpy())
+    assert "n0" not in "".join(process.text for process in again)
 
 
 def test_a_site_that_is_killed_fails_the_run_with_one_cause(place, tls):

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from experiments.commands.console import Follow, errors, output, progress, say, show_results, site_log
+from experiments.commands.projecting import projection_of
 from experiments.commands.reading import (
     Columns,
     Decimal,
@@ -53,6 +54,7 @@ from fedkernel.run import (
     is_approved,
     own_file,
     own_policy,
+    read_new_rows,
     read_own_data,
     read_own_keys,
     verdicts,
@@ -98,7 +100,10 @@ def identity(
 
 
 def serve(  # noqa: PLR0917 - one option each
-    config: Annotated[Path, typer.Argument(help="The experiment, whose [data] table names the sites.")],
+    config: Annotated[
+        Path,
+        typer.Argument(help="The experiment, whose [data] table names the sites; with --project its output folder."),
+    ],
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where sites can join.")] = "127.0.0.1:8443",
     tls: Annotated[Path | None, typer.Option(help="The server's folder of `fedkernel certs`.")] = None,
     insecure: Insecure = False,
@@ -109,16 +114,47 @@ def serve(  # noqa: PLR0917 - one option each
     restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of an experiment.")] = False,
     patience: Annotated[float, typer.Option(min=0, help="Seconds that a site may be gone.")] = PATIENCE,
     max_message: Annotated[int, typer.Option(min=1, max=LIMIT, help="Bytes of a message, at most.")] = LIMIT,
+    project: Annotated[
+        bool,
+        typer.Option("--project", help="Project rows that are new at the sites (join --new) onto what a run found."),
+    ] = False,
+    run: Annotated[str | None, typer.Option(help="With --project: which run, where there are several.")] = None,
+    name: Annotated[str, typer.Option(help="With --project: what the new rows are called, such as week-14.")] = "new",
+    to_sites: Annotated[
+        bool,
+        typer.Option("--to-sites/--coordinator-only", help="With --project: whether sites get the coordinates, too."),
+    ] = True,
     debug: Debug = False,
 ) -> None:
-    """Wait until all sites have joined, run an experiment with them, and write its report."""
+    """Wait until all sites have joined, run an experiment with them, and write its report.
+
+    With --project: have them project new rows, of which the server writes the coordinates and each site its own.
+    """
     with errors(debug):
         secured = _tls(tls, insecure, listen, "server")
+        host = check_address(listen, any_port=True).rpartition(":")[0]
+        if project:
+            projection, folder = projection_of(config, run, name, to_sites=to_sites), out or config / "projected"
+            names = projection.sites.sites
+            work = grpc.serve(
+                projection.job(folder),
+                names,
+                listen,
+                secured,
+                patience=patience,
+                limit=max_message,
+                tell=say,
+                ready=lambda port: say(f"listening at {host}:{port}, waiting for {', '.join(names)}"),
+            )
+            say(f"study {projection.study.sha256}, which each site approves")
+            with report_failed_handshakes(say), Follow(say, "fedkernel.run.alignment"):
+                for _ in work:
+                    projection.hand_over(folder)
+            return
         experiment = read_config(config, [*(overrides or []), "engine=grpc"])
         sites = experiment.data
         if not isinstance(sites, Sites):
             raise InputError(f'{config}: serve needs a table [data] with sites = ["name", ...], who may join')
-        host = check_address(listen, any_port=True).rpartition(":")[0]
 
         def engine(job: Job) -> Iterator[str]:
             return grpc.serve(
@@ -146,6 +182,9 @@ def join(  # noqa: PLR0917 - one option each
     name: Annotated[str, typer.Option(help="The site's name, as its certificate has it.")],
     out: Annotated[Path, typer.Option(help="Folder for what the site keeps of each run: labels, embedding, ...")],
     data: Annotated[Path | None, typer.Option(help="The site's table: .csv, .xlsx, .parquet, .npz or .npy.")] = None,
+    new: Annotated[
+        Path | None, typer.Option(help="Rows that came since, with the same columns, for runs that project such.")
+    ] = None,
     rehearse: Annotated[
         Path | None,
         typer.Option(
@@ -244,6 +283,7 @@ def join(  # noqa: PLR0917 - one option each
             delimiter=delimiter, decimal=decimal, encoding=encoding,
         )  # fmt: skip
         options = {
+            "new": new,
             "id-key": id_key, "identity": identity, "pins": pins, "out": out,
             "allow": ",".join(allow) if allow else None, "policy": policy, "approve": approval,
         }  # fmt: skip
@@ -262,10 +302,7 @@ def join(  # noqa: PLR0917 - one option each
             schema.write(data)
         if against is not None:
             config |= as_agreed(own_file(config)[0], against).to_node()
-        rows, width = read_own_data(config).X.shape
-        if rows < rules.table.min_rows:
-            least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"
-            raise InputError(f"{data} has {rows} rows, but answers from {least}")
+        rows, width = _checked_shape(config, rules)
         check_folder(out)
         check_record(out)
 
@@ -280,6 +317,18 @@ def join(  # noqa: PLR0917 - one option each
             consider = partial(_consider, rules, approves, out, tell, shape=(rows, width))
             Node(client_app, name, {**config, "name": name}, tell, receive, consider).attend(server, secured, patience)
             tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
+
+
+def _checked_shape(config: Mapping[str, str | int], rules: Policy) -> tuple[int, int]:
+    """Return how many rows and columns the site's table has; InputError if it, or its new rows, cannot be used."""
+    own = read_own_data(config)
+    rows, width = own.X.shape
+    if "new" in config:
+        read_new_rows(config, own)
+    if rows < rules.table.min_rows:
+        least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"
+        raise InputError(f"{config['data']} has {rows} rows, but answers from {least}")
+    return rows, width
 
 
 def _consider(

@@ -103,6 +103,9 @@ def show_study(study: Study) -> None:
         _line(f"sites: {', '.join(run.sites or ())}; seeds: {drawn}{seeds}; rows: {aligned}")
         _line(f"method: {run.strategy}, answered by {run.pair}")
         _line(f"with: {_fields(run.parameters)}")
+        if run.project is not None:
+            get = "the coordinator and every site" if run.project.coordinates == "sites" else "the coordinator"
+            _line(f"projects new rows onto what run {run.project.of} found; their coordinates get: {get}")
         if run.plan is None:
             _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
         else:

@@ -4,12 +4,14 @@ from fedkernel.run.approval import approve, check_approved, check_hash, is_appro
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.departures import Departure, check_payload, departures_of, missing_from, read_outbox
 from fedkernel.run.foreseen import ReplySize, foreseen, reply_sizes
-from fedkernel.run.job import SHORT, Job, RunSpec, Study
+from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
 from fedkernel.run.outbox import check_record
-from fedkernel.run.placement import allowed, own_file, read_own_data, read_own_keys, simulated_partition
+from fedkernel.run.own_keys import read_own_keys
+from fedkernel.run.placement import own_file, read_new_rows, read_own_data, simulated_partition
 from fedkernel.run.policy import FREE, MIN_ROWS, MIN_SITES, Policy, own_policy, read_policy
 from fedkernel.run.result import Result, read_ledger
 from fedkernel.run.verdicts import verdicts
+from fedkernel.run.willing import allowed
 
 __all__ = [
     "FREE",
@@ -19,6 +21,7 @@ __all__ = [
     "Departure",
     "Job",
     "Policy",
+    "Projecting",
     "ReplySize",
     "Result",
     "RunSettings",
@@ -37,6 +40,7 @@ __all__ = [
     "own_file",
     "own_policy",
     "read_ledger",
+    "read_new_rows",
     "read_outbox",
     "read_own_data",
     "read_own_keys",

@@ -98,6 +98,11 @@ def find_rows(own: Hashes, common: npt.NDArray[Any]) -> Positions:
     return positions.astype(np.int64)
 
 
+def order_of(common: Hashes) -> int:
+    """Return a number from 0 to 2^48 - 1 by which sites and coordinator know the rows agreed on, in their order."""
+    return int.from_bytes(hashlib.sha256(common.tobytes()).digest()[:6])
+
+
 def own_rows(ids: Sequence[str] | None, key: bytes, positions: Positions | None, rows: int) -> Hashes:
     """Return by what a site knows the rows of a run in its own record, the same in every run: shape (n, 16).
 

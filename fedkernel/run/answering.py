@@ -20,7 +20,7 @@ from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import MessageT, Receipt, Reply
 from fedkernel.run import flower
-from fedkernel.run.alignment import find_rows, hash_ids, key_check
+from fedkernel.run.alignment import find_rows, hash_ids, key_check, order_of
 from fedkernel.run.asking import NOTHING, Asking, asking_of
 from fedkernel.run.cohort import REASON
 from fedkernel.run.gate import Gate, Standing
@@ -111,6 +111,8 @@ class _Call:
         site, positions = self.site, memory.rows
         X: Any = site.X
         new: Any = site.new
+        if positions is not None and site.projects and new is not None:
+            new, positions = as_table(new, f"the new rows of {site.called}").take(positions), None
         own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards, "noise_key": site.noise_key}
         if isinstance(X, TableToPrepare) and issubclass(kind, PrepareClient):
             X, new, own = X.rows(positions), X.new, own | {"prepare": X.prepare}
@@ -231,6 +233,8 @@ def _note(context: Context, asking: Asking, site: Site, standing: Standing) -> N
     memory = Memory(context, asking.run)
     if memory.settled and not memory.noted:  # only now, or what is refused could fill the disk
         site.check_rows_apart(memory.rows, True)
+        if memory.order is not None:
+            site.remember_order(memory.rows, memory.order)
         memory.noted = True
     memory.note_current(standing.run.begun, standing.taken)
 
@@ -293,8 +297,10 @@ def _take_rows(call: _Call) -> Reply:
     memory, own = call.memory(), call.hashes()
     if memory.settled:
         raise InputError(f"the rows that {call.site.called} works on are settled; allowed: to align them once in a run")
-    positions = find_rows(own, call.request(TakeRows).hashes)
-    call.site.check_rows(len(positions))
+    common = call.request(TakeRows).hashes
+    positions = find_rows(own, common)
+    if not call.site.projects:  # of new rows each is answered for by itself
+        call.site.check_rows(len(positions))
     if len(positions) < (least := math.ceil(call.site.row_share * len(own))):
         raise InputError(
             f"{call.site.called} has {len(positions)} of its {len(own)} rows in common with all others, but works on "
@@ -304,6 +310,7 @@ def _take_rows(call: _Call) -> Reply:
     call.site.check_rows_apart(rows, False)
     memory.settle()
     memory.rows = rows
+    memory.order = order_of(common)
     return CommonRows(rows=len(positions))
 
 

@@ -16,7 +16,7 @@ from fedkernel.errors import InputError, ProtocolError, and_more, one_line
 from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
-from fedkernel.run.alignment import Missing, check_same_columns, common_rows
+from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of
 from fedkernel.run.exchange import POLL, node_called, send_and_receive
 from fedkernel.run.joining import HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
 from fedkernel.run.ledger import Account, Entry
@@ -39,7 +39,7 @@ class RunSettings:
     With a vertical partition and ids, rows that are `missing` somewhere are dropped, or the run is refused. The
     protocol's own steps have as many BLAS `threads`. With `hashes`, the ledger has that of every reply. With
     `joint_seed`, the clients draw the seed, in two rounds more, and the history has it. With `prepare`, the sites'
-    tables are raw, and are prepared first.
+    tables are raw, and are prepared first. With `project`, it is the clients' new rows that are compared by their ids.
     """
 
     run: str = "run"
@@ -51,6 +51,7 @@ class RunSettings:
     hashes: bool = False
     joint_seed: bool = False
     prepare: Prepare | None = None
+    project: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""
@@ -194,20 +195,22 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
             account.ledger.add(wire.entry("align", nodes[node].client, down, content))
         return {who[node]: reply for node, (reply, _) in replies.items()}
 
+    rows: Literal["rows", "new_rows"] = "new_rows" if wire.settings.project else "rows"
     hashed = ask(HashIds(), "ids")
     for member in members:
-        if hashed[member.called].hashes.shape[0] != member.rows:
+        if hashed[member.called].hashes.shape[0] != (has := getattr(member, rows)):
             count = len(hashed[member.called].hashes)
-            raise ProtocolError(f"{wire.pair}, aligning: {member.called} sent {count} ids of {member.rows} rows")
+            raise ProtocolError(f"{wire.pair}, aligning: {member.called} sent {count} ids of {has} rows")
         if not np.array_equal(hashed[member.called].key_check, hashed[members[0].called].key_check):
             raise InputError(
                 f"{member.called} has another id-key than {members[0].called}; allowed: the same at all sites, or none"
             )
     common = common_rows({who: reply.hashes for who, reply in hashed.items()}, wire.settings.missing, wire.settings.run)
     ask(TakeRows(hashes=common), "align")
-    figures = {f"rows_{member.client}": float(member.rows) for member in members} | {"rows": float(len(common))}
+    figures = {f"rows_{member.client}": float(getattr(member, rows)) for member in members}
+    figures |= {"rows": float(len(common)), "order": order_of(common)}
     account.close_round(0, "align", time.perf_counter() - started, figures)
-    return [replace(member, rows=len(common)) for member in members]
+    return [replace(member, **dict[str, Any]({rows: len(common)})) for member in members]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -42,6 +42,29 @@ def _absolute_file(file: str | SiteFile) -> str | SiteFile:
 
 
 AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
+
+
+class Projecting(pydantic.BaseModel):
+    """That a run projects rows that are new at its sites, in place of fitting a model: onto what an earlier run found.
+
+    Attributes
+    ----------
+    of : str
+        The earlier run's id. Each site takes the rows that it worked on, in its order, from what it noted then.
+    order : int
+        By what that order is known, see `fedkernel.run.alignment.order_of`.
+    model : str
+        SHA-256 of the model's file, which stays with the coordinator.
+    coordinates : {"coordinator", "sites"}
+        Who gets them: the coordinator, which computes them, or also every site.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    of: str
+    order: int = pydantic.Field(ge=0, lt=2**48)
+    model: str = pydantic.Field(pattern="^[0-9a-f]{64}$")
+    coordinates: Literal["coordinator", "sites"] = "sites"
 
 
 class RunSpec(pydantic.BaseModel):
@@ -83,6 +106,8 @@ class RunSpec(pydantic.BaseModel):
         Whether named sites draw the seed together (`fedkernel.run.seeding`); `seed` then only tells runs apart.
     prepare : Prepare, optional
         What is done to the sites' tables first, which are raw then; `plan` begins with what is asked for that.
+    project : Projecting, optional
+        In place of fitting, with a vertical partition and named sites that know their rows by ids.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -104,6 +129,7 @@ class RunSpec(pydantic.BaseModel):
     plan: Plan | None = None
     joint_seed: bool = False
     prepare: Prepare | None = None
+    project: Projecting | None = None
 
     @pydantic.field_validator("data")
     @classmethod
@@ -127,8 +153,12 @@ class RunSpec(pydantic.BaseModel):
             raise ValueError(f"sites = {self.sites}, but must be different names")
         if self.sites is not None and self.clients != len(self.sites):
             raise ValueError(f"clients = {self.clients}, but must be the number of sites, {len(self.sites)}")
+        if self.project is not None and self.prepare is not None:
+            raise ValueError("prepare stands beside project, but new rows are projected as they are in their files")
         if self.joint_seed and self.sites is None:
             raise ValueError("joint_seed = true, but only named sites draw a seed together")
+        if self.project is not None and (self.sites is None or not self.align):
+            raise ValueError("project is for runs of named sites whose rows are compared by their ids")
         return self
 
     @property
@@ -228,6 +258,8 @@ class Job(pydantic.BaseModel):
     mark : str, optional
         Name of a file in `out`, for apps that may run elsewhere: where it is not there, `out` is another machine's
         folder; results then come through the log (see `fedkernel.engines.parcels`), and simulated sites keep nothing.
+    models : dict of str to str
+        Files of the models that runs project onto, by the run's id; like `out`, nothing that sites are told.
     deadline : float
         Seconds that a round may take.
     threads : int
@@ -242,6 +274,7 @@ class Job(pydantic.BaseModel):
     apps: Apps | None = None
     out: Annotated[str, pydantic.AfterValidator(_absolute)] | None = None
     mark: str | None = None
+    models: dict[str, str] = {}
     deadline: float = pydantic.Field(default=3600.0, gt=0)
     threads: int = pydantic.Field(default=1, ge=1)
 

@@ -105,6 +105,16 @@ class Memory(MutableMapping[str, AnyArray]):
     def noted(self, value: bool) -> None:
         self._run["noted"] = value
 
+    @property
+    def order(self) -> int | None:
+        """By what the rows that all sites agreed on are known, see `fedkernel.run.alignment.order_of`."""
+        order = self._run.get("order")
+        return order if isinstance(order, int) else None
+
+    @order.setter
+    def order(self, order: int) -> None:
+        self._run["order"] = order
+
     def __getitem__(self, name: str) -> AnyArray:
         return flower.read_array(self._record[name])
 

@@ -2,45 +2,44 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from flwr.app import Context
 
-from fedkernel.addresses import find, names, own_names
+from fedkernel.addresses import find
 from fedkernel.arrays import AnyArray, Positions
 from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Prepare, load, split
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables
 from fedkernel.errors import InputError, OwnFileError, RefusedError, called
-from fedkernel.numerics.kernels import Kernel, import_kernels
-from fedkernel.peers.sealing import KeyPair, read_pins
+from fedkernel.numerics.kernels import import_kernels
 from fedkernel.preparing import PrepareClient, TableToPrepare
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.plan import check_plan
 from fedkernel.run import flower
-from fedkernel.run.alignment import check_rows_apart, own_rows, read_key
+from fedkernel.run.alignment import check_rows_apart, own_rows
 from fedkernel.run.approval import check_approved
 from fedkernel.run.gate import Gate
-from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.job import Job, Projecting, RunSpec
+from fedkernel.run.keeping import RunRows, keeper
 from fedkernel.run.outbox import check_record
+from fedkernel.run.own_keys import read_own_keys
 from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
 from fedkernel.run.policy import own_policy
 from fedkernel.run.raw_sites import Changed, PrepareKey, changed, own_raw, raw_parts, raw_shard
 from fedkernel.run.seeding import own_secret
 from fedkernel.run.site import Site
 from fedkernel.run.verdicts import check_run
+from fedkernel.run.willing import allowed, own_pairs
 from fedkernel.seeds import derived
 from fedkernel.settling import WidthClient
-from fedkernel.storage import check_folder, write_rows, write_whole
-
-SHEET = 50
-"""Columns of an array, at most, that a site keeps as CSV, too."""
+from fedkernel.storage import check_folder
 
 
 @lru_cache(maxsize=4)
@@ -123,30 +122,6 @@ def _fingerprint(path: str, changed: tuple[int, int]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class OwnKeys(NamedTuple):
-    """Keys that a node's configuration names; None, or no key: not named."""
-
-    ids: bytes
-    identity: KeyPair | None
-    pins: Mapping[str, str]
-
-    def pins_in(self, run: RunSpec) -> dict[int, str]:
-        """Return the pins of a run's clients, by number: those of its named sites, and what was pinned by number."""
-        numbers = {name: number for number, name in enumerate(run.sites or ())}
-        return {
-            numbers.get(peer, int(peer) if peer.isdecimal() else -1): pin
-            for peer, pin in self.pins.items()
-            if peer in numbers or peer.isdecimal()
-        }
-
-
-def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
-    """Read the keys that a node's configuration names, as `site_of_job` lists them; InputError where one is missing."""
-    key = read_key(str(node["id-key"])) if "id-key" in node else b""
-    identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
-    return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else {})
-
-
 def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Changed]:
     """Return the file that a node's configuration names, as `site_of_job` lists it, and what tells that it changed."""
     rules = own_policy(node).table
@@ -162,6 +137,11 @@ def read_own_data(node: Mapping[str, Any]) -> SiteData:
     return _read_own(*own_file(node))
 
 
+def _sha256_of(node: Mapping[str, Any]) -> str:
+    file, version = own_file(node)
+    return _fingerprint(str(file.path), version)
+
+
 def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
     file, version = own_file(node)
     check_labels_may_be_used(file, own_policy(node), who)
@@ -169,29 +149,23 @@ def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
         return labels_of_file(file, version)
 
 
-def allowed(listed: Iterable[str]) -> dict[str, type[KernelClient]]:
-    """Import what a site's operator allows, and return the clients among it by class name; the others are kernels.
+def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
+    """Read the new rows that a node's configuration names, whose columns are those of its table, by name.
 
     Raises
     ------
     InputError
-        If a name is that of no client or kernel, or if two clients have the same class name.
+        Where it names none, or none with these columns and with ids.
     """
-    willing: dict[str, type[KernelClient]] = {}
-    for name in filter(None, (name.strip() for name in listed)):
-        kind = find(name, object, "kernels" if name in names("kernels") else "clients", "allow")
-        if not (isinstance(kind, type) and issubclass(kind, KernelClient | Kernel)):
-            raise InputError(f"allow = {name!r} is no client and no kernel")
-        if issubclass(kind, KernelClient) and willing.setdefault(kind.__name__, kind) is not kind:
-            raise InputError(f"allow = {name!r}, but another client that is allowed is called {kind.__name__}, too")
-    return willing
-
-
-def own_pairs(runs: Iterable[RunSpec]) -> list[str]:
-    """Return the addresses of the clients that runs name and that are ours, in order."""
-    ours = own_names("clients")
-    wholes = {ours.get(run.pair, run.pair) for run in runs if run.pair is not None}
-    return sorted(wholes & set(ours.values()))
+    if "new" not in node or "id" not in node:
+        raise InputError(
+            "new rows are to be projected, but there are none with ids; allowed: join --new FILE --id NAME"
+        )
+    file = replace(own_file(node)[0], path=str(node["new"]), columns=own.columns or None, label=None, drop=())
+    fresh = _read_own(file, changed(str(file.path)))
+    if fresh.X.shape[1] != own.X.shape[1]:
+        raise InputError(f"{file.path} has {fresh.X.shape[1]} columns, but the table has {own.X.shape[1]}")
+    return fresh
 
 
 def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
@@ -229,6 +203,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     ``data``, ``columns``, ``label``, ``id``, ``drop``, ``delimiter``, ``decimal``, ``encoding``
         Its file, see `SiteFile`; ``columns``, ``label`` and ``drop`` with commas between their names. With it, no path
         that the job names is used. Labels are for clients that need them, where the operator names the client.
+    ``new``
+        A file with new rows of these columns and ids, for runs that project such.
     ``id-key``
         A file with the key of the hashes of its ids, see `fedkernel.run.alignment`.
     ``ids-without-key``
@@ -272,7 +248,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     who = called(number, name)
     with _for_its_log(who, "read its keys"):
         keys = read_own_keys(node)
-    site = Site(number, None, None, _keeper(None), job.threads, keys.identity, keys.pins_in(run), name, id_key=keys.ids)
+    site = Site(number, None, None, keeper(None), job.threads, keys.identity, keys.pins_in(run), name, id_key=keys.ids)
     clients = run.clients or int(node.get("num-partitions", number + 1))
     if number >= clients:
         return site
@@ -315,10 +291,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
     def keep(outputs: dict[str, AnyArray]) -> None:
         with _for_its_log(site.called, "store what it keeps"):
-            _keeper(results)(outputs)
-            few = {name: array for name, array in outputs.items() if array.ndim < 2 or array.shape[1] <= SHEET}
-            if {"labels", "embedding"} & few.keys():
-                write_rows(sheet, few)
+            keeper(results, sheet)(outputs)
 
     def check_keep() -> None:
         with _for_its_log(site.called, "store what it keeps"):
@@ -331,14 +304,20 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         if least := policy.table.rows_apart:
             check_rows_apart(out / "rows", own_rows(own.ids, site.id_key, positions, own.X.shape[0]), least, note=note)
 
+    def remember(positions: Positions | None, order: int) -> None:
+        with _for_its_log(site.called, "note its rows"):
+            RunRows.of(order, positions, own.ids or (), _sha256_of(node)).save(out, run.id)
+
+    if run.project is None:
+        site = replace(site, X=own.X, ids=own.ids, check_rows_apart=apart, remember_order=remember)
+    else:
+        with _for_its_log(site.called, "read its new rows"):
+            site = _projecting(site, node, read_own_data(node), run.project, RunRows.load(out, run.project.of))
     return replace(
         site,
-        X=own.X,
         labels=lambda: _own_labels(node, site.called),
         keep=keep,
-        check_rows_apart=apart,
         columns=own.columns,
-        ids=own.ids,
         share_rows=policy.share_rows,
         min_rows=policy.table.min_rows,
         row_share=policy.table.row_share,
@@ -354,10 +333,17 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     )
 
 
+def _projecting(site: Site, node: Mapping[str, Any], own: SiteData, project: Projecting, noted: RunRows) -> Site:
+    """Return the site with its new rows, and of its table the rows that an earlier run worked on, which it checked."""
+    fresh = read_new_rows(node, own)
+    X = noted.rows_for(project, own, _sha256_of(node), str(node["data"]))
+    return replace(site, X=X, new=fresh.X, ids=fresh.ids, projects=True)
+
+
 def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
     """Return the site with its part of the job's data: whoever made the job speaks for it, and what it names counts."""
     results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
-    site = replace(site, share_rows=run.shares_rows, pairs=_named_by(run), keep=_keeper(results))
+    site = replace(site, share_rows=run.shares_rows, pairs=_named_by(run), keep=keeper(results))
     if run.shards is not None:
         return replace(site, **_simulated_file(run, site.number))
     if run.data is not None and run.partition is not None:
@@ -394,13 +380,3 @@ def _for_its_log(who: str, what: str) -> Iterator[None]:
         yield
     except (InputError, OSError) as error:
         raise OwnFileError(f"{who} cannot {what}; its log says why", f"{who}: {error}") from None
-
-
-def _keeper(path: Path | None) -> Callable[[dict[str, AnyArray]], object]:
-    """Return what stores a site's named arrays in a file; with None, nowhere."""
-
-    def keep(outputs: dict[str, AnyArray]) -> None:
-        if path is not None:
-            write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs))
-
-    return keep

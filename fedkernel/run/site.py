@@ -73,6 +73,11 @@ class Site:
     check_rows_apart : callable
         Given the positions of the rows that a run works on, or None for all, raises InputError if these differ by few
         from those of an earlier run; where it is told to, it notes them.
+    remember_order : callable
+        Given the positions of the rows that a run works on, or None for all, and by what their order is known, notes
+        both for runs that project new rows.
+    projects : bool
+        Whether the run projects `new` in place of fitting `X`; `ids` are those of `new` then.
     check_keep : callable
         Raises OwnFileError if nothing can be stored on the site.
     labels : callable
@@ -103,6 +108,8 @@ class Site:
     noise_key: bytes = b""
     path: str | None = None
     check_rows_apart: Callable[[Positions | None, bool], object] = lambda positions, note: None
+    remember_order: Callable[[Positions | None, int], object] = lambda positions, order: None
+    projects: bool = False
     check_keep: Callable[[], object] = lambda: None
     labels: Callable[[], AnyArray | None] = lambda: None
     outline: Callable[[Exception], str] = logged

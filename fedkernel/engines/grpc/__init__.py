@@ -68,7 +68,7 @@ def serve(
         Told the port once sites can join.
     """
     # what a site is told of the job does not hold the server's folders
-    shown = job.model_copy(update={"out": None}).model_dump_json()
+    shown = job.model_copy(update={"out": None, "models": {}}).model_dump_json()
     files = [f"{run.id}.model.npz" for run in job.runs] if share_model else []
     hub = Hub(sites, job=shown, patience=patience, limit=limit, tell=tell, files=files)
     failures: list[FedkernelError] = []

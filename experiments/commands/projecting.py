@@ -1,0 +1,123 @@
+"""The study of `fedkernel serve FOLDER --project`: new rows, onto what a finished run of named sites found."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.commands.console import say
+from experiments.config import Experiment, Sites
+from experiments.running import Planned, plan, read_folder
+from fedkernel.errors import InputError
+from fedkernel.flower_apps import APPS
+from fedkernel.models import load_model
+from fedkernel.run import Job, Projecting, Result, RunSpec, Study
+from fedkernel.storage import check_folder, write_rows
+
+
+class Projection(NamedTuple):
+    """What is to be served.
+
+    Attributes
+    ----------
+    experiment : Experiment
+        That the run belongs to.
+    sites : Sites
+    run : RunSpec
+    model : Path
+        Its file.
+    """
+
+    experiment: Experiment
+    sites: Sites
+    run: RunSpec
+    model: Path
+
+    @property
+    def study(self) -> Study:
+        """What each site approves."""
+        return Study(name=f"{self.experiment.name}, new rows", runs=[self.run])
+
+    def job(self, out: Path) -> Job:
+        """Return the job, whose coordinates go to a folder that has none yet."""
+        if (out / self.run.id).exists():
+            raise InputError(f"{out / self.run.id} is there already; choose another name (--name) or folder (--out)")
+        check_folder(out)
+        return Job(
+            runs=[self.run],
+            study=self.study,
+            apps=APPS,
+            out=str(out.resolve()),
+            models={self.run.id: str(self.model.resolve())},
+            deadline=self.experiment.deadline,
+            threads=self.experiment.threads,
+        )
+
+    def hand_over(self, out: Path) -> Path:
+        """Write the coordinates beside row numbers, which are all that the coordinator knows of the rows."""
+        coordinates = np.asarray(load_model(out / self.run.id / "model.npz"))
+        path = write_rows(out / self.run.id / "coordinates.csv", {"embedding": coordinates})
+        say(f"wrote {path}: {len(coordinates):,} rows, in the order that all sites have them in")
+        return path
+
+
+def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool) -> Projection:
+    """Return the study of projecting new rows onto what a finished run found.
+
+    Parameters
+    ----------
+    folder : Path
+        Output folder of the experiment that was served.
+    run_id : str, optional
+        Which run of it; needed where it has several that can project.
+    name : str
+        What the new rows are called, in the id of the run.
+    to_sites : bool
+        Whether each site gets the coordinates, too.
+
+    Raises
+    ------
+    InputError
+        If there is no such run, or if its method or its sites cannot project.
+    """
+    experiment, finished = read_folder(folder)
+    if not isinstance(experiment.data, Sites):
+        raise InputError(f"{folder} is of an experiment without named sites; allowed: the output folder of serve")
+    done = {row.id for row in finished}
+    runs = [run for run in plan(experiment) if run.id in done and run.baseline is None]
+    chosen = _chosen(runs, run_id, folder, to_sites=to_sites)
+    result = Result.load(folder / "results" / chosen.id)
+    orders = [row["values"]["order"] for row in result.history if row["phase"] == "align"]
+    if not orders:
+        raise InputError(f"the sites of run {chosen.id!r} knew no ids, by which new rows are aligned (join --id)")
+    model = folder / "results" / chosen.id / "model.npz"
+    spec = chosen.spec
+    project = Projecting(
+        of=chosen.id,
+        order=orders[-1],
+        model=hashlib.sha256(model.read_bytes()).hexdigest(),
+        coordinates="sites" if to_sites else "coordinator",
+    )
+    fields = {field: getattr(spec, field) for field in RunSpec.model_fields}
+    fields |= {"id": f"{chosen.id}__{name}", "plan": chosen.strategy.projection_plan(to_sites=to_sites)}
+    try:
+        run = RunSpec(**fields | {"project": project, "joint_seed": False, "evaluate": False})
+    except ValueError:
+        raise InputError(f"name = {name!r}, but must be letters, digits and . = , + - _") from None
+    return Projection(experiment, experiment.data, run, model)
+
+
+def _chosen(runs: Sequence[Planned], run_id: str | None, folder: Path, *, to_sites: bool) -> Planned:
+    able = [run for run in runs if run.strategy.projection_plan(to_sites=to_sites) is not None]
+    if not able:
+        raise InputError(f"no run in {folder} is of a method that projects new rows of several sites; allowed: DKPCA")
+    ids = ", ".join(run.id for run in able)
+    if run_id is None:
+        if len(able) > 1:
+            raise InputError(f"{folder} has {len(able)} runs to project onto; choose one (--run): {ids}")
+        return able[0]
+    if run_id not in {run.id for run in able}:
+        raise InputError(f"run = {run_id!r}, but must be one of {ids}")
+    return next(run for run in able if run.id == run_id)

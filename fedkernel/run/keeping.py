@@ -1,0 +1,110 @@
+"""What a site keeps: arrays of its runs, sheets of its rows, and which rows a run worked on, for later ones."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkernel.arrays import AnyArray, Positions, Rows
+from fedkernel.data import as_table
+from fedkernel.data.site_files import SiteData
+from fedkernel.errors import InputError
+from fedkernel.run.job import Projecting
+from fedkernel.storage import UNREADABLE, write_rows, write_whole
+
+SHEET = 50
+"""Columns of an array, at most, that a site keeps as CSV, too."""
+
+
+def keeper(path: Path | None, sheet: Path | None = None) -> Callable[[dict[str, AnyArray]], object]:
+    """Return what stores a site's named arrays in a file, and labels and coordinates as a sheet; with None, nowhere."""
+
+    def keep(outputs: dict[str, AnyArray]) -> None:
+        if path is not None:
+            write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs))
+        few = {name: array for name, array in outputs.items() if array.ndim < 2 or array.shape[1] <= SHEET}
+        if sheet is not None and {"labels", "embedding"} & few.keys():
+            write_rows(sheet, few)
+
+    return keep
+
+
+@dataclass(frozen=True)
+class RunRows:
+    """Which rows of a site's file a run worked on, in its order: noted at the site, for runs that project onto it.
+
+    Attributes
+    ----------
+    order : int
+        See `fedkernel.run.alignment.order_of`.
+    positions : ndarray of shape (N,)
+        In the file.
+    ids : ndarray of shape (N,)
+        Texts.
+    sha256 : str
+        Of the file.
+    """
+
+    order: int
+    positions: Positions
+    ids: npt.NDArray[np.str_]
+    sha256: str
+
+    @classmethod
+    def of(cls, order: int, positions: Positions | None, ids: Sequence[str], sha256: str) -> "RunRows":
+        """Return those at these positions, None: all, of a file's rows with these ids."""
+        places = np.arange(len(ids)) if positions is None else positions
+        return cls(order, places, np.array(ids)[places], sha256)
+
+    def save(self, folder: Path, run: str) -> None:
+        """Write it as npz, for the site's owner only."""
+        arrays = {name: np.array(getattr(self, name)) for name in ("order", "positions", "ids", "sha256")}
+        path = _noted(folder, run)
+        write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays), 0o600)
+
+    @classmethod
+    def load(cls, folder: Path, run: str) -> "RunRows":
+        """Read what is noted of a run; InputError if nothing is."""
+        path = _noted(folder, run)
+        try:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+                noted: dict[str, Any] = {name: file[name] for name in ("order", "positions", "ids", "sha256")}
+            return cls(int(noted["order"]), noted["positions"], noted["ids"], str(noted["sha256"]))
+        except FileNotFoundError:
+            raise InputError(
+                f"nothing is noted of run {run!r} in {path.parent}; allowed: the folder that it was joined with (--out)"
+            ) from None
+        except UNREADABLE as error:
+            raise InputError(f"{path} is damaged ({type(error).__name__})") from None
+
+    def rows_for(self, project: Projecting, own: SiteData, sha256: str, what: str) -> Rows:
+        """Return the rows that the earlier run worked on, (N, d_m), from the site's table.
+
+        Parameters
+        ----------
+        project : Projecting
+        own : SiteData
+        sha256 : str
+            Of the file that the table is from.
+        what : str
+            How error texts call it.
+
+        Raises
+        ------
+        InputError
+            If the file was changed since, or if the run was begun again with rows in another order.
+        """
+        if self.order != project.order:
+            raise InputError(f"run {project.of!r} has begun again since, with its rows in another order")
+        if self.sha256 != sha256:
+            raise InputError(
+                f"{what} has changed since run {project.of!r}; allowed: the file as it was then, new rows in another"
+            )
+        return as_table(own.X, what).take(self.positions)
+
+
+def _noted(folder: Path, run: str) -> Path:
+    return folder / "rows-of-runs" / f"{run}.npz"

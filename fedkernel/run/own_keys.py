@@ -1,0 +1,32 @@
+"""The keys of a site, in files that its node's configuration names."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fedkernel.peers.sealing import KeyPair, read_pins
+from fedkernel.run.alignment import read_key
+from fedkernel.run.job import RunSpec
+
+
+class OwnKeys(NamedTuple):
+    """Keys that a node's configuration names; None, or no key: not named."""
+
+    ids: bytes
+    identity: KeyPair | None
+    pins: Mapping[str, str]
+
+    def pins_in(self, run: RunSpec) -> dict[int, str]:
+        """Return the pins of a run's clients, by number: those of its named sites, and what was pinned by number."""
+        numbers = {name: number for number, name in enumerate(run.sites or ())}
+        return {
+            numbers.get(peer, int(peer) if peer.isdecimal() else -1): pin
+            for peer, pin in self.pins.items()
+            if peer in numbers or peer.isdecimal()
+        }
+
+
+def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
+    """Read the keys that a node's configuration names, as `site_of_job` lists them; InputError where one is missing."""
+    key = read_key(str(node["id-key"])) if "id-key" in node else b""
+    identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
+    return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else {})

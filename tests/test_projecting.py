@@ -1,0 +1,135 @@
+"""Rows that are new at named sites, projected onto what an earlier run of theirs found: in this process."""
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from named_sites import COLUMNS, COMMON_ROWS, IDS, LENIENT, TABLE, Sites, settings_of, spec, vertical, write_csv
+from sklearn.decomposition import KernelPCA as SklearnKernelPCA
+from typer.testing import CliRunner
+
+from experiments.cli import app
+from experiments.commands.study import show_study
+from fedkernel import RBF, Linear
+from fedkernel.coordinator import _earlier_model
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.models import save_model
+from fedkernel.run import Job, Projecting, Study, read_outbox
+from fedkernel.run.keeping import RunRows
+from strategies import DKPCA, VFedPCA
+
+NEW = np.random.default_rng(7).standard_normal((6, 7))
+NEW_IDS = [f"new-{row}" for row in range(6)]
+EXACT = DKPCA(3, RBF(gamma=0.1), local_components=29, center=True)
+
+
+def with_new_rows(folder, nodes):
+    """Give each site new rows in an order of its own; the first lacks row 5, the last has columns in another order."""
+    for site, (node, columns) in enumerate(zip(nodes, COLUMNS, strict=True)):
+        rows = np.random.default_rng(site).permutation(5 if site == 0 else 6)
+        names, X = [f"c{place}" for place in range(columns.stop - columns.start)], NEW[rows, columns]
+        if site == 2:
+            names, X = names[::-1], X[:, ::-1]
+        node["new"] = str(write_csv(folder / f"{node['name']}-new.csv", [NEW_IDS[row] for row in rows], X, names))
+    return nodes
+
+
+def fitted(nodes, strategy):
+    run = spec(parameters=strategy.hyperparameters, plan=strategy.plan(3, 0))
+    with Sites(run, nodes) as grid:
+        result = strategy.run(grid, settings_of(run))
+    return run, result, result.history[1]["values"]["order"]
+
+
+def projected(nodes, strategy, run, model, order, *, to_sites=True, id="trial__new"):
+    project = Projecting(of=run.id, order=order, model="0" * 64, coordinates="sites" if to_sites else "coordinator")
+    update = {"id": id, "project": project, "plan": strategy.projection_plan(to_sites=to_sites)}
+    again = run.model_copy(update=update)
+    with Sites(again, nodes) as grid:
+        return strategy.project(grid, settings_of(again), model, to_sites=to_sites)
+
+
+@pytest.mark.parametrize("strategy", [EXACT, replace(EXACT, kernel=Linear(), local_components=7)])
+def test_new_rows_have_the_coordinates_of_kernel_pca(tmp_path, strategy):
+    """Of scikit-learn's on all columns, up to a sign of each, since nothing is truncated; nothing but these leaves."""
+    nodes = with_new_rows(tmp_path, vertical(tmp_path))
+    run, result, order = fitted(nodes, strategy)
+    new = projected(nodes, strategy, run, result.model, order)
+    with np.load(tmp_path / "north" / "trial__new.npz") as kept:
+        rows = [NEW_IDS.index(id_) for id_ in kept["ids"]]
+        np.testing.assert_array_equal(kept["embedding"], new.model)
+    assert sorted(rows) == [0, 1, 2, 3, 4]
+    assert sorted(RunRows.load(tmp_path / "east", "trial").ids) == sorted(IDS[row] for row in COMMON_ROWS)
+    kernel = "rbf" if strategy is EXACT else "linear"
+    reference = SklearnKernelPCA(3, kernel=kernel, gamma=0.1).fit(TABLE[COMMON_ROWS]).transform(NEW[rows])
+    signs = np.sign(np.sum(reference * new.model, axis=0))
+    np.testing.assert_allclose(new.model * signs, reference, rtol=0, atol=1e-9)
+    phase = "ComputeKernelRows" if strategy is EXACT else "ProjectNewRows"
+    assert [row["phase"] for row in new.history] == ["join", "align", phase, "TakeCoordinates"]
+    floats = 5 * 29 if strategy is EXACT else 5 * 3
+    assert new.ledger.floats_up == 3 * floats
+    left = read_outbox(tmp_path / "south").departures
+    assert sum(line.floats for line in left if line.run == "trial__new") == floats
+
+
+def test_what_a_site_refuses_to_project(tmp_path):
+    nodes = with_new_rows(tmp_path, vertical(tmp_path))
+    run, result, order = fitted(nodes, EXACT)
+
+    def refused(nodes, order=order, **more):
+        with pytest.raises(ProtocolError) as caught:
+            projected(nodes, EXACT, run, result.model, order, **more)
+        return str(caught.value)
+
+    # the coordinator hears neither files nor values
+    cannot = "client 1 (site 'east') cannot read its new rows; its log says why"
+    without = [{name: value for name, value in node.items() if name != "new"} for node in nodes]
+    assert cannot in refused([nodes[0], without[1], nodes[2]])
+    elsewhere = nodes[1] | {"out": str(tmp_path / "elsewhere")}
+    assert cannot in refused([nodes[0], elsewhere, nodes[2]], id="trial__2")
+    assert "cannot read its new rows" in refused(nodes, order=order - 1, id="trial__3")
+    write_csv(tmp_path / "east-new.csv", ["a", "b"], NEW[:2, 2:4])
+    assert cannot in refused(nodes, id="trial__4")
+    (tmp_path / "east.csv").write_text((tmp_path / "east.csv").read_text() + "1,1,1,patient-new\n")
+    with_new_rows(tmp_path, nodes)
+    assert cannot in refused(nodes, id="trial__5")
+
+
+def test_what_a_policy_says_of_new_rows(tmp_path):
+    """A site that lets no row's similarities leave refuses them, and so the study, by its plan."""
+    nodes = with_new_rows(tmp_path, vertical(tmp_path))
+    run, result, order = fitted(nodes, EXACT)
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[messages.KernelRows]\nnever = true\n[messages."*"]\n[study]\napprove = "any"\n')
+    nodes[2] = {name: value for name, value in nodes[2].items() if name not in (*LENIENT, "approve")}
+    nodes[2]["policy"] = str(policy)
+    with pytest.raises(ProtocolError, match=r"KernelRows"):
+        projected(nodes, EXACT, run, result.model, order)
+    assert not list(tmp_path.glob("*/trial__new.npz"))
+
+
+def test_the_study_says_who_gets_the_coordinates(tmp_path, capsys):
+    model = save_model(np.eye(2), tmp_path / "model.npz")
+    sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
+    for who, says in (("sites", "get: the coordinator and every site"), ("coordinator", "get: the coordinator\n")):
+        project = Projecting(of="trial", order=5, model=sha256, coordinates=who)
+        run = spec(id="trial__new", project=project, plan=EXACT.projection_plan(to_sites=who == "sites"))
+        show_study(Study(name="wine, new rows", runs=[run]))
+        text = capsys.readouterr().out
+        assert f"projects new rows onto what run trial found; their coordinates {says}" in text
+        assert ("TakeCoordinates" in text) is (who == "sites")
+        assert "Reveals the site's similarity of every new row to every training row, exactly." in text
+    np.testing.assert_array_equal(_earlier_model(Job(runs=[run], models={run.id: str(model)}), run), np.eye(2))
+    save_model(np.zeros(2), model)
+    with pytest.raises(InputError, match=r"is not the model that run 'trial__new' says"):
+        _earlier_model(Job(runs=[run], models={run.id: str(model)}), run)
+    with pytest.raises(ValueError, match="project is for runs of named sites"):
+        spec(align=False, project=project)
+    assert VFedPCA().projection_plan(to_sites=True) is None
+
+
+def test_a_folder_without_a_run_to_project_onto(tmp_path):
+    done = CliRunner().invoke(app, ["serve", str(tmp_path), "--project", "--insecure", "--listen", "127.0.0.1:0"])
+    assert done.exit_code == 2
+    assert "holds no finished runs of an experiment" in done.output
