@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pandas as pd
 import pytest
-from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, Running, federation
+from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, WINE, Running, federation
 from named_sites import drawn_seed
 from sklearn.metrics.pairwise import rbf_kernel
 
@@ -24,6 +24,16 @@ from fedkernel.run.departures import missing_from, read_outbox
 from fedkernel.run.keeping import RunRows
 from fedkernel.run.result import Result, read_ledger
 from strategies import DKPCA, VFedPCA
+
+CLUSTERS = """
+[[strategy]]
+name = "clusters"
+method = "FKKMeans"
+n_clusters = 3
+solver = "gram"
+coreset_size = 30
+kernel = { type = "rbf", gamma = 0.05 }
+"""
 
 pytestmark = pytest.mark.xdist_group("sites")
 
@@ -39,6 +49,9 @@ def test_three_sites_with_their_own_rows(place, tls):
         assert result.history[0]["phase"] == "join"
         model = load_model(place / "kept-a" / "received" / "DKPCA__seed=0.model.npz")
         np.testing.assert_array_equal(model.eigenvectors_, result.model.eigenvectors_)
+        sheet = pd.read_csv(place / "kept-a" / "DKPCA__seed=0.csv", index_col="id")
+        np.testing.assert_array_equal(sheet.to_numpy(), model.embedding())
+        assert sheet.index.tolist() == RunRows.load(place / "kept-c", "DKPCA__seed=0").ids.tolist()
         reference = DKPCA(3, RBF(gamma=0.05), local_components=20).fit([part[COMMON] for part in PARTS]).model
         np.testing.assert_allclose(model.eigenvalues_, reference.eigenvalues_, rtol=0, atol=1e-10)
         printed = "".join(path.read_text() for path in place.glob("*.log"))
@@ -94,6 +107,30 @@ def test_new_rows_are_projected_by_three_sites(place, tls):
     at_server = pd.read_csv(place / "new" / f"{run}__week-14" / "coordinates.csv", index_col="row")
     np.testing.assert_array_equal(sheet.to_numpy(), at_server.to_numpy())
     assert "n0" not in "".join(process.text for process in again)
+
+
+def test_new_rows_are_labelled_at_each_site(place, tls):
+    """By the model, which the server sends; it is not told how many rows there are."""
+    (place / "run.toml").write_text(CONFIG.split("share_model", maxsplit=1)[0] + CLUSTERS)
+    names, run = [f"c{column}" for column in range(13)], "clusters__seed=0"
+    for site, name in enumerate(NAMES):
+        frame = pd.DataFrame(WINE, columns=names).assign(patient=[f"p{row}" for row in range(178)])
+        frame[site::3].to_csv(place / f"{name}.csv", index=False)
+        frame[[*names[::-1], "patient"]][site:9:2].assign(seen="-").to_csv(place / f"{name}-new.csv", index=False)
+    with federation(place, tls) as (serve, join):
+        processes = [serve(), *map(join, NAMES)]
+        assert [one.end() for one in processes] == [0, 0, 0, 0], processes[0].text
+        again = [serve("--project", name="again", config="out")]
+        again += [join(name, "--new", f"{name}-new.csv", log=f"{name} again") for name in NAMES]
+        assert [one.end() for one in again] == [0, 0, 0, 0], again[0].text
+    result = Result.load(place / "out" / "results" / run)
+    assert result.columns == tuple(names)
+    for site, name in enumerate(NAMES):
+        sheet = pd.read_csv(place / f"kept-{name}" / f"{run}__{name}-new.csv", index_col="id")
+        assert sheet.index.tolist() == [f"p{row}" for row in range(site, 9, 2)]
+        np.testing.assert_array_equal(sheet["label"], result.model.predict(WINE[site:9:2]))
+        left = read_outbox(place / f"kept-{name}").departures
+        assert sum(line.request == "Introduce" for line in left) == 1, "nothing was asked again"
 
 
 def test_a_site_that_is_killed_fails_the_run_with_one_cause(place, tls):

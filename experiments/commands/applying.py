@@ -13,8 +13,9 @@ from experiments.commands.console import Follow, errors, messages, output, say
 from fedkernel.arrays import AnyArray
 from fedkernel.data import RawTable, SiteFile, read_raw
 from fedkernel.errors import InputError
-from fedkernel.models import FittedModel, KernelKMeans, load_fitted
+from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, load_fitted
 from fedkernel.models.fitted import Applied, class_names
+from fedkernel.run.keeping import SHEET, RunRows
 from fedkernel.storage import rows_as_csv, write_rows, write_whole
 
 Where = Annotated[
@@ -88,6 +89,40 @@ def transform(  # noqa: PLR0917 - one option each
         _hand_over(arrays, raw, applied, out)
 
 
+def apply_received(model: Path, run: str, out: Path, new: SiteFile | None = None) -> str | None:
+    """Apply a model that the site was sent, in its own folder, and say so.
+
+    Rows that came since get labels and coordinates. Of components over the rows themselves, which all sites have in one
+    order, each of the run's rows gets its own.
+
+    Parameters
+    ----------
+    model : Path
+        Its file, of the run of this id.
+    run : str
+    out : Path
+        The site's folder.
+    new : SiteFile, optional
+        Rows that came since.
+    """
+    fitted = load_fitted(model)
+    if isinstance(fitted.model, KernelPCA):
+        try:
+            ids = RunRows.load(out, run).ids
+        except InputError:  # its rows had no ids, and stand in the file's order
+            return None
+        coordinates = fitted.model.embedding()
+        return f"wrote {write_rows(out / f'{run}.csv', {'ids': ids, 'embedding': coordinates})}"
+    if new is None or not hasattr(fitted.model, "transform"):
+        return None
+    raw = read_raw(new)
+    applied = fitted.transform(raw)
+    arrays = {"embedding": applied.values[:, :SHEET]}
+    if hasattr(fitted.model, "predict"):
+        arrays["labels"] = fitted.predict(raw).values
+    return f"wrote {write_rows(out / f'{run}__{Path(new.path).stem}.csv', _named(raw, applied) | arrays)}"
+
+
 def find_model(where: Path) -> Path:
     """Return the model's file that a path means: itself, or the one in the folder of a run, experiment or site.
 
@@ -125,10 +160,7 @@ def _clusters(fitted: FittedModel, applied: Applied) -> int:
 
 def _hand_over(arrays: dict[str, AnyArray], raw: RawTable, applied: Applied, out: Path | None) -> None:
     """Write the rows' arrays beside ids or row numbers, whole or not at all, or print them."""
-    named: dict[str, AnyArray] = {"row": applied.kept}
-    if raw.ids is not None:
-        named = {"ids": np.array(raw.ids)[applied.kept]}
-    arrays = {**named, **arrays}
+    arrays = _named(raw, applied) | arrays
     if out is None:
         output.file.write(rows_as_csv(arrays))
         return
@@ -137,6 +169,11 @@ def _hand_over(arrays: dict[str, AnyArray], raw: RawTable, applied: Applied, out
     else:
         write_whole(out, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
     say(f"wrote {out}: {len(applied.kept):,} rows")
+
+
+def _named(raw: RawTable, applied: Applied) -> dict[str, AnyArray]:
+    """Return by what the rows are known: ids, or their places in the file."""
+    return {"row": applied.kept} if raw.ids is None else {"ids": np.array(raw.ids)[applied.kept]}
 
 
 def _print_contingency(labels: AnyArray, classes: list[str | None], fitted: FittedModel) -> None:

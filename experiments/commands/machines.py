@@ -4,12 +4,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from experiments.commands.applying import apply_received
 from experiments.commands.console import Follow, errors, output, progress, say, show_results, site_log
 from experiments.commands.projecting import projection_of
 from experiments.commands.reading import (
@@ -27,6 +29,7 @@ from experiments.commands.reading import (
 from experiments.commands.study import answers_of, show_study
 from experiments.config import Sites, read_config
 from experiments.running import plan, run_experiment, study_of
+from fedkernel.data import SiteFile, read_raw
 from fedkernel.data.schemas import read_schema
 from fedkernel.engines import grpc
 from fedkernel.engines.grpc.address import check_address, is_loopback
@@ -54,7 +57,6 @@ from fedkernel.run import (
     is_approved,
     own_file,
     own_policy,
-    read_new_rows,
     read_own_data,
     read_own_keys,
     verdicts,
@@ -135,21 +137,8 @@ def serve(  # noqa: PLR0917 - one option each
         host = check_address(listen, any_port=True).rpartition(":")[0]
         if project:
             projection, folder = projection_of(config, run, name, to_sites=to_sites), out or config / "projected"
-            names = projection.sites.sites
-            work = grpc.serve(
-                projection.job(folder),
-                names,
-                listen,
-                secured,
-                patience=patience,
-                limit=max_message,
-                tell=say,
-                ready=lambda port: say(f"listening at {host}:{port}, waiting for {', '.join(names)}"),
-            )
-            say(f"study {projection.study.sha256}, which each site approves")
             with report_failed_handshakes(say), Follow(say, "fedkernel.run.alignment"):
-                for _ in work:
-                    projection.hand_over(folder)
+                projection.serve(folder, listen, secured, host, patience=patience, limit=max_message)
             return
         experiment = read_config(config, [*(overrides or []), "engine=grpc"])
         sites = experiment.data
@@ -272,7 +261,7 @@ def join(  # noqa: PLR0917 - one option each
                     "--rehearse stands in place of --data, --id and --label; allowed: none of them beside it"
                 )
             schema = read_schema(rehearse)
-            out, approval = out / "rehearsal", approval or "any"
+            out, approval = out / REHEARSAL, approval or "any"
             data, id_ = out / "made-up.parquet", schema.id
         if data is None:
             raise InputError("--data FILE or --rehearse SCHEMA is needed, but neither is given")
@@ -303,11 +292,11 @@ def join(  # noqa: PLR0917 - one option each
         if against is not None:
             config |= as_agreed(own_file(config)[0], against).to_node()
         rows, width = _checked_shape(config, rules)
+        fresh = None if new is None else replace(file, path=new, columns=None, label=None, drop=())
+        if fresh is not None:
+            read_raw(fresh)  # whose faults are told now
         check_folder(out)
         check_record(out)
-
-        def receive(file: str, content: bytes) -> None:
-            tell(f"received {write_new(out / 'received' / file, content)}")
 
         with site_log(log) as tell, report_failed_handshakes(lambda text: None):  # the node tells what they mean here
             if guessed := how_read(file):
@@ -315,16 +304,26 @@ def join(  # noqa: PLR0917 - one option each
             tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
             approves = str(config.get("approve", rules.study.approve))
             consider = partial(_consider, rules, approves, out, tell, shape=(rows, width))
+            receive = partial(_receive, out, fresh, tell)
             Node(client_app, name, {**config, "name": name}, tell, receive, consider).attend(server, secured, patience)
             tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
+
+
+def _receive(out: Path, new: SiteFile | None, tell: Callable[[str], object], sent: str, content: bytes) -> None:
+    """Keep a file that the server sends, and apply it to the site's rows if it is a model."""
+    path = write_new(out / "received" / sent, content)
+    tell(f"received {path}")
+    if sent.endswith(MODEL) and out.name != REHEARSAL:
+        try:
+            tell(apply_received(path, sent.removesuffix(MODEL), out, new) or f"{path} is not applied")
+        except (InputError, OSError) as error:  # what the server sends is no reason to leave it
+            tell(f"{path} cannot be applied here: {error}")
 
 
 def _checked_shape(config: Mapping[str, str | int], rules: Policy) -> tuple[int, int]:
     """Return how many rows and columns the site's table has; InputError if it, or its new rows, cannot be used."""
     own = read_own_data(config)
     rows, width = own.X.shape
-    if "new" in config:
-        read_new_rows(config, own)
     if rows < rules.table.min_rows:
         least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"
         raise InputError(f"{config['data']} has {rows} rows, but answers from {least}")
@@ -363,6 +362,12 @@ def _consider(
             time.sleep(LOOK)
         tell(f"{known} is approved")
 
+
+REHEARSAL = "rehearsal"
+"""The folder in a site's own for what a rehearsal keeps."""
+
+MODEL = ".model.npz"
+"""How the name of a file ends that is a run's model."""
 
 LOOK = 0.5
 """Seconds between two looks at what is approved."""

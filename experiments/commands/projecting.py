@@ -10,6 +10,8 @@ import numpy as np
 from experiments.commands.console import say
 from experiments.config import Experiment, Sites
 from experiments.running import Planned, plan, read_folder
+from fedkernel.engines import grpc
+from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.errors import InputError
 from fedkernel.flower_apps import APPS
 from fedkernel.models import load_model
@@ -26,6 +28,7 @@ class Projection(NamedTuple):
         That the run belongs to.
     sites : Sites
     run : RunSpec
+        That projects; or, where sites hold rows and label new ones by themselves, the finished one.
     model : Path
         Its file.
     """
@@ -36,9 +39,29 @@ class Projection(NamedTuple):
     model: Path
 
     @property
+    def models(self) -> dict[str, Path]:
+        """The files that each site is sent, by name; without one, the sites are asked instead."""
+        return {} if self.run.project is not None else {f"{self.run.id}.model.npz": self.model}
+
+    @property
     def study(self) -> Study:
-        """What each site approves."""
+        """What each site approves, where it is asked."""
         return Study(name=f"{self.experiment.name}, new rows", runs=[self.run])
+
+    def serve(self, out: Path, listen: str, tls: TLS | None, host: str, *, patience: float, limit: int) -> None:
+        """Wait until all sites have joined, and have them project, or send them the model by which each does so."""
+        names = self.sites.sites
+
+        def ready(port: int) -> None:
+            say(f"listening at {host}:{port}, waiting for {', '.join(names)}")
+
+        if self.models:
+            job = Job(runs=[self.run], apps=APPS)
+            grpc.hand_out(job, self.models, names, listen, tls, patience=patience, limit=limit, tell=say, ready=ready)
+            return
+        say(f"study {self.study.sha256}, which each site approves")
+        for _ in grpc.serve(self.job(out), names, listen, tls, patience=patience, limit=limit, tell=say, ready=ready):
+            self.hand_over(out)
 
     def job(self, out: Path) -> Job:
         """Return the job, whose coordinates go to a folder that has none yet."""
@@ -87,12 +110,14 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
         raise InputError(f"{folder} is of an experiment without named sites; allowed: the output folder of serve")
     done = {row.id for row in finished}
     runs = [run for run in plan(experiment) if run.id in done and run.baseline is None]
-    chosen = _chosen(runs, run_id, folder, to_sites=to_sites)
-    result = Result.load(folder / "results" / chosen.id)
+    chosen = _chosen(runs, run_id, folder)
+    model = folder / "results" / chosen.id / "model.npz"
+    if chosen.strategy.partition == "horizontal":
+        return Projection(experiment, experiment.data, chosen.spec, model)
+    result = Result.load(model.parent)
     orders = [row["values"]["order"] for row in result.history if row["phase"] == "align"]
     if not orders:
         raise InputError(f"the sites of run {chosen.id!r} knew no ids, by which new rows are aligned (join --id)")
-    model = folder / "results" / chosen.id / "model.npz"
     spec = chosen.spec
     project = Projecting(
         of=chosen.id,
@@ -109,10 +134,19 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
     return Projection(experiment, experiment.data, run, model)
 
 
-def _chosen(runs: Sequence[Planned], run_id: str | None, folder: Path, *, to_sites: bool) -> Planned:
-    able = [run for run in runs if run.strategy.projection_plan(to_sites=to_sites) is not None]
+def _can_project(run: Planned, folder: Path) -> bool:
+    if run.strategy.partition == "vertical":
+        return run.strategy.projection_plan(to_sites=True) is not None
+    return hasattr(load_model(folder / "results" / run.id / "model.npz"), "transform")
+
+
+def _chosen(runs: Sequence[Planned], run_id: str | None, folder: Path) -> Planned:
+    able = [run for run in runs if _can_project(run, folder)]
     if not able:
-        raise InputError(f"no run in {folder} is of a method that projects new rows of several sites; allowed: DKPCA")
+        raise InputError(
+            f"no run in {folder} is of a method that projects new rows; allowed: a model that can be applied to "
+            "rows or, where sites hold columns, DKPCA"
+        )
     ids = ", ".join(run.id for run in able)
     if run_id is None:
         if len(able) > 1:

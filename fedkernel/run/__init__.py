@@ -7,7 +7,7 @@ from fedkernel.run.foreseen import ReplySize, foreseen, reply_sizes
 from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
 from fedkernel.run.outbox import check_record
 from fedkernel.run.own_keys import read_own_keys
-from fedkernel.run.placement import own_file, read_new_rows, read_own_data, simulated_partition
+from fedkernel.run.placement import own_file, read_own_data, simulated_partition
 from fedkernel.run.policy import FREE, MIN_ROWS, MIN_SITES, Policy, own_policy, read_policy
 from fedkernel.run.result import Result, read_ledger
 from fedkernel.run.verdicts import verdicts
@@ -40,7 +40,6 @@ __all__ = [
     "own_file",
     "own_policy",
     "read_ledger",
-    "read_new_rows",
     "read_outbox",
     "read_own_data",
     "read_own_keys",

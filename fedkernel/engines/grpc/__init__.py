@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,7 @@ from fedkernel.engines.grpc.hub import PATIENCE, Hub, Tell, listening
 from fedkernel.errors import EngineError, FedkernelError, and_more
 from fedkernel.run.job import Job
 
-__all__ = ["run_job", "serve"]
+__all__ = ["hand_out", "run_job", "serve"]
 
 LOOPBACK = "127.0.0.1"
 LOST = 5.0
@@ -89,6 +89,31 @@ def serve(
                     hub.give(f"{run.id}.model.npz", (Path(job.out) / run.id / "model.npz").read_bytes())
         if failures:
             raise type(failures[0])(f"{failures[0]}{and_more(len(failures) - 1)}")
+
+
+def hand_out(
+    job: Job,
+    files: Mapping[str, Path],
+    sites: Sequence[str],
+    address: str,
+    tls: TLS | None,
+    *,
+    patience: float = PATIENCE,
+    limit: int = LIMIT,
+    tell: Tell | None = None,
+    ready: Callable[[int], object] = lambda port: None,
+) -> None:
+    """Wait until all sites have joined, send each the files, by name, and ask nothing.
+
+    Parameters are those of `serve`; of the job, sites are told which runs the files are of.
+    """
+    shown = job.model_copy(update={"out": None, "models": {}}).model_dump_json()
+    hub = Hub(sites, job=shown, patience=patience, limit=limit, tell=tell, files=list(files))
+    with listening(hub, address, tls) as port:
+        ready(port)
+        hub.wait_for_all()
+        for name, path in files.items():
+            hub.give(name, path.read_bytes())
 
 
 def run_job(job: Job) -> Iterator[str]:
