@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from flwr.app import ArrayRecord, ConfigRecord
 from named_sites import LENIENT, NAMES, refused, run_on, spec, vertical
 from networks import admm
 from scipy import sparse
@@ -32,7 +33,7 @@ from fedkernel.settling.client import (
     row_groups,
 )
 from fedkernel.settling.widths import median_of_groups
-from fedkernel.simulate import check_tables
+from fedkernel.simulate import check_tables, simulated_sites
 from fedkernel.testing import check_pair
 from strategies import (
     DKPCA,
@@ -200,6 +201,21 @@ def test_a_rule_without_a_number_computes_nothing_and_leaves_no_trace_once_it_ha
     np.testing.assert_array_equal(
         strategy.transform(result.model, shards, new), settled.transform(result.model, shards, new)
     )
+
+
+def test_flowers_own_loop_settles_the_width_as_the_clients_join():
+    strategy = RFKKMeans(2, n_features=10, kernel=RBF(width="scale"))
+    shards = divided(strategy)
+    expected = strategy.fit(shards)
+    with simulated_sites(strategy.client, shards, share_rows=False) as (grid, _):
+        for number in range(1, expected.ledger.rounds - 1):  # two of which are the width's
+            messages = strategy.configure_train(number, ArrayRecord(), ConfigRecord({"seed": 0}), grid)
+            arrays, _ = strategy.aggregate_train(number, grid.send_and_receive(messages))
+        assert list(strategy.configure_train(number + 1, ArrayRecord(), ConfigRecord(), grid)) == []
+    np.testing.assert_array_equal(arrays["centers_"].numpy(), expected.model.centers_)
+    with simulated_sites(strategy.client, shards, share_rows=False) as (grid, _):
+        outcome = strategy.start(grid, train_config=ConfigRecord({"seed": 0}))
+    np.testing.assert_array_equal(outcome.arrays["centers_"].numpy(), expected.model.centers_)
 
 
 @pytest.mark.parametrize("rule", ["mean", "scale", "median"])

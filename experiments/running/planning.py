@@ -102,7 +102,7 @@ class Planned:
     id : str
     method : Method
     parameters : dict
-        Those of the method, kernel widths by rule settled.
+        Those of the method, kernel widths by rule settled unless sites hold the data.
     point : Point
     seed : int
     strategy : KernelStrategy
