@@ -9,12 +9,14 @@ from named_sites import COLUMNS, COMMON_ROWS, IDS, LENIENT, TABLE, Sites, settin
 from sklearn.decomposition import KernelPCA as SklearnKernelPCA
 from typer.testing import CliRunner
 
+from clients.dkpca import ComputeKernelRows
 from experiments.cli import app
 from experiments.commands.study import show_study
 from fedkernel import RBF, Linear
 from fedkernel.coordinator import _earlier_model
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import save_model
+from fedkernel.protocol import to_all
 from fedkernel.run import Job, Projecting, Study, read_outbox
 from fedkernel.run.keeping import RunRows
 from strategies import DKPCA, VFedPCA
@@ -22,6 +24,13 @@ from strategies import DKPCA, VFedPCA
 NEW = np.random.default_rng(7).standard_normal((6, 7))
 NEW_IDS = [f"new-{row}" for row in range(6)]
 EXACT = DKPCA(3, RBF(gamma=0.1), local_components=29, center=True)
+
+
+class Asking(DKPCA):
+    """Asks for new rows in place of fitting."""
+
+    def protocol(self, run):
+        return (yield from to_all(ComputeKernelRows(kernel=self.kernel)))
 
 
 def with_new_rows(folder, nodes):
@@ -69,6 +78,9 @@ def test_new_rows_have_the_coordinates_of_kernel_pca(tmp_path, strategy):
     assert [row["phase"] for row in new.history] == ["join", "align", phase, "TakeCoordinates"]
     floats = 5 * 29 if strategy is EXACT else 5 * 3
     assert new.ledger.floats_up == 3 * floats
+    again = projected(nodes, strategy, run, result.model, order, to_sites=False, id="trial__alone")
+    assert [row["phase"] for row in again.history] == ["join", "align", phase]
+    assert not (tmp_path / "north" / "trial__alone.npz").exists()
     left = read_outbox(tmp_path / "south").departures
     assert sum(line.floats for line in left if line.run == "trial__new") == floats
 
@@ -82,6 +94,10 @@ def test_what_a_site_refuses_to_project(tmp_path):
             projected(nodes, EXACT, run, result.model, order, **more)
         return str(caught.value)
 
+    # no other run sees the new rows, whatever it asks
+    asks = run.model_copy(update={"id": "trial__0", "plan": EXACT.projection_plan(to_sites=False)})
+    with Sites(asks, nodes) as grid, pytest.raises(ProtocolError, match="no new rows to project"):
+        Asking(**vars(EXACT)).run(grid, settings_of(asks))
     # the coordinator hears neither files nor values
     cannot = "client 1 (site 'east') cannot read its new rows; its log says why"
     without = [{name: value for name, value in node.items() if name != "new"} for node in nodes]
