@@ -11,10 +11,11 @@ from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from experiments.report.site_rows import runs_of
+from experiments.report.site_rows import SiteRun, runs_of
 from fedkernel import RBF
-from fedkernel.data import RawTable, SiteFile, read_raw
-from fedkernel.models import KernelKMeans, LandmarkPCA, save_model
+from fedkernel.data import Preparation, Prepare, RawTable, SiteFile, read_raw
+from fedkernel.models import FittedModel, KernelKMeans, LandmarkPCA, save_model
+from fedkernel.preparing import to_text
 from fedkernel.run import flower, read_outbox
 from strategies import DisKPCA, FKKMeans, VFedPCA
 
@@ -202,3 +203,29 @@ def test_of_a_simulation_there_is_each_methods_first_seed_as_one_page(tmp_path: 
     assert "these are simulated runs" in page
     chosen = told(tmp_path / "out", "--run", "ours__seed=3", "--page", tmp_path / "one.html").strip()
     assert "merged" not in Path(chosen).read_text(encoding="utf-8")
+
+
+def test_of_prepared_columns_the_importance_is_that_of_what_the_run_had(tmp_path: Path) -> None:
+    """By name, whatever their order in the file and whatever else is there; empty cells are filled as they were."""
+    rng = np.random.default_rng(0)
+    raw = rng.standard_normal((40, 3)) * [100, 1, 0.01] + [5, 0, 1]
+    raw[3, 0] = np.nan
+    filled = np.where(np.isnan(raw), 4.0, raw)
+    names, center, scale = ("glucose", "age", "dose"), np.array([5.0, 0, 1]), np.array([100.0, 1, 0.01])
+    preparation = Preparation(Prepare(missing="mean"), names, np.full(3, 4.0), center, scale)
+    X = (filled - center) / scale
+    fitted = FittedModel(
+        DisKPCA(n_components=2, share_rows=True).fit([X[:20], X[20:]], seed=0).model, names, preparation
+    )
+    fitted.save(tmp_path / "received" / "run.model.npz")
+    table = RawTable.of_array(np.hstack([raw[:, ::-1], X]), ["dose", "age", "glucose", "a", "b", "c"])
+    (run,) = runs_of(tmp_path, table=table)
+    plain = SiteRun("run", {}, FittedModel(fitted.model), table=RawTable.of_array(X, names))
+    assert run.importance() == plain.importance()
+    np.testing.assert_allclose(run.numbers, X)
+    np.testing.assert_allclose(run.coordinates, fitted.model.transform(X))
+    # where columns are divided, a site's preparation is its own, and it keeps it
+    np.savez(tmp_path / "own.npz", embedding=X, preparation=np.array(to_text(preparation)))
+    own = next(its for its in runs_of(tmp_path, table=table) if its.name == "own")
+    np.testing.assert_allclose(own.numbers, X)
+    assert own.columns == names

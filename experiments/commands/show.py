@@ -2,12 +2,13 @@
 
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from experiments.commands.console import errors, output
-from fedkernel.data import SiteFile, read_raw
+from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, Id, Label, site_file
+from fedkernel.data import read_raw
 from fedkernel.errors import InputError
 
 
@@ -19,13 +20,13 @@ def show(  # noqa: PLR0917 - one option each
         ),
     ],
     data: Annotated[Path | None, typer.Option(metavar="FILE", help="The site's own table, as for join.")] = None,
-    columns: Annotated[
-        str | None, typer.Option(help="Names of its columns, with commas; all others by default.")
-    ] = None,
-    id_: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="What its rows are known by.")] = None,
-    label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What the rows are coloured by beside their clusters.")
-    ] = None,
+    id_: Id = None,
+    label: Label = None,
+    drop: Drop = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     model: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A model in place of the one that the site was sent.")
     ] = None,
@@ -39,14 +40,14 @@ def show(  # noqa: PLR0917 - one option each
     Nothing of it leaves: the page is one file on this machine, and needs no other.
     """
     with errors(debug):
-        about = {"columns": columns, "id": id_, "label": label}
-        if data is None and (named := [name for name, value in about.items() if value is not None]):
-            raise InputError(f"{named[0]} is given, but no data; allowed: with --data FILE")
+        options: dict[str, Any] = {"id_": id_, "label": label, "drop": drop, "columns": columns}
+        options |= {"delimiter": delimiter, "decimal": decimal, "encoding": encoding}
+        if data is None and (named := [name for name, value in options.items() if value]):
+            raise InputError(f"{named[0].strip('_')} is given, but no data; allowed: with --data FILE")
         from experiments.report.site_page import write_site_page  # noqa: PLC0415 - no other command waits for matplotlib
         from experiments.report.site_rows import runs_of  # noqa: PLC0415
 
-        names = [name.strip() for name in columns.split(",")] if columns else None
-        table = None if data is None else read_raw(SiteFile(data, names, label, id_))
+        table = None if data is None else read_raw(site_file(data, **options))
         known = list(runs_of(out, model=model, table=table))
         runs = [its for its in known if run in (None, its.name)]
         if not runs:

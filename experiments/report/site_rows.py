@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ import numpy as np
 from experiments.results import by_setting, read_runs
 from fedkernel.arrays import AnyArray, FloatArray
 from fedkernel.data import RawTable
-from fedkernel.data.raw import is_text
 from fedkernel.errors import InputError
-from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA, load_model
+from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, LandmarkPCA, load_fitted
 from fedkernel.numerics import Linear
+from fedkernel.preparing import from_text
 from fedkernel.run import departures_of
 from fedkernel.run.departures import OUTBOX
 from fedkernel.seeds import generator
 from fedkernel.storage import UNREADABLE
+
+NOTHING = FittedModel(None)
+"""In place of a model that is not there."""
 
 KEPT = {"labels", "embedding", "eigenvectors", "features", "alpha"}
 """Arrays by which a file is known as what a site kept of a run."""
@@ -40,8 +44,8 @@ class SiteRun:
     name : str
     arrays : dict of str to ndarray
         What the site kept; of a simulation, one client's after the other's.
-    model : Any
-        None where the site has none.
+    fitted : FittedModel
+        With model None where the site has none; with the site's own preparation where it keeps one.
     own : dict of str to ndarray of shape (n,)
         What else is known of each row, as text: the site's labels; in a simulation, the client.
     table : RawTable or None
@@ -52,18 +56,33 @@ class SiteRun:
 
     name: str
     arrays: Mapping[str, AnyArray]
-    model: Any = None
+    fitted: FittedModel = NOTHING
     own: Mapping[str, AnyArray] = field(default_factory=dict)
     table: RawTable | None = None
     linear: bool = False
 
     @property
+    def model(self) -> Any:
+        """Of the run; None where the site has none."""
+        return self.fitted.model
+
+    @cached_property
     def numbers(self) -> FloatArray | None:
-        """The table as numbers (n, d); None where there is none, or a cell is empty or a text."""
-        if self.table is None or any(is_text(column) for column in self.table.columns.values()):
-            return None
-        X = np.column_stack(list(self.table.columns.values()))
-        return X if np.isfinite(X).all() else None
+        """What the run had of the table (n, d), prepared as it was; None where there is none, or none of numbers."""
+        return None if self.table is None else self._prepared(self.table)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of `numbers`."""
+        if self.fitted.preparation is not None:
+            return self.fitted.preparation.columns
+        return self.fitted.names or (() if self.table is None else self.table.names)
+
+    def _prepared(self, table: RawTable) -> FloatArray | None:
+        with suppress(InputError):
+            X, kept = self.fitted.prepared(table)
+            return X if len(kept) == table.rows else None
+        return None
 
     @property
     def coordinates(self) -> FloatArray | None:
@@ -104,7 +123,7 @@ class SiteRun:
         if not self.linear:
             return "Component loadings are those of a linear kernel, and this run's is not known to be one"
         if (X := self.numbers) is None or self.table is None:
-            return "Component loadings need the site's columns: --data FILE --id COLUMN, of numbers without empty cells"
+            return "Component loadings need the columns that the run had: --data FILE --id COLUMN"
         vectors = self.arrays.get("eigenvectors")
         if vectors is None and isinstance(self.model, KernelPCA):
             vectors = self.model.eigenvectors_
@@ -119,7 +138,7 @@ class SiteRun:
                 return "The coordinates are not linear in the columns of the file, which were prepared before the run"
         lengths = np.linalg.norm(W, axis=0)
         W = W / np.where(lengths > 0, lengths, 1.0)
-        return {name: tuple(map(float, row[:2])) for name, row in zip(self.table.names, W, strict=True)}
+        return {name: tuple(map(float, row[:2])) for name, row in zip(self.columns, W, strict=True)}
 
     def importance(self) -> dict[str, float] | str:
         """Return by column what permuting it changes; or what is missing for that.
@@ -133,7 +152,7 @@ class SiteRun:
                 "Importance of columns needs a model that gives rows coordinates: --model FILE, or share_model = true"
             )
         if (X := self.numbers) is None or self.table is None:
-            return "Importance of columns needs the site's columns: --data FILE --id COLUMN, without empty cells"
+            return "Importance of columns needs the columns that the run had: --data FILE --id COLUMN"
         if (Z := self._placed(X)) is None:
             return f"The model takes other columns than the {X.shape[1]} of the file"
         kept = self.arrays.get("embedding")
@@ -141,14 +160,16 @@ class SiteRun:
             return "The model gives these rows other coordinates than the site kept: its columns were prepared before"
         rng = generator("permuted columns")
         drawn = np.sort(rng.permutation(len(X))[:ROWS])
-        X, Z = X[drawn], Z[drawn]
+        table, Z = self.table.take(drawn), Z[drawn]
         total = 2 * np.square(Z - Z.mean(axis=0)).sum()
         changes: dict[str, float] = {}
-        for place, name in enumerate(self.table.names):
-            shuffled, moved = X.copy(), []
+        for name in self.fitted.names or table.names:
+            moved = []
             for _ in range(TIMES):
-                shuffled[:, place] = rng.permutation(X[:, place])
-                new = np.asarray(self.model.transform(shuffled))
+                shuffled = {**table.columns, name: rng.permutation(table.columns[name])}
+                new = self._placed(self._prepared(replace(table, columns=shuffled)))
+                if new is None:
+                    return f"Importance of columns: {name!r} cannot be permuted, since its rows would not be prepared"
                 if isinstance(self.model, KernelKMeans):
                     moved.append(np.mean(self._clusters(new) != self._clusters(Z)))
                 else:
@@ -178,7 +199,7 @@ def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = No
         raise InputError(
             f"there is no folder {out}; allowed: the --out of a join, or the folder of a run or experiment"
         )
-    given = None if model is None else load_model(model)
+    given = None if model is None else load_fitted(model)
     if (out / "result.json").exists():
         yield _simulated(out, given, table)
         return
@@ -194,24 +215,26 @@ def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = No
         raise InputError(f"{out} has nothing of a run: neither what a site keeps (RUN.npz) nor a model (--model)")
     names = list(dict.fromkeys([*kept, *received])) or ["model"]
     for name in names:
-        arrays, its = kept.get(name, {}), given
-        if its is None and name in received:
-            its = load_model(received[name])
-        yield _described(name, arrays, its, table, name in linear or _is_linear(its))
+        arrays, its = kept.get(name, {}), given or NOTHING
+        if given is None and name in received:
+            its = load_fitted(received[name])
+        if "preparation" in arrays:
+            its = replace(its, preparation=from_text(str(arrays["preparation"])))
+        yield _described(name, arrays, its, table, name in linear or _is_linear(its.model))
 
 
-def _simulated(folder: Path, model: Any, table: RawTable | None) -> SiteRun:
+def _simulated(folder: Path, given: FittedModel | None, table: RawTable | None) -> SiteRun:
     """Return a simulated run: what all of its clients kept, one after the other where they hold rows."""
     paths = {int(path.stem.removeprefix("client-")): path for path in folder.glob("client-*.npz")}
     clients = {number: _arrays(paths[number]) for number in sorted(paths)}
-    its = load_model(folder / "model.npz") if model is None else model
+    its = load_fitted(folder / "model.npz") if given is None else given
     if not clients or any("eigenvectors" in arrays for arrays in clients.values()):
         shared = next(iter(clients.values()), {})
         arrays = {name: array for name, array in shared.items() if name == "eigenvectors"}
-        return _described(folder.name, arrays, its, table, _is_linear(its))
+        return _described(folder.name, arrays, its, table, _is_linear(its.model))
     names = set.intersection(*(set(arrays) for arrays in clients.values())) & {"labels", "embedding", "ids"}
     joined = {name: np.concatenate([arrays[name] for arrays in clients.values()]) for name in sorted(names)}
-    run = _described(folder.name, joined, its, table, _is_linear(its))
+    run = _described(folder.name, joined, its, table, _is_linear(its.model))
     if not joined:
         return run
     counts = [len(next(arrays[name] for name in joined)) for arrays in clients.values()]
@@ -219,9 +242,11 @@ def _simulated(folder: Path, model: Any, table: RawTable | None) -> SiteRun:
     return replace(run, own={"client": client, **run.own})
 
 
-def _described(name: str, arrays: Mapping[str, AnyArray], model: Any, table: RawTable | None, linear: bool) -> SiteRun:
+def _described(
+    name: str, arrays: Mapping[str, AnyArray], fitted: FittedModel, table: RawTable | None, linear: bool
+) -> SiteRun:
     """Return a run with the rows of the site's table that it worked on."""
-    run = SiteRun(name, arrays, model, linear=linear)
+    run = SiteRun(name, arrays, fitted, linear=linear)
     if table is None:
         return run
     if (ids := arrays.get("ids")) is not None:
@@ -233,8 +258,8 @@ def _described(name: str, arrays: Mapping[str, AnyArray], model: Any, table: Raw
             raise InputError(f"{table.what} lacks {len(missing)} of the {len(ids)} rows of run {name!r}, by their ids")
         rows = table.take(np.array([places[id_] for id_ in ids.tolist()]))
     else:
-        rows = table
-        known = run.coordinates if arrays or isinstance(model, KernelPCA) else None
+        rows = table.take(arrays["rows"]) if "rows" in arrays else table
+        known = run.coordinates
         if known is not None and len(known) != rows.rows:
             raise InputError(f"run {name!r} has {len(known)} rows, but {table.what} {rows.rows}")
     own = {label: np.array([str(cell) for cell in column]) for label, column in rows.labels.items()}
