@@ -9,6 +9,7 @@ the adaptive threshold is relative to each client's largest eigenvalue, as in th
 matrix of distances: exact once all of a part's rank is sent, d_m pairs, where the letter's needs all N.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -26,9 +27,9 @@ from clients.dkpca import (
     ProjectNewRows,
     TakeCoordinates,
 )
-from fedkernel.arrays import EPS, FloatArray
+from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.models import KernelPCA, compare_kernel_pca, kept_variance
+from fedkernel.models import Choice, KernelPCA, compare_kernel_pca, kept_variance
 from fedkernel.numerics import (
     RBF,
     Eigenpairs,
@@ -36,6 +37,7 @@ from fedkernel.numerics import (
     Laplacian,
     Linear,
     center_gram,
+    eigengap,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
 )
@@ -44,9 +46,13 @@ from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
+from strategies.dkpca_spectrum import certified, first_components, over_gap, ratios
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""
+
+MOST_COMPONENTS = 10
+"""Where the number of components is chosen: the most, by default."""
 
 
 @value_object()
@@ -58,13 +64,15 @@ class DKPCA(KernelStrategy[KernelPCA]):
 
     Parameters
     ----------
-    n_components : int
-        D, eigenpairs of the result; at most N.
+    n_components : int or "auto"
+        D, eigenpairs of the result; at most N. "auto": of 1 to ``max_components``, by default 10, where the rebuilt
+        matrix's eigenvalues fall the most, by the ratio of neighbours (`fedkernel.numerics.eigengap`), which asks the
+        clients nothing more. The result's ``findings`` say why.
     kernel : Kernel
         Its gamma must be a number (no client knows how many columns there are in all).
     local_components : int, "adaptive" or None
         D_m, eigenpairs each client uploads, at most the rank of its part; "adaptive": as many as have an eigenvalue
-        above ``epsilon`` times its largest (equation 4); None: ``n_components``, as in algorithm 1.
+        above ``epsilon`` times its largest (equation 4); None: ``n_components``, as in algorithm 1, or the most.
     epsilon : float, optional
         Threshold for "adaptive"; by default 0.04, or 0.0005 for RBF and Laplacian kernels.
     center : bool
@@ -88,22 +96,25 @@ class DKPCA(KernelStrategy[KernelPCA]):
     a linear kernel as long as sum_m D_m < N, and else two (N, N) arrays. At N = 10000 an (N, N) array takes 0.8 GB.
     """
 
-    n_components: Annotated[int, Field(ge=1)]
+    n_components: Annotated[int, Field(ge=1)] | Literal["auto"]
     kernel: Kernel = Linear()
     local_components: Annotated[int, Field(ge=1)] | Literal["adaptive"] | None = None
     epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
     center: bool = False
     upload: Literal["kernel", "inner products"] = "kernel"
     certificate: bool = False
+    max_components: Annotated[int, Field(ge=1)] | None = None
 
     client: ClassVar = DKPCAClient
     partition: ClassVar[Literal["vertical"]] = "vertical"
-    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel", "center")
+    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "kernel", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"KPCA": {}}
     tags: ClassVar = Tags("eigenvectors_", orthonormal=True, signs=True, rotations=True, alone=True)
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
+        if self.max_components is not None and self.n_components != "auto":
+            raise InputError(f'max_components = {self.max_components} has a meaning only with n_components = "auto"')
         if self.epsilon is not None and self.local_components != "adaptive":
             raise InputError(f'epsilon = {self.epsilon} has a meaning only with local_components = "adaptive"')
         self.kernel.require_vertical()
@@ -117,11 +128,16 @@ class DKPCA(KernelStrategy[KernelPCA]):
                 'certificate = True is known for linear, RBF and Laplacian kernels with upload = "kernel" only'
             )
 
+    @property
+    def most_components(self) -> int:
+        """D, the most of it where it is chosen."""
+        return (self.max_components or MOST_COMPONENTS) if self.n_components == "auto" else self.n_components
+
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows."""
         super().check_cohort(cohort)
         rows = cohort[0].rows
-        for name, value in (("n_components", self.n_components), ("local_components", self.local_components)):
+        for name, value in (("n_components", self.most_components), ("local_components", self.local_components)):
             if isinstance(value, int):
                 check_at_most(name, value, rows)
 
@@ -130,7 +146,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
         N, product = cohort[0].rows, self._elementwise
         ranks = [N if product else min(N, member.columns) for member in cohort]
         adaptive = self.local_components == "adaptive"
-        most = N if self.local_components == "adaptive" else self.local_components or self.n_components
+        most = N if self.local_components == "adaptive" else self.local_components or self.most_components
         sent = [min(most, rank) for rank in ranks]
         memory = FLOAT * N * ((5 if adaptive else 2) * N if product else 3 * max(ranks))
         floats = sum(sent) * (N + 1) + (len(cohort) if self.certificate else 0)
@@ -170,7 +186,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
         """Return the request for the variance, which with other kernels than a linear one there is not."""
         if self.kernel.vertical != "sum":
             return ()
-        return (once(MeasureKept, {"k": self.n_components}, center=self.center),)
+        return (once(MeasureKept, {"k": self.most_components}, center=self.center),)
 
     @property
     def _elementwise(self) -> bool:
@@ -178,7 +194,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
         return self.upload == "kernel" and self.kernel.vertical == "product"
 
     def _asked(self) -> tuple[type[Request[Any]], dict[str, Any]]:
-        fields: dict[str, Any] = {"n_components": self.local_components or self.n_components}
+        fields: dict[str, Any] = {"n_components": self.local_components or self.most_components}
         if self.local_components == "adaptive":
             default = EPSILON_PRODUCT if self._elementwise else EPSILON_INNER_PRODUCTS
             fields = {"epsilon": self.epsilon or default}
@@ -194,7 +210,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
             if self.kernel.vertical == "sum":
                 return self._solve_factor(F, omitted)
             # F's rows are as far apart as the clients' rows are, up to the truncation.
-            return KernelPCA.of_coordinates(F, self.kernel, self.n_components, center=self.center)
+            wanted = self._wanted(len(F), omitted)
+            return self._chosen(KernelPCA.of_coordinates(F, self.kernel, wanted, center=self.center))
 
         # Equation 3 and its like: only the running result and one client's part are ever held.
         parts: Iterator[FloatArray] = ((up.vectors * up.values) @ up.vectors.T for up in uploads)
@@ -216,15 +233,28 @@ class DKPCA(KernelStrategy[KernelPCA]):
         return self._model(pairs, column_means, mean, omitted)
 
     def _wanted(self, rows: int, omitted: Sequence[float] | None) -> int:
-        """Return how many eigenpairs are needed: for a certificate, the next one too."""
-        return self.n_components if omitted is None else min(self.n_components + 1, rows)
+        """Return how many eigenpairs are needed: for a certificate, or to choose, the next one too."""
+        most, next_too = self.most_components, omitted is not None or self.n_components == "auto"
+        return min(most + 1, rows) if next_too else most
 
     def _model(
         self, pairs: Eigenpairs, column_means: FloatArray | None, mean: float, omitted: Sequence[float] | None
     ) -> KernelPCA:
-        D = self.n_components
-        bound = None if omitted is None else certified(pairs.values, D, len(pairs.vectors), sum(omitted))
-        return KernelPCA(pairs.values[:D], pairs.vectors[:, :D], self.kernel, column_means, mean, certificate_=bound)
+        model = self._chosen(KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean))
+        if omitted is None:
+            return model
+        bound = certified(pairs.values, model.n_components, len(pairs.vectors), sum(omitted))
+        return dataclasses.replace(model, certificate_=bound)
+
+    def _chosen(self, model: KernelPCA) -> KernelPCA:
+        """Return a model's leading components: as many as are wanted or, where that is open, as the eigengap says."""
+        values, most = model.eigenvalues_, self.most_components
+        D = eigengap(values, 1, most) if self.n_components == "auto" else most
+        leading = first_components(model, D)
+        if self.n_components != "auto":
+            return leading
+        why = f"n_components = {D}: of 1 to {most} the next eigenvalue is smallest beside its last ({ratios(values)})"
+        return dataclasses.replace(leading, choice_=Choice("n_components", D, why))
 
     def projection(self, run: Run, model: KernelPCA, *, to_sites: bool = False) -> Protocol[FloatArray]:
         """Project the rows that are new at the clients: one round, (n_new, k) coordinates.
@@ -284,9 +314,11 @@ class DKPCA(KernelStrategy[KernelPCA]):
         return self.simulate(lambda run: self.projection(run, model), shards, new_shards, settings)[0]
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
-        """Return kernel PCA of all columns in one place."""
+        """Return kernel PCA of all columns in one place; with "auto" of the most components that there may be."""
+        if self.n_components == "auto":
+            return dataclasses.replace(self, n_components=self.most_components, max_components=None).central(shards)
         X = np.hstack(list(shards))
-        check_at_most("n_components", self.n_components, X.shape[0])
+        check_at_most("n_components", self.most_components, X.shape[0])
         return self._solve_factor(X) if self.kernel.vertical == "sum" else self._solve_gram(self.kernel.gram(X))
 
     def judge(
@@ -295,10 +327,16 @@ class DKPCA(KernelStrategy[KernelPCA]):
         """Return the certificate, what a run sent and, against a reference, the errors and theorem 1's bound."""
         figures = {} if result.model.certificate_ is None else {"certificate": result.model.certificate_}
         if result.history:
-            sent = result.ledger.floats_up - (len(shards) if self.certificate else 0)
+            kind, _ = self._asked()
+            uploads = sum(row["floats_up"] for row in result.history if row["phase"] == kind.__name__)
+            sent = uploads - (len(shards) if self.certificate else 0)
             figures["local_components"] = sent / (len(shards[0]) + 1)
         if reference is None:
             return figures
+        if self.n_components == "auto":  # as many as were chosen, of as many as there might have been
+            D, own = result.model.n_components, self.local_components or self.most_components
+            settled = dataclasses.replace(self, n_components=D, max_components=None, local_components=own)
+            return settled.judge(result, shards, first_components(reference, D))
         figures |= compare_kernel_pca(result.model, reference)
         bound = self.theorem_1(shards) if result.history else None
         return figures if bound is None else figures | {"bound": bound}
@@ -313,44 +351,12 @@ class DKPCA(KernelStrategy[KernelPCA]):
         if self.kernel.vertical == "sum-then-map" or self.upload != "kernel":
             return None
         rows = shards[0].shape[0]
-        if self.n_components == rows:
+        if self.most_components == rows:
             return 0.0
         product = self.kernel.vertical == "product"
         _, fields = self._asked()
         request = FindLocalEigenpairs(**fields | {"omitted": True})
         omitted = max(DKPCAClient(shard).find_local_eigenpairs(request).omitted or 0.0 for shard in shards)
-        eigenvalues = DKPCA(self.n_components + 1, self.kernel, center=self.center).central(shards).eigenvalues_
-        numerator = len(shards) * np.sqrt(rows if product else rows - self.n_components) * omitted
-        return over_gap(float(numerator), eigenvalues, self.n_components, rows)
-
-
-def certified(values: FloatArray, D: int, rows: int, omitted: float) -> float:
-    """Return a bound on ||sin Theta||_F that needs no data, for linear, RBF and Laplacian kernels.
-
-    It is ``sqrt(min(D, N - D)) R / (lambda_D(K^) - lambda_{D + 1}(K^))``, where R is the sum of the clients'
-    lambda_{D_m + 1}(K_m), and never above ``sqrt(min(D, N - D))``, which holds for any two subspaces. K - K^ is
-    positive semidefinite, and R no less than its norm: of a sum, plainly; of elementwise products with diagonals of 1
-    at most, by Schur's theorem, one factor after the other. So lambda_D(K) >= lambda_D(K^), and with V, of K, and the
-    complement W^, of K^, ``V^T (K - K^) W^ = Lambda V^T W^ - V^T W^ Lambda^`` gives the bound, without the factor 2 of
-    Davis and Kahan's. Centring K and K^ changes none of this. R counts rounding in, ``10 N eps lambda_1(K^)``.
-
-    Parameters
-    ----------
-    values : ndarray of shape (D,) or (D + 1,)
-        Leading eigenvalues of K^; of D + 1, where there are so many.
-    D : int
-    rows : int
-        N.
-    omitted : float
-        R, but for rounding.
-    """
-    if rows == D:
-        return 0.0
-    most, rounding = float(np.sqrt(min(D, rows - D))), 10 * rows * EPS * float(values[0])
-    return min(most, most * over_gap(omitted + rounding, values, D, rows))
-
-
-def over_gap(numerator: float, values: FloatArray, D: int, rows: int) -> float:
-    """Return a number over lambda_D - lambda_{D + 1}; infinity where these are the same but for rounding."""
-    gap = float(values[D - 1] - values[D])
-    return numerator / gap if gap > rows * EPS * abs(float(values[0])) else float("inf")
+        eigenvalues = DKPCA(self.most_components + 1, self.kernel, center=self.center).central(shards).eigenvalues_
+        numerator = len(shards) * np.sqrt(rows if product else rows - self.most_components) * omitted
+        return over_gap(float(numerator), eigenvalues, self.most_components, rows)

@@ -212,6 +212,25 @@ def test_bounds_of_dkpca_hold_without_data(load, center):
         assert naive.sin_theta(V, naive.top(K, 3)[1]) <= result.metrics["certificate"] ** 2 + 1e-12
 
 
+@pytest.mark.parametrize("upload", ["kernel", "inner products"])
+@pytest.mark.parametrize("rank", [1, 3])
+def test_the_number_of_components_is_where_eigenvalues_fall_the_most(rank, upload):
+    rng = np.random.default_rng(2)
+    X = np.linalg.qr(rng.standard_normal((60, rank)))[0] @ rng.standard_normal((rank, 9)) * 3
+    columns = np.array_split(X + 0.01 * rng.standard_normal(X.shape), 3, axis=1)
+    kernel = Linear() if upload == "kernel" else RBF(gamma=1e-3)
+    strategy = DKPCA("auto", kernel, center=True, upload=upload, max_components=6)
+    reference = strategy.central(columns)
+    result = strategy.fit(columns, reference=reference)
+    assert result.model.n_components == result.metrics["n_components"] == rank
+    assert result.findings[0].startswith(f"n_components = {rank}: of 1 to 6 the next eigenvalue is smallest")
+    assert naive.sin_theta(result.model.eigenvectors_, reference.eigenvectors_[:, :rank]) < 1e-6
+    assert result.metrics["error"] < 1e-6
+    assert result.ledger.floats_up == DKPCA(6, kernel, center=True, upload=upload).fit(columns).ledger.floats_up
+    with pytest.raises(InputError, match="max_components = 6 has a meaning only with"):
+        DKPCA(3, max_components=6)
+
+
 def test_a_request_before_the_labels_is_refused():
     site = KMeansClient(np.eye(2))
     with pytest.raises(ProtocolError, match="it has no embedding yet"):

@@ -12,7 +12,7 @@ from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data import check_matrix
 from fedkernel.data.tables import Table
 from fedkernel.errors import InputError
-from fedkernel.models.base import KERNEL, Model
+from fedkernel.models.base import KERNEL, Choice, Model
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.kernels import RBF, Kernel, Linear, normalised_gram
 from fedkernel.numerics.linalg import center_gram, center_rows, leading_eigenpairs
@@ -44,6 +44,8 @@ class KernelPCA(Model):
     coordinates_ : ndarray of shape (N, r) or None
         Where the coordinator was sent inner products: the training rows but for a shift and a rotation, which
         `with_kernel` needs. A file of the model has them, too: it gives as much away as the upload.
+    choice_ : Choice or None
+        How many components a run chose, and why; not in a file.
     """
 
     eigenvalues_: FloatArray
@@ -54,6 +56,7 @@ class KernelPCA(Model):
     iterates_: FloatArray | None = None
     certificate_: float | None = None
     coordinates_: FloatArray | None = None
+    choice_: Choice | None = None
 
     @classmethod
     def of_coordinates(cls, F: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
@@ -132,7 +135,12 @@ class KernelPCA(Model):
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, FloatArray]) -> Self:
         bound = float(fields["certificate"]) if "certificate" in fields else None
         kernel, mean = KERNEL.validate_python(fields["kernel"]), float(fields["mean"])
-        model = cls(kernel=kernel, mean_=mean, certificate_=bound, **arrays)
+        named = {name: arrays[name] for name in arrays if name not in ("eigenvalues_", "eigenvectors_")}
+        if named.keys() - {"column_means_", "iterates_", "coordinates_"}:
+            raise ValueError("arrays")
+        means, iterates = named.get("column_means_"), named.get("iterates_")
+        values, vectors = arrays["eigenvalues_"], arrays["eigenvectors_"]
+        model = cls(values, vectors, kernel, means, mean, iterates, bound, named.get("coordinates_"))
         rows, components = model.eigenvectors_.shape
         consistent = model.eigenvalues_.shape == (components,) and np.isfinite(model.mean_)
         consistent &= model.column_means_ is None or model.column_means_.shape == (rows,)
