@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.baselines import BASELINES
-from experiments.commands import applying, checking, machines, outbox, policy, show, study, tables
+from experiments.commands import applying, checking, joining, machines, outbox, policy, show, study, tables
 from experiments.commands.collection import is_collection, report_folder, run_folder
 from experiments.commands.console import FAILED, errors, output, progress, say, show_results
 from experiments.commands.console import show as print_table
@@ -184,7 +184,7 @@ app.command()(applying.transform)
 app.command()(machines.certs)
 app.command()(machines.identity)
 app.command()(machines.serve)
-app.command()(machines.join)
+app.command()(joining.join)
 app.command()(show.show)
 app.add_typer(study.app, name="study")
 app.add_typer(policy.app, name="policy")

@@ -24,6 +24,8 @@ from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
 from fedkernel.judging import Judged, Measures
 from fedkernel.preparing import PrepareClient, prepare_tables, prepared_here, tables_to_prepare
+from fedkernel.preparing import forecast as preparing_forecast
+from fedkernel.preparing import plan as preparing_plan
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.plan import Plan
@@ -235,15 +237,21 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
             self, {kernel: kernel.with_gamma(figures[_figure(place)]) for place, kernel in enumerate(kernels)}
         )
 
-    def plan_of_run(self, clients: int, seed: int) -> Plan | None:
-        """Return `plan` with what comes before it: the requests that settle kernel widths by rule."""
-        own = self.plan(clients, seed)
-        return None if own is None else (*width_plan(ruled_kernels(self), self.partition), *own)
+    def plan_of_run(self, clients: int, seed: int, prepare: Prepare | None = None) -> Plan | None:
+        """Return `plan` with what comes before it: what prepares raw tables, and what settles kernel widths by rule."""
+        if (own := self.plan(clients, seed)) is None:
+            return None
+        preparing = () if prepare is None else preparing_plan(prepare, self.partition, clients)
+        return (*preparing, *width_plan(ruled_kernels(self), self.partition), *own)
 
-    def forecast_of_run(self, cohort: Sequence[Member]) -> Forecast | None:
-        """Return `forecast` with what comes before it: the rounds that settle kernel widths by rule."""
-        own = self.forecast(cohort)
-        return None if own is None else width_forecast(ruled_kernels(self), self.partition, cohort) + own
+    def forecast_of_run(self, cohort: Sequence[Member], prepare: Prepare | None = None) -> Forecast | None:
+        """Return `forecast` with what comes before it: what prepares raw tables, and what settles widths by rule."""
+        before = Forecast(0, 0, 0, 0)
+        if prepare is not None:
+            before, cohort = preparing_forecast(prepare, self.partition, cohort)
+        if (own := self.forecast(cohort)) is None:
+            return None
+        return before + width_forecast(ruled_kernels(self), self.partition, cohort) + own
 
     def simulate(
         self,

@@ -150,9 +150,8 @@ def value_object() -> Callable[[type[T]], type[T]]:
             try:
                 initialise(self, *args, **kwargs)
             except pydantic.ValidationError as error:
-                raise InputError(
-                    f"{value_class.__name__}: {explain(error, names, validated=dict(zip(names, args, strict=False)) | kwargs)}"
-                ) from None
+                values = dict(zip(names, args, strict=False)) | kwargs
+                raise InputError(f"{value_class.__name__}: {explain(error, names, validated=values)}") from None
 
         value_class.__init__ = __init__  # type: ignore[method-assign]
         return cast(type[T], value_class)

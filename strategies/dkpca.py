@@ -270,7 +270,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
 
     def projection_plan(self, *, to_sites: bool) -> Plan:
         """Return the one request, and the one that tells the coordinates."""
-        k = {"k": self.n_components}
+        k = {"k": self.most_components}
         linear = self.kernel.vertical == "sum"
         asks = once(ProjectNewRows, k) if linear else once(ComputeKernelRows, kernel=self.kernel)
         return (asks, once(TakeCoordinates, k)) if to_sites else (asks,)

@@ -239,7 +239,10 @@ def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: s
         ("sweep.partition.clients=[2, 'x']", "sweep: partition.clients = 'x': input should be a valid integer"),
         ("sweep.strategy.b.rounds=[1]", "sweep strategy.b.rounds: there is no entry named 'b', only 'a', "),
         ("sweep={partition = {clients = [2]}}", 'must stand in quotes, such as "partition.clients" (found partition'),
-        ("sweep.engine=['ray']", "'engine' cannot be swept, only what is inside data, partition, strategy, baseline"),
+        (
+            "sweep.engine=['ray']",
+            "'engine' cannot be swept, only what is inside data, partition, prepare, strategy, baseline",
+        ),
     ],
 )
 def test_a_wrong_value_is_named_with_file_key_value_and_what_is_allowed(

@@ -113,8 +113,14 @@ def test_a_case_may_give_a_whole_table(tmp_path: Path) -> None:
         ((*CASES, 'case.more=[{"baseline.c.n_components"=2}]'), "is in case.size already; it can be in one only"),
         (('case.data=[{case="a"}, {"data.name"="wine"}]',), "case.data.1 has 'data.name', but all must have the keys"),
         (('case=[{case="a", "data.rows"=9}, {case="a", "data.rows"=8}]',), "case: case: 'a' stands twice"),
-        (('case=[{name="a"}]',), "'name' cannot be swept, only what is inside data, partition, strategy, baseline"),
-        (('sweep={case=["a"]}',), "'case' cannot be swept, only what is inside data, partition, strategy, baseline"),
+        (
+            ('case=[{name="a"}]',),
+            "'name' cannot be swept, only what is inside data, partition, prepare, strategy, baseline",
+        ),
+        (
+            ('sweep={case=["a"]}',),
+            "'case' cannot be swept, only what is inside data, partition, prepare, strategy, baseline",
+        ),
         (
             ("case=[{data={name='wine'}}]",),
             'a dotted path must stand in quotes, such as "partition.clients" (found dat',

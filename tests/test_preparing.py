@@ -2,23 +2,32 @@
 
 import functools
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from cases import CASES
+from named_sites import COLUMNS, COMMON, IDS, NAMES, TABLE, Sites, drawn_seed, settings_of, spec, vertical
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
-from fedkernel import InputError, Linear, Prepare
+from fedkernel import RBF, InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
-from fedkernel.preparing import TableToPrepare, from_text, prepared_here, tables_to_prepare
+from fedkernel.preparing import PrepareClient, TableToPrepare, from_text, prepared_here, tables_to_prepare
+from fedkernel.preparing import forecast as forecast_of
 from fedkernel.preparing import plan as plan_of
+from fedkernel.preparing.drift import differences, findings
+from fedkernel.preparing.messages import CompareColumns, CountCells, TakePreparation
 from fedkernel.preparing.settling import fitted
+from fedkernel.protocol import Guards, Member
+from fedkernel.protocol.messages import encode
+from fedkernel.protocol.plan import Place, advance, is_seeded
+from fedkernel.run import flower, read_outbox, reply_sizes
 from fedkernel.run.cohort import RunSettings
 from fedkernel.simulate import through_files
-from strategies import DKPCA, UniformKPCA
+from strategies import DKPCA, RFKKMeans, UniformKPCA
 
 LOADERS = (load_iris, load_wine, load_breast_cancer, load_diabetes, load_digits)
 PCA = UniformKPCA(2, Linear(), n_samples=9, share_rows=True)
@@ -187,6 +196,28 @@ def test_columns_that_are_divided_are_prepared_where_they_are_and_nothing_crosse
         DKPCA(2, Linear()).fit(parts, prepare=Prepare())
 
 
+@pytest.mark.parametrize("scale", ["standard", "minmax", "robust", "none"])
+@pytest.mark.parametrize("missing", ["refuse", "drop", "mean", "median"])
+@pytest.mark.parametrize("drift", ["warn", "ignore"])
+def test_what_is_asked_is_planned_and_forecast(scale, missing, drift):
+    prepare = Prepare(scale=scale, missing=missing, drift=drift)
+    X = load_iris().data.copy()
+    X[::40, 1] = np.nan if missing != "refuse" else 5.0
+    shards = np.array_split(X, 3)
+    result, place, steps = PCA.fit(shards, prepare=prepare), Place(), plan_of(prepare, "horizontal", 3)
+    rounds = [row["phase"] for row in result.history if row["round"]]
+    for phase in rounds[: rounds.index("TakePreparation") + 1]:
+        place = advance(steps, place, phase, {"sites": 3}, {})
+    assert place.step == len(steps) - 1
+    foreseen, members = forecast_of(prepare, "horizontal", [Member(n, n, *X.shape) for n, X in enumerate(shards)])
+    spent = [entry for entry in result.ledger.entries if 0 < entry.round <= rounds.index("TakePreparation") + 1]
+    floats = [sum(getattr(entry, name) for entry in spent) for name in ("floats_up", "floats_down")]
+    took = rounds.index("TakePreparation") + 1, *floats
+    expected = foreseen.rounds, foreseen.floats_up, foreseen.floats_down
+    assert took == expected if foreseen.meaning == "exact" else all(np.array(took) <= expected)
+    assert [member.columns for member in members] == [len(result.columns)] * 3
+
+
 # --- differences between sites
 
 
@@ -214,3 +245,160 @@ def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wante
     for sites, drift in ((messy(1.0), "warn"), (messy(), "ignore")):
         PCA.fit(sites, prepare=Prepare(drift=drift))
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def drawn(rng, rows, factor=1.0):
+    """Three sites with columns that are normal, exponential, counts, lognormal and uniform."""
+    columns = [
+        rng.normal(5, 1, rows),
+        rng.exponential(size=rows),
+        rng.poisson(3.0, rows),
+        np.exp(rng.standard_normal(rows) / 2),
+        rng.uniform(size=rows),
+    ]
+    X = np.column_stack(columns).astype(float)
+    X[2 * rows // 3 :] *= factor
+    return [X[place : place + rows // 3] for place in (0, rows // 3, 2 * rows // 3)]
+
+
+def found_in(sites):
+    """What sites find, with what the coordinator would have told them."""
+    whole = np.vstack(sites)
+    center = whole.mean(axis=0)
+    apart = whole - center
+    ask = CompareColumns(
+        names=tuple("abcde"),
+        sites=3,
+        center=center,
+        counts=np.full(5, float(len(whole))),
+        deviations=apart.sum(axis=0),
+        squares=(apart**2).sum(axis=0),
+    )
+    members = [Member(number, number, len(X), 5) for number, X in enumerate(sites)]
+    return findings(ask.names, members, [differences(X, ask) for X in sites])
+
+
+@pytest.mark.parametrize("rows", [60, 300])
+def test_sites_that_are_alike_give_no_alarm_and_another_unit_always_does(rows):
+    """1000 runs have a false alarm with probability 1000 LEVEL = 0.001 at most."""
+    rng = np.random.default_rng(rows)
+    assert not [finding for _ in range(500) for finding in found_in(drawn(rng, rows))]
+    for factor in (18.0, 1 / 18):
+        for _ in range(50):
+            found = found_in(drawn(rng, rows, factor))
+            # what varies by as much as its mean takes more than 20 rows at each site
+            sure = "ace" if rows == 60 else "abcde"
+            named = {(finding.column, finding.client) for finding in found if finding.column in sure}
+            assert named == {(column, 2) for column in sure}
+            assert all("another unit?" in finding.text for finding in found if finding.column in "ace")
+
+
+# --- sites with files and policies of their own
+
+
+def write_site(path, frame, ids):
+    frame.assign(patient=ids).to_csv(path, index=False)
+
+
+def horizontal_nodes(folder, policy="", sites=None):
+    """Three sites with 59 or 60 rows, whose columns stand in another order at the second."""
+    (folder / "site.toml").write_text(policy)
+    for number, (name, frame) in enumerate(zip(NAMES, sites or frames(), strict=True)):
+        write_site(folder / f"{name}.csv", frame, [f"{number}-{row}" for row in range(len(frame))])
+        node = {"name": name, "data": str(folder / f"{name}.csv"), "id": "patient", "out": str(folder / name)}
+        yield node | {"approve": "any", "policy": str(folder / "site.toml")}
+
+
+def run_prepared(nodes, strategy, prepare, **more):
+    kind, sites = type(strategy), [node["name"] for node in nodes]
+    steps = (*plan_of(prepare, kind.partition, len(sites)), *strategy.plan(len(sites), 0))
+    common = {"parameters": strategy.hyperparameters, "plan": steps, "prepare": prepare, "align": False}
+    run = spec(kind.__name__, sites, **common | {"joint_seed": is_seeded(steps)} | more)
+    settings = replace(settings_of(run), prepare=prepare)
+    with Sites(run, nodes) as grid:
+        return strategy.run(grid, settings), grid, run
+
+
+def policy_for(prepare, strategy, rows=0, without=""):
+    """A policy that names the replies of preparing and of a method, but one."""
+    steps = (*plan_of(prepare, strategy.partition, 3), *strategy.plan(3, 0))
+    replies = dict.fromkeys(planned.reply for step in steps for planned in step.requests)
+    tables = "".join(f"[messages.{reply}]\ntimes = 99\n" for reply in replies if reply != without)
+    return f"[limits.total]\nrows = {rows}\n{tables}"
+
+
+EVERYTHING = Prepare(scale="minmax", missing="median", indicator=True, categories=CATEGORIES)
+CLUSTERS = RFKKMeans(2, n_features=8, coreset_size=9, kernel=RBF(gamma=0.1))
+
+
+def test_sites_with_a_policy_prepare_their_files_as_simulated_ones_do(tmp_path):
+    result, grid, run = run_prepared(
+        list(horizontal_nodes(tmp_path, policy_for(EVERYTHING, CLUSTERS))), CLUSTERS, EVERYTHING
+    )
+    expected = CLUSTERS.fit(frames(), prepare=EVERYTHING, seed=drawn_seed(result))
+    np.testing.assert_array_equal(result.model.centers_, expected.model.centers_)
+    assert result.columns == expected.columns
+    assert result.preparation.to_table() == expected.preparation.to_table()
+    for number, name in enumerate(NAMES):
+        lines = read_outbox(tmp_path / name).departures
+        assert lines[-1].standing.total.floats == result.ledger.of_client(number).floats_up
+        assert [line.reply for line in lines if line.reply == "Extremes"] == ["Extremes"]
+        with np.load(tmp_path / name / "trial.npz") as kept:
+            assert from_text(str(kept["preparation"])).to_table() == result.preparation.to_table()
+    # what is foreseen of the replies is enough
+    sizes = reply_sizes(run, [*PrepareClient.answers, *CLUSTERS.client.answers], (60, 6))
+    for message in grid.seen:
+        if message.metadata.message_type == "train" and message.metadata.reply_to_message_id:
+            reply = message.content.config_records["config"]["message"]
+            floats = sum(array.size for array in flower.read_arrays(message.content.array_records["arrays"]))
+            assert sizes[reply].floats is None or floats <= sizes[reply].floats
+
+
+def test_extremes_leave_only_where_a_policy_names_them(tmp_path):
+    for policy in ("", policy_for(EVERYTHING, CLUSTERS, without="Extremes") + '[messages."*"]\ntimes = 9\n'):
+        with pytest.raises(ProtocolError, match=r"Extremes: the least and the greatest value .* \[messages.Extremes\]"):
+            run_prepared(list(horizontal_nodes(tmp_path, policy)), CLUSTERS, EVERYTHING)
+
+
+def test_a_site_answers_no_method_before_its_table_is_prepared_and_prepares_it_once(tmp_path):
+    prepare = Prepare(missing="mean", categories=CATEGORIES)
+    ordered = [frame[sorted(frame.columns)] for frame in frames()]
+    nodes = list(horizontal_nodes(tmp_path, "[study]\nplan = false\n", ordered))
+    run = spec("RFKKMeans", plan=None, prepare=prepare, parameters=CLUSTERS.hyperparameters, joint_seed=True)
+    with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="before its table was prepared"):
+        CLUSTERS.run(grid, settings_of(run))
+    take = TakePreparation(names=("a",), fill=np.zeros(1), center=np.zeros(1), scale=np.ones(1))
+    raw = RawTable({"a": np.arange(30.0)})
+    site = PrepareClient(raw, prepare=Prepare(), guards=Guards(), memory={})
+    site.fit(*encode(take))
+    with pytest.raises(InputError, match="answered before in this run"):
+        site.fit(*encode(take))
+    with pytest.raises(InputError, match="1 columns were asked for that are not the 1"):
+        site.fit(*encode(CountCells(names=("b",))))
+
+
+@pytest.mark.parametrize("missing", ["drop", "mean"])
+def test_rows_that_a_site_cannot_use_are_none_that_it_offers_for_alignment(tmp_path, missing):
+    """A row with an empty cell is dropped at all sites, by its id."""
+    nodes = vertical(tmp_path)
+    lines = (tmp_path / "east.csv").read_text().splitlines()
+    lost = lines[5].split(",")[-1]
+    lines[5] = ",".join(["", *lines[5].split(",")[1:]])
+    (tmp_path / "east.csv").write_text("\n".join(lines) + "\n")
+    strategy, prepare = DKPCA(2, Linear()), Prepare(missing=missing)
+    result, _, _ = run_prepared(nodes, strategy, prepare, align=True)
+    with np.load(tmp_path / "east" / "trial.npz") as kept:
+        assert set(kept["ids"]) == COMMON - ({lost} if missing == "drop" else set())
+        preparation = from_text(str(kept["preparation"]))
+    rows = [IDS.index(id_) for id_ in kept_ids(tmp_path)]
+    if missing == "drop":
+        assert lost in COMMON, "or this shows nothing"
+        np.testing.assert_allclose(preparation.center, TABLE[rows, COLUMNS[1]].mean(axis=0), atol=1e-12)
+    parts = [StandardScaler().fit_transform(TABLE[rows, columns]) for columns in COLUMNS]
+    if missing == "drop":
+        np.testing.assert_allclose(result.model.eigenvalues_, strategy.fit(parts).model.eigenvalues_, rtol=1e-10)
+
+
+def kept_ids(folder):
+    with np.load(folder / "east" / "trial.npz") as kept:
+        return kept["ids"].tolist()

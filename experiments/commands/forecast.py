@@ -77,12 +77,14 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
     for run in planned:
         if run.baseline is None:
             clients = run.point.experiment.clients or 1
-            members = cohort(run.shards)
+            members = cohort(run.tables)
             if not members and shape is not None:
                 members = [Member(number, number, *shape, 0) for number in range(clients)]
             setting = ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in run.point.values.items())
             line = lines.setdefault((run.method.name, setting), Line(run.method.name, setting, clients))
-            line.forecasts.append(run.strategy.forecast_of_run(members) if members else None)
+            line.forecasts.append(
+                run.strategy.forecast_of_run(members, run.point.experiment.prepare) if members else None
+            )
     return list(lines.values())
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -25,8 +25,8 @@ from fedkernel.run import (
     Study,
     foreseen,
     own_file,
+    own_shape,
     read_outbox,
-    read_own_data,
     read_policy,
     reply_sizes,
     verdicts,
@@ -135,7 +135,7 @@ def explain(  # noqa: PLR0917 - one option each
             file = site_file(
                 data, id_=id_, label=label, drop=drop, delimiter=delimiter, decimal=decimal, encoding=encoding
             )
-            size = read_own_data({**file.to_node(), "policy": str(path)}).X.shape
+            size, _ = own_shape({**file.to_node(), "policy": str(path)})
         before = [] if out is None else read_outbox(out).departures[-1:]
         left = sum(line.standing.total.floats for line in before)
         held = [*verdicts(policy, read), *foreseen(policy, read, size, answers_of, _forecast, left=left)]
@@ -181,8 +181,8 @@ def _forecast(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
     if (address := ours.get(run.strategy, run.strategy)) not in ours.values():
         return None
     try:
-        strategy = find(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
-        return strategy.forecast_of_run(cohort)  # type: ignore[no-any-return] # a class that was found by its address
+        strategy: KernelStrategy[Any] = find(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
+        return strategy.forecast_of_run(cohort, run.prepare)
     except (FedkernelError, TypeError, ValueError):
         # parameters that it does not take, or a cohort that it does not fit
         return None

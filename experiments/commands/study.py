@@ -14,6 +14,7 @@ from experiments.config import read_config
 from experiments.running import plan, study_of
 from fedkernel.addresses import find, own_names
 from fedkernel.errors import InputError, one_line
+from fedkernel.preparing import PrepareClient
 from fedkernel.protocol import KernelClient, Request
 from fedkernel.protocol.plan import AT_MOST, reveals
 from fedkernel.run import RunSpec, Study, approve, check_hash, sign
@@ -106,6 +107,8 @@ def show_study(study: Study) -> None:
         if run.project is not None:
             get = "the coordinator and every site" if run.project.coordinates == "sites" else "the coordinator"
             _line(f"projects new rows onto what run {run.project.of} found; their coordinates get: {get}")
+        if run.prepare is not None:
+            _line(f"prepared first: {_fields(run.prepare.table)}")
         if run.plan is None:
             _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
         else:
@@ -196,7 +199,8 @@ def answers_of(run: RunSpec) -> Sequence[type[Request[Any]]]:
     pair = ours.get(run.pair or "", run.pair or "")
     if pair not in ours.values():
         return ()
-    return *find(pair, KernelClient, "clients", "pair").answers, *WidthClient.answers
+    preparing = () if run.prepare is None else PrepareClient.answers
+    return *preparing, *WidthClient.answers, *find(pair, KernelClient, "clients", "pair").answers
 
 
 def _fields(fields: Any) -> str:

@@ -22,7 +22,7 @@ from experiments.config.sections import (
     differing,
 )
 from fedkernel.addresses import address
-from fedkernel.data import DataSpec, PartitionSpec
+from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
 from fedkernel.validation import explain
@@ -37,7 +37,7 @@ Cases = Annotated[
     pydantic.Discriminator(lambda value: "(kinds)" if isinstance(value, Mapping) else "(one kind)"),
 ]
 
-SWEPT = ("data", "partition", "strategy", "baseline")
+SWEPT = ("data", "partition", "prepare", "strategy", "baseline")
 """What a sweep may change; anything else is the same for all runs of an experiment."""
 
 
@@ -71,6 +71,8 @@ class Experiment(pydantic.BaseModel):
     data : DataSpec, Shards or Sites
         With absolute paths.
     partition : PartitionSpec
+    prepare : Prepare, optional
+        What is done to the clients' tables before a method sees them, by the sites together.
     strategy, baseline : list of Method
     sweep : dict of str to list
         By dotted path (``partition.clients``, ``strategy.NAME.n_components``, ``strategy.*.rounds``), the values to
@@ -103,6 +105,7 @@ class Experiment(pydantic.BaseModel):
     folder: str | None = None
     data: Data
     partition: PartitionSpec = PartitionSpec()
+    prepare: Prepare | None = None
     strategy: list[Method] = []
     baseline: list[Method] = []
     sweep: dict[str, Annotated[list[Any], pydantic.Field(min_length=1)]] = {}
@@ -289,6 +292,7 @@ class Experiment(pydantic.BaseModel):
             inner = {
                 "data": data_fields(table.get("data")),
                 "partition": [field.name for field in dataclasses.fields(PartitionSpec)],
+                "prepare": [field.name for field in dataclasses.fields(Prepare)],
                 "report": list(ReportOptions.model_fields),
             }
             finding = explain(error, list(cls.model_fields), validated=table, inner=inner)

@@ -175,7 +175,9 @@ class References:
         experiment, strategy = run.point.experiment, run.strategy
         if not strategy.has_central() or not experiment.report.reference or isinstance(experiment.data, Sites):
             return None
-        key = repr((experiment.data, experiment.partition, run.seed, run.order, strategy.central_key))
+        key = repr(
+            (experiment.data, experiment.partition, experiment.prepare, run.seed, run.order, strategy.central_key)
+        )
         if key not in self._known:
             with blas_threads(experiment.threads):
                 self._known[key] = Reference(*timed(strategy.central, run.shards))

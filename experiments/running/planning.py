@@ -13,7 +13,8 @@ import numpy as np
 
 from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
-from experiments.running.site_tables import are_aligned, check_files, files_of, labels_of, tables_of
+from experiments.running.raw_shards import prepared_shards, raw_shards
+from experiments.running.site_tables import Divided, are_aligned, check_files, files_of, labels_of, tables_of
 from fedkernel.addresses import address_of, find, names
 from fedkernel.arrays import AnyArray, FloatArray, Rows, stack_rows
 from fedkernel.coordinator import strategy_of
@@ -128,7 +129,15 @@ class Planned:
 
         None are here where sites hold their own.
         """
-        return _shards(self.point.experiment, self.seed, type(self.strategy), self.id)
+        return _shards(self.point.experiment, self.seed, self.strategy.partition, self.id)
+
+    @property
+    def tables(self) -> Sequence[Any]:
+        """The clients' tables as they are before the run, which may prepare them."""
+        experiment = self.point.experiment
+        if (prepare := experiment.prepare) is None:
+            return self.shards
+        return raw_shards(experiment, prepare, self.seed, self.strategy.partition, self.id)
 
     @property
     def order(self) -> str:
@@ -160,7 +169,7 @@ class Planned:
         if (partition := self._partition) is None:
             return None
         vectors = [model.eigenvectors_ for model in models] * (1 if len(models) > 1 else len(partition.shards))
-        parts = [U.T @ X for U, X in zip(vectors, partition.shards, strict=True)]
+        parts = [U.T @ X for U, X in zip(vectors, self.shards, strict=True)]
         over_columns = np.hstack(parts)[:, np.argsort(np.concatenate(partition.indices))]
         side = math.isqrt(over_columns.shape[1])
         return over_columns.reshape(-1, side, side)
@@ -169,7 +178,9 @@ class Planned:
     def _in_files(self) -> list[AnyArray] | None:
         """The labels that clients' own files have, as `labels_of` returns them."""
         data = self.point.experiment.data
-        return labels_of(data, self.strategy.partition, self.id, self.seed) if isinstance(data, Shards) else None
+        if not isinstance(data, Shards):
+            return None
+        return labels_of(data, self.strategy.partition, self.id, self.seed, self.point.experiment.prepare)
 
     @property
     def _partition(self) -> Partition | None:
@@ -184,13 +195,14 @@ class Planned:
         experiment, kind = self.point.experiment, type(self.strategy)
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
         common |= {"strategy": address_of(kind), "pair": address_of(kind.client), "clients": experiment.clients}
-        common |= {"evaluate": experiment.evaluate}
+        common |= {"evaluate": experiment.evaluate, "prepare": experiment.prepare}
         if isinstance(experiment.data, Shards):
             return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
             sites = experiment.data.sites  # who approve all that will be asked of them
-            steps, joint = self.strategy.plan_of_run(len(sites), self.seed), experiment.data.joint_seed
+            steps = self.strategy.plan_of_run(len(sites), self.seed, experiment.prepare)
+            joint = experiment.data.joint_seed
             joint = is_seeded(steps) if joint is None else joint
             if steps is not None and experiment.evaluate:
                 steps = (*steps, *self.strategy.evaluation_plan())
@@ -243,9 +255,9 @@ def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: "Wid
     pair: type[KernelStrategy[Any]] = (
         find(method.method, KernelStrategy, "pairs", "method") if kind == "strategy" else counterpart(method.method)
     )
-    shards = _shards(experiment, seed, pair, id_)
+    shards = _shards(experiment, seed, pair.partition, id_)
     _check_data(method, pair, experiment, shards)
-    data = repr((experiment.data, experiment.partition, experiment.clients, seed))
+    data = repr((experiment.data, experiment.partition, experiment.clients, experiment.prepare, seed))
     parameters = widths.resolved(method.parameters, shards, pair.partition, data)
     baseline = Baseline(method.method, parameters) if kind == "baseline" else None
     strategy = strategy_of(method.method, parameters, "method") if baseline is None else baseline.strategy
@@ -287,12 +299,14 @@ def _check_data(
         )
 
 
-def _shards(experiment: Experiment, seed: int, pair: type[KernelStrategy[Any]], run: str) -> list[Rows]:
-    """Return the clients' tables, as a run of a pair has them where they are the clients' own files."""
+def _shards(experiment: Experiment, seed: int, divided: Divided, run: str) -> list[Rows]:
+    """Return the clients' tables, as a run of this id has them where they are the clients' own files."""
     if isinstance(experiment.data, Sites):
         return []
+    if experiment.prepare is not None:
+        return list(prepared_shards(experiment, experiment.prepare, seed, divided, run))
     if isinstance(experiment.data, Shards):
-        return tables_of(experiment.data, pair.partition, run, seed)
+        return tables_of(experiment.data, divided, run, seed)
     return list(simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, seed).shards)
 
 

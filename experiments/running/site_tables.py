@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.config import Shards
 from fedkernel.arrays import AnyArray, Positions, Rows
-from fedkernel.data import RawTable, SiteFile, read_raw
+from fedkernel.data import Prepare, RawTable, SiteFile, read_raw
 from fedkernel.data.labels import as_classes, label_texts
 from fedkernel.data.raw import is_text, missing_in
 from fedkernel.errors import InputError, and_more, some
@@ -43,7 +43,9 @@ def check_files(data: Shards) -> None:
     _changed(data)
 
 
-def raw_tables(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> list[RawTable]:
+def raw_tables(
+    data: Shards, divided: Divided, run: str = "", seed: int = 0, prepare: Prepare | None = None
+) -> list[RawTable]:
     """Return what the files hold, of equal columns or equal rows: before `Prepare`, which is for these.
 
     Parameters
@@ -54,12 +56,13 @@ def raw_tables(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> 
     run : str
         Its id, on which that order depends, and on its seed.
     seed : int
+    prepare : Prepare, optional
+        Without the rows that it drops.
     """
     changed = _changed(data)
-    return [
-        _raw(file, changed).take(positions) if positions is not None else _raw(file, changed)
-        for file, positions in zip(files_of(data, divided), _positions(data, divided, run, seed), strict=True)
-    ]
+    raws = [_used(file, changed, prepare) for file in files_of(data, divided)]
+    places = _positions(data, divided, run, seed, [raw.ids for raw in raws])
+    return [raw if positions is None else raw.take(positions) for raw, positions in zip(raws, places, strict=True)]
 
 
 def tables_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> list[Rows]:
@@ -71,13 +74,16 @@ def tables_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> l
         A cell that is empty or text: the sentence names file, row and column.
     """
     changed, tables = _changed(data), []
-    for file, positions in zip(files_of(data, divided), _positions(data, divided, run, seed), strict=True):
+    places = _positions(data, divided, run, seed, _ids(data, divided))
+    for file, positions in zip(files_of(data, divided), places, strict=True):
         X = _numbers(file, changed)
         tables.append(X if positions is None else X[positions])
     return tables
 
 
-def labels_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> list[AnyArray] | None:
+def labels_of(
+    data: Shards, divided: Divided, run: str = "", seed: int = 0, prepare: Prepare | None = None
+) -> list[AnyArray] | None:
     """Return the labels of each client's rows, or, with columns divided, once those of all rows; None without.
 
     With several label columns, the first counts.
@@ -87,7 +93,7 @@ def labels_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> l
     InputError
         A row without a label.
     """
-    tables = raw_tables(data, divided, run, seed) if getattr(data, "label", None) else []
+    tables = raw_tables(data, divided, run, seed, prepare) if getattr(data, "label", None) else []
     known = [raw for raw in tables if raw.labels]
     if not known:
         return None
@@ -185,6 +191,11 @@ def _raw(file: SiteFile, changed: tuple[Any, ...]) -> RawTable:
     return read_raw(file)
 
 
+def _used(file: SiteFile, changed: tuple[Any, ...], prepare: Prepare | None) -> RawTable:
+    raw = _raw(file, changed)
+    return raw if prepare is None or (whole := prepare.whole_rows(raw)).all() else raw.take(whole)
+
+
 def _numbers(file: SiteFile, changed: tuple[Any, ...]) -> Rows:
     if _is_arrays(file):
         table = file.read().X
@@ -210,9 +221,10 @@ def _ids(data: Shards, divided: Divided) -> list[tuple[str, ...] | None]:
     return [file.read().ids if _is_arrays(file) else _raw(file, changed).ids for file in files_of(data, divided)]
 
 
-def _positions(data: Shards, divided: Divided, run: str, seed: int) -> list[Positions | None]:
+def _positions(
+    data: Shards, divided: Divided, run: str, seed: int, ids: Sequence[tuple[str, ...] | None]
+) -> list[Positions | None]:
     """Return which rows of each file a run works on, as sites agree on them, whose ids are hashed without a key."""
-    ids = _ids(data, divided)
     if divided == "horizontal" or not any(own is not None for own in ids):
         return [None] * len(ids)
     hashed = {}

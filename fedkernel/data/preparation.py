@@ -74,6 +74,11 @@ class Prepare:
         """As a TOML table has it."""
         return dict(pydantic.TypeAdapter(type(self)).dump_python(self, mode="json"))
 
+    def most_columns(self, columns: int) -> int:
+        """Return how many columns so many raw ones become at most: exactly, without an indicator."""
+        numeric, levels = columns - len(self.categories), sum(map(len, self.categories.values()))
+        return numeric * (1 + self.indicator) + levels
+
     def numbers(self, raw: RawTable) -> FloatArray:
         """Return the columns that are of numbers, clipped and their logarithms taken: (n, d), NaN where one is missing.
 

@@ -77,14 +77,14 @@ class Differences(Reply):
         Their places.
     means, spreads : ndarray of shape (f_m,)
         Mean and standard deviation here, divided by the others'.
-    effects : ndarray of shape (f_m,)
-        The larger of the distance of the means and the standard deviation here, in standard deviations of the others.
+    gains : ndarray of shape (f_m,)
+        How much better two normal distributions fit, one for this site, than one for all: in nats for each cell.
     """
 
     columns: Annotated[Places, Shape("f_m", dtype="int32", empty=True)]
     means: Annotated[FloatArray, Shape("f_m", empty=True)]
     spreads: Annotated[FloatArray, Shape("f_m", empty=True)]
-    effects: Annotated[FloatArray, Shape("f_m", empty=True)]
+    gains: Annotated[FloatArray, Shape("f_m", empty=True)]
 
 
 class CompareColumns(Request[Differences]):

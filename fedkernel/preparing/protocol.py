@@ -245,13 +245,12 @@ class Foreseen(NamedTuple):
 
 def forecast(prepare: Prepare, partition: Partition, cohort: Sequence[Member]) -> Foreseen:
     """Return what preparing such raw tables takes."""
-    levels = sum(map(len, prepare.categories.values())) - len(prepare.categories)
-    members = [replace(member, columns=member.columns + levels, names=()) for member in cohort]
+    members = [replace(member, columns=prepare.most_columns(member.columns), names=()) for member in cohort]
+    open_ended = prepare.missing == "drop" or prepare.indicator
     if partition == "vertical":
-        return Foreseen(Forecast(1, memory=_memory(cohort)), members)
+        return Foreseen(Forecast(1, memory=_memory(cohort), meaning="at most" if open_ended else "exact"), members)
     clients, columns = len(cohort), cohort[0].columns - len(prepare.categories)
     rounds, up, down = 1, 0, 3 * columns
-    open_ended = False
     if columns:
         rounds, up = rounds + 1, 2 * columns
         if _needs_squares(prepare):

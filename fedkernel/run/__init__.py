@@ -7,8 +7,9 @@ from fedkernel.run.foreseen import ReplySize, foreseen, reply_sizes
 from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
 from fedkernel.run.outbox import check_record
 from fedkernel.run.own_keys import read_own_keys
-from fedkernel.run.placement import own_file, read_own_data, simulated_partition
+from fedkernel.run.placement import own_file, own_shape, read_own_data, simulated_partition, simulated_raw
 from fedkernel.run.policy import FREE, MIN_ROWS, MIN_SITES, Policy, own_policy, read_policy
+from fedkernel.run.raw_sites import raw_shard
 from fedkernel.run.result import Result, read_ledger
 from fedkernel.run.verdicts import verdicts
 from fedkernel.run.willing import allowed
@@ -39,6 +40,8 @@ __all__ = [
     "missing_from",
     "own_file",
     "own_policy",
+    "own_shape",
+    "raw_shard",
     "read_ledger",
     "read_outbox",
     "read_own_data",
@@ -47,5 +50,6 @@ __all__ = [
     "reply_sizes",
     "sign",
     "simulated_partition",
+    "simulated_raw",
     "verdicts",
 ]

@@ -91,20 +91,30 @@ def reply_sizes(
     sizes: dict[str, ReplySize] = {}
     for step in run.plan or ():
         for planned in step.requests:
-            floats, columns = _size(planned, kinds.get(planned.request), shape)
+            floats, columns = _size(planned, kinds.get(planned.request), _known(run, shape))
             before = sizes.get(planned.reply, ReplySize(0, 0, 0, True))
             size = ReplySize(before.times + step.times, floats, columns, planned.summed)
             sizes[planned.reply] = size.at_least(before)
     return sizes
 
 
+def _known(run: RunSpec, shape: tuple[int, int] | None) -> dict[str, int]:
+    """Return the dimensions that follow from the table's size, which is that of the raw one where it is prepared."""
+    if shape is None:
+        return {}
+    rows, columns = shape
+    if run.prepare is None:
+        return {"N": rows, "n_m": rows, "d": columns, "d_m": columns}
+    most = run.prepare.most_columns(columns)
+    return {"N": rows, "n_m": rows, "d": most, "d_m": most, "p": columns - len(run.prepare.categories)}
+
+
 def _size(
-    planned: PlannedRequest, kind: type[Request[Any]] | None, shape: tuple[int, int] | None
+    planned: PlannedRequest, kind: type[Request[Any]] | None, known: dict[str, int]
 ) -> tuple[int | None, int | None]:
     """Return the floats and columns of a reply, at most."""
     if kind is None:
         return None, None
-    known = dict(zip(("N", "n_m", "d", "d_m"), (shape[0], shape[0], shape[1], shape[1]), strict=True)) if shape else {}
     for field, array in kind.shapes().items():
         bounds = zip(array.dimensions, planned.sizes.get(field, ()), strict=False)
         known |= {name: most for name, most in bounds if most is not None and not name.endswith("_m")}

@@ -14,7 +14,8 @@ from flwr.app import Context
 
 from fedkernel.addresses import find
 from fedkernel.arrays import AnyArray, Positions
-from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Prepare, load, split
+from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Prepare, load, read_raw, split
+from fedkernel.data.raw import is_text
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables
 from fedkernel.errors import InputError, OwnFileError, RefusedError, called
@@ -135,6 +136,23 @@ def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Changed]:
 def read_own_data(node: Mapping[str, Any]) -> SiteData:
     """Read the table that a node's configuration names, as `site_of_job` lists it; InputError where it is none."""
     return _read_own(*own_file(node))
+
+
+def own_shape(node: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
+    """Return the rows and columns of a node's table, and why only a run that prepares its tables can use it, if so.
+
+    Raises
+    ------
+    InputError
+        If no run can, or if a column looks like ids or free text, which is no category: most of its cells differ.
+    """
+    try:
+        return read_own_data(node).X.shape, ""
+    except InputError as error:
+        raw = read_raw(own_file(node)[0])
+        if any(is_text(column) and 2 * len(set(column)) > raw.rows for column in raw.columns.values()):
+            raise
+        return raw.shape, str(error)
 
 
 def _sha256_of(node: Mapping[str, Any]) -> str:

@@ -30,8 +30,11 @@ Approval = Literal["ask", "by hash", "signed", "any"]
 
 MIN_ROWS, ROW_SHARE, MIN_SITES, ATTEMPTS = 20, 0.5, 3, 3
 
-FREE = ("Receipt", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys")
-"""Replies that `messages` need not name: those of joining, keys, and the one that tells nothing."""
+FREE = ("Receipt", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys", "Prepared")
+"""Replies that `messages` need not name: those of joining, keys, and those that tell nothing or two sizes."""
+
+NAMED = {"Extremes": "the least and the greatest value of each column, which are those of single rows"}
+"""Replies that leave only where `messages` names them, and what they are."""
 
 
 class _Table(pydantic.BaseModel):
@@ -263,7 +266,7 @@ class Policy(_Table):
     study : StudyRules
     messages : dict of str to MessageRules, optional
         By the reply's type; ``"*"`` stands for all that are not named, which are refused without it. None: whatever the
-        study's plan has.
+        study's plan has, but what is in `NAMED`.
     limits : AllLimits
     guards : Guards
         Of any request, see `fedkernel.protocol.guards`.
@@ -289,6 +292,11 @@ class Policy(_Table):
 
     def rules_of(self, reply: str) -> MessageRules:
         """Return what the policy says of a type of reply; RefusedError if it may never leave."""
+        if reply in NAMED and reply not in (self.messages or {}):
+            rule = f"messages.{reply}"
+            raise RefusedError(
+                rule, f"{reply}: {NAMED[reply]}, leave only where the site's policy has a table [{rule}] ({rule})"
+            )
         if self.messages is None or reply in FREE:
             return MessageRules()
         rules = self.messages.get(reply, self.messages.get("*"))
