@@ -23,7 +23,7 @@ from fedkernel.data.frames import labels_in_order, without_names
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
 from fedkernel.judging import Judged, Measures
-from fedkernel.preparing import PrepareClient, prepare_tables, prepared_here, tables_to_prepare
+from fedkernel.preparing import PrepareClient, TableToPrepare, prepare_tables, prepared_here, tables_to_prepare
 from fedkernel.preparing import forecast as preparing_forecast
 from fedkernel.preparing import plan as preparing_plan
 from fedkernel.protocol.client import KernelClient
@@ -262,6 +262,8 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
     ) -> tuple[T, Outputs]:
         """Run one more protocol of this strategy on simulated sites, which may hold new rows.
 
+        Where the settings say so, all rows are prepared first, the new ones as those before.
+
         Returns
         -------
         value
@@ -269,6 +271,9 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         outputs : dict of int to dict of str to ndarray
             What each site kept.
         """
+        if settings.prepare is not None:
+            raw = tables_to_prepare(shards, settings.prepare, self.partition, new_shards)
+            return self._simulated(protocol, raw, None, settings)
         new = None
         if new_shards is not None:
             named = without_names(new_shards, self.partition, "new_shards", trained=shards)
@@ -279,6 +284,15 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
                 f"new_shards have {[table.shape[1] for table in new]} columns, but must have those of the shards, "
                 f"{[table.shape[1] for table in tables]}"
             )
+        return self._simulated(protocol, tables, new, settings)
+
+    def _simulated(
+        self,
+        protocol: Callable[[Run], Protocol[T]],
+        tables: Sequence[TableLike | TableToPrepare],
+        new: Sequence[TableLike] | None,
+        settings: RunSettings,
+    ) -> tuple[T, Outputs]:
         with simulated_sites(self.client, tables, new, share_rows=self._shares_rows) as (grid, outputs):
             execution = self._begin(grid, settings)
             return execution.finish(protocol(execution.run)), outputs

@@ -28,6 +28,7 @@ from clients.dkpca import (
     TakeCoordinates,
 )
 from fedkernel.arrays import FloatArray
+from fedkernel.data import Prepare
 from fedkernel.errors import InputError
 from fedkernel.models import Choice, KernelPCA, compare_kernel_pca, kept_variance
 from fedkernel.numerics import (
@@ -294,6 +295,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
         *,
         seed: int = 0,
         deadline: float = 3600.0,
+        prepare: Prepare | None = None,
     ) -> FloatArray:
         """Project new rows, whose columns are split between the simulated sites as those of the training rows.
 
@@ -303,6 +305,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
             From `fit` on the same shards.
         shards : sequence of ndarray, each (N, d_m)
         new_shards : sequence of ndarray, each (n_new, d_m)
+        prepare : Prepare, optional
+            As for `fit`, where tables are raw; new rows must have as few empty cells as it allows, and none is dropped.
 
         Returns
         -------
@@ -310,7 +314,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
             Equal to projecting the exact kernel between new and training rows on the learned vectors; if the model is
             centred, with the means of the kernel matrix the coordinator rebuilt.
         """
-        settings = RunSettings(seed=seed, clients=len(shards), deadline=deadline)
+        settings = RunSettings(seed=seed, clients=len(shards), deadline=deadline, prepare=prepare)
         return self.simulate(lambda run: self.projection(run, model), shards, new_shards, settings)[0]
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:

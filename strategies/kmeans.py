@@ -14,6 +14,7 @@ from pydantic import Field
 
 from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
 from fedkernel.arrays import FloatArray
+from fedkernel.data import Prepare
 from fedkernel.errors import InputError
 from fedkernel.judging import Measures, Rival
 from fedkernel.models import (
@@ -241,6 +242,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         new_shards: Sequence[npt.ArrayLike],
         *,
         deadline: float = 3600.0,
+        prepare: Prepare | None = None,
     ) -> list[npt.NDArray[np.int64]]:
         """Label new rows at the simulated sites that hold them, without their leaving the site.
 
@@ -252,13 +254,15 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
             From `fit`.
         shards : sequence of array-like, each (n_m, d)
         new_shards : sequence of array-like, each (n_new_m, d)
+        prepare : Prepare, optional
+            As for `fit`, where tables are raw; no new row may be dropped.
 
         Returns
         -------
         list of ndarray, each of shape (n_new_m,)
             What the sites keep as ``new_labels``.
         """
-        settings = RunSettings(clients=len(shards), deadline=deadline)
+        settings = RunSettings(clients=len(shards), deadline=deadline, prepare=prepare)
         _, outputs = self.simulate(lambda run: self.prediction(run, model), shards, new_shards, settings)
         return [outputs[client]["new_labels"] for client in range(len(shards))]
 

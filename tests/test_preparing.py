@@ -13,6 +13,10 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
+from experiments.commands.forecast import lines_of
+from experiments.commands.study import answers_of
+from experiments.config import read_config
+from experiments.running import plan, run_experiment, study_of
 from fedkernel import RBF, InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
 from fedkernel.preparing import PrepareClient, TableToPrepare, from_text, prepared_here, tables_to_prepare
@@ -23,8 +27,8 @@ from fedkernel.preparing.messages import CompareColumns, CountCells, TakePrepara
 from fedkernel.preparing.settling import fitted
 from fedkernel.protocol import Guards, Member
 from fedkernel.protocol.messages import encode
-from fedkernel.protocol.plan import Place, advance, is_seeded
-from fedkernel.run import flower, read_outbox, reply_sizes
+from fedkernel.protocol.plan import Place, advance, check_plan, is_seeded
+from fedkernel.run import flower, read_outbox, reply_sizes, simulated_partition
 from fedkernel.run.cohort import RunSettings
 from fedkernel.simulate import through_files
 from strategies import DKPCA, RFKKMeans, UniformKPCA
@@ -402,3 +406,91 @@ def test_rows_that_a_site_cannot_use_are_none_that_it_offers_for_alignment(tmp_p
 def kept_ids(folder):
     with np.load(folder / "east" / "trial.npz") as kept:
         return kept["ids"].tolist()
+
+
+def test_new_rows_are_prepared_as_those_before():
+    """By the sites themselves; by hand, with what the sites have kept, it is the same."""
+    X = load_wine().data
+    shards, new = np.array_split(X[:120], 3, axis=1), np.array_split(X[120:], 3, axis=1)
+    strategy, prepare = DKPCA(2, RBF(gamma=0.05)), Prepare(missing="median")
+    new[1][3, 2] = np.nan
+    result = strategy.fit(shards, prepare=prepare)
+    own = [from_text(str(outputs["preparation"])) for outputs in result.outputs.values()]
+    by_hand = [
+        [preparation.apply(RawTable.of_array(part))[0] for preparation, part in zip(own, parts, strict=True)]
+        for parts in (shards, new)
+    ]
+    projected = strategy.transform(result.model, shards, new, prepare=prepare)
+    np.testing.assert_array_equal(projected, strategy.transform(result.model, *by_hand))
+    with pytest.raises(ProtocolError, match="1 rows with empty cells; allowed: none"):
+        CLUSTERS.predict(
+            CLUSTERS.fit([X[:60], X[60:120]]).model,
+            [X[:60], X[60:120]],
+            [new_rows(X), X[:9]],
+            prepare=Prepare(missing="drop"),
+        )
+
+
+def new_rows(X):
+    rows = X[:9].copy()
+    rows[0, 0] = np.nan
+    return rows
+
+
+# --- experiments
+
+EXPERIMENT = """
+name = "prepared"
+[data]
+name = "wine"
+[partition]
+kind = "horizontal"
+clients = 3
+shuffle = true
+[prepare]
+scale = "robust"
+drift = "refuse"
+[[strategy]]
+name = "all rows"
+method = "UniformKPCA"
+n_components = 2
+n_samples = 178
+share_rows = true
+kernel = { type = "rbf", width = "median" }
+[[baseline]]
+name = "central"
+method = "central UniformKPCA"
+n_components = 2
+share_rows = true
+kernel = { type = "rbf", width = "median" }
+"""
+
+
+def test_an_experiment_is_compared_with_the_central_answer_about_the_same_tables(tmp_path):
+    """With all rows as landmarks the method is exact; the median's width is that of the prepared rows."""
+    (tmp_path / "run.toml").write_text(EXPERIMENT)
+    experiment = read_config(tmp_path / "run.toml")
+    planned = plan(experiment)
+    X, prepare = load_wine().data, experiment.prepare
+    seen = np.vstack(planned[0].shards)
+    order = np.concatenate(simulated_partition(experiment.data, experiment.partition, 3, 0).indices)
+    fits = fitted(prepare, RawTable.of_array(X))
+    assert np.abs(seen - fits.apply(RawTable.of_array(X))[0][order]).max() < 0.1, "quantiles are off by 0.5 % of rank"
+    rows = {row.name: row for row in run_experiment(experiment, tmp_path / "out").rows}
+    assert rows["all rows"].metrics["error"] < 1e-12
+    assert rows["all rows"].phases.keys() >= {"CountCells", "SumSquares", "CompareColumns", "TakePreparation"}
+    assert planned[0].spec.prepare == prepare
+    line = lines_of(planned)[0]
+    assert line.forecasts[0].floats_up >= rows["all rows"].floats_up
+    assert line.forecasts[0].rounds >= rows["all rows"].rounds
+
+
+def test_sites_study_has_what_is_asked_of_their_raw_tables_first(tmp_path):
+    method = '[[strategy]]\nname = "x"\nmethod = "RFKKMeans"\nn_clusters = 2\nkernel = { type = "rbf", gamma = 0.1 }\n'
+    data = 'name = "s"\n[data]\nsites = ["a", "b", "c"]\n[prepare]\nmissing = "mean"\n'
+    (tmp_path / "run.toml").write_text(data + method)
+    experiment = read_config(tmp_path / "run.toml", ["engine=grpc"])
+    run = study_of(experiment, plan(experiment)).runs[0]
+    names = [step.requests[0].request for step in run.plan]
+    assert names[:4] == ["CountCells", "SumSquares", "CompareColumns", "TakePreparation"]
+    check_plan(run.plan, answers_of(run))

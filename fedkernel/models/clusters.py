@@ -1,7 +1,7 @@
 """Models that are clusters."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -40,8 +40,8 @@ class KernelKMeans(Model):
     embedding: Embedding
     eigenvalues_: FloatArray | None = None
     training_: FloatArray | None = None
-    coreset_: WeightedPoints | None = None
-    choice_: Choice | None = None
+    coreset_: WeightedPoints | None = field(default=None, repr=False)
+    choice_: Choice | None = field(default=None, repr=False)
 
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
         """Embed rows X, (n, d): coordinates of shape (n, s)."""

@@ -1,7 +1,7 @@
 """Models that are principal components: of all rows, of landmarks, of a network's nodes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -56,7 +56,7 @@ class KernelPCA(Model):
     iterates_: FloatArray | None = None
     certificate_: float | None = None
     coordinates_: FloatArray | None = None
-    choice_: Choice | None = None
+    choice_: Choice | None = field(default=None, repr=False)
 
     @classmethod
     def of_coordinates(cls, F: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
