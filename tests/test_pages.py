@@ -22,14 +22,15 @@ from fedkernel.data import RawTable
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine's PATH to show the page in")
 KEPT = Path(__file__).parent.parent / "docs" / "results" / "index.html"
-VOID = {"meta", "img", "br", "link", "input", "hr"}
+VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a report with long names, many metrics, groups, claims and figures."""
     folder = tmp_path_factory.mktemp("report")
-    metrics = {"nmi": 0.5, "ari": 0.25, "bound": 12.0, "floats_up_per_iteration": 2850.0, "parallel_seconds": 0.1}
+    measures = ("nmi", "ari", "silhouette", "calinski_harabasz", "calinski_harabasz_rows", "site_nmi", "stability")
+    metrics = {"smallest_cluster": 120.0, "n_clusters": 3.0, "floats_up_per_iteration": 2850.0, "parallel_seconds": 0.1}
     runs = []
     for group in ("linear kernel, 5 components", "RBF kernel, 5 components"):
         for place, name in enumerate(("DKPCA", "VFedPCA with the merge of the paper", "isolated")):
@@ -37,8 +38,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 error = [3e-3, 1e-20, 0.5][place] * (seed + 1)
                 named = f"{name}, {group[:3]}"
                 took = {"floats_up": 24_662, "floats_down": 24_657, "bytes_up": 212_400, "bytes_down": 216_200}
+                judged = dict.fromkeys(measures, (seed + 1) / (place + 3))
                 took = {figure: number * (seed + 9) for figure, number in took.items()}
-                runs.append(a_run(named, seed, group=group, metrics={"error": error, **metrics}, **took))
+                runs.append(a_run(named, seed, group=group, metrics={"error": error, **metrics, **judged}, **took))
     rng = np.random.default_rng(0)
     for run in runs:
         clusters = rng.integers(0, 3, 30)

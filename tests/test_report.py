@@ -1,5 +1,6 @@
 """Rows survive interruption, summaries say what the seeds say, the report shows it and loads nothing from outside."""
 
+import html
 import io
 import math
 import re
@@ -619,3 +620,23 @@ def test_each_seed_has_a_dot_of_its_own_beside_the_mean(tmp_path: Path) -> None:
     scale = value_scale([Spread.of([1.0, 0.1, 1e-20])], "error")
     assert scale.seeds(Spread.of([1.0, 0.1, 1e-20])) == [1.0, 0.1, scale.floor]
     assert Spread.of([1.0, math.inf]).values == ()
+
+
+def test_the_page_says_what_runs_chose_and_warn_of(tmp_path: Path) -> None:
+    said = ["k = 3 is chosen.", "clusters < sites: another unit?"]
+    runs = [a_run(seed=seed, findings=said) for seed in (0, 1)]
+    path = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs)
+    (told,) = re.findall(r"What the runs say</h3>\n<ul>(.*?)</ul>", path.read_text(encoding="utf-8"), re.DOTALL)
+    sentences = [f"{runs[0].id}: {sentence}" for sentence in said]
+    assert re.findall(r"<li>(.*?)</li>", told) == [html.escape(sentence, quote=False) for sentence in sentences]
+    for swept in (2, 3):
+        runs.append(a_run(metrics={"silhouette": swept / 10}, point={"k": swept}))
+    page = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs).read_text(encoding="utf-8")
+    assert "k = 3 is recommended" in page
+
+
+def test_what_a_run_took_is_no_answer_and_all_else_is() -> None:
+    took = [name for name, metric in METRICS.items() if metric.cost and not metric.counted]
+    assert took == ["local_components", "floats_up_per_iteration", "lanczos_iterations", "parallel_seconds"]
+    assert all(metric.cost for metric in METRICS.values() if metric.counted)
+    assert not any(metric.leads for metric in METRICS.values() if metric.cost)

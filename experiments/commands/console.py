@@ -13,7 +13,7 @@ from rich.table import Table
 
 from experiments.config import Experiment
 from experiments.report import console_table
-from experiments.results import Run, recommendations, summarise
+from experiments.results import findings, recommendations, summarise
 from experiments.running import Outcome
 from fedkernel.errors import FedkernelError, InputError, ProtocolError, and_more, one_line
 
@@ -23,9 +23,6 @@ messages = Console(stderr=True)
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 """Exit codes: something the user gave is not allowed; a run or an engine failed; the user stopped it."""
 
-
-MOST_FINDINGS = 12
-"""Sentences of runs that are printed."""
 
 PIPE_WIDTH = 240
 """Columns where the output is no terminal: enough that no line of a table is broken or cut."""
@@ -48,23 +45,12 @@ def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None
     show(console_table(summarise(outcome.rows), experiment.report.metric))
     if outcome.missing:
         output.print(not_finished(outcome.missing), highlight=False, markup=False, soft_wrap=True)
-    for sentence in (*recommendations(outcome.rows), *_findings(outcome.rows)):
+    for sentence in (*recommendations(outcome.rows), *findings(outcome.rows)):
         output.print(one_line(sentence), highlight=False, markup=False, soft_wrap=True)
     for claim in outcome.claims:
         line = f"{claim.verdict:20}{claim.text.rstrip('.')}: {claim.numbers}"
         output.print(" ".join(line.splitlines()), highlight=False, markup=False, soft_wrap=True)
     output.print(f"Report: {folder / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _findings(runs: Sequence[Run]) -> list[str]:
-    """Return what runs say in words, each sentence once, beginning with the first run that says it."""
-    first: dict[str, str] = {}
-    for run in runs:
-        for sentence in run.findings:
-            first.setdefault(sentence, run.id)
-    said = [f"{run}: {sentence}" for sentence, run in first.items()]
-    rest = len(said) - MOST_FINDINGS
-    return said[:MOST_FINDINGS] + ([f"and {rest} more, in runs.jsonl"] if rest > 0 else [])
 
 
 def not_finished(missing: Sequence[str]) -> str:

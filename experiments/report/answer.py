@@ -29,12 +29,6 @@ class Table(NamedTuple):
     rows: list[tuple[Summary, list[Cell]]]
 
 
-def is_cost(name: str) -> bool:
-    """Tell whether a metric says what a run took; all others are about its answer, or promise something of it."""
-    metric = metric_of(name)
-    return metric.counted or (not metric.leads and metric.better is not None)
-
-
 def answer_tables(summaries: Sequence[Summary], metrics: Sequence[str]) -> list[Table]:
     """Return what the methods answered, as far as they have any of the metrics, by group."""
     tables = []
@@ -141,6 +135,6 @@ def _best(same: Sequence[Summary], name: str) -> set[int]:
 
 
 def _digits(name: str, mean: float) -> str:
-    if is_cost(name):
+    if metric_of(name).cost:
         return _writer(name)(mean)
     return "rounding" if abs(mean) < ROUNDED else metric_of(name).written(mean)

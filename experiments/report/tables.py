@@ -9,7 +9,7 @@ from pathlib import Path
 from experiments.claims import Claim
 from experiments.config import Experiment
 from experiments.report.about import data_lines, metric_lines
-from experiments.report.answer import SIZES, TRAFFIC, answer_tables, cost_tables, is_cost, shown, size_rows
+from experiments.report.answer import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
 from experiments.report.cells import NOTHING, count, seconds, settings, short_names, swept_of, with_spread
 from experiments.report.formats import Layout, for_terminal
 from experiments.report.pages import render
@@ -18,10 +18,12 @@ from experiments.results import (
     Run,
     Summary,
     by_iteration,
+    findings,
     leading_metric,
     read_directions,
     read_row_pictures,
     read_shapes,
+    recommendations,
     summarise,
 )
 from fedkernel.errors import InputError
@@ -146,7 +148,7 @@ def write_report(
         )
     missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = metric_names(summaries, options.metric)
-    asked, took = ([name for name in (*leading, *others) if is_cost(name) is cost] for cost in (False, True))
+    asked, took = ([name for name in (*leading, *others) if metric_of(name).cost is cost] for cost in (False, True))
     drawn = [(figure, _embedded(figure.svg)) for figure in figures]
     first = [pair for pair in drawn if pair[0].name.endswith("_by_method") or pair[0].name == "rows"]
     swept = swept_of(s.point for s in summaries)
@@ -160,6 +162,7 @@ def write_report(
         seeds=_seeds(summaries),
         spread=_repeated(summaries),
         answers=answer_tables(summaries, asked),
+        findings=[*recommendations(runs), *findings(runs)],
         sizes=size_rows(runs, pictures),
         costs=cost_tables(summaries, took),
         data=data_lines(experiment, read_shapes(out)),

@@ -2,7 +2,7 @@
 
 from experiments.results.comparison import Compared, Matched, compare_figure, match
 from experiments.results.directions import read_directions, write_directions
-from experiments.results.recommendation import recommendations
+from experiments.results.recommendation import findings, recommendations
 from experiments.results.row_pictures import (
     MOST_ROWS,
     RowPicture,
@@ -47,6 +47,7 @@ __all__ = [
     "chosen_rows",
     "compare_figure",
     "difference",
+    "findings",
     "in_order",
     "leading_metric",
     "match",

@@ -1,6 +1,6 @@
-"""Which swept setting a run's own measures recommend, without anybody's classes or a central reference."""
+"""What runs say in words: which swept setting their own measures recommend, what they chose, what they warn of."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from experiments.results.rows import Run
 from experiments.results.summaries import setting, summarise
@@ -29,3 +29,18 @@ def recommendations(runs: Iterable[Run]) -> list[str]:
             f"compares across settings as the objective does not ({others})"
         )
     return sentences
+
+
+MOST_FINDINGS = 12
+"""Sentences of runs that are told."""
+
+
+def findings(runs: Sequence[Run]) -> list[str]:
+    """Return what runs say in words, each sentence once, beginning with the first run that says it."""
+    first: dict[str, str] = {}
+    for run in runs:
+        for sentence in run.findings:
+            first.setdefault(sentence, run.id)
+    said = [f"{run}: {sentence}" for sentence, run in first.items()]
+    rest = len(said) - MOST_FINDINGS
+    return said[:MOST_FINDINGS] + ([f"and {rest} more, in runs.jsonl"] if rest > 0 else [])

@@ -53,6 +53,8 @@ class Metric:
         A heading; by default the name.
     counted : bool
         Whether it is a figure of the whole run, in a row of results beside its metrics; of rounds it adds up.
+    cost : bool
+        Whether it is what a run took; others are about its answer.
     falls : bool
         Whether theory says that it falls as O(1/t) along the iterations t, so that figures hold it against c / t.
     function : callable, optional
@@ -71,6 +73,7 @@ class Metric:
     leads: bool = True
     title: str = ""
     counted: bool = False
+    cost: bool = False
     falls: bool = False
     function: Callable[[Any, Sequence[Rows]], float] | None = None
     of_classes: Callable[[Any, Sequence[Rows], AnyArray, int], float] | None = None
@@ -98,7 +101,7 @@ _ERROR = partial(Metric, better="lower", axis="orders")
 _SHARE = partial(Metric, better="higher", digits=(".4f", ".4f"))
 _COSINE = partial(_SHARE, axis="close")
 _LEVEL = partial(Metric, better="lower", axis="close", digits=(".4g", ".2g"))
-_COUNT = partial(Metric, better="lower", leads=False)
+_COUNT = partial(Metric, better="lower", leads=False, cost=True)
 _TOTAL = partial(_COUNT, counted=True)
 
 _KNOWN = (
@@ -167,6 +170,7 @@ _KNOWN = (
         "seconds of computing with a machine per client: the slowest client's, summed over the rounds",
         unit="seconds",
         leads=False,
+        cost=True,
     ),
     _SHARE(
         "silhouette",
