@@ -266,7 +266,7 @@ def test_an_error_that_is_rounding_has_no_digits(
     row = next(line for line in printed(runs) if "DKPCA" in line)
     assert re.split(r" {2,}", row.strip())[1] == cell
     path = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs)
-    assert tables(path)["Answer"][1][1] == cell
+    assert tables(path)["Answer"][1][1] == cell.removesuffix(" ± 0.0e+00")
 
 
 @pytest.mark.parametrize(
@@ -496,7 +496,7 @@ def test_shares_of_phases_that_overlap_are_of_their_sum(tmp_path: Path) -> None:
 
 def tables(path: Path) -> dict[str, list[list[str]]]:
     """Return the tables on a page by their labels, headings first; bold cells have stars."""
-    page = path.read_text(encoding="utf-8").replace("\u00a0", " ")
+    page = path.read_text(encoding="utf-8")
     found = {}
     for label, table in re.findall(r'aria-label="([^"]*)">\s*<table[^>]*>(.*?)</table>', page, re.DOTALL):
         rows = re.findall(r"<tr>(.*?)</tr>", table.replace("<strong>", "*").replace("</strong>", "*"), re.DOTALL)

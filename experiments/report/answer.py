@@ -1,6 +1,7 @@
 """The tables of a report's page: what was asked, a table for each group of methods, and then what it took."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from experiments.report.cells import NOTHING, count, seconds, settings, size, swept_of, with_spread, written
@@ -95,8 +96,11 @@ def _table(
 
 
 def _metric(s: Summary, name: str) -> Cell:
-    spread = s.metrics.get(name)
-    return Cell(shown(s, name), None if spread is None else spread.mean)
+    """Write a metric, with its spread over the seeds where there is any."""
+    if (spread := s.metrics.get(name)) is None:
+        return Cell(NOTHING)
+    alone = replace(s, metrics={name: replace(spread, std=spread.std or None)})
+    return Cell(shown(alone, name), spread.mean)
 
 
 def _took(s: Summary, name: str) -> Cell:
