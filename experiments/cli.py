@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.baselines import BASELINES
-from experiments.commands import applying, checking, joining, machines, outbox, policy, show, study, tables
+from experiments.commands import advise, applying, checking, joining, machines, outbox, policy, show, study, tables
 from experiments.commands.collection import is_collection, report_folder, run_folder
 from experiments.commands.console import FAILED, errors, output, progress, say, show_results
 from experiments.commands.console import show as print_table
@@ -178,6 +178,7 @@ def new(
             output.print(path, highlight=False, markup=False, soft_wrap=True)
 
 
+app.command(name="advise")(advise.advise_command)
 app.command()(checking.check)
 app.command()(applying.predict)
 app.command()(applying.transform)

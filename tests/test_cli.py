@@ -322,7 +322,7 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> Non
     commands = [
         command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback
     ]
-    expected = "certs check compare identity join list new predict report run serve show transform"
+    expected = "advise certs check compare identity join list new predict report run serve show transform"
     assert sorted(commands) == expected.split()
     assert [name for name in commands if not re.search(rf"^\W*{name} ", done.stdout, re.MULTILINE)] == []
     assert call("fly").exit_code == call("list", "planets").exit_code == call("run").exit_code == 2

@@ -1,0 +1,142 @@
+"""`fedkernel advise`: what it recommends fits, takes what it says, and is where the documents say the rules are."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from experiments import cli
+from experiments.commands.advise import Part, Partition, divided_of, part_of, told
+from experiments.commands.forecast import lines_of
+from experiments.commands.which_method import CANDIDATES, Situation, advise, rules
+from experiments.config import read_config
+from experiments.results import read_runs
+from experiments.running import plan
+from fedkernel.errors import InputError
+from fedkernel.protocol import Member
+
+DOCS = Path(__file__).parent.parent / "docs"
+WHICH = Path(__file__).parent.parent / "experiments" / "which_method"
+COLUMNS, WIDE, ROWS = [(60, 5), (60, 4), (60, 6)], [(60, 5), (60, 90)], [(60, 5), (50, 5), (40, 5)]
+
+
+def situation(shapes, **more):
+    cohort = [Member(number, number, *shape, 0) for number, shape in enumerate(shapes)]
+    divided = "horizontal" if shapes is ROWS else "vertical"
+    return Situation(cohort, divided, **{"goal": "components"} | more)
+
+
+def command(*arguments, code=0):
+    result = CliRunner().invoke(cli.app, ["advise", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.mark.parametrize(
+    ("its", "first"),
+    [
+        (situation(COLUMNS), "DKPCA, inner products"),
+        (situation(WIDE, goal="clusters"), "DKPCA"),
+        (situation(ROWS), "ADMM, features"),
+        (situation(ROWS, share_rows=True), "disKPCA"),
+        (situation(ROWS, goal="clusters"), "FK k-means"),
+        (situation(ROWS, goal="clusters", wait=600.0), "RFK k-means"),
+        (situation(COLUMNS, peers=True), "peers, exact merge"),
+        (situation(ROWS, peers=True, share_rows=True), "ADMM, rows"),
+        (situation(ROWS, peers=True), "ADMM, features"),
+    ],
+)
+def test_the_first_that_fits_and_whose_rule_holds_is_recommended(its, first):
+    advice = advise(its)
+    assert advice[0].candidate.name == first
+    assert sorted(line.candidate.name for line in advice) == sorted(candidate.name for candidate in CANDIDATES)
+    for line in advice:
+        assert (line.strategy is None) == bool(line.refusal)
+        if line.strategy is not None:
+            assert line.forecast is not None
+            assert told(line.strategy.plan(3, 0)), "every pair says what it tells"
+            assert not line.candidate.needs(its) or its.share_rows
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["60x5", "60x4", "60x6"],
+        ["60x5", "50x5", "--goal", "clusters", "-k", "2"],
+        ["60x5", "50x5", "--share-rows"],
+        ["60x5", "60x4", "60x6", "--partition", "peers"],
+    ],
+    ids=["columns", "clusters", "landmarks", "peers"],
+)
+def test_the_experiment_to_start_with_runs_and_takes_what_was_said(tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    text = command(*arguments, "--toml", "first.toml")
+    (planned,) = plan(read_config(Path("first.toml")))
+    assert f"Take {planned.method.name}" in text
+    run = CliRunner().invoke(cli.app, ["run", "first.toml", "--set", "report.plots=false", "--out", "out"])
+    assert run.exit_code == 0, run.output
+    (row,) = read_runs(tmp_path / "out" / "runs.jsonl")
+    (forecast,) = lines_of([planned])[0].known
+    assert row.rounds <= forecast.rounds
+    assert row.floats_up <= forecast.floats_up
+    if forecast.meaning == "exact":
+        counted = (row.rounds, row.floats_up, row.floats_down)
+        assert counted == (forecast.rounds, forecast.floats_up, forecast.floats_down)
+        assert f"{row.floats_up:,}" in text
+
+
+def test_files_say_what_is_divided_and_are_what_is_started_with(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    sites = tmp_path / "sites"
+    sites.mkdir()
+    for name, columns in (("a", "uv"), ("b", "wxyz")):
+        table = pd.DataFrame(rng.standard_normal((30, len(columns))), columns=[*columns])
+        table.assign(patient=[f"p{row}" for row in rng.permutation(30)]).to_csv(sites / f"{name}.csv", index=False)
+    monkeypatch.chdir(sites)
+    text = command("a.csv", "b.csv", "--id", "patient", "--toml", "../study.toml")
+    assert "No column is in two files: columns are divided." in text
+    assert part_of("a.csv", "patient") == Part(30, 2, ("u", "v"))
+    run = CliRunner().invoke(cli.app, ["run", str(tmp_path / "study.toml"), "--set", "report.plots=false"])
+    assert run.exit_code == 0, run.output
+    assert "not FK k-means: is for divided rows, but columns are divided" in text
+    with pytest.raises(InputError, match="some columns are in several files, such as 'patient', and some are not"):
+        divided_of([part_of("a.csv"), part_of("b.csv")], None)
+    same = [Part(20, 2, ("u", "v")), Part(30, 2, ("v", "u"))]
+    assert divided_of(same, None)[0] == "horizontal"
+    assert divided_of(same, Partition.vertical)[0] == "vertical"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["60x5"], "the tables' sizes do not tell whether rows or columns are divided"),
+        (["60x5", "50x5", "--sites", "3"], "--sites 3, but 2 tables; allowed: one table, or as many as sites"),
+        (["60x5", "50x5", "--goal", "clusters", "--partition", "peers"], "no pair finds clusters of such tables"),
+        (["60x5", "50x5", "--engine", "steam"], "engine = 'steam', but must be one of local"),
+        (["nobody.csv"], "there is no file nobody.csv"),
+    ],
+)
+def test_what_says_too_little_is_refused_in_one_sentence(arguments, sentence):
+    assert f"error: {sentence}" in command(*arguments, code=2)
+
+
+def test_the_document_has_the_rules_and_what_the_experiments_take():
+    """The tables' floats are those of the forecasts: equal, or no more where runs may end early."""
+    page = (DOCS / "which-method.md").read_text(encoding="utf-8")
+    assert rules() in page, "python -c 'from experiments.commands.which_method import rules; print(rules())'"
+    results = (DOCS / "results" / "README.md").read_text(encoding="utf-8")
+    for candidate in CANDIDATES:
+        assert f"## {candidate.evidence}\n" in results
+    for path in sorted(WHICH.glob("*.toml")):
+        assert f"`fedkernel run experiments/which_method/{path.name}`" in page
+        for line in lines_of(plan(read_config(path, ["seeds=[0]"]))):
+            (forecast,) = line.known
+            cells = re.search(rf"^\| {re.escape(line.name)} \| [^|]+ \| ([\d,]+) \| ([\d,]+) \| [\d.]+ \|$", page, re.M)
+            assert cells is not None, line.name
+            up, down = (int(cell.replace(",", "")) for cell in cells.groups())
+            most = forecast.meaning != "exact"
+            assert up <= forecast.floats_up if most else up == forecast.floats_up, line.name
+            assert down <= forecast.floats_down if most else down == forecast.floats_down, line.name
