@@ -42,11 +42,12 @@ class Aim(StrEnum):
 
 
 class Part(NamedTuple):
-    """A site's table: its size and, of a file, the names of its columns."""
+    """A site's table: its size and, of a file, the names of its columns, and what its rows are known by."""
 
     rows: int
     columns: int
     names: tuple[str, ...] = ()
+    ids: tuple[str, ...] | None = None
 
 
 def advise_command(  # noqa: PLR0917 - one option each
@@ -83,8 +84,10 @@ def advise_command(  # noqa: PLR0917 - one option each
             raise InputError(f"--sites {sites}, but {len(parts)} tables; allowed: one table, or as many as sites")
         if len(parts) == 1:
             parts *= sites or 3
-        cohort = [Member(number, number, part.rows, part.columns, 0) for number, part in enumerate(parts)]
         divided, suggested = divided_of(parts, partition)
+        if divided == "vertical":
+            parts = in_common(parts)
+        cohort = [Member(number, number, part.rows, part.columns, 0) for number, part in enumerate(parts)]
         situation = Situation(
             cohort, divided, _goal(goal), partition is Partition.peers, share_rows, number, wait=round_time
         )
@@ -128,10 +131,20 @@ def part_of(table: str, id_: str | None = None, label: str | None = None) -> Par
     file = SiteFile(table, id=id_)
     if Path(table).suffix.lower() in (".npy", ".npz"):
         data = file.read()
-        return Part(*data.X.shape, data.columns)
+        return Part(*data.X.shape, data.columns, data.ids)
     raw = read_raw(file)
     names = tuple(name for name in raw.names if name != label)
-    return Part(raw.rows, len(names), names)
+    return Part(raw.rows, len(names), names, raw.ids)
+
+
+def in_common(parts: Sequence[Part]) -> list[Part]:
+    """Return the tables with as many rows as a run aligns by their ids; as they are where some have none."""
+    known = [set(part.ids) for part in parts if part.ids is not None]
+    if len(known) < len(parts):
+        return list(parts)
+    if not (common := set.intersection(*known)):
+        raise InputError("no row is common to all files; allowed: at least one id that all have")
+    return [part._replace(rows=len(common)) for part in parts]
 
 
 def _is_shape(table: str) -> bool:
