@@ -33,7 +33,7 @@ PREPARED = Preparation(
 def clusters(tmp_path_factory):
     """A result of clusters of frames' rows, and its folder."""
     folder = tmp_path_factory.mktemp("clusters")
-    result = FKKMeans(n_clusters=3, kernel=RBF(gamma=0.25)).fit(FRAMES)
+    result = FKKMeans(n_clusters=3, kernel=RBF(gamma=0.25), solver="gram").fit(FRAMES)
     result.save(folder)
     return result, folder
 
