@@ -412,7 +412,7 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
         timeout : float
             Seconds that each round may take.
         train_config : ConfigRecord, optional
-            ``run``, ``seed``, ``clients``, ``missing`` and ``threads``.
+            ``run``, ``seed``, ``clients``, ``missing``, ``threads`` and, as JSON, ``prepare``.
         evaluate_config : ConfigRecord, optional
             If given, the finished model is measured on the clients by one more round (see `evaluation`).
         evaluate_fn : callable, optional

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases import CASES
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from named_sites import COLUMNS, COMMON, IDS, NAMES, TABLE, Sites, drawn_seed, settings_of, spec, vertical
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.impute import SimpleImputer
@@ -108,6 +110,28 @@ def assert_ranks(X, values, levels):
             assert below - 0.005 <= level <= upto + 0.005
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=5),
+    holes=st.floats(0, 0.9),
+    scale=st.sampled_from(["standard", "minmax"]),
+    spread=st.sampled_from([1e-3, 1.0, 1e6]),
+)
+def test_however_rows_are_divided_and_cells_are_missing_the_pooled_answer_comes_out(seed, sizes, holes, scale, spread):
+    """Columns that vary by a thousandth of their mean, or by a million times that, and sites of one row."""
+    rng = np.random.default_rng(seed)
+    X = 1 + spread * rng.standard_normal((sum(sizes), 3))
+    X[1:][rng.random((len(X) - 1, 3)) < holes] = np.nan
+    prepare = Prepare(scale=scale, missing="mean")
+    parts = np.split(X, np.cumsum(sizes)[:-1])
+    tables = [TableToPrepare(RawTable.of_array(part), prepare) for part in parts]
+    expected = pooled(X, prepare)
+    np.testing.assert_allclose(
+        np.vstack(prepared_here(tables, prepare, "horizontal")), expected, rtol=1e-10, atol=1e-10
+    )
+
+
 def test_a_table_alone_is_prepared_as_scikit_learn_does():
     X = awkward(load_breast_cancer)
     for scale in ("standard", "minmax", "robust"):
@@ -176,10 +200,10 @@ def test_frames_are_put_in_order_filled_scaled_and_known_by_their_columns():
 def test_tables_that_go_through_files_are_the_same():
     prepare = Prepare(missing="mean", categories=CATEGORIES)
     tables = tables_to_prepare(frames(), prepare, "horizontal")
-    settings = RunSettings(clients=3, prepare=prepare)
+    mine = RunSettings(clients=3, prepare=prepare)
     here, there = (
         PCA.fit(frames(), prepare=prepare),
-        through_files(type(PCA), PCA.hyperparameters, tables, "local", settings),
+        through_files(type(PCA), PCA.hyperparameters, tables, "local", mine),
     )
     np.testing.assert_array_equal(here.model.eigenvalues_, there.model.eigenvalues_)
     assert [row["phase"] for row in here.history] == [row["phase"] for row in there.history]
@@ -318,9 +342,8 @@ def run_prepared(nodes, strategy, prepare, **more):
     steps = (*plan_of(prepare, kind.partition, len(sites)), *strategy.plan(len(sites), 0))
     common = {"parameters": strategy.hyperparameters, "plan": steps, "prepare": prepare, "align": False}
     run = spec(kind.__name__, sites, **common | {"joint_seed": is_seeded(steps)} | more)
-    settings = replace(settings_of(run), prepare=prepare)
     with Sites(run, nodes) as grid:
-        return strategy.run(grid, settings), grid, run
+        return strategy.run(grid, replace(settings_of(run), prepare=prepare)), grid, run
 
 
 def policy_for(prepare, strategy, rows=0, without=""):
