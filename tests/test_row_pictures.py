@@ -12,7 +12,7 @@ from test_report import a_run
 
 from experiments.config import Experiment
 from experiments.report.plots import draw
-from experiments.report.row_pictures import matched, row_pictures, turned
+from experiments.report.row_pictures import matched, places_of, row_pictures, turned
 from experiments.report.scatter import Panel, draw_panels
 from experiments.results import MOST_ROWS, RowPicture, along_two, chosen_rows, read_row_pictures
 from experiments.running import run_experiment
@@ -107,6 +107,8 @@ def test_clusters_get_the_numbers_of_those_they_share_rows_with_and_stay_apart()
     merged = np.where(onto == 3, 2, onto)
     assert len(np.unique(matched(merged, onto))) == 3
     assert matched(onto[:7], onto).tolist() == onto[:7].tolist()
+    names = np.array(["d", "c", "b", "a"])
+    assert places_of(names[onto], onto) == {"d": 0, "c": 1, "b": 2, "a": 3}
 
 
 def test_two_coordinates_are_the_first_or_for_clusters_the_principal_components() -> None:

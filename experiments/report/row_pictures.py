@@ -7,7 +7,7 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
 
 from experiments.report.axes import Drawn
-from experiments.report.scatter import Panel, draw_panels
+from experiments.report.scatter import Panel, draw_panels, kinds_in_order
 from experiments.results import MOST_ROWS, RowPicture, Run, by_setting, setting
 from fedkernel.arrays import AnyArray, FloatArray
 
@@ -39,7 +39,9 @@ def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Dra
     coloured = f", coloured by {by}" if by else ""
     rows = max(len(pictures[run.id].points) for run in having)
     sample = f" {MOST_ROWS:,} rows are drawn, chosen at random, the same for all methods." if rows == MOST_ROWS else ""
-    clusters = " Clusters have the colours of those of the first picture that they share most rows with."
+    clusters = (
+        " Clusters, and classes beside them, have the colours of the first picture's that they share most rows with."
+    )
     left_out = f" {len(having) - MOST_PICTURES} more are not drawn." if len(having) > MOST_PICTURES else ""
     seeds = ", ".join(map(str, sorted({run.seed for run in having})))
     caption = (
@@ -56,7 +58,8 @@ def _line(runs: Sequence[Run], pictures: Mapping[str, RowPicture], above: str) -
     top = pictures[runs[0].id]
     panels = []
     if top.classes is not None and any(pictures[run.id].clusters is not None for run in runs):
-        panels.append(Panel(f"{runs[0].name}, by class", top.points, top.classes, "class", above))
+        places = {} if top.clusters is None else places_of(top.classes, top.clusters)
+        panels.append(Panel(f"{runs[0].name}, by class", top.points, top.classes, "class", above, places))
     for run in runs:
         picture = pictures[run.id]
         kinds, of = picture.classes, "class"
@@ -88,6 +91,13 @@ def matched(clusters: AnyArray, onto: AnyArray) -> AnyArray:
     numbers = linear_sum_assignment(-shared)[1]
     renumbered: AnyArray = numbers[clusters]
     return renumbered
+
+
+def places_of(kinds: AnyArray, clusters: AnyArray) -> dict[str, int]:
+    """Return of each kind of row (n,) the colour of the cluster that it shares the most rows with, one to one."""
+    names = kinds_in_order(kinds)
+    numbers = np.array([names.index(kind) for kind in kinds.tolist()])
+    return {names[number]: int(place) for number, place in zip(numbers, matched(numbers, clusters), strict=True)}
 
 
 def _is_central(run: Run) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.report.axes import STYLE
 from experiments.report.pages import render
-from experiments.report.row_pictures import matched
+from experiments.report.row_pictures import places_of
 from experiments.report.scatter import Panel, draw_panels, kinds_in_order
 from experiments.report.site_rows import SiteRun
 from experiments.results import MOST_ROWS, along_two, chosen_rows
@@ -107,7 +107,7 @@ def _picture(run: SiteRun, labels: AnyArray | None, own: dict[str, AnyArray]) ->
     kinds = {} if labels is None else {"cluster": labels.astype(str)}
     kinds |= {name: column for name, column in own.items() if len(column) == len(points)}
     panels = [
-        Panel(f"by {of}", points[drawn], column[drawn], of, places=_places(column, labels))
+        Panel(f"by {of}", points[drawn], column[drawn], of, places={} if labels is None else places_of(column, labels))
         for of, column in kinds.items()
     ]
     with mpl.rc_context():
@@ -121,15 +121,6 @@ def _picture(run: SiteRun, labels: AnyArray | None, own: dict[str, AnyArray]) ->
     if len(drawn) == MOST_ROWS < len(points):
         caption += f" {MOST_ROWS:,} of {len(points):,} rows are drawn, chosen at random."
     return Picture("data:image/png;base64," + base64.b64encode(image.getvalue()).decode(), caption)
-
-
-def _places(kinds: AnyArray, labels: AnyArray | None) -> dict[str, int]:
-    """Return of each kind the colour of the cluster that it shares the most rows with, as far as there are others."""
-    if labels is None:
-        return {}
-    names = kinds_in_order(kinds)
-    numbers = np.array([names.index(kind) for kind in kinds.tolist()])
-    return {names[number]: int(place) for number, place in zip(numbers, matched(numbers, labels), strict=True)}
 
 
 def _sizes(labels: AnyArray) -> list[tuple[str, str, str]]:
