@@ -87,11 +87,13 @@ class SiteRun:
     @property
     def coordinates(self) -> FloatArray | None:
         """Of the rows, (n, s), from what was kept, or else by the model; None where neither has any."""
-        for name in ("embedding", "eigenvectors"):
-            if name in self.arrays:
-                return self.arrays[name]
-        if isinstance(self.model, KernelPCA):
+        vectors = self.arrays.get("eigenvectors")
+        if "embedding" in self.arrays:
+            return self.arrays["embedding"]
+        if isinstance(self.model, KernelPCA) and (vectors is None or len(vectors) == len(self.model.eigenvectors_)):
             return self.model.embedding()
+        if vectors is not None:  # of unit length, since the eigenvalues are not here
+            return vectors
         return self._placed(self.numbers)
 
     @property
