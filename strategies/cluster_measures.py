@@ -85,8 +85,8 @@ def coincidences(members: Sequence[Member], sizes: FloatArray) -> list[str]:
         own = rows[site] / rows.sum()
         if sizes[:, cluster].sum() >= ENOUGH and share[site] >= max(AT_ONE_SITE, BEYOND * own):
             warnings.append(
-                f"cluster {cluster} is {share[site]:.0%} of {members[site].called}, which has {own:.0%} of all rows: "
-                "clusters coincide with sites (a column in another unit, another way to measure?)"
+                f"{share[site]:.0%} of cluster {cluster} is at {members[site].called}, which has {own:.0%} of all rows"
+                ": clusters coincide with sites (a column in another unit, another way to measure?)"
             )
     if (agreement := site_agreement(sizes)) >= LIKE_SITES:
         warnings.append(

@@ -124,7 +124,7 @@ def test_a_site_whose_column_is_in_another_unit_is_called_out(caplog):
     strategy = FKKMeans(2, n_components=2, n_features=20, iterations=3, solver="gram")
     result = strategy.fit(wrong, evaluate=True)
     assert result.metrics["site_nmi"] > 0.5
-    assert "of client 2, which has 33% of all rows: clusters coincide with sites" in result.findings[0]
+    assert "is at client 2, which has 33% of all rows: clusters coincide with sites" in result.findings[0]
     assert result.findings[0] in caplog.text
     assert strategy.fit(parts, evaluate=True).findings == []
 
