@@ -161,6 +161,12 @@ class RunSpec(pydantic.BaseModel):
             raise ValueError("project is for runs of named sites whose rows are compared by their ids")
         return self
 
+    @pydantic.model_serializer(mode="wrap")
+    def _without_labels(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what only simulated sites have: it is no part of what sites approve and draw their seeds from."""
+        table: dict[str, Any] = plain(self)
+        return {name: value for name, value in table.items() if name != "labels" or value is not None}
+
     @property
     def shares_rows(self) -> bool:
         """Whether the strategy says that rows may leave the clients."""
