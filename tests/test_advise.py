@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from experiments import cli
 from experiments.commands.advise import Part, Partition, divided_of, part_of, told
+from experiments.commands.candidates import CANDIDATES, Situation
 from experiments.commands.forecast import lines_of
-from experiments.commands.which_method import CANDIDATES, Situation, advise, rules
+from experiments.commands.which_method import advise, rules
 from experiments.config import read_config
 from experiments.results import read_runs
 from experiments.running import plan
