@@ -1,7 +1,8 @@
 """How many clusters there are, where that is left to a run."""
 
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import RESTARTS, Choice, KernelKMeans, training_of
 from fedkernel.numerics import WeightedPoints, k_means, scored
+from fedkernel.protocol import Member
 
 AUTO_CLUSTERS = 10
 """Where the number of clusters is chosen: the most, by default."""
@@ -37,6 +39,17 @@ def most_clusters(n_clusters: int | Literal["auto"], max_clusters: int | None) -
     if max_clusters is not None:
         raise InputError(f'max_clusters = {max_clusters} has a meaning only with n_clusters = "auto"')
     return n_clusters
+
+
+def most_among(n_clusters: int | Literal["auto"], max_clusters: int | None, cohort: Sequence[Member]) -> int:
+    """Return `most_clusters` of such clients: where nothing is said, no more than the root of the fewest rows of one.
+
+    Each client finds as many centres of its own; of a handful of rows each, these would be rows more than clusters.
+    """
+    most = most_clusters(n_clusters, max_clusters)
+    if n_clusters == "auto" and max_clusters is None:
+        return min(most, max(2, math.isqrt(min(member.rows for member in cohort))))
+    return most
 
 
 def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.random.Generator]) -> Clustered:

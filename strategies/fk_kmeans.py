@@ -82,8 +82,9 @@ class FKKMeans(KMeansStrategy):
     Parameters
     ----------
     n_clusters : int or "auto"
-        k; "auto": of 2 to ``max_clusters``, by default 10, the number whose clusters have the largest mean silhouette
-        on the coreset, which asks the clients nothing more. The result's ``findings`` say why.
+        k; "auto": of 2 to ``max_clusters``, the number whose clusters have the largest mean silhouette on the coreset,
+        which asks the clients nothing more; by default of 2 to 10, and no more than the root of the fewest rows of a
+        client. The result's ``findings`` say why.
     n_components : int, optional
         s, dimensions of the embedding; by default k, or ``max_clusters``. More of them may tell more clusters apart: by
         theorem 3 the error of k-means falls as k / s. Of a penalty that is given, no more are found than there are
@@ -273,7 +274,7 @@ class FKKMeans(KMeansStrategy):
             *self.width_plan(),
             *iterations,
             embed,
-            *kmeans_plan(self.most_clusters, self.coreset_size, self.dimensions),
+            *kmeans_plan(self.most_clusters, self.coreset_size, self.dimensions, choose=self.n_clusters == "auto"),
         )
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:

@@ -42,7 +42,7 @@ from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
-from strategies.choosing import Clustered, best_division, most_clusters, settled_clusters
+from strategies.choosing import Clustered, best_division, most_among, most_clusters, settled_clusters
 from strategies.cluster_measures import measure_clusters, measuring_plan
 
 CORESET, SHARE = 1000, 0.25
@@ -128,10 +128,10 @@ def kmeans_forecast(cohort: Sequence[Member], n_clusters: int, coreset_size: int
     return Forecast(3, M + points * (dimensions + 1), M * n_clusters * dimensions, memory, "at most")
 
 
-def kmeans_plan(n_clusters: int, coreset_size: int | None, dimensions: int) -> Plan:
-    """Return what `distributed_kmeans` asks, of rows of so many coordinates."""
+def kmeans_plan(n_clusters: int, coreset_size: int | None, dimensions: int, *, choose: bool) -> Plan:
+    """Return what `distributed_kmeans` asks, of rows of so many coordinates; where it may `choose`, at most."""
     return (
-        once(SolveLocally, n_clusters=n_clusters),
+        once(SolveLocally, n_clusters=AtMost(n_clusters) if choose else n_clusters),
         once(SampleCoreset, samples=AtMost(coreset_size or CORESET)),
         once(LabelRows, {"k": n_clusters, "s": dimensions}),
     )
@@ -188,7 +188,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
         total = sum(member.rows for member in cohort)
         for name, value in (("n_clusters", self.most_clusters), ("n_components", self.dimensions)):
             check_at_most(name, value, total)
-        check_local_clusters(cohort, self.most_clusters)
+        check_local_clusters(cohort, self.most_among(cohort))
         check_coreset(cohort, self.coreset_size)
 
     def for_site(self, rows: int) -> Self:
@@ -198,7 +198,12 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     def clusters(self, run: Run) -> Protocol[Clustered]:
         """Cluster the embedded rows."""
-        return distributed_kmeans(run, self.most_clusters, self.coreset_size, choose=self.n_clusters == "auto")
+        k, choose = self.most_among(run.members), self.n_clusters == "auto"
+        return distributed_kmeans(run, k, self.coreset_size, choose=choose)
+
+    def most_among(self, cohort: Sequence[Member]) -> int:
+        """Return how many clusters such clients look for, at most where their number is chosen."""
+        return most_among(self.n_clusters, self.max_clusters, cohort)
 
     def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
         """Measure the clusters on all rows and on the coreset: two rounds, s + k + 4 floats from each client."""

@@ -70,7 +70,8 @@ class RFKKMeans(KMeansStrategy):
         """Return the width, the features, without a map from others, and the k-means."""
         features = any_width(self.kernel or RBF(), lambda kernel: self._features(kernel, seed))
         embed = once(EmbedRows, {"r": 0}, features=features, t=1)
-        return (*self.width_plan(), embed, *kmeans_plan(self.most_clusters, self.coreset_size, self.n_features))
+        k, choose = self.most_clusters, self.n_clusters == "auto"
+        return (*self.width_plan(), embed, *kmeans_plan(k, self.coreset_size, self.n_features, choose=choose))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """One draw of features, then distributed k-means."""

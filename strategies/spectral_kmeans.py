@@ -20,7 +20,7 @@ from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import value_object
-from strategies.choosing import MostClusters, NumberOfClusters, most_clusters, settled_clusters
+from strategies.choosing import MostClusters, NumberOfClusters, most_among, most_clusters, settled_clusters
 from strategies.cluster_measures import measure_clusters, measuring_plan
 from strategies.diskpca import DisKPCA
 from strategies.kmeans import check_coreset, check_local_clusters, distributed_kmeans, kmeans_forecast, kmeans_plan
@@ -45,7 +45,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     Parameters
     ----------
     n_clusters : int or "auto"
-        The number of clusters; "auto": of 2 to ``max_clusters``, by default 10, as for `FKKMeans`.
+        The number of clusters; "auto": of 2 to ``max_clusters``, as for `FKKMeans`.
     components : DisKPCA or UniformKPCA
         What finds the components; in a table of a configuration, its parameters, where `n_samples` or `solver` tells
         that it is UniformKPCA.
@@ -87,7 +87,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
         """Check also what the components demand, and that every client has rows enough."""
         super().check_cohort(cohort)
         self.components.check_cohort(cohort)
-        check_local_clusters(cohort, self.most_clusters)
+        check_local_clusters(cohort, most_among(self.n_clusters, self.max_clusters, cohort))
         check_coreset(cohort, self.coreset_size)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
@@ -97,7 +97,8 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the components' plan, and the k-means."""
-        clustered = kmeans_plan(self.most_clusters, self.coreset_size, self.components.n_components)
+        k, s = self.most_clusters, self.components.n_components
+        clustered = kmeans_plan(k, self.coreset_size, s, choose=self.n_clusters == "auto")
         return *self._embedding.plan(clients, seed), *clustered
 
     @property
@@ -108,7 +109,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Components first, clusters then."""
         spanned = yield from self._embedding.protocol(run)
-        k, choose = self.most_clusters, self.n_clusters == "auto"
+        k, choose = most_among(self.n_clusters, self.max_clusters, run.members), self.n_clusters == "auto"
         found = yield from distributed_kmeans(run, k, self.coreset_size, choose=choose)
         values = spanned.eigenvalues_
         return KernelKMeans(found.centers, spanned.embedding, values, coreset_=found.coreset, choice_=found.choice)
