@@ -265,7 +265,7 @@ def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wante
     with caplog.at_level(logging.WARNING):
         result = PCA.fit(messy(), prepare=Prepare())
     assert text in caplog.text
-    assert "glucose: this site's mean is 18 times the others': another unit?" in caplog.text
+    assert "glucose: this site (client 2)'s mean is 18 times the others': another unit?" in caplog.text
     assert next(row for row in result.history if row["phase"] == "TakePreparation")["values"] == {
         "glucose at client 2": 18.0
     }

@@ -126,10 +126,10 @@ class Prepare:
         for name, column in raw.columns.items():
             missing = missing_in(column)
             if missing.any() and self.missing == "refuse":
+                more = f", nor do {missing.sum() - 1} more of its cells" if missing.sum() > 1 else ""
                 raise InputError(
-                    f"{raw.what}: row {np.argmax(missing)}, column {name!r} (counted from 0) holds no value, nor do "
-                    f'{missing.sum() - 1} more of its cells; allowed: finite numbers, or [prepare] missing = "drop", '
-                    '"mean" or "median"'
+                    f"{raw.what}: row {np.argmax(missing)}, column {name!r} (counted from 0) holds no value{more}; "
+                    'allowed: finite numbers, or [prepare] missing = "drop", "mean" or "median"'
                 )
             whole &= ~missing
         return whole if self.missing == "drop" else np.ones(raw.rows, dtype=bool)

@@ -84,7 +84,7 @@ class PrepareClient(KernelClient):
         """Compare the columns with those of all other sites, and log which differ."""
         reply = differences(self._numbers(ask.names), ask)
         for place, mean, spread in zip(reply.columns, reply.means.tolist(), reply.spreads.tolist(), strict=True):
-            log.warning("%s", sentence(ask.names[place], "this site", mean, spread)[1])
+            log.warning("%s", sentence(ask.names[place], f"this site (client {self.client})", mean, spread)[1])
         return reply
 
     def count_below(self, ask: CountBelow) -> CellsBelow:
