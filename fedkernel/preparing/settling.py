@@ -23,7 +23,7 @@ class Moments(NamedTuple):
     def filled(self, rows: int, fill: FloatArray) -> "Moments":
         """Return those of the columns once all rows have a value: empty cells that of `fill`."""
         share = self.counts / rows
-        means = share * self.means + (1 - share) * fill
+        means = self.means + (1 - share) * (fill - self.means)  # to the last bit the same where that is what fills
         within = share * (self.variances + (self.means - means) ** 2) + (1 - share) * (fill - means) ** 2
         # of columns without an empty cell every bit stays
         whole = self.counts == rows

@@ -1,0 +1,191 @@
+"""Sites with files and policies of their own prepare them as simulated sites do; experiments and studies have it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from named_sites import COLUMNS, COMMON, IDS, NAMES, TABLE, Sites, drawn_seed, settings_of, spec, vertical
+from raw_tables import CATEGORIES, CLUSTERS, frames
+from sklearn.datasets import load_wine
+from sklearn.preprocessing import StandardScaler
+
+from experiments.commands.forecast import lines_of
+from experiments.commands.study import answers_of
+from experiments.config import read_config
+from experiments.running import plan, run_experiment, study_of
+from fedkernel import InputError, Linear, Prepare, ProtocolError
+from fedkernel.data import RawTable
+from fedkernel.preparing import PrepareClient, from_text
+from fedkernel.preparing import plan as plan_of
+from fedkernel.preparing.messages import CountCells, TakePreparation
+from fedkernel.preparing.settling import fitted
+from fedkernel.protocol import Guards
+from fedkernel.protocol.messages import encode
+from fedkernel.protocol.plan import check_plan, is_seeded
+from fedkernel.run import flower, read_outbox, reply_sizes, simulated_partition
+from strategies import DKPCA
+
+
+def write_site(path, frame, ids):
+    frame.assign(patient=ids).to_csv(path, index=False)
+
+
+def horizontal_nodes(folder, policy="", sites=None):
+    """Three sites with 59 or 60 rows, whose columns stand in another order at the second."""
+    (folder / "site.toml").write_text(policy)
+    for number, (name, frame) in enumerate(zip(NAMES, sites or frames(), strict=True)):
+        write_site(folder / f"{name}.csv", frame, [f"{number}-{row}" for row in range(len(frame))])
+        node = {"name": name, "data": str(folder / f"{name}.csv"), "id": "patient", "out": str(folder / name)}
+        yield node | {"approve": "any", "policy": str(folder / "site.toml")}
+
+
+def run_prepared(nodes, strategy, prepare, **more):
+    kind, sites = type(strategy), [node["name"] for node in nodes]
+    steps = (*plan_of(prepare, kind.partition, len(sites)), *strategy.plan(len(sites), 0))
+    common = {"parameters": strategy.hyperparameters, "plan": steps, "prepare": prepare, "align": False}
+    run = spec(kind.__name__, sites, **common | {"joint_seed": is_seeded(steps)} | more)
+    with Sites(run, nodes) as grid:
+        return strategy.run(grid, replace(settings_of(run), prepare=prepare)), grid, run
+
+
+def policy_for(prepare, strategy, rows=0, without=""):
+    """A policy that names the replies of preparing and of a method, but one."""
+    steps = (*plan_of(prepare, strategy.partition, 3), *strategy.plan(3, 0))
+    replies = dict.fromkeys(planned.reply for step in steps for planned in step.requests)
+    tables = "".join(f"[messages.{reply}]\ntimes = 99\n" for reply in replies if reply != without)
+    return f"[limits.total]\nrows = {rows}\n{tables}"
+
+
+EVERYTHING = Prepare(scale="minmax", missing="median", indicator=True, categories=CATEGORIES)
+
+
+def test_sites_with_a_policy_prepare_their_files_as_simulated_ones_do(tmp_path):
+    result, grid, run = run_prepared(
+        list(horizontal_nodes(tmp_path, policy_for(EVERYTHING, CLUSTERS))), CLUSTERS, EVERYTHING
+    )
+    expected = CLUSTERS.fit(frames(), prepare=EVERYTHING, seed=drawn_seed(result))
+    np.testing.assert_array_equal(result.model.centers_, expected.model.centers_)
+    assert result.columns == expected.columns
+    assert result.preparation.to_table() == expected.preparation.to_table()
+    for number, name in enumerate(NAMES):
+        lines = read_outbox(tmp_path / name).departures
+        assert lines[-1].standing.total.floats == result.ledger.of_client(number).floats_up
+        assert [line.reply for line in lines if line.reply == "Extremes"] == ["Extremes"]
+        with np.load(tmp_path / name / "trial.npz") as kept:
+            assert from_text(str(kept["preparation"])).to_table() == result.preparation.to_table()
+    # what is foreseen of the replies is enough
+    sizes = reply_sizes(run, [*PrepareClient.answers, *CLUSTERS.client.answers], (60, 6))
+    for message in grid.seen:
+        if message.metadata.message_type == "train" and message.metadata.reply_to_message_id:
+            reply = message.content.config_records["config"]["message"]
+            floats = sum(array.size for array in flower.read_arrays(message.content.array_records["arrays"]))
+            assert sizes[reply].floats is None or floats <= sizes[reply].floats
+
+
+def test_extremes_leave_only_where_a_policy_names_them(tmp_path):
+    for policy in ("", policy_for(EVERYTHING, CLUSTERS, without="Extremes") + '[messages."*"]\ntimes = 9\n'):
+        with pytest.raises(ProtocolError, match=r"Extremes: the least and the greatest value .* \[messages.Extremes\]"):
+            run_prepared(list(horizontal_nodes(tmp_path, policy)), CLUSTERS, EVERYTHING)
+
+
+def test_a_site_answers_no_method_before_its_table_is_prepared_and_prepares_it_once(tmp_path):
+    prepare = Prepare(missing="mean", categories=CATEGORIES)
+    ordered = [frame[sorted(frame.columns)] for frame in frames()]
+    nodes = list(horizontal_nodes(tmp_path, "[study]\nplan = false\n", ordered))
+    run = spec("RFKKMeans", plan=None, prepare=prepare, parameters=CLUSTERS.hyperparameters, joint_seed=True)
+    with Sites(run, nodes) as grid, pytest.raises(ProtocolError, match="before its table was prepared"):
+        CLUSTERS.run(grid, settings_of(run))
+    take = TakePreparation(names=("a",), fill=np.zeros(1), center=np.zeros(1), scale=np.ones(1))
+    raw = RawTable({"a": np.arange(30.0)})
+    site = PrepareClient(raw, prepare=Prepare(), guards=Guards(), memory={})
+    site.fit(*encode(take))
+    with pytest.raises(InputError, match="answered before in this run"):
+        site.fit(*encode(take))
+    with pytest.raises(InputError, match="1 columns were asked for that are not the 1"):
+        site.fit(*encode(CountCells(names=("b",))))
+
+
+@pytest.mark.parametrize("missing", ["drop", "mean"])
+def test_rows_that_a_site_cannot_use_are_none_that_it_offers_for_alignment(tmp_path, missing):
+    """A row with an empty cell is dropped at all sites, by its id."""
+    nodes = vertical(tmp_path)
+    lines = (tmp_path / "east.csv").read_text().splitlines()
+    lost = lines[5].split(",")[-1]
+    lines[5] = ",".join(["", *lines[5].split(",")[1:]])
+    (tmp_path / "east.csv").write_text("\n".join(lines) + "\n")
+    strategy, prepare = DKPCA(2, Linear()), Prepare(missing=missing)
+    result, _, _ = run_prepared(nodes, strategy, prepare, align=True)
+    with np.load(tmp_path / "east" / "trial.npz") as kept:
+        assert set(kept["ids"]) == COMMON - ({lost} if missing == "drop" else set())
+        preparation = from_text(str(kept["preparation"]))
+    rows = [IDS.index(id_) for id_ in kept_ids(tmp_path)]
+    if missing == "drop":
+        assert lost in COMMON, "or this shows nothing"
+        np.testing.assert_allclose(preparation.center, TABLE[rows, COLUMNS[1]].mean(axis=0), atol=1e-12)
+    parts = [StandardScaler().fit_transform(TABLE[rows, columns]) for columns in COLUMNS]
+    if missing == "drop":
+        np.testing.assert_allclose(result.model.eigenvalues_, strategy.fit(parts).model.eigenvalues_, rtol=1e-10)
+
+
+def kept_ids(folder):
+    with np.load(folder / "east" / "trial.npz") as kept:
+        return kept["ids"].tolist()
+
+
+# --- experiments
+
+EXPERIMENT = """
+name = "prepared"
+[data]
+name = "wine"
+[partition]
+kind = "horizontal"
+clients = 3
+shuffle = true
+[prepare]
+scale = "robust"
+drift = "refuse"
+[[strategy]]
+name = "all rows"
+method = "UniformKPCA"
+n_components = 2
+n_samples = 178
+share_rows = true
+kernel = { type = "rbf", width = "median" }
+[[baseline]]
+name = "central"
+method = "central UniformKPCA"
+n_components = 2
+share_rows = true
+kernel = { type = "rbf", width = "median" }
+"""
+
+
+def test_an_experiment_is_compared_with_the_central_answer_about_the_same_tables(tmp_path):
+    """With all rows as landmarks the method is exact; the median's width is that of the prepared rows."""
+    (tmp_path / "run.toml").write_text(EXPERIMENT)
+    experiment = read_config(tmp_path / "run.toml")
+    planned = plan(experiment)
+    X, prepare = load_wine().data, experiment.prepare
+    seen = np.vstack(planned[0].shards)
+    order = np.concatenate(simulated_partition(experiment.data, experiment.partition, 3, 0).indices)
+    fits = fitted(prepare, RawTable.of_array(X))
+    assert np.abs(seen - fits.apply(RawTable.of_array(X))[0][order]).max() < 0.1, "quantiles are off by 0.5 % of rank"
+    rows = {row.name: row for row in run_experiment(experiment, tmp_path / "out").rows}
+    assert rows["all rows"].metrics["error"] < 1e-12
+    assert rows["all rows"].phases.keys() >= {"CountCells", "SumSquares", "CompareColumns", "TakePreparation"}
+    assert planned[0].spec.prepare == prepare
+    line = lines_of(planned)[0]
+    assert line.forecasts[0].floats_up >= rows["all rows"].floats_up
+    assert line.forecasts[0].rounds >= rows["all rows"].rounds
+
+
+def test_sites_study_has_what_is_asked_of_their_raw_tables_first(tmp_path):
+    method = '[[strategy]]\nname = "x"\nmethod = "RFKKMeans"\nn_clusters = 2\nkernel = { type = "rbf", gamma = 0.1 }\n'
+    data = 'name = "s"\n[data]\nsites = ["a", "b", "c"]\n[prepare]\nmissing = "mean"\n'
+    (tmp_path / "run.toml").write_text(data + method)
+    experiment = read_config(tmp_path / "run.toml", ["engine=grpc"])
+    run = study_of(experiment, plan(experiment)).runs[0]
+    names = [step.requests[0].request for step in run.plan]
+    assert names[:4] == ["CountCells", "SumSquares", "CompareColumns", "TakePreparation"]
+    check_plan(run.plan, answers_of(run))
