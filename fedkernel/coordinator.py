@@ -63,7 +63,7 @@ def server_app() -> ServerApp:
                     threads=job.threads,
                     hashes=run.sites is not None,  # whose sites write down what leaves them
                     joint_seed=run.joint_seed,
-                    prepare=run.prepare,
+                    prepare=run.prepares,
                 )
                 if run.project is None:
                     result = strategy.run(grid, settings, evaluate=run.evaluate)

@@ -4,15 +4,18 @@ import hashlib
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
-from named_sites import COLUMNS, COMMON_ROWS, IDS, LENIENT, TABLE, Sites, settings_of, spec, vertical, write_csv
+from named_sites import COLUMNS, COMMON_ROWS, HELD, IDS, LENIENT, TABLE, Sites, settings_of, spec, vertical, write_csv
 from sklearn.decomposition import KernelPCA as SklearnKernelPCA
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from clients.dkpca import ComputeKernelRows
 from experiments.cli import app
 from experiments.commands.study import show_study
-from fedkernel import RBF, Linear
+from fedkernel import RBF, Linear, Prepare
 from fedkernel.coordinator import _earlier_model
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import save_model
@@ -45,15 +48,19 @@ def with_new_rows(folder, nodes):
 
 
 def fitted(nodes, strategy):
-    run = spec(parameters=strategy.hyperparameters, plan=strategy.plan(3, 0))
+    return fitted_raw(nodes, strategy, None)
+
+
+def fitted_raw(nodes, strategy, prepare):
+    run = spec(parameters=strategy.hyperparameters, plan=strategy.plan_of_run(3, 0, prepare), prepare=prepare)
     with Sites(run, nodes) as grid:
-        result = strategy.run(grid, settings_of(run))
+        result = strategy.run(grid, replace(settings_of(run), prepare=prepare))
     return run, result, result.history[1]["values"]["order"]
 
 
-def projected(nodes, strategy, run, model, order, *, to_sites=True, id="trial__new"):
+def projected(nodes, strategy, run, model, order, *, to_sites=True, id="trial__new", **more):
     project = Projecting(of=run.id, order=order, model="0" * 64, coordinates="sites" if to_sites else "coordinator")
-    update = {"id": id, "project": project, "plan": strategy.projection_plan(to_sites=to_sites)}
+    update = {"id": id, "project": project, "plan": strategy.projection_plan(to_sites=to_sites)} | more
     again = run.model_copy(update=update)
     with Sites(again, nodes) as grid:
         return strategy.project(grid, settings_of(again), model, to_sites=to_sites)
@@ -83,6 +90,105 @@ def test_new_rows_have_the_coordinates_of_kernel_pca(tmp_path, strategy):
     assert not (tmp_path / "north" / "trial__alone.npz").exists()
     left = read_outbox(tmp_path / "south").departures
     assert sum(line.floats for line in left if line.run == "trial__new") == floats
+
+
+# --- onto a run that prepared its tables
+
+
+LEVELS = ("f", "m")
+HOLES = {0: 4, 3: 1, 17: 6, 30: 2}
+"""Of the table: rows, and the column in which each has an empty cell."""
+
+NEW_HOLES = {2: 3, 4: 0}
+NEW50 = np.random.default_rng(11).standard_normal((50, 7))
+IDS50 = [f"new-{row}" for row in range(50)]
+
+
+def raw_files(folder, nodes, table=TABLE, ids=IDS, holes=HOLES, suffix="", rows_of=None):
+    """Write sites' files with empty cells and a column of text; return all columns, as the sites have them."""
+    X = table.copy()
+    for row, column in holes.items():
+        X[row, column] = np.nan
+    rng = np.random.default_rng(len(X))
+    texts = rng.choice(np.array(LEVELS, dtype=object), (len(X), 3))
+    for site, (node, columns) in enumerate(zip(nodes, COLUMNS, strict=True)):
+        frame = pd.DataFrame(X[:, columns], columns=[f"c{place}" for place in range(columns.stop - columns.start)])
+        frame = frame.assign(sex=texts[:, site], patient=ids)
+        rows = np.random.default_rng(site).permutation(len(X)) if rows_of is None else rows_of[site]
+        frame.iloc[rows].to_csv(folder / f"{node['name']}{suffix}.csv", index=False)
+    return X, texts
+
+
+def indicators(texts):
+    """Return columns of 0 and 1 for each site's levels."""
+    return np.hstack([(texts[:, [site]] == LEVELS).astype(float) for site in range(3)])
+
+
+@pytest.mark.parametrize("missing", ["mean", "drop"])
+def test_new_rows_are_prepared_as_the_run_prepared_those_before(tmp_path, missing):
+    """The coordinates are scikit-learn's of the pooled tables, imputed, scaled and encoded by the training rows."""
+    prepare = Prepare(missing=missing, categories={"sex": LEVELS})
+    train = [row for row in COMMON_ROWS if missing == "mean" or row not in HOLES]
+    assert HOLES.keys() & set(COMMON_ROWS)
+    strategy = replace(EXACT, local_components=len(train))
+    nodes = vertical(tmp_path)
+    X, texts = raw_files(tmp_path, nodes, rows_of=HELD)
+    new, new_texts = raw_files(tmp_path, nodes, NEW50, IDS50, NEW_HOLES, "-new")
+    for node in nodes:
+        node["new"] = str(tmp_path / f"{node['name']}-new.csv")
+    run, result, order = fitted_raw(nodes, strategy, prepare)
+    after = projected(nodes, strategy, run, result.model, order)
+    with np.load(tmp_path / "east" / "trial__new.npz") as kept:
+        rows = [IDS50.index(id_) for id_ in kept["ids"]]
+    noted = {name: RunRows.load(tmp_path / name, "trial") for name in ("north", "east", "south")}
+    for (name, own), held in zip(noted.items(), HELD, strict=True):
+        assert own.ids.tolist() == noted["north"].ids.tolist(), name
+        assert [IDS[held[place]] for place in own.positions] == own.ids.tolist(), "places in the file"
+    assert sorted(noted["east"].ids) == sorted(IDS[row] for row in train)
+    assert sorted(rows) == [row for row in range(50) if missing == "mean" or row not in NEW_HOLES]
+    imputer, scaler = SimpleImputer(), StandardScaler()
+    scaler.fit(imputer.fit_transform(X[train]))
+    tables = [
+        np.hstack([scaler.transform(imputer.transform(part)), indicators(part_texts)])
+        for part, part_texts in ((X[train], texts[train]), (new[rows], new_texts[rows]))
+    ]
+    reference = SklearnKernelPCA(3, kernel="rbf", gamma=0.1).fit(tables[0]).transform(tables[1])
+    signs = np.sign(np.sum(reference * after.model, axis=0))
+    np.testing.assert_allclose(after.model * signs, reference, rtol=0, atol=1e-9)
+    assert [row["phase"] for row in after.history] == ["join", "align", "ComputeKernelRows", "TakeCoordinates"]
+
+
+def test_new_rows_that_cannot_be_prepared_stop_at_their_site_whose_log_says_why(tmp_path, caplog):
+    prepare = Prepare(categories={"sex": LEVELS})
+    nodes = vertical(tmp_path)
+    raw_files(tmp_path, nodes, holes={}, rows_of=HELD)
+    for node in nodes:
+        node["new"] = str(tmp_path / f"{node['name']}-new.csv")
+    run, result, order = fitted_raw(nodes, EXACT, prepare)
+    number = iter(range(9))
+
+    def refused(spoil):
+        raw_files(tmp_path, nodes, NEW50, IDS50, {}, "-new")
+        path = tmp_path / "east-new.csv"
+        frame = pd.read_csv(path)
+        spoil(frame).to_csv(path, index=False)
+        caplog.clear()
+        with pytest.raises(ProtocolError) as caught:
+            projected(nodes, EXACT, run, result.model, order, id=f"trial__{next(number)}")
+        assert "client 1 (site 'east') cannot read its new rows; its log says why" in str(caught.value)
+        return caplog.text
+
+    assert "'c1' is no column of" in refused(lambda frame: frame.drop(columns="c1"))
+    empty = refused(lambda frame: frame.assign(c0=frame["c0"].where(frame.index != 7)))
+    assert "row 7, column 'c0' (counted from 0) holds no value" in empty
+    unknown = refused(lambda frame: frame.assign(sex=frame["sex"].where(frame.index != 9, "x")))
+    assert "row 9 (counted from 0) of column 'sex' has a level that prepare.categories does not list" in unknown
+    # nor is anything else done to the rows than the run did
+    other = replace(prepare, scale="none")
+    caplog.clear()
+    with pytest.raises(ProtocolError, match="cannot read its new rows"):
+        projected(nodes, EXACT, run, result.model, order, id="trial__other", prepare=other)
+    assert "says another way of how run 'trial' prepared the table" in caplog.text
 
 
 def test_what_a_site_refuses_to_project(tmp_path):
@@ -140,6 +246,11 @@ def test_the_study_says_who_gets_the_coordinates(tmp_path, capsys):
     save_model(np.zeros(2), model)
     with pytest.raises(InputError, match=r"is not the model that run 'trial__new' says"):
         _earlier_model(Job(runs=[run], models={run.id: str(model)}), run)
+    again = run.model_copy(update={"prepare": Prepare(missing="mean")})
+    show_study(Study(name="wine, new rows", runs=[again]))
+    text = capsys.readouterr().out
+    assert "tables are prepared as in run trial: scale = 'standard', missing = 'mean'" in text
+    assert "PrepareOwn" not in text
     with pytest.raises(ValueError, match="project is for runs of named sites"):
         spec(align=False, project=project)
     assert VFedPCA().projection_plan(to_sites=True) is None

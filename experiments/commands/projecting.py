@@ -118,7 +118,7 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
     orders = [row["values"]["order"] for row in result.history if row["phase"] == "align"]
     if not orders:
         raise InputError(f"the sites of run {chosen.id!r} knew no ids, by which new rows are aligned (join --id)")
-    spec = chosen.spec
+    spec, strategy = chosen.spec, chosen.strategy.as_run(result)
     project = Projecting(
         of=chosen.id,
         order=orders[-1],
@@ -126,7 +126,8 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
         coordinates="sites" if to_sites else "coordinator",
     )
     fields = {field: getattr(spec, field) for field in RunSpec.model_fields}
-    fields |= {"id": f"{chosen.id}__{name}", "plan": chosen.strategy.projection_plan(to_sites=to_sites)}
+    fields |= {"id": f"{chosen.id}__{name}", "plan": strategy.projection_plan(to_sites=to_sites)}
+    fields |= {"parameters": strategy.hyperparameters}
     try:
         run = RunSpec(**fields | {"project": project, "joint_seed": False, "evaluate": False})
     except ValueError:

@@ -108,7 +108,8 @@ def show_study(study: Study) -> None:
             get = "the coordinator and every site" if run.project.coordinates == "sites" else "the coordinator"
             _line(f"projects new rows onto what run {run.project.of} found; their coordinates get: {get}")
         if run.prepare is not None:
-            _line(f"prepared first: {_fields(run.prepare.table)}")
+            when = "prepared first" if run.project is None else f"tables are prepared as in run {run.project.of}"
+            _line(f"{when}: {_fields(run.prepare.table)}")
         if run.plan is None:
             _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
         else:
@@ -199,7 +200,7 @@ def answers_of(run: RunSpec) -> Sequence[type[Request[Any]]]:
     pair = ours.get(run.pair or "", run.pair or "")
     if pair not in ours.values():
         return ()
-    preparing = () if run.prepare is None else PrepareClient.answers
+    preparing = () if run.prepares is None else PrepareClient.answers
     return *preparing, *WidthClient.answers, *find(pair, KernelClient, "clients", "pair").answers
 
 

@@ -105,7 +105,8 @@ class RunSpec(pydantic.BaseModel):
     joint_seed : bool
         Whether named sites draw the seed together (`fedkernel.run.seeding`); `seed` then only tells runs apart.
     prepare : Prepare, optional
-        What is done to the sites' tables first, which are raw then; `plan` begins with what is asked for that.
+        What is done to the sites' tables first, which are raw then; `plan` begins with what is asked for that. With
+        `project`, what was done to them in the earlier run, as each site kept it: nothing is asked for that.
     project : Projecting, optional
         In place of fitting, with a vertical partition and named sites that know their rows by ids.
     """
@@ -153,8 +154,6 @@ class RunSpec(pydantic.BaseModel):
             raise ValueError(f"sites = {self.sites}, but must be different names")
         if self.sites is not None and self.clients != len(self.sites):
             raise ValueError(f"clients = {self.clients}, but must be the number of sites, {len(self.sites)}")
-        if self.project is not None and self.prepare is not None:
-            raise ValueError("prepare stands beside project, but new rows are projected as they are in their files")
         if self.joint_seed and self.sites is None:
             raise ValueError("joint_seed = true, but only named sites draw a seed together")
         if self.project is not None and (self.sites is None or not self.align):
@@ -166,6 +165,11 @@ class RunSpec(pydantic.BaseModel):
         """Leave out what only simulated sites have: it is no part of what sites approve and draw their seeds from."""
         table: dict[str, Any] = plain(self)
         return {name: value for name, value in table.items() if name != "labels" or value is not None}
+
+    @property
+    def prepares(self) -> Prepare | None:
+        """What the run begins with; None where the sites' tables are not prepared, or are as they were before."""
+        return self.prepare if self.project is None else None
 
     @property
     def shares_rows(self) -> bool:

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.arrays import AnyArray, Positions, Rows
-from fedkernel.data import as_table
+from fedkernel.data import Preparation, Prepare, as_table
 from fedkernel.data.site_files import SiteData
 from fedkernel.errors import InputError
+from fedkernel.preparing import TableToPrepare, from_text
 from fedkernel.run.job import Projecting
 from fedkernel.storage import UNREADABLE, write_rows, write_whole
 
@@ -54,10 +55,17 @@ class RunRows:
     sha256: str
 
     @classmethod
-    def of(cls, order: int, positions: Positions | None, ids: Sequence[str], sha256: str) -> "RunRows":
-        """Return those at these positions, None: all, of a file's rows with these ids."""
+    def of(
+        cls,
+        order: int,
+        positions: Positions | None,
+        ids: Sequence[str],
+        sha256: str,
+        kept: Positions | None = None,
+    ) -> "RunRows":
+        """Return those at these positions, None: all, of the rows with these ids, which a file has at `kept`."""
         places = np.arange(len(ids)) if positions is None else positions
-        return cls(order, places, np.array(ids)[places], sha256)
+        return cls(order, places if kept is None else kept[places], np.array(ids)[places], sha256)
 
     def save(self, folder: Path, run: str) -> None:
         """Write it as npz, for the site's owner only."""
@@ -95,6 +103,23 @@ class RunRows:
         Raises
         ------
         InputError
+            As `check_for`.
+        """
+        self.check_for(project, sha256, what)
+        return as_table(own.X, what).take(self.positions)
+
+    def used_of(self, table: TableToPrepare) -> Positions:
+        """Return where the rows are among those that are used of a raw table, which is the file's."""
+        return self.positions if table.kept is None else np.searchsorted(table.kept, self.positions)
+
+    def check_for(self, project: Projecting, sha256: str, what: str) -> None:
+        """Check that these are the rows of the run that is meant, and still those of the file.
+
+        Parameters are those of `rows_for`.
+
+        Raises
+        ------
+        InputError
             If the file was changed since, or if the run was begun again with rows in another order.
         """
         if self.order != project.order:
@@ -103,7 +128,40 @@ class RunRows:
             raise InputError(
                 f"{what} has changed since run {project.of!r}; allowed: the file as it was then, new rows in another"
             )
-        return as_table(own.X, what).take(self.positions)
+
+
+def kept_preparation(folder: Path, run: str, prepare: Prepare | None) -> Preparation | None:
+    """Return how a site's table was prepared in an earlier run; None: it was not.
+
+    Parameters
+    ----------
+    folder : Path
+        What the site keeps.
+    run : str
+    prepare : Prepare or None
+        What is said to have been done.
+
+    Raises
+    ------
+    InputError
+        If something else was done, or nothing is kept of it.
+    """
+    path, preparation = folder / f"{run}.npz", None
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            if "preparation" in file.files:
+                preparation = from_text(str(file["preparation"]))
+    except FileNotFoundError:
+        pass
+    except UNREADABLE as error:
+        raise InputError(f"{path} is damaged ({type(error).__name__})") from None
+    if (None if preparation is None else preparation.prepare) != prepare:
+        kept = "nothing" if preparation is None else "another way"
+        raise InputError(
+            f"{path} says {kept} of how run {run!r} prepared the table; allowed: what it says, in the study (prepare), "
+            "and the folder that the run was joined with (--out)"
+        )
+    return preparation
 
 
 def _noted(folder: Path, run: str) -> Path:

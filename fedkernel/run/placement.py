@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -20,7 +20,7 @@ from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables
 from fedkernel.errors import InputError, OwnFileError, RefusedError, called
 from fedkernel.numerics.kernels import import_kernels
-from fedkernel.preparing import PrepareClient, TableToPrepare
+from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.plan import check_plan
 from fedkernel.run import flower
@@ -28,7 +28,7 @@ from fedkernel.run.alignment import check_rows_apart, own_rows
 from fedkernel.run.approval import check_approved
 from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, Projecting, RunSpec
-from fedkernel.run.keeping import RunRows, keeper
+from fedkernel.run.keeping import RunRows, keeper, kept_preparation
 from fedkernel.run.outbox import check_record
 from fedkernel.run.own_keys import read_own_keys
 from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
@@ -71,7 +71,7 @@ def _key_of(text: str, run_id: str) -> str:
 def _check_plan(text: str, run_id: str, kinds: tuple[type[KernelClient], ...]) -> None:
     """Hold the plan of a job's run against the clients that the site is willing to run."""
     run = _job(text).run(run_id)
-    before = (() if run.prepare is None else PrepareClient.answers) + WidthClient.answers
+    before = (() if run.prepares is None else PrepareClient.answers) + WidthClient.answers
     check_plan(run.plan or (), [*before, *(request for kind in kinds for request in kind.answers)])
 
 
@@ -167,6 +167,21 @@ def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
         return labels_of_file(file, version)
 
 
+def _new_file(node: Mapping[str, Any], columns: Sequence[str]) -> SiteFile:
+    """Return the file with new rows that a node's configuration names, of which these columns are used.
+
+    Raises
+    ------
+    InputError
+        Where it names none with ids.
+    """
+    if "new" not in node or "id" not in node:
+        raise InputError(
+            "new rows are to be projected, but there are none with ids; allowed: join --new FILE --id NAME"
+        )
+    return replace(own_file(node)[0], path=str(node["new"]), columns=columns or None, label=None, drop=())
+
+
 def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
     """Read the new rows that a node's configuration names, whose columns are those of its table, by name.
 
@@ -175,11 +190,7 @@ def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
     InputError
         Where it names none, or none with these columns and with ids.
     """
-    if "new" not in node or "id" not in node:
-        raise InputError(
-            "new rows are to be projected, but there are none with ids; allowed: join --new FILE --id NAME"
-        )
-    file = replace(own_file(node)[0], path=str(node["new"]), columns=own.columns or None, label=None, drop=())
+    file = _new_file(node, own.columns)
     fresh = _read_own(file, changed(str(file.path)))
     if fresh.X.shape[1] != own.X.shape[1]:
         raise InputError(f"{file.path} has {fresh.X.shape[1]} columns, but the table has {own.X.shape[1]}")
@@ -324,18 +335,19 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
     def remember(positions: Positions | None, order: int) -> None:
         with _for_its_log(site.called, "note its rows"):
-            RunRows.of(order, positions, own.ids or (), _sha256_of(node)).save(out, run.id)
+            used = own.X.kept if isinstance(own.X, TableToPrepare) else None
+            RunRows.of(order, positions, own.ids or (), _sha256_of(node), used).save(out, run.id)
 
     if run.project is None:
-        site = replace(site, X=own.X, ids=own.ids, check_rows_apart=apart, remember_order=remember)
+        site = replace(site, X=own.X, ids=own.ids, columns=own.columns)
+        site = replace(site, check_rows_apart=apart, remember_order=remember)
     else:
         with _for_its_log(site.called, "read its new rows"):
-            site = _projecting(site, node, read_own_data(node), run.project, RunRows.load(out, run.project.of))
+            site = _projecting(site, node, run, run.project)
     return replace(
         site,
         labels=lambda: _own_labels(node, site.called),
         keep=keep,
-        columns=own.columns,
         share_rows=policy.share_rows,
         min_rows=policy.table.min_rows,
         row_share=policy.table.row_share,
@@ -351,11 +363,25 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     )
 
 
-def _projecting(site: Site, node: Mapping[str, Any], own: SiteData, project: Projecting, noted: RunRows) -> Site:
-    """Return the site with its new rows, and of its table the rows that an earlier run worked on, which it checked."""
-    fresh = read_new_rows(node, own)
-    X = noted.rows_for(project, own, _sha256_of(node), str(node["data"]))
-    return replace(site, X=X, new=fresh.X, ids=fresh.ids, projects=True)
+def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Projecting) -> Site:
+    """Return the site with its new rows, and of its table the rows that an earlier run worked on, which it checked.
+
+    Where that run prepared its tables, both are prepared by what the site kept then.
+    """
+    out, sha256, what = Path(str(node["out"])).expanduser(), _sha256_of(node), str(node["data"])
+    noted, preparation = RunRows.load(out, project.of), kept_preparation(out, project.of, run.prepare)
+    if preparation is None:
+        own = read_own_data(node)
+        new = read_new_rows(node, own)
+        X = noted.rows_for(project, own, sha256, what)
+        return replace(site, X=X, new=new.X, ids=new.ids, columns=own.columns, projects=True)
+    noted.check_for(project, sha256, what)
+    raw = own_raw(*own_file(node), preparation.prepare).X
+    file = _new_file(node, preparation.names)
+    fresh = own_raw(file, changed(str(file.path)), preparation.prepare)
+    text = to_text(preparation)
+    X_then, X_new = raw.prepared(text, noted.used_of(raw)), fresh.X.prepared(text)
+    return replace(site, X=X_then, new=X_new, ids=fresh.ids, projects=True)
 
 
 def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
