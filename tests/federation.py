@@ -43,15 +43,19 @@ rounds = 400
 """
 
 
-def furnish(folder):
-    """Write a configuration and three sites' files, with rows in orders of their own, some missing somewhere."""
+def furnish(folder, parts=PARTS):
+    """Write a configuration and three sites' files, with rows in orders of their own, some missing somewhere.
+
+    What is NaN is an empty cell.
+    """
     (folder / "run.toml").write_text(CONFIG)
-    for seed, (name, part, kept) in enumerate(zip(NAMES, PARTS, KEPT, strict=True)):
+    for seed, (name, part, kept) in enumerate(zip(NAMES, parts, KEPT, strict=True)):
         with (folder / f"{name}.csv").open("w", newline="") as file:
             sheet = csv.writer(file)
             sheet.writerow(["patient", *(f"{name}{column}" for column in range(part.shape[1]))])
             for row in np.random.default_rng(seed + 10).permutation(kept):
-                sheet.writerow([f"p{row:03}", *(repr(float(value)) for value in part[row])])
+                cells = ("" if np.isnan(value) else repr(float(value)) for value in part[row])
+                sheet.writerow([f"p{row:03}", *cells])
     return folder
 
 

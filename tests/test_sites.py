@@ -11,9 +11,12 @@ import grpc
 import numpy as np
 import pandas as pd
 import pytest
-from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, WINE, Running, federation
+from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, WINE, Running, federation, furnish
 from named_sites import drawn_seed
+from sklearn.impute import SimpleImputer
 from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from experiments.commands.study import read_study
 from fedkernel import RBF
@@ -77,11 +80,17 @@ def test_three_sites_with_their_own_rows(place, tls):
 def test_new_rows_are_projected_by_three_sites(place, tls):
     """Onto what an earlier run found: 50 patients, in another order at each site, some missing somewhere.
 
-    The coordinates are those of the exact kernel between new and training rows, at the coordinator and at each site.
+    The coordinates are those of the exact kernel between new and training rows, as scikit-learn prepares them in one
+    table, at the coordinator and at each site.
     """
-    (place / "run.toml").write_text(CONFIG.replace("share_model = true", ""))
     rng, run = np.random.default_rng(5), "DKPCA__seed=0"
-    fresh = [rng.permutation(part[rng.integers(0, 178, 54)]) for part in PARTS]
+    raw = CONFIG.replace("share_model = true", "").replace("gamma = 0.05", 'width = "scale"')
+    table = np.hstack(PARTS)
+    table[rng.random(table.shape) < 0.05] = np.nan
+    parts = np.array_split(table, 3, axis=1)
+    furnish(place, parts)
+    (place / "run.toml").write_text(raw + '\n[prepare]\nmissing = "mean"\n')
+    fresh = [rng.permutation(part[rng.integers(0, 178, 54)]) for part in parts]
     held = [rng.permutation([row for row in range(54) if row not in (site, 50)]) for site in range(3)]
     for name, part, rows in zip(NAMES, fresh, held, strict=True):
         columns = {f"{name}{column}": part[rows, column] for column in reversed(range(part.shape[1]))}
@@ -98,8 +107,10 @@ def test_new_rows_are_projected_by_three_sites(place, tls):
     with np.load(place / "kept-c" / f"{run}__week-14.npz") as stored:
         order, coordinates = [int(patient[1:]) for patient in stored["ids"]], stored["embedding"]
     assert sorted(order) == sorted(set(range(54)) - {0, 1, 2, 50})
-    X, new = np.hstack([part[train] for part in PARTS]), np.hstack([part[order] for part in fresh])
-    exact = model.project(rbf_kernel(new, X, gamma=0.05))
+    prepared = make_pipeline(SimpleImputer(), StandardScaler())
+    X, new = prepared.fit_transform(table[train]), prepared.transform(np.hstack([part[order] for part in fresh]))
+    assert model.kernel.gamma == pytest.approx(1 / 13), "of columns with variance 1"
+    exact = model.project(rbf_kernel(new, X, gamma=1 / 13))
     np.testing.assert_allclose(coordinates, exact, rtol=0, atol=1e-9)
     np.testing.assert_array_equal(coordinates, load_model(place / "new" / f"{run}__week-14" / "model.npz"))
     sheet = pd.read_csv(place / "kept-a" / f"{run}__week-14.csv", index_col="id")
