@@ -3,13 +3,11 @@
 import dataclasses
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
-import pydantic
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
@@ -22,11 +20,11 @@ from fedkernel.data.columns import column_names
 from fedkernel.data.frames import labels_in_order, without_names
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
-from fedkernel.judging import Judged, Measures
+from fedkernel.judging import Measures
+from fedkernel.method import Method
 from fedkernel.preparing import PrepareClient, TableToPrepare, prepare_tables, prepared_here, tables_to_prepare
 from fedkernel.preparing import forecast as preparing_forecast
 from fedkernel.preparing import plan as preparing_plan
-from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Protocol, Run
@@ -37,7 +35,6 @@ from fedkernel.run.ledger import Account
 from fedkernel.run.result import Result
 from fedkernel.settling import WidthClient, ruled_kernels, settle_widths, width_forecast, width_plan, with_kernels
 from fedkernel.simulate import Outputs, check_tables, simulated_sites, through_files
-from fedkernel.tags import Tags
 from fedkernel.threads import blas_threads
 
 log = logging.getLogger(__name__)
@@ -53,7 +50,7 @@ def _figure(place: int) -> str:
     return SETTLED if place == 0 else f"{SETTLED}_{place + 1}"
 
 
-class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
+class KernelStrategy(Method[M], Strategy, Generic[M]):
     """Base of all strategies; a subclass declares its client and partition and writes `protocol`.
 
     Where it can, it says also what a run takes (`forecast`), which tables fit (`check_cohort`) and how the clients
@@ -64,87 +61,7 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
     and whose `aggregate_train` feeds the replies in, for as many rounds as the protocol takes. Flower's train
     configuration carries what belongs to a run rather than to the method: ``run``, ``seed``, ``clients``, ``deadline``,
     ``missing`` and ``threads``, under whose limit every step of the protocol runs.
-
-    Attributes
-    ----------
-    client : type
-        The `KernelClient` this strategy is paired with.
-    partition : {"vertical", "horizontal"}
-        Whether sites hold columns of the same rows, or rows with the same columns.
-    on_missing : {"fail", "continue"}
-        What a client that fails or keeps silent means: the run fails with one cause named; or it goes on, for good,
-        with the clients that are left.
-    tags : Tags
-        What holds of the results, for `fedkernel.testing`.
     """
-
-    client: ClassVar[type[KernelClient]]
-    partition: ClassVar[Literal["vertical", "horizontal"]]
-    on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
-    tags: ClassVar[Tags] = Tags()
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if (partition := vars(cls).get("partition", "vertical")) not in ("vertical", "horizontal"):
-            raise TypeError(f"{cls.__name__}: partition = {partition!r}, but must be vertical or horizontal")
-
-    def __init__(self, *values: Any, **fields: Any) -> None:
-        """Take no hyper-parameters, as a class without `value_object` has none."""
-        if values or fields:
-            name = type(self).__name__
-            raise TypeError(f"{name} takes no hyper-parameters; write @value_object() above its class if it has fields")
-
-    @abstractmethod
-    def protocol(self, run: Run) -> Protocol[M]:
-        """Return the method as a generator of rounds whose result is the model."""
-
-    def evaluation(self, run: Run, model: M) -> Protocol[dict[str, float]] | None:
-        """Return a protocol that measures the model on the clients, where there is such a measure; most take one round.
-
-        Its result may be `fedkernel.judging.Measures`, which has warnings too.
-        """
-        return None
-
-    def forecast(self, cohort: Sequence[Member]) -> Forecast | None:
-        """Return what a run with such clients will take, without a measurement of the model; None: it is not known."""
-        return None
-
-    def plan(self, clients: int, seed: int) -> Plan | None:
-        """Return what a run of so many clients will ask of each, without `evaluation`, for sites that approve it first.
-
-        None: the strategy does not say; sites then have nothing to hold its requests to.
-        """
-        return None
-
-    def evaluation_plan(self) -> Plan:
-        """Return what `evaluation` asks."""
-        return ()
-
-    def projection(self, run: Run, model: M, *, to_sites: bool = False) -> Protocol[FloatArray]:
-        """Return a protocol that projects rows which are new at the clients onto a model of a vertical partition.
-
-        Its result are the coordinates, (n_new, k), which with `to_sites` the clients are told in the end.
-        """
-        raise InputError(f"{type(self).__name__} cannot project new rows whose columns are at several sites")
-
-    def projection_plan(self, *, to_sites: bool) -> Plan | None:
-        """Return what `projection` asks; None: the strategy has no such protocol."""
-        return None
-
-    def peers(self, clients: int) -> Sequence[tuple[int, ...]]:
-        """Return with whom each client exchanges letters; by default with nobody, but only with the coordinator."""
-        return [()] * clients
-
-    def check_cohort(self, cohort: Sequence[Member]) -> None:
-        """Raise InputError if the clients' tables cannot be used together; a subclass adds what its fields demand."""
-        axis: Literal["rows", "columns"] = "rows" if self.partition == "vertical" else "columns"
-        first = cohort[0]
-        for member in cohort[1:]:
-            if getattr(member, axis) != getattr(first, axis):
-                raise InputError(
-                    f"{member.called} has {getattr(member, axis)} {axis}, but {first.called} has "
-                    f"{getattr(first, axis)}: with a {self.partition} partition all must have the same {axis}"
-                )
 
     # The user's ways in: `fit` simulates sites, over which it runs; `run` is given any grid.
 
@@ -374,13 +291,6 @@ class KernelStrategy(Judged[M], Strategy, ABC, Generic[M]):
     def _measured(self, execution: Execution, model: M) -> Measures:
         measuring = self.evaluation(execution.run, model)
         return Measures({}) if measuring is None else _noted(execution, execution.finish(measuring))
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """All hyper-parameters as plain data, kernels as their tables."""
-        if dataclasses.is_dataclass(self):
-            return dict(pydantic.TypeAdapter(type(self)).dump_python(self, mode="json"))
-        return {}
 
     @property
     def _shares_rows(self) -> bool:
