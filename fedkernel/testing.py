@@ -400,10 +400,9 @@ def requests_are_those_of_the_plan(pair: Pair) -> None:
     And that both are the same after they were JSON, as sites get them.
     """
     check, strategy = "requests_are_those_of_the_plan", pair.strategy
-    training = strategy.plan_of_run(len(pair.tables), 0)
-    if training is None:
+    plan = strategy.plan_of_run(len(pair.tables), 0, evaluate=True)
+    if plan is None:
         raise NotApplicable("plan returns None: what a run will ask is not known")
-    plan = (*training, *strategy.evaluation_plan())
     for step in plan:
         again = Step.model_validate_json(step.model_dump_json())
         pair.require(again == step, check, f"a step is not what it was after it was JSON: {step}")

@@ -201,11 +201,9 @@ class Planned:
         if isinstance(experiment.data, Sites):
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
             sites = experiment.data.sites  # who approve all that will be asked of them
-            steps = self.strategy.plan_of_run(len(sites), self.seed, experiment.prepare)
-            joint = experiment.data.joint_seed
+            evaluate, joint = experiment.evaluate, experiment.data.joint_seed
+            steps = self.strategy.plan_of_run(len(sites), self.seed, experiment.prepare, evaluate=evaluate)
             joint = is_seeded(steps) if joint is None else joint
-            if steps is not None and experiment.evaluate:
-                steps = (*steps, *self.strategy.evaluation_plan())
             common |= {"align": kind.partition == "vertical", "plan": steps, "joint_seed": joint}
             return RunSpec(**common, sites=sites)
         return RunSpec(**common, data=experiment.data, partition=experiment.partition)

@@ -188,3 +188,9 @@ class Account:
         row["clients"] = len({entry.client for entry in costs.entries})
         totals = {name: total for name, total in costs.totals().items() if name != "rounds"}
         self.history.append(row | totals | ({"values": dict(values)} if values else {}))
+
+    def note(self, values: Mapping[str, float]) -> None:
+        """Write figures that a protocol came to beside those of its last round."""
+        if values:
+            row = self.history[-1]
+            row["values"] = {**row.get("values", {}), **values}

@@ -1,0 +1,147 @@
+"""The course of a run: what comes before a method's own protocol and after it, what that asks and what it takes.
+
+1. The clients are joined, and where they hold columns their rows aligned by ids: `fedkernel.run.cohort.join`.
+2. Raw tables are prepared: `fedkernel.preparing`.
+3. The tables must fit each other: `Method.check_cohort`.
+4. Kernel widths by rule are settled on the rows as they are then: `fedkernel.settling`.
+5. The method's own protocol: `Method.protocol`.
+6. Where that is wanted, the clients measure the model: `Method.evaluation`.
+
+Flower's own loop goes through step 5 and 6 round by round; all else is here.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from flwr.serverapp import Grid
+
+from fedkernel.data import Prepare
+from fedkernel.judging import Measures
+from fedkernel.method import Method
+from fedkernel.preparing import PrepareClient, prepare_tables
+from fedkernel.preparing import forecast as preparing_forecast
+from fedkernel.preparing import plan as preparing_plan
+from fedkernel.protocol.forecast import Forecast
+from fedkernel.protocol.plan import Plan
+from fedkernel.protocol.rounds import Member, Run
+from fedkernel.run.cohort import RunSettings, join
+from fedkernel.run.conversation import Execution
+from fedkernel.run.ledger import Account
+from fedkernel.settling import WidthClient, ruled_kernels, settle_widths, width_forecast, width_plan, with_kernels
+
+log = logging.getLogger(__name__)
+
+MethodT = TypeVar("MethodT", bound=Method[Any])
+M = TypeVar("M")
+
+SETTLED = "gamma"
+"""What the history calls the width that was settled by rule; a second kernel's gamma_2."""
+
+
+class Begun(NamedTuple, Generic[MethodT]):
+    """A run whose method's own protocol is next.
+
+    Attributes
+    ----------
+    execution : Execution
+    method : Method
+        With numbers in place of widths by rule.
+    """
+
+    execution: Execution
+    method: MethodT
+
+
+def begin(method: MethodT, grid: Grid, settings: RunSettings) -> Begun[MethodT]:
+    """Do all that comes before a method's own protocol: steps 1 to 4.
+
+    Raises
+    ------
+    ProtocolError
+        If clients are missing, fail or contradict each other.
+    InputError
+        If their tables do not fit each other, or cannot be prepared as the settings say.
+    """
+    execution = join_sites(method, grid, settings)
+    return Begun(execution, _settle(method, execution))
+
+
+def join_sites(method: Method[Any], grid: Grid, settings: RunSettings) -> Execution:
+    """Join the clients of a run, prepare their tables, and check that they can be used together: steps 1 to 3."""
+    name, pair, go_on = type(method).__name__, method.client.__name__, method.on_missing == "continue"
+    account = Account()
+    members, settings = join(grid, settings, pair, account, method.partition)
+    run, preparation = Run(tuple(members), settings.seed), None
+    if settings.prepare is not None:
+        preparing = Execution(name, PrepareClient.__name__, method.partition, False, grid, settings, run, account)
+        outcome = preparing.finish(prepare_tables(run, settings.prepare, method.partition))
+        for finding in outcome.findings:
+            log.warning("%s: %s", settings.run, finding.text)
+        run, preparation = Run(outcome.members, settings.seed), outcome.preparation
+    method.check_cohort(run.members)
+    return Execution(name, pair, method.partition, go_on, grid, settings, run, account, preparation)
+
+
+def _settle(method: MethodT, execution: Execution) -> MethodT:
+    """Settle widths by rule, which the history has then; return the method with these: step 4."""
+    if not (kernels := ruled_kernels(method)):
+        return method
+    settling = replace(execution, pair=WidthClient.__name__, go_on=False)
+    kernel_of = settling.finish(settle_widths(execution.run, method.partition, kernels))
+    figures: dict[str, Any] = {_figure(place): kernel_of[kernel].gamma for place, kernel in enumerate(kernels)}
+    execution.account.note(figures)
+    for kernel in kernels:
+        log.info("%s: %r is %r", execution.settings.run, kernel, kernel_of[kernel])
+    return with_kernels(method, kernel_of)
+
+
+def settled_as(method: MethodT, history: Sequence[Mapping[str, Any]]) -> MethodT:
+    """Return the method with widths by rule settled as they were in the run that has this history."""
+    if not (kernels := ruled_kernels(method)):
+        return method
+    figures = next(row["values"] for row in history if SETTLED in row.get("values", {}))
+    return with_kernels(
+        method, {kernel: kernel.with_gamma(figures[_figure(place)]) for place, kernel in enumerate(kernels)}
+    )
+
+
+def _figure(place: int) -> str:
+    return SETTLED if place == 0 else f"{SETTLED}_{place + 1}"
+
+
+def measure(method: Method[M], execution: Execution, model: M) -> Measures:
+    """Let the clients measure a model, where there is such a measure: step 6."""
+    measuring = method.evaluation(execution.run, model)
+    return Measures({}) if measuring is None else note(execution, execution.finish(measuring))
+
+
+def note(execution: Execution, figures: dict[str, float]) -> Measures:
+    """Return the figures of a measurement, its details being in the history and its warnings in the log."""
+    measures = figures if isinstance(figures, Measures) else Measures(figures)
+    execution.account.note(measures.details)
+    for warning in measures.warnings:
+        log.warning("%s: %s", execution.settings.run, warning)
+    return measures
+
+
+def plan_of_run(
+    method: Method[Any], clients: int, seed: int, prepare: Prepare | None = None, *, evaluate: bool = False
+) -> Plan | None:
+    """Return what a run asks of each client: steps 2, 4, 5 and, with `evaluate`, 6; None where the method says none."""
+    if (own := method.plan(clients, seed)) is None:
+        return None
+    preparing = () if prepare is None else preparing_plan(prepare, method.partition, clients)
+    settling = width_plan(ruled_kernels(method), method.partition)
+    return (*preparing, *settling, *own, *(method.evaluation_plan() if evaluate else ()))
+
+
+def forecast_of_run(method: Method[Any], cohort: Sequence[Member], prepare: Prepare | None = None) -> Forecast | None:
+    """Return what a run takes without a measurement of the model: steps 2, 4 and 5; None where the method says none."""
+    before = Forecast(0, 0, 0, 0)
+    if prepare is not None:
+        before, cohort = preparing_forecast(prepare, method.partition, cohort)
+    if (own := method.forecast(cohort)) is None:
+        return None
+    return before + width_forecast(ruled_kernels(method), method.partition, cohort) + own
