@@ -1,4 +1,4 @@
-"""Random messages of every class in clients/, for the tests of the wire."""
+"""Random messages of every class that leaves a site or comes to it, for the tests of the wire."""
 
 from types import NoneType
 from typing import get_args
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
+from clients import admm_kpca, dkpca
 from clients.admm_kpca import (
     CompareStarts,
     KeepComponents,
@@ -65,10 +66,14 @@ from clients.fk_kmeans import (
     TakeEmbedding,
 )
 from clients.kmeans import (
+    ClusterSizes,
+    ClusterSums,
+    CountClusters,
     LabelNewRows,
     LabelRows,
     LocalCoreset,
     LocalCost,
+    MeasureClusters,
     MeasureScatter,
     RowSum,
     SampleCoreset,
@@ -81,6 +86,7 @@ from clients.peer_vfedpca import (
     FinishTracking,
     ForwardVectors,
     IterateAmongPeers,
+    MeasureOwn,
     MixWithPeers,
     TrackProducts,
 )
@@ -89,7 +95,9 @@ from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from fedkernel.peers.letters import OVERHEAD, CarriesLetters, Letters, pack
 from fedkernel.peers.sealing import Header, seal
+from fedkernel.preparing import messages as preparing
 from fedkernel.protocol.messages import CarriesRows, Receipt
+from fedkernel.settling import client as settling
 
 positive = st.floats(1e-6, 1e6)
 kernels = st.one_of(
@@ -102,6 +110,8 @@ kernels = st.one_of(
     st.builds(ArcCosine, degree=st.sampled_from([0, 1, 2])),
 )
 counts = st.integers(1, 10**6)
+names = st.lists(st.text(min_size=1), min_size=1, max_size=3).map(tuple)
+named = {"names": names}
 table = {"kernel": st.none() | kernels, "center": st.sampled_from(["columns", "rows", "none"])}
 features = st.builds(
     RandomFeatures,
@@ -138,6 +148,40 @@ SCALARS = {
         st.fixed_dictionaries({"kernel": kernels, "epsilon": st.floats(1e-9, 0.999)}),
     ),
     LocalSpectrum: st.just({}),
+    dkpca.MeasureKept: st.fixed_dictionaries({"center": st.booleans()}),
+    dkpca.KeptVariance: st.just({}),
+    admm_kpca.MeasureKept: st.just({}),
+    admm_kpca.KeptVariance: st.just({}),
+    MeasureClusters: st.fixed_dictionaries({"kernel": kernels}),
+    ClusterSums: st.just({}),
+    CountClusters: st.fixed_dictionaries({"step": st.integers(5, 10**6)}),
+    ClusterSizes: st.just({}),
+    MeasureOwn: st.fixed_dictionaries({**table, "n_components": counts}),
+    preparing.CountCells: st.fixed_dictionaries(named),
+    preparing.Cells: st.just({}),
+    preparing.SumSquares: st.fixed_dictionaries(named),
+    preparing.Squares: st.just({}),
+    preparing.CompareColumns: st.fixed_dictionaries({**named, "sites": counts}),
+    preparing.Differences: st.just({}),
+    preparing.CountBelow: st.fixed_dictionaries(named),
+    preparing.CellsBelow: st.just({}),
+    preparing.FindExtremes: st.fixed_dictionaries(named),
+    preparing.Extremes: st.just({}),
+    preparing.TakePreparation: st.fixed_dictionaries({**named, "flagged": names}),
+    preparing.PrepareOwn: st.just({}),
+    preparing.Prepared: st.fixed_dictionaries({"rows": st.integers(0, 2**62), "columns": counts}),
+    settling.SumColumns: st.just({}),
+    settling.ColumnSums: st.just({}),
+    settling.MeasureSquares: st.just({}),
+    settling.Squares: st.just({}),
+    settling.SumEntries: st.just({}),
+    settling.EntrySum: st.just({}),
+    settling.MeasureEntries: st.just({}),
+    settling.EntrySquares: st.just({}),
+    settling.MeasurePairs: st.fixed_dictionaries({"pairs": st.integers(1, 5000)}),
+    settling.PairSquares: st.just({}),
+    settling.DescribeGroups: st.just({"groups": 128}),
+    settling.RowGroups: st.just({}),
     FindLocalProducts: st.fixed_dictionaries({"n_components": counts}),
     LocalProducts: st.just({}),
     ProjectNewRows: st.just({}),
@@ -242,7 +286,9 @@ def messages(draw, kind):
         if not shape.dimensions:
             fields[name] = draw(finite)
             continue
-        array = draw(arrays(shape.dtype, tuple(sizes[d] for d in shape.dimensions), elements=finite))
+        entries = positive if (kind, name) == (preparing.TakePreparation, "scale") else finite
+        entries = st.integers(0, 2**31 - 1) if np.dtype(shape.dtype).kind == "i" else entries
+        array = draw(arrays(shape.dtype, tuple(sizes[d] for d in shape.dimensions), elements=entries))
         layouts = [array, np.asfortranarray(array), array[::-1]] if array.ndim else [array]
         fields[name] = draw(st.sampled_from(layouts))
     return kind(**fields)

@@ -120,7 +120,14 @@ def test_an_unknown_request_is_refused():
         DKPCAClient(X, client=4).fit(*encode(Nothing()))
     text = str(caught.value)
     assert text == "DKPCAClient, round ?, client 4: 'Nothing' is no request of this client; it answers " + str(
-        ["ComputeKernelRows", "FindLocalEigenpairs", "FindLocalProducts", "ProjectNewRows", "TakeCoordinates"]
+        [
+            "ComputeKernelRows",
+            "FindLocalEigenpairs",
+            "FindLocalProducts",
+            "MeasureKept",
+            "ProjectNewRows",
+            "TakeCoordinates",
+        ]
     )
     with pytest.raises(ProtocolError, match="None is no request"):
         DKPCAClient(X).fit([], {})

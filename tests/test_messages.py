@@ -1,4 +1,4 @@
-"""Messages: the way over the wire and back for every class in clients/, and what they count."""
+"""Messages: the way over the wire and back for every class, and what they count."""
 
 import importlib
 import inspect
@@ -25,12 +25,13 @@ from fedkernel.protocol.messages import CarriesRows, Reply, Request, decode, enc
 
 
 def message_classes():
-    """All concrete requests in clients/, and the replies that answer them."""
+    """All concrete requests of clients, and of what comes before a protocol, and the replies that answer them."""
     classes = set()
-    for module in pkgutil.iter_modules(clients.__path__, "clients."):
-        for name, value in vars(importlib.import_module(module.name)).items():
+    pairs = [module.name for module in pkgutil.iter_modules(clients.__path__, "clients.")]
+    for module in (*pairs, "fedkernel.preparing.messages", "fedkernel.settling.client"):
+        for name, value in vars(importlib.import_module(module)).items():
             concrete = inspect.isclass(value) and issubclass(value, Request) and value.reply_type is not Reply
-            if concrete and "[" not in name and value.__module__ == module.name and not derived(value):
+            if concrete and "[" not in name and value.__module__ == module and not derived(value):
                 classes |= {value, value.reply_type}
     return classes
 
