@@ -88,6 +88,9 @@ class Shards(_OfFiles):
     shards: list[str] = pydantic.Field(min_length=1)
     missing: Literal["drop", "refuse"] = "drop"
 
+    def __hash__(self) -> int:
+        return hash((*self.shards, self.missing))  # of a list there is none
+
     @property
     def reading(self) -> dict[str, Any]:
         """What is said of how the files are read and what of them is used."""

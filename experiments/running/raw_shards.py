@@ -1,13 +1,31 @@
 """The clients' tables of an experiment that prepares them: raw, and as the sites of a run will have prepared theirs."""
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from experiments.config import Experiment, Shards, Sites
 from experiments.running.site_tables import Divided, raw_tables
 from fedkernel.arrays import FloatArray
-from fedkernel.data import DataSpec, Prepare
+from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.preparing import TableToPrepare, prepared_here
 from fedkernel.run import simulated_raw
+
+
+class _Draw(NamedTuple):
+    """All that the clients' raw tables depend on."""
+
+    data: DataSpec | Shards
+    partition: PartitionSpec
+    clients: int
+    seed: int
+    divided: Divided
+    run: str
+
+    def raw(self, prepare: Prepare) -> list[TableToPrepare]:
+        if isinstance(self.data, Shards):
+            raws = raw_tables(self.data, self.divided, self.run, self.seed, prepare)
+            return [TableToPrepare(raw, prepare) for raw in raws]
+        return simulated_raw(self.data, self.partition, self.clients, self.seed, prepare)
 
 
 def raw_shards(
@@ -16,35 +34,21 @@ def raw_shards(
     """Return the clients' raw tables, as a run of this id has them; none where sites hold their own."""
     if isinstance(experiment.data, Sites):
         return []
-    if isinstance(experiment.data, Shards):
-        raws = raw_tables(experiment.data, divided, run, seed, prepare)
-        return [TableToPrepare(raw, prepare) for raw in raws]
-    return simulated_raw(experiment.data, experiment.partition, experiment.clients or 1, seed, prepare)
+    return _Draw(experiment.data, experiment.partition, experiment.clients or 1, seed, divided, run).raw(prepare)
 
 
 def prepared_shards(
     experiment: Experiment, prepare: Prepare, seed: int, divided: Divided, run: str = ""
 ) -> list[FloatArray]:
-    """Return the clients' tables as they are in a run of this id, bit for bit."""
-    kind = experiment.partition.kind if isinstance(experiment.data, DataSpec) else divided
-    order = run if isinstance(experiment.data, Shards) and kind == "vertical" else ""
-    key = repr((experiment.data, experiment.partition, experiment.clients, prepare))
-    return list(_prepared(_Case(experiment, prepare, key), seed, kind, order))
-
-
-class _Case:
-    """An experiment's data and what is to be done to them, as a key."""
-
-    def __init__(self, experiment: Experiment, prepare: Prepare, key: str) -> None:
-        self.experiment, self.prepare, self._key = experiment, prepare, key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Case) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
+    """Return the clients' tables as they are in a run of this id, bit for bit: (n_m, columns) each."""
+    data, partition = experiment.data, experiment.partition
+    if isinstance(data, Sites):
+        return []
+    kind = divided if isinstance(data, Shards) else partition.kind
+    order = run if isinstance(data, Shards) and kind == "vertical" else ""  # all other runs have the same
+    return list(_prepared(_Draw(data, partition, experiment.clients or 1, seed, kind, order), prepare))
 
 
 @lru_cache(maxsize=1)
-def _prepared(case: _Case, seed: int, divided: Divided, run: str) -> list[FloatArray]:
-    return prepared_here(raw_shards(case.experiment, case.prepare, seed, divided, run), case.prepare, divided)
+def _prepared(draw: _Draw, prepare: Prepare) -> list[FloatArray]:
+    return prepared_here(draw.raw(prepare), prepare, draw.divided)

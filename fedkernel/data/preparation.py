@@ -70,6 +70,17 @@ class Prepare:
         return self
 
     @property
+    def _key(self) -> tuple[Any, ...]:
+        """All fields; of a mapping its entries, whose order is that of the columns that a model gets."""
+        return tuple(tuple(value.items()) if isinstance(value, dict) else value for value in vars(self).values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Prepare) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
     def table(self) -> dict[str, Any]:
         """As a TOML table has it."""
         return dict(pydantic.TypeAdapter(type(self)).dump_python(self, mode="json"))

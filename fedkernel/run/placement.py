@@ -33,7 +33,7 @@ from fedkernel.run.outbox import check_record
 from fedkernel.run.own_keys import read_own_keys
 from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
 from fedkernel.run.policy import own_policy
-from fedkernel.run.raw_sites import Changed, PrepareKey, changed, own_raw, raw_parts, raw_shard
+from fedkernel.run.raw_sites import Changed, changed, own_raw, raw_parts, raw_shard
 from fedkernel.run.seeding import own_secret
 from fedkernel.run.site import Site
 from fedkernel.run.verdicts import check_run
@@ -96,18 +96,12 @@ def simulated_partition(data: DataSpec, partition: PartitionSpec, clients: int, 
 
 
 @lru_cache(maxsize=2)
-def _simulated_raw(
-    data: DataSpec, partition: PartitionSpec, clients: int, seed: int, key: PrepareKey
-) -> list[TableToPrepare]:
-    names = _loaded(data.drawn(seed)).columns
-    return raw_parts(simulated_partition(data, partition, clients, seed), names, key.prepare)
-
-
 def simulated_raw(
     data: DataSpec, partition: PartitionSpec, clients: int, seed: int, prepare: Prepare
 ) -> list[TableToPrepare]:
     """Return all simulated sites' parts of a data set, as raw tables with its columns' names."""
-    return _simulated_raw(data, partition, clients, seed, PrepareKey(prepare))
+    names = _loaded(data.drawn(seed)).columns
+    return raw_parts(simulated_partition(data, partition, clients, seed), names, prepare)
 
 
 @lru_cache(maxsize=8)

@@ -27,19 +27,6 @@ def changed(path: str | Path) -> Changed:
     return stat.st_mtime_ns, stat.st_size
 
 
-class PrepareKey:
-    """What is to be done, as a key."""
-
-    def __init__(self, prepare: Prepare) -> None:
-        self.prepare, self._text = prepare, repr(prepare)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PrepareKey) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-
 class OwnRaw(NamedTuple):
     """A site's own raw table, its columns' names, and what its rows are known by."""
 
@@ -50,14 +37,14 @@ class OwnRaw(NamedTuple):
 
 def own_raw(file: SiteFile, version: Changed, prepare: Prepare) -> OwnRaw:
     """Read a site's own file raw."""
-    X = _own_raw(file, version, PrepareKey(prepare))
+    X = _own_raw(file, version, prepare)
     return OwnRaw(X, X.raw.names, X.raw.ids)
 
 
 def raw_shard(file: str | SiteFile, prepare: Prepare) -> TableToPrepare:
     """Read a simulated site's file raw: as sites have it, or written here; NaN where a cell of an array is missing."""
     path = file if isinstance(file, str) else str(file.path)
-    return _raw_shard(file, changed(path), PrepareKey(prepare))
+    return _raw_shard(file, changed(path), prepare)
 
 
 def raw_parts(
@@ -74,18 +61,18 @@ def raw_parts(
 
 
 @lru_cache(maxsize=4)
-def _own_raw(file: SiteFile, version: Changed, key: PrepareKey) -> TableToPrepare:
-    return TableToPrepare(read_raw(file), key.prepare)
+def _own_raw(file: SiteFile, version: Changed, prepare: Prepare) -> TableToPrepare:
+    return TableToPrepare(read_raw(file), prepare)
 
 
 @lru_cache(maxsize=32)
-def _raw_shard(file: str | SiteFile, version: Changed, key: PrepareKey) -> TableToPrepare:
+def _raw_shard(file: str | SiteFile, version: Changed, prepare: Prepare) -> TableToPrepare:
     if isinstance(file, SiteFile):
-        return TableToPrepare(read_raw(file), key.prepare)
+        return TableToPrepare(read_raw(file), prepare)
     if Path(file).suffix.lower() == ".parquet":
-        return TableToPrepare(read_raw(SiteFile(file)), key.prepare)
+        return TableToPrepare(read_raw(SiteFile(file)), prepare)
     opened = open_tables(file)
     if opened.X.sparse:
         raise InputError(f"{file} is sparse; allowed where it is prepared: dense tables")
     new = None if opened.new is None else RawTable.of_array(np.asarray(opened.new), what=f"the new rows of {file}")
-    return TableToPrepare(RawTable.of_array(np.asarray(opened.X), what=file), key.prepare, new)
+    return TableToPrepare(RawTable.of_array(np.asarray(opened.X), what=file), prepare, new)
