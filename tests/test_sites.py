@@ -18,6 +18,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from experiments.commands.projecting import projection_of
 from experiments.commands.study import read_study
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
@@ -110,6 +111,8 @@ def test_new_rows_are_projected_by_three_sites(place, tls):
     prepared = make_pipeline(SimpleImputer(), StandardScaler())
     X, new = prepared.fit_transform(table[train]), prepared.transform(np.hstack([part[order] for part in fresh]))
     assert model.kernel.gamma == pytest.approx(1 / 13), "of columns with variance 1"
+    step = projection_of(place / "out", None, "next", to_sites=True).run.plan[0]
+    assert step.requests[0].fields["kernel"] == {"gamma": model.kernel.gamma, "type": "rbf"}, "which the study settles"
     exact = model.project(rbf_kernel(new, X, gamma=1 / 13))
     np.testing.assert_allclose(coordinates, exact, rtol=0, atol=1e-9)
     np.testing.assert_array_equal(coordinates, load_model(place / "new" / f"{run}__week-14" / "model.npz"))
