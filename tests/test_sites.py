@@ -135,7 +135,9 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
         processes = [serve(), *map(join, NAMES)]
         assert [one.end() for one in processes] == [0, 0, 0, 0], processes[0].text
         again = [serve("--project", name="again", config="out")]
-        again += [join(name, "--new", f"{name}-new.csv", log=f"{name} again") for name in NAMES]
+        again += [join(name, "--new", f"{name}-new.csv", log=f"{name} again") for name in "ab"]
+        own = ("--data", "c-new.csv", "--id", "patient", "--min-rows", "1")  # with the new rows and no others
+        again.append(join("c", *own, log="c again"))
         assert [one.end() for one in again] == [0, 0, 0, 0], again[0].text
     result = Result.load(place / "out" / "results" / run)
     assert result.columns == tuple(names)

@@ -64,7 +64,11 @@ def join(  # noqa: PLR0917 - one option each
     out: Annotated[Path, typer.Option(help="Folder for what the site keeps of each run: labels, embedding, ...")],
     data: Annotated[Path | None, typer.Option(help="The site's table: .csv, .xlsx, .parquet, .npz or .npy.")] = None,
     new: Annotated[
-        Path | None, typer.Option(help="Rows that came since, with the same columns, for runs that project such.")
+        Path | None,
+        typer.Option(
+            help="Rows that came since, with the same columns: a model that the server sends is applied to them, and "
+            "runs project them that project such. Of a server that asks nothing, by default those of --data."
+        ),
     ] = None,
     rehearse: Annotated[
         Path | None,
@@ -185,7 +189,7 @@ def join(  # noqa: PLR0917 - one option each
             config |= as_agreed(own_file(config)[0], against).to_node()
         (rows, width), fault = own_shape(config)
         _check_enough(rows, rules, data)
-        fresh = None if new is None else _readable(replace(file, path=new, columns=None, label=None, drop=()))
+        fresh = _new_rows(file, new)
         check_folder(out)
         check_record(out)
 
@@ -197,8 +201,15 @@ def join(  # noqa: PLR0917 - one option each
                 tell(f"only runs that prepare their tables can use it: {fault}")
             approves = str(config.get("approve", rules.study.approve))
             consider = partial(_consider, rules, approves, out, tell, shape=(rows, width))
-            receive = partial(_receive, out, fresh, tell)
-            Node(client_app, name, {**config, "name": name}, tell, receive, consider).attend(server, secured, patience)
+            node = Node(
+                client_app,
+                name,
+                {**config, "name": name},
+                tell,
+                lambda sent, content: _receive(out, fresh(node.work), tell, sent, content),
+                consider,
+            )
+            node.attend(server, secured, patience)
             tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
 
 
@@ -208,10 +219,18 @@ def _check_enough(rows: int, rules: Policy, data: Path) -> None:
         raise InputError(f"{data} has {rows} rows, but answers from {least}")
 
 
-def _readable(file: SiteFile) -> SiteFile:
-    """Return a file of which nothing is wrong that `read_raw` refuses."""
-    read_raw(file)
-    return file
+def _new_rows(file: SiteFile, new: Path | None) -> Callable[[Job | None], SiteFile | None]:
+    """Return which rows a model is applied to that comes with a job: the new ones, or where nothing is asked all.
+
+    Raises
+    ------
+    InputError
+        For new rows that `read_raw` refuses: before the server has been waited for.
+    """
+    rows = replace(file, path=new or file.path, columns=None, label=None, drop=())
+    if new is not None:
+        read_raw(rows)
+    return lambda work: rows if new is not None or (work is not None and work.study is None) else None
 
 
 def _receive(out: Path, new: SiteFile | None, tell: Callable[[str], object], sent: str, content: bytes) -> None:

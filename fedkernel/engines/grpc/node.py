@@ -79,6 +79,8 @@ class Node:
     ----------
     instance : str
         Tells the server that it is the same process when it comes back.
+    work : Job or None
+        What the server has last said that it is about; before that, None.
     """
 
     app: ClientApp
@@ -94,6 +96,7 @@ class Node:
         flower.ensure_task_identity()
         self._context: Context | None = None
         self._job = ""
+        self.work: Job | None = None
         self._limit = LIMIT
         self._files: frozenset[str] = frozenset()
         self._welcomed = False
@@ -230,6 +233,7 @@ class Node:
         except InputError as error:
             raise FrameError(str(error)) from None
         self.tell(f"the work: {job.work}")
+        self.work = job
         self._tasks.put(job)
 
     def _take(self, request: Envelope) -> None:
