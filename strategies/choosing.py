@@ -11,7 +11,7 @@ from pydantic import Field
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import RESTARTS, Choice, KernelKMeans, training_of
-from fedkernel.numerics import WeightedPoints, k_means, scored
+from fedkernel.numerics import Silhouette, WeightedPoints, k_means, scored
 from fedkernel.protocol import Member
 
 AUTO_CLUSTERS = 10
@@ -53,10 +53,12 @@ def most_among(n_clusters: int | Literal["auto"], max_clusters: int | None, coho
 
 
 def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.random.Generator]) -> Clustered:
-    """Divide weighted points into 2, 3, ..., `most` clusters, and return the division of the largest silhouette.
+    """Divide weighted points into 2, 3, ..., `most` clusters, and return the division to take.
 
-    Of equal ones that with fewer clusters. A silhouette needs at least two: that there is no cluster at all it cannot
-    say, but is then small; below `WEAK` the choice says so.
+    That is the one of the fewest clusters whose mean silhouette is the largest, or less by no more than its standard
+    error: of few points more clusters look better by chance (one-standard-error rule, Breiman et al., Classification
+    and Regression Trees, 1984). A silhouette needs at least two clusters: that there is none at all it cannot say, but
+    is then small; below `WEAK` the choice says so.
 
     Parameters
     ----------
@@ -69,12 +71,17 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
         scored(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))
         for k in range(2, most + 1)
     ]
-    worth = {len(found.centers): found.silhouette for found in reversed(divisions) if found.silhouette is not None}
-    best = max(divisions, key=lambda found: -2.0 if found.silhouette is None else found.silhouette)
+    worth = {len(scores.centers): scores.silhouette for scores in reversed(divisions) if scores.silhouette}
+    largest = max(worth.values(), default=Silhouette(-1.0, 0.0))
+    enough = largest.mean - largest.error
+    best = next(
+        (scores for scores in divisions if scores.silhouette and scores.silhouette.mean >= enough), divisions[0]
+    )
     k, value = len(best.centers), best.silhouette
-    listed = ", ".join(f"{number}: {worth[number]:.3f}" for number in sorted(worth))
-    why = f"n_clusters = {k} has the largest mean silhouette on the coreset of 2 to {most} ({listed})"
-    if value is None or value < WEAK:
+    listed = ", ".join(f"{number}: {worth[number].mean:.3f}" for number in sorted(worth))
+    near = "the largest" if value == largest else f"within a standard error, {largest.error:.3f}, of the largest"
+    why = f"n_clusters = {k} has {near} mean silhouette on the coreset of 2 to {most} ({listed})"
+    if value is None or value.mean < WEAK:
         why = f"{why}; below {WEAK} there may be no clusters at all"
     return Clustered(best.centers, coreset, Choice("n_clusters", k, why))
 

@@ -46,7 +46,7 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
     figures["calinski_harabasz_rows"] = ratio_of_variances(scatter - sums.cost, sums.cost, k, N)
     if model.coreset_ is not None:
         labels, _ = assign(model.coreset_.points, model.centers_)
-        figures["silhouette"] = silhouette(model.coreset_, labels)
+        figures["silhouette"] = None if (worth := silhouette(model.coreset_, labels)) is None else worth.mean
         figures["calinski_harabasz"] = calinski_harabasz(model.coreset_, labels)
     sizes = np.array([reply.sizes for reply in replies])
     figures["site_nmi"] = site_agreement(sizes)

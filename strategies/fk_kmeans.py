@@ -82,9 +82,9 @@ class FKKMeans(KMeansStrategy):
     Parameters
     ----------
     n_clusters : int or "auto"
-        k; "auto": of 2 to ``max_clusters``, the number whose clusters have the largest mean silhouette on the coreset,
-        which asks the clients nothing more; by default of 2 to 10, and no more than the root of the fewest rows of a
-        client. The result's ``findings`` say why.
+        k; "auto": of 2 to ``max_clusters``, the fewest whose mean silhouette on the coreset is the largest, but for
+        its standard error, which asks the clients nothing more; by default of 2 to 10, and no more than the root of the
+        fewest rows of a client. The result's ``findings`` say why.
     n_components : int, optional
         s, dimensions of the embedding; by default k, or ``max_clusters``. More of them may tell more clusters apart: by
         theorem 3 the error of k-means falls as k / s. Of a penalty that is given, no more are found than there are

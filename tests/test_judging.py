@@ -49,8 +49,8 @@ def test_weighted_measures_are_those_of_scikit_learn_where_these_are_known():
         labels[7] = 9
         weights[7] = 1  # a cluster of one point
         coreset = WeightedPoints(points, weights.astype(float))
-        assert silhouette(coreset, labels) == pytest.approx(naive.silhouette(points, weights, labels), rel=1e-12)
-        unweighted = silhouette(WeightedPoints(points, np.ones(40)), labels)
+        assert silhouette(coreset, labels).mean == pytest.approx(naive.silhouette(points, weights, labels), rel=1e-12)
+        unweighted = silhouette(WeightedPoints(points, np.ones(40)), labels).mean
         assert unweighted == pytest.approx(silhouette_score(points, labels), rel=1e-12)
         rows, clusters = np.repeat(points, weights, axis=0), np.repeat(labels, weights)
         assert calinski_harabasz(coreset, labels) == pytest.approx(calinski_harabasz_score(rows, clusters), rel=1e-12)

@@ -29,7 +29,14 @@ from fedkernel.numerics.linalg import (
     unpack_symmetric,
     whitening,
 )
-from fedkernel.numerics.quality import calinski_harabasz, ratio_of_variances, scored, silhouette, site_agreement
+from fedkernel.numerics.quality import (
+    Silhouette,
+    calinski_harabasz,
+    ratio_of_variances,
+    scored,
+    silhouette,
+    site_agreement,
+)
 from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
 from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
 from fedkernel.numerics.widths import WIDTHS, dimension_sigma, fk_gamma, moments, scale_gamma, with_number, with_width
@@ -51,6 +58,7 @@ __all__ = [
     "Search",
     "ShiftInvariant",
     "Sigmoid",
+    "Silhouette",
     "SubspaceEmbedding",
     "WeightedPoints",
     "above_rounding",

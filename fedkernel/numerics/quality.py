@@ -14,7 +14,14 @@ MOST_POINTS = 20_000
 """Of more points no silhouette is computed: it takes all distances between them."""
 
 
-def silhouette(coreset: WeightedPoints, labels: IntArray) -> float | None:
+class Silhouette(NamedTuple):
+    """A mean over weighted points, and its standard error, as of points that were drawn independently."""
+
+    mean: float
+    error: float
+
+
+def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
     """Return the mean silhouette of weighted points: (b - a) / max(a, b), each point counting by its weight.
 
     a is the mean distance to the others of the point's cluster, by their weights, b that to the points of the nearest
@@ -33,7 +40,7 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> float | None:
 
     Returns
     -------
-    float or None
+    Silhouette or None
         From -1 to 1; None where there are fewer than two clusters of positive weight, or more than 20,000 points.
     """
     points, weights, clusters = _weighing(coreset, labels)
@@ -41,7 +48,7 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> float | None:
     if sizes.size < 2 or len(points) > MOST_POINTS:
         return None
     counts, masses = np.bincount(clusters), weights[:, None] * np.eye(sizes.size)[clusters]
-    total = 0.0
+    values = np.empty(len(points))
     for rows in row_blocks(len(points)):
         sums = cdist(points[rows], points) @ masses
         own, place = clusters[rows], np.arange(len(sums))
@@ -52,9 +59,10 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> float | None:
         means[place, own] = np.inf
         b = means.min(axis=1)
         larger = np.maximum(a, b)
-        values = np.divide(b - a, larger, out=np.zeros(len(own)), where=(larger > 0) & ~alone)
-        total += float(weights[rows] @ values)
-    return total / float(weights.sum())
+        values[rows] = np.divide(b - a, larger, out=np.zeros(len(own)), where=(larger > 0) & ~alone)
+    shares = weights / weights.sum()
+    mean = float(shares @ values)
+    return Silhouette(mean, float(np.linalg.norm(shares * (values - mean))))
 
 
 def calinski_harabasz(coreset: WeightedPoints, labels: IntArray) -> float | None:
@@ -86,7 +94,7 @@ class Scored(NamedTuple):
     """Centres (k, s) of weighted points, and the mean silhouette of the points that they label."""
 
     centers: FloatArray
-    silhouette: float | None
+    silhouette: Silhouette | None
 
 
 def scored(coreset: WeightedPoints, centers: FloatArray) -> Scored:
