@@ -13,7 +13,7 @@ from sklearn.datasets import load_wine
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import StandardScaler
 
-from fedkernel import RBF
+from fedkernel import RBF, Prepare
 from fedkernel.errors import InputError
 from fedkernel.run.result import Result
 from strategies import (
@@ -338,6 +338,11 @@ def test_columns_of_arrow_tables_are_known_by_name():
     clusters = FKKMeans(2, n_features=10, iterations=2)
     turned = pa.Table.from_pandas(BOTTOM.iloc[:, ::-1], preserve_index=False)
     assert bits(clusters.fit([TOP, turned]).model) == bits(clusters.fit([TOP, BOTTOM]).model)
+    arrow = [pa.Table.from_pandas(frame, preserve_index=False) for frame in (TOP, BOTTOM)]
+    for prepare in (None, Prepare()):
+        expected, result = (clusters.fit(frames, prepare=prepare) for frames in ([TOP, BOTTOM], arrow))
+        assert bits(result.model) == bits(expected.model)
+        assert result.columns == expected.columns == tuple(TOP.columns)
 
 
 NUMBERED = [frame.reset_index(drop=True).rename_axis("row").reset_index() for frame in (LEFT, RIGHT)]

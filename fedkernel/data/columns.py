@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.arrays import AnyArray
-from fedkernel.data.frames import is_frame
+from fedkernel.data.frames import frame_columns, is_frame
 from fedkernel.errors import InputError
 
 
 def column_names(tables: Sequence[Any]) -> tuple[str, ...]:
     """Return the names of the columns of the first frame among tables with the same columns; () if these have none."""
-    labels = (list(table.columns) for table in tables if is_frame(table))
+    labels = (frame_columns(table) for table in tables if is_frame(table))
     return next((tuple(map(str, own)) for own in labels if set(own) != set(range(len(own)))), ())
 
 

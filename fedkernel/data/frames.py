@@ -6,7 +6,6 @@ no more than a position does.
 """
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,11 @@ Order = npt.NDArray[np.intp]
 def is_frame(table: Any) -> bool:
     """Whether a table tells the names of its columns, as a frame does."""
     return hasattr(table, "column_names") or (hasattr(table, "columns") and hasattr(table, "to_numpy"))
+
+
+def frame_columns(frame: Any) -> list[Hashable]:
+    """Return what a frame calls its columns, in its order."""
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,9 @@ def _values(column: Any) -> list[Any]:
     return list(column) if listed is None else list(getattr(column, listed)())
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+def is_missing(cell: Any) -> bool:
+    """Tell None, NaN, and what pandas has for them, all of which equal nothing, themselves included."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or cell != cell  # noqa: PLR0124 - only NaN is not itself
 
 
 def _opened(table: Any, name: str, id_: str | None) -> Any:
@@ -63,7 +68,7 @@ def _opened(table: Any, name: str, id_: str | None) -> Any:
         if id_ is not None:
             raise InputError(f"id = {id_!r}, but {name} is no frame; allowed: frames that all have that column")
         return table
-    columns = list(table.column_names if hasattr(table, "column_names") else table.columns)
+    columns = frame_columns(table)
     index = table.index if hasattr(table, "index") else None
     if id_ is None:
         return _Frame(table, columns, None if index is None else list(index))
@@ -74,7 +79,7 @@ def _opened(table: Any, name: str, id_: str | None) -> Any:
         frame, ids = _Frame(table, columns, None), list(index)
     else:
         raise InputError(f"id = {id_!r}, but {name} has no such column; there are: {some([*map(str, columns)])}")
-    if blank := [row for row, label in enumerate(ids) if _is_missing(label) or not str(label).strip()]:
+    if blank := [row for row, label in enumerate(ids) if is_missing(label) or not str(label).strip()]:
         raise InputError(f"{name}: row {blank[0]} (counted from 0) has no id in {id_!r}; allowed: an id for each row")
     return replace(frame, index=ids)
 
@@ -151,7 +156,7 @@ def _labels(own: Any, shard: Any, number: int) -> AnyArray:
     y = np.asarray(own)
     if y.ndim != 1 or (hasattr(shard, "shape") and len(y) != shard.shape[0]):
         raise InputError(f"y[{number}] has shape {y.shape}; allowed: one label for each row of shards[{number}]")
-    if missing := [row for row, value in enumerate(y.tolist()) if _is_missing(value)]:
+    if missing := [row for row, value in enumerate(y.tolist()) if is_missing(value)]:
         raise InputError(f"y[{number}]: row {missing[0]} (counted from 0) has no label; allowed: one for each row")
     y = np.array(y.tolist()) if y.dtype == object else y
     if not (hasattr(own, "index") and hasattr(own, "to_numpy") and is_frame(shard) and hasattr(shard, "index")):

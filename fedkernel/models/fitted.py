@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fedkernel.arrays import AnyArray, FloatArray
 from fedkernel.data import Preparation, Prepare, RawTable
 from fedkernel.data.frames import is_frame
+from fedkernel.data.raw_frames import raw_table
 from fedkernel.errors import InputError, and_more, some
 from fedkernel.models.base import fitting_together
 from fedkernel.models.components import KernelPCA, PeerComponents
@@ -94,8 +95,7 @@ class FittedModel:
         act = getattr(self.model, method, None)
         if act is None:
             raise InputError(_why_not(self.model, method))
-        table = raw if isinstance(raw, RawTable) else _raw(raw, self.names)
-        X, kept = self.prepared(table)
+        X, kept = self.prepared(raw_table(raw, "the frame" if is_frame(raw) else "the table", self.names))
         return Applied(np.asarray(act(X)), kept)
 
     def prepared(self, raw: RawTable) -> tuple[FloatArray, npt.NDArray[np.intp]]:
@@ -186,14 +186,6 @@ def _why_not(model: Any, method: str) -> str:
         return f"a {kind} model says how peers found components, which each of them keeps for its own rows"
     does = "has no clusters; allowed: transform" if hasattr(model, "transform") else "cannot be applied to rows"
     return f"a model of type {kind} {does if method == 'predict' else 'cannot be applied to rows'}"
-
-
-def _raw(rows: Any, names: Sequence[str]) -> RawTable:
-    if not is_frame(rows):
-        X = np.asarray(rows, dtype=np.float64)
-        return RawTable.of_array(X, names if X.shape[1:] == (len(names),) else ())
-    numbers = {str(name): np.asarray(rows[name], dtype=np.float64) for name in rows.columns}
-    return RawTable(numbers, "the frame")
 
 
 def _texts(names: Any) -> tuple[str, ...]:

@@ -1,0 +1,64 @@
+"""Tables as they are given in Python, as raw ones: frames with their names, arrays by position."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from fedkernel.arrays import AnyArray
+from fedkernel.data.frames import frame_columns, is_frame, is_missing
+from fedkernel.data.raw import RawTable
+from fedkernel.data.tables import Table
+from fedkernel.errors import InputError
+
+
+def raw_table(table: Any, what: str, names: Sequence[str] = ()) -> RawTable:
+    """Return a table as a raw one.
+
+    Parameters
+    ----------
+    table : RawTable, frame or array-like of shape (n, d)
+        NaN or None where a cell is missing.
+    what : str
+        How error texts call it.
+    names : sequence of str
+        The columns of an array with so many; of another, and without them, they are "0", "1", ...
+
+    Raises
+    ------
+    InputError
+        A table of another kind, columns of one name, cells that are neither numbers nor text.
+    """
+    if isinstance(table, RawTable):
+        return table
+    if is_frame(table):
+        labels = frame_columns(table)
+        if len({str(label) for label in labels}) < len(labels):
+            raise InputError(f"{what} has two columns of one name; allowed: names that differ")
+        cells = {str(label): _cells(table[label], f"{what}: column {str(label)!r}") for label in labels}
+        return RawTable(cells, what)
+    if isinstance(table, Table) or sparse.issparse(table):
+        raise InputError(f"{what} is a {type(table).__name__}; allowed where it is prepared: frames, arrays of numbers")
+    try:
+        X = np.asarray(table, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} is no array of numbers; allowed: frames, arrays of numbers with NaN") from None
+    if X.ndim != 2:
+        raise InputError(f"{what} has shape {X.shape}; allowed: rows and columns")
+    return RawTable.of_array(X, names if len(names) == X.shape[1] else (), what)
+
+
+def _cells(column: Any, what: str) -> AnyArray:
+    """Return a frame's column as floats with NaN, or as texts with None; what is not known to be missing is not."""
+    values = np.asarray(column.to_numpy())
+    if values.dtype.kind in "biuf":
+        return np.asarray(values, dtype=np.float64)
+    cells = [None if is_missing(cell) else cell for cell in values.tolist()]
+    if all(cell is None or isinstance(cell, int | float) for cell in cells):
+        return np.array([np.nan if cell is None else float(cell) for cell in cells])
+    if not all(cell is None or isinstance(cell, str) for cell in cells):
+        raise InputError(f"{what} holds {values.dtype}; allowed: numbers or text")
+    texts = np.empty(len(cells), dtype=object)
+    texts[:] = cells
+    return texts
