@@ -17,6 +17,7 @@ from fedkernel.arrays import AnyArray, Positions, Rows
 from fedkernel.data import Prepare, RawTable, SiteFile, read_raw
 from fedkernel.data.labels import as_classes, label_texts
 from fedkernel.data.raw import is_text, missing_in
+from fedkernel.data.versions import Version, version_of
 from fedkernel.errors import InputError, and_more, some
 from fedkernel.run.alignment import common_rows, find_rows, hash_ids
 
@@ -35,12 +36,13 @@ def files_of(data: Shards, divided: Divided) -> list[SiteFile]:
         Where rows are divided, columns of other names than the first's; where columns are, an option that names a
         column that no file has.
     """
-    return list(_files_of(tuple(data.files), divided, _changed(data)))
+    return list(_files_of(tuple(data.files), divided, _versions(data)))
 
 
 def check_files(data: Shards) -> None:
     """Raise InputError if one of the files is not there."""
-    _changed(data)
+    if missing := [path for path in data.shards if not Path(path).is_file()]:
+        raise InputError(f"there is no file {missing[0]}{and_more(len(missing) - 1)}")
 
 
 def raw_tables(
@@ -59,8 +61,7 @@ def raw_tables(
     prepare : Prepare, optional
         Without the rows that it drops.
     """
-    changed = _changed(data)
-    raws = [_used(file, changed, prepare) for file in files_of(data, divided)]
+    raws = [_used(file, prepare) for file in files_of(data, divided)]
     places = _positions(data, divided, run, seed, [raw.ids for raw in raws])
     return [raw if positions is None else raw.take(positions) for raw, positions in zip(raws, places, strict=True)]
 
@@ -73,10 +74,10 @@ def tables_of(data: Shards, divided: Divided, run: str = "", seed: int = 0) -> l
     InputError
         A cell that is empty or text: the sentence names file, row and column.
     """
-    changed, tables = _changed(data), []
+    tables = []
     places = _positions(data, divided, run, seed, _ids(data, divided))
     for file, positions in zip(files_of(data, divided), places, strict=True):
-        X = _numbers(file, changed)
+        X = _numbers(file)
         tables.append(X if positions is None else X[positions])
     return tables
 
@@ -113,18 +114,15 @@ def are_aligned(data: Shards, divided: Divided) -> bool:
 # --- what is read, once for all runs
 
 
-def _changed(data: Shards) -> tuple[tuple[int, int], ...]:
-    """Return what is another once one of the files has been changed."""
-    missing = [path for path in data.shards if not Path(path).is_file()]
-    if missing:
-        raise InputError(f"there is no file {missing[0]}{and_more(len(missing) - 1)}")
-    return tuple((stat.st_mtime_ns, stat.st_size) for stat in (Path(path).stat() for path in data.shards))
+def _versions(data: Shards) -> tuple[Version, ...]:
+    check_files(data)
+    return tuple(map(version_of, data.shards))
 
 
 @lru_cache(maxsize=4)
-def _files_of(files: tuple[SiteFile, ...], divided: Divided, changed: tuple[Any, ...]) -> tuple[SiteFile, ...]:
+def _files_of(files: tuple[SiteFile, ...], divided: Divided, versions: tuple[Version, ...]) -> tuple[SiteFile, ...]:
     files = tuple(replace(file, id=None) if _is_arrays(file) else file for file in files)  # which have ids, or none
-    headers = [_header(file, changed) for file in files]
+    headers = [_header(file) for file in files]
     if divided == "vertical":
         return tuple(_with_own(files, headers))
     chosen = [
@@ -177,30 +175,34 @@ def _is_arrays(file: SiteFile) -> bool:
     return Path(file.path).suffix.lower() in (".npy", ".npz")
 
 
-def _header(file: SiteFile, changed: tuple[Any, ...]) -> tuple[str, ...]:
+def _header(file: SiteFile) -> tuple[str, ...]:
     """Return the names of all columns of a file; none where it has no names."""
     unsaid: dict[str, Any] = {field.name: field.default for field in fields(SiteFile) if field.name in ("id", *CHOICES)}
     bare = replace(file, **unsaid)
     if _is_arrays(file):
         return bare.read().columns
-    return _raw(bare, changed).names
+    return _raw(bare).names
+
+
+def _raw(file: SiteFile) -> RawTable:
+    return _read(file, version_of(file.path))
 
 
 @lru_cache(maxsize=64)
-def _raw(file: SiteFile, changed: tuple[Any, ...]) -> RawTable:
+def _read(file: SiteFile, version: Version) -> RawTable:
     return read_raw(file)
 
 
-def _used(file: SiteFile, changed: tuple[Any, ...], prepare: Prepare | None) -> RawTable:
-    raw = _raw(file, changed)
+def _used(file: SiteFile, prepare: Prepare | None) -> RawTable:
+    raw = _raw(file)
     return raw if prepare is None or (whole := prepare.whole_rows(raw)).all() else raw.take(whole)
 
 
-def _numbers(file: SiteFile, changed: tuple[Any, ...]) -> Rows:
+def _numbers(file: SiteFile) -> Rows:
     if _is_arrays(file):
         table = file.read().X
         return table.block(0, len(table)) if table.sparse else np.asarray(table)
-    raw, name_of = _raw(file, changed), Path(file.path).name
+    raw, name_of = _raw(file), Path(file.path).name
     for name, column in raw.columns.items():
         if (empty := missing_in(column)).any():
             raise InputError(
@@ -217,8 +219,7 @@ def _numbers(file: SiteFile, changed: tuple[Any, ...]) -> Rows:
 
 
 def _ids(data: Shards, divided: Divided) -> list[tuple[str, ...] | None]:
-    changed = _changed(data)
-    return [file.read().ids if _is_arrays(file) else _raw(file, changed).ids for file in files_of(data, divided)]
+    return [file.read().ids if _is_arrays(file) else _raw(file).ids for file in files_of(data, divided)]
 
 
 def _positions(

@@ -6,12 +6,13 @@ from functools import lru_cache
 from fedkernel.arrays import AnyArray
 from fedkernel.data.labels import read_labels
 from fedkernel.data.site_files import SiteFile
+from fedkernel.data.versions import Version
 from fedkernel.errors import RefusedError
 from fedkernel.run.policy import Policy
 
 
 @lru_cache(maxsize=8)
-def labels_of_file(file: SiteFile, changed: tuple[int, int]) -> AnyArray | None:
+def labels_of_file(file: SiteFile, version: Version) -> AnyArray | None:
     """Return the labels of a file's rows; cached until the file is changed."""
     return read_labels(file)
 

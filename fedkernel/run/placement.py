@@ -18,6 +18,7 @@ from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Prepare,
 from fedkernel.data.raw import is_text
 from fedkernel.data.site_files import SiteData, SiteFile
 from fedkernel.data.tables import open_tables
+from fedkernel.data.versions import Version, version_of
 from fedkernel.errors import InputError, OwnFileError, RefusedError, called
 from fedkernel.numerics.kernels import import_kernels
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
@@ -33,7 +34,7 @@ from fedkernel.run.outbox import check_record
 from fedkernel.run.own_keys import read_own_keys
 from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
 from fedkernel.run.policy import own_policy
-from fedkernel.run.raw_sites import Changed, changed, own_raw, raw_parts, raw_shard
+from fedkernel.run.raw_sites import own_raw, raw_parts, raw_shard
 from fedkernel.run.seeding import own_secret
 from fedkernel.run.site import Site
 from fedkernel.run.verdicts import check_run
@@ -105,23 +106,23 @@ def simulated_raw(
 
 
 @lru_cache(maxsize=8)
-def _read_own(file: SiteFile, changed: tuple[int, int]) -> SiteData:
+def _read_own(file: SiteFile, version: Version) -> SiteData:
     """Read a site's own file; cached, as `simulated_partition` is, until the file is changed."""
     return file.read()
 
 
 @lru_cache(maxsize=8)
-def _fingerprint(path: str, changed: tuple[int, int]) -> str:
+def _fingerprint(path: str, version: Version) -> str:
     """Return the SHA-256 of a file; cached until it is changed."""
     with Path(path).expanduser().open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Changed]:
+def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Version]:
     """Return the file that a node's configuration names, as `site_of_job` lists it, and what tells that it changed."""
     rules = own_policy(node).table
     file = SiteFile.of_node(node, rules.columns, rules.hidden)
-    version = changed(str(file.path))
+    version = version_of(str(file.path))
     if rules.sha256 is not None and _fingerprint(str(file.path), version) != rules.sha256:
         raise InputError(f"{file.path} is not the file that the policy is for (table.sha256)")
     return file, version
@@ -185,7 +186,7 @@ def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
         Where it names none, or none with these columns and with ids.
     """
     file = _new_file(node, own.columns)
-    fresh = _read_own(file, changed(str(file.path)))
+    fresh = _read_own(file, version_of(str(file.path)))
     if fresh.X.shape[1] != own.X.shape[1]:
         raise InputError(f"{file.path} has {fresh.X.shape[1]} columns, but the table has {own.X.shape[1]}")
     return fresh
@@ -372,7 +373,7 @@ def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Proj
     noted.check_for(project, sha256, what)
     raw = own_raw(*own_file(node), preparation.prepare).X
     file = _new_file(node, preparation.names)
-    fresh = own_raw(file, changed(str(file.path)), preparation.prepare)
+    fresh = own_raw(file, version_of(str(file.path)), preparation.prepare)
     text = to_text(preparation)
     X_then, X_new = raw.prepared(text, noted.used_of(raw)), fresh.X.prepared(text)
     return replace(site, X=X_then, new=X_new, ids=fresh.ids, projects=True)
@@ -400,12 +401,12 @@ def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
     labels = None if run.labels is None else run.labels[number]
     own: dict[str, Any] = {"labels": lambda: None if labels is None else np.load(labels, allow_pickle=False)}
     if isinstance(file, SiteFile):
-        own |= {"labels": partial(labels_of_file, file, changed(str(file.path))), "ids_without_key": True}
+        own |= {"labels": partial(labels_of_file, file, version_of(str(file.path))), "ids_without_key": True}
     if run.prepare is not None:
         table = raw_shard(file, run.prepare)
         return own | {"X": table, "ids": table.raw.ids}
     if isinstance(file, SiteFile):
-        data = _read_own(file, changed(str(file.path)))
+        data = _read_own(file, version_of(str(file.path)))
         return own | {"X": data.X, "columns": data.columns, "ids": data.ids}
     X, new = open_tables(file)
     return own | {"X": X, "new": new}

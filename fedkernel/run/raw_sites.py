@@ -12,19 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedkernel.data import Partition, Prepare, RawTable, SiteFile, read_raw
-from fedkernel.data.tables import open_tables, readable
+from fedkernel.data.tables import open_tables
+from fedkernel.data.versions import Version, version_of
 from fedkernel.errors import InputError
 from fedkernel.preparing import TableToPrepare
-
-Changed = tuple[int, int]
-"""When a file was changed last, and its size."""
-
-
-def changed(path: str | Path) -> Changed:
-    """Return by what a file that was read is known again."""
-    with readable(path, "a file with the site's data"):
-        stat = Path(path).expanduser().stat()
-    return stat.st_mtime_ns, stat.st_size
 
 
 class OwnRaw(NamedTuple):
@@ -35,7 +26,7 @@ class OwnRaw(NamedTuple):
     ids: tuple[str, ...] | None
 
 
-def own_raw(file: SiteFile, version: Changed, prepare: Prepare) -> OwnRaw:
+def own_raw(file: SiteFile, version: Version, prepare: Prepare) -> OwnRaw:
     """Read a site's own file raw."""
     X = _own_raw(file, version, prepare)
     return OwnRaw(X, X.raw.names, X.raw.ids)
@@ -44,7 +35,7 @@ def own_raw(file: SiteFile, version: Changed, prepare: Prepare) -> OwnRaw:
 def raw_shard(file: str | SiteFile, prepare: Prepare) -> TableToPrepare:
     """Read a simulated site's file raw: as sites have it, or written here; NaN where a cell of an array is missing."""
     path = file if isinstance(file, str) else str(file.path)
-    return _raw_shard(file, changed(path), prepare)
+    return _raw_shard(file, version_of(path), prepare)
 
 
 def raw_parts(
@@ -61,12 +52,12 @@ def raw_parts(
 
 
 @lru_cache(maxsize=4)
-def _own_raw(file: SiteFile, version: Changed, prepare: Prepare) -> TableToPrepare:
+def _own_raw(file: SiteFile, version: Version, prepare: Prepare) -> TableToPrepare:
     return TableToPrepare(read_raw(file), prepare)
 
 
 @lru_cache(maxsize=32)
-def _raw_shard(file: str | SiteFile, version: Changed, prepare: Prepare) -> TableToPrepare:
+def _raw_shard(file: str | SiteFile, version: Version, prepare: Prepare) -> TableToPrepare:
     if isinstance(file, SiteFile):
         return TableToPrepare(read_raw(file), prepare)
     if Path(file).suffix.lower() == ".parquet":
