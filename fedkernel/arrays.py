@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ AnyArray = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 Rows: TypeAlias = FloatArray | sparse.csr_array
 """Rows of a table, dense or sparse: shape (n, d)."""
+
+Divided: TypeAlias = Literal["vertical", "horizontal"]
+"""Whether clients hold columns of the same rows, or rows with the same columns."""
 
 Positions: TypeAlias = npt.NDArray[np.integer[Any]]
 """Of rows in a table, from 0."""

@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
 from fedkernel.arrays import stack_rows
+from fedkernel.data import Divided
 from fedkernel.data.frames import without_names
 from fedkernel.errors import InputError
 from fedkernel.models.metrics import over_clients
@@ -107,7 +108,7 @@ class Judged(Generic[M]):
         And those that somebody else computes.
     """
 
-    partition: ClassVar[Literal["vertical", "horizontal"]]  # as `KernelStrategy` says
+    partition: ClassVar[Divided]  # as `KernelStrategy` says
     central_fields: ClassVar[tuple[str, ...] | None] = None
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     places: ClassVar[tuple[str, ...]] = ("central", "isolated")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import pydantic
 
 from fedkernel.arrays import FloatArray
+from fedkernel.data import Divided
 from fedkernel.errors import InputError
 from fedkernel.judging import Judged
 from fedkernel.protocol.client import KernelClient
@@ -38,7 +39,7 @@ class Method(Judged[M], ABC, Generic[M]):
     """
 
     client: ClassVar[type[KernelClient]]
-    partition: ClassVar[Literal["vertical", "horizontal"]]
+    partition: ClassVar[Divided]
     on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
     tags: ClassVar[Tags] = Tags()
 

@@ -12,12 +12,12 @@ import typer
 from rich.filesize import decimal
 from rich.text import Text
 
-from experiments.commands.candidates import Divided, Goal, Situation
+from experiments.commands.candidates import Goal, Situation
 from experiments.commands.console import errors, output, say, show
 from experiments.commands.forecast import read_shape
 from experiments.commands.which_method import Advice, advise
 from experiments.report import NARROWEST, WideTable
-from fedkernel.data import SiteFile, read_raw
+from fedkernel.data import Divided, SiteFile, read_raw
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
 from fedkernel.protocol import ENGINE_COSTS, Forecast, Member, seconds

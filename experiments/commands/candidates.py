@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedkernel.addresses import find
+from fedkernel.data import Divided
 from fedkernel.errors import InputError
 from fedkernel.protocol import Forecast, Member
 from fedkernel.strategy import KernelStrategy
 
-Divided = Literal["vertical", "horizontal"]
 Goal = Literal["components", "clusters"]
 
 NARROW = 40

@@ -14,11 +14,11 @@ import numpy as np
 from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
 from experiments.running.raw_shards import prepared_shards, raw_shards
-from experiments.running.site_tables import Divided, are_aligned, check_files, files_of, labels_of, tables_of
+from experiments.running.site_tables import are_aligned, check_files, files_of, labels_of, tables_of
 from fedkernel.addresses import address_of, find, names
 from fedkernel.arrays import AnyArray, FloatArray, Rows, stack_rows
 from fedkernel.coordinator import strategy_of
-from fedkernel.data import DataSpec, Partition
+from fedkernel.data import DataSpec, Divided, Partition
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA
 from fedkernel.numerics import KERNELS, with_width

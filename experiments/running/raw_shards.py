@@ -4,9 +4,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from experiments.config import Experiment, Shards, Sites
-from experiments.running.site_tables import Divided, raw_tables
+from experiments.running.site_tables import raw_tables
 from fedkernel.arrays import FloatArray
-from fedkernel.data import DataSpec, PartitionSpec, Prepare
+from fedkernel.data import DataSpec, Divided, PartitionSpec, Prepare
 from fedkernel.preparing import TableToPrepare, prepared_here
 from fedkernel.run import simulated_raw
 

@@ -8,20 +8,18 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from experiments.config import Shards
 from fedkernel.arrays import AnyArray, Positions, Rows
-from fedkernel.data import Prepare, RawTable, SiteFile, read_raw
+from fedkernel.data import Divided, Prepare, RawTable, SiteFile, read_raw
 from fedkernel.data.labels import as_classes, label_texts
 from fedkernel.data.raw import is_text, missing_in
 from fedkernel.data.versions import Version, version_of
 from fedkernel.errors import InputError, and_more, some
 from fedkernel.run.alignment import common_rows, find_rows, hash_ids
-
-Divided = Literal["vertical", "horizontal"]
 
 CHOICES = ("columns", "label", "drop")
 """Options that name columns: with columns divided, a file has some of them."""

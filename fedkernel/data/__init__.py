@@ -1,6 +1,6 @@
 """Data: named tables (`load`), their division among clients (`split`), and a site's own (`as_table`, `open_table`)."""
 
-from fedkernel.arrays import FloatArray, Rows
+from fedkernel.arrays import Divided, FloatArray, Rows
 from fedkernel.data.datasets import Available, Dataset, DataSpec, available, load
 from fedkernel.data.matrix import check_matrix, check_rows
 from fedkernel.data.partition import Partition, PartitionSpec, split
@@ -25,6 +25,7 @@ __all__ = [
     "Available",
     "DataSpec",
     "Dataset",
+    "Divided",
     "FloatArray",
     "GeneratedTable",
     "ParquetTable",

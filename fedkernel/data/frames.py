@@ -9,12 +9,12 @@ import logging
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import AnyArray
+from fedkernel.arrays import AnyArray, Divided
 from fedkernel.errors import InputError, and_more, some
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def _opened(table: Any, name: str, id_: str | None) -> Any:
 
 def without_names(
     shards: Sequence[Any],
-    partition: Literal["vertical", "horizontal"],
+    partition: Divided,
     what: str = "shards",
     trained: Sequence[Any] = (),
     id_: str | None = None,
@@ -122,7 +122,7 @@ def without_names(
 
 
 def labels_in_order(
-    labels: Sequence[Any], shards: Sequence[Any], partition: Literal["vertical", "horizontal"], id_: str | None = None
+    labels: Sequence[Any], shards: Sequence[Any], partition: Divided, id_: str | None = None
 ) -> list[AnyArray | None]:
     """Return the clients' labels in the order of the rows that `without_names` gives; None where a client has none.
 
@@ -170,7 +170,7 @@ def _labels(own: Any, shard: Any, number: int) -> AnyArray:
 
 
 def _orders(
-    tables: Mapping[str, Any], partition: Literal["vertical", "horizontal"], trained: Sequence[Any], id_: str | None
+    tables: Mapping[str, Any], partition: Divided, trained: Sequence[Any], id_: str | None
 ) -> tuple[dict[str, Order], dict[str, Order]]:
     """Return the orders of columns and of rows of those tables where they are others than the first's."""
     if not any(isinstance(table, _Frame) for table in tables.values()):

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from scipy import sparse
 
-from fedkernel.arrays import AnyArray, FloatArray, Rows, stack_rows
+from fedkernel.arrays import AnyArray, Divided, FloatArray, Rows, stack_rows
 from fedkernel.data.datasets import Dataset
 from fedkernel.data.matrix import check_rows
 from fedkernel.errors import InputError
@@ -37,7 +37,6 @@ from fedkernel.seeds import generator
 from fedkernel.validation import check_at_most, value_object
 
 IndexArray = npt.NDArray[np.intp]
-Kind = Literal["vertical", "horizontal"]
 Column = NonNegativeInt | str
 
 METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -88,7 +87,7 @@ class PartitionSpec:
         Methods "random", "power" and "dirichlet": columns (rows) that every client has at least; None: 1.
     """
 
-    kind: Kind = "vertical"
+    kind: Divided = "vertical"
     method: Literal["even", "sizes", "columns", "random", "iid", "stratified", "power", "dirichlet"] = "even"
     clients: PositiveInt | None = None
     seed: NonNegativeInt | None = None
@@ -150,7 +149,7 @@ class Partition:
         Those of all rows, one client's after the other's where rows are divided.
     """
 
-    kind: Kind
+    kind: Divided
     indices: tuple[IndexArray, ...]
     shards: list[Rows]
     labels: tuple[AnyArray, ...] | None = None

@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from fedkernel.arrays import FloatArray
-from fedkernel.data import Prepare
+from fedkernel.data import Divided, Prepare
 from fedkernel.preparing.client import PrepareClient
-from fedkernel.preparing.protocol import Partition, prepare_tables
+from fedkernel.preparing.protocol import prepare_tables
 from fedkernel.preparing.table import TableToPrepare
 from fedkernel.protocol.rounds import Member, Protocol, Run
 
 
-def prepared_here(tables: Sequence[TableToPrepare], prepare: Prepare, partition: Partition) -> list[FloatArray]:
+def prepared_here(tables: Sequence[TableToPrepare], prepare: Prepare, partition: Divided) -> list[FloatArray]:
     """Return what the clients of a run would work with, each of shape (n_m, columns).
 
     Of differences between sites nothing is said: the run itself says it.

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedkernel.arrays import EPS, FloatArray
-from fedkernel.data import Preparation, Prepare
+from fedkernel.data import Divided, Preparation, Prepare
 from fedkernel.errors import InputError
 from fedkernel.preparing.drift import Finding, findings
 from fedkernel.preparing.messages import (
@@ -35,8 +35,6 @@ from fedkernel.preparing.settling import (
 from fedkernel.protocol.forecast import FLOAT, Forecast, Meaning
 from fedkernel.protocol.plan import Plan, ask, once, repeated
 from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_sum
-
-Partition = Literal["vertical", "horizontal"]
 
 ROUNDS, BINS = 9, 32
 """Of a histogram: how often it is refined at most, and into how many parts of what it was before."""
@@ -66,7 +64,7 @@ class Outcome(NamedTuple):
     findings: Sequence[Finding] = ()
 
 
-def prepare_tables(run: Run, prepare: Prepare, partition: Partition) -> Protocol[Outcome]:
+def prepare_tables(run: Run, prepare: Prepare, partition: Divided) -> Protocol[Outcome]:
     """Prepare all sites' tables: by sums over the sites where they hold rows, and each by itself where columns.
 
     Raises
@@ -217,7 +215,7 @@ def _at(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
 # --- before a run
 
 
-def plan(prepare: Prepare, partition: Partition, clients: int) -> Plan:
+def plan(prepare: Prepare, partition: Divided, clients: int) -> Plan:
     """Return what preparing asks of each site; see `prepare_tables`. Without columns of numbers, fewer of it come."""
     if partition == "vertical":
         return (once(PrepareOwn),)
@@ -243,7 +241,7 @@ class Foreseen(NamedTuple):
     members: list[Member]
 
 
-def forecast(prepare: Prepare, partition: Partition, cohort: Sequence[Member]) -> Foreseen:
+def forecast(prepare: Prepare, partition: Divided, cohort: Sequence[Member]) -> Foreseen:
     """Return what preparing such raw tables takes."""
     members = [replace(member, columns=prepare.most_columns(member.columns), names=()) for member in cohort]
     open_ended = prepare.missing == "drop" or prepare.indicator

@@ -6,18 +6,17 @@ from typing import Any
 import numpy as np
 
 from fedkernel.arrays import AnyArray
-from fedkernel.data import Prepare, RawTable
+from fedkernel.data import Divided, Prepare, RawTable
 from fedkernel.data.frames import is_frame, without_names
 from fedkernel.data.raw_frames import raw_table
 from fedkernel.errors import InputError
-from fedkernel.preparing.protocol import Partition
 from fedkernel.preparing.table import TableToPrepare
 
 
 def tables_to_prepare(
     shards: Sequence[Any],
     prepare: Prepare,
-    partition: Partition,
+    partition: Divided,
     new_shards: Sequence[Any] | None = None,
     what: str = "shards",
 ) -> list[TableToPrepare]:

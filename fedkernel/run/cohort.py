@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedkernel.data import Prepare
+from fedkernel.data import Divided, Prepare
 from fedkernel.errors import InputError, ProtocolError, and_more, one_line
 from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
@@ -95,7 +95,7 @@ def join(
     settings: RunSettings,
     pair: str,
     account: Account,
-    partition: Literal["vertical", "horizontal"],
+    partition: Divided,
 ) -> tuple[list[Member], RunSettings]:
     """Ask every node who it is, and return the cohort in the order of the clients' own numbers, and the run's settings.
 

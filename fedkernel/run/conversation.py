@@ -5,12 +5,12 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedkernel.data import Preparation
+from fedkernel.data import Divided, Preparation
 from fedkernel.errors import ProtocolError, and_more
 from fedkernel.peers.letters import sealed_in
 from fedkernel.protocol.messages import Reply, Request
@@ -52,7 +52,7 @@ class Execution:
 
     name: str
     pair: str
-    partition: Literal["vertical", "horizontal"]
+    partition: Divided
     go_on: bool
     grid: Grid
     settings: RunSettings
@@ -232,7 +232,7 @@ class Conversation(Generic[T]):
                     raise ProtocolError(f"{where}: {name} = {size}, but client {other} has {name} = {expected}")
 
 
-def _table_sizes(member: Member, partition: Literal["vertical", "horizontal"]) -> dict[str, int]:
+def _table_sizes(member: Member, partition: Divided) -> dict[str, int]:
     """Return the dimensions that are known of whatever a client sends: those of its tables."""
     shared = {"N": member.rows} if partition == "vertical" else {"d": member.columns, "width": member.columns}
     return shared | {"n_m": member.rows, "d_m": member.columns, "n_new": member.new_rows}

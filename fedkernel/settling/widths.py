@@ -28,12 +28,13 @@ heaps of fewer than 10 rows, far apart, would be seen as fewer wide ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.spatial.distance import pdist
 
 from fedkernel.arrays import EPS, ROWS, FloatArray
+from fedkernel.data import Divided
 from fedkernel.errors import InputError
 from fedkernel.numerics import Kernel, dimension_sigma, fk_gamma, scale_gamma, with_number
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_sum
@@ -51,7 +52,6 @@ from fedkernel.settling.client import (
     grouped_rows,
 )
 
-Partition: TypeAlias = Literal["vertical", "horizontal"]
 Width: TypeAlias = dict[str, float]
 """What a rule gives: the sigma or the gamma of an RBF kernel."""
 
@@ -59,13 +59,13 @@ POINTS = 1500
 """Points that stand for the rows of all groups, and the least where they have many columns."""
 
 
-def settle_width(run: Run, partition: Partition, kernel: Kernel) -> Protocol[Kernel]:
+def settle_width(run: Run, partition: Divided, kernel: Kernel) -> Protocol[Kernel]:
     """Return the kernel with the number that its rule gives on all sites' rows; one without a rule as it is."""
     settled = yield from settle_widths(run, partition, [] if kernel.rule is None else [kernel])
     return settled.get(kernel, kernel) if settled else kernel
 
 
-def settle_widths(run: Run, partition: Partition, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:
+def settle_widths(run: Run, partition: Divided, kernels: Sequence[Kernel]) -> Protocol[dict[Kernel, Kernel]]:
     """Return the kernels with a rule, each with what it is settled as; a rule that several have is measured once."""
     widths: dict[str, Width] = {}
     for rule in _rules(kernels):
@@ -73,12 +73,12 @@ def settle_widths(run: Run, partition: Partition, kernels: Sequence[Kernel]) -> 
     return {kernel: with_number(kernel, widths[str(kernel.rule)]) for kernel in kernels}
 
 
-def width_plan(kernels: Iterable[Kernel], partition: Partition) -> Plan:
+def width_plan(kernels: Iterable[Kernel], partition: Divided) -> Plan:
     """Return what `settle_widths` asks."""
     return tuple(step for rule in _rules(kernels) for step in _RULES[rule].plan(partition))
 
 
-def width_forecast(kernels: Iterable[Kernel], partition: Partition, cohort: Sequence[Member]) -> Forecast:
+def width_forecast(kernels: Iterable[Kernel], partition: Divided, cohort: Sequence[Member]) -> Forecast:
     """Return what `settle_widths` takes."""
     widest = max(member.columns for member in cohort)
     memory = FLOAT * 2 * widest * min(max(member.rows for member in cohort), ROWS)
@@ -90,12 +90,12 @@ def _rules(kernels: Iterable[Kernel]) -> list[str]:
     return list(dict.fromkeys(str(kernel.rule) for kernel in kernels if kernel.rule is not None))
 
 
-def _columns(cohort: Sequence[Member], partition: Partition) -> int:
+def _columns(cohort: Sequence[Member], partition: Divided) -> int:
     """Return d."""
     return sum(member.columns for member in cohort) if partition == "vertical" else cohort[0].columns
 
 
-def _rows(run: Run, partition: Partition) -> int:
+def _rows(run: Run, partition: Divided) -> int:
     """Return N."""
     return run.members[0].rows if partition == "vertical" else run.rows
 
@@ -103,7 +103,7 @@ def _rows(run: Run, partition: Partition) -> int:
 # --- mean
 
 
-def _mean(run: Run, partition: Partition) -> Protocol[Width]:
+def _mean(run: Run, partition: Divided) -> Protocol[Width]:
     """From the mean of all rows and the squares about it; the mean of a column that is one site's stays there."""
     rows = _rows(run, partition)
     if partition == "vertical":
@@ -115,11 +115,11 @@ def _mean(run: Run, partition: Partition) -> Protocol[Width]:
     return {"gamma": fk_gamma(rows, mean, about_it.squares)}
 
 
-def _mean_plan(partition: Partition) -> Plan:
+def _mean_plan(partition: Divided) -> Plan:
     return (once(MeasureSquares),) if partition == "vertical" else (once(SumColumns), once(MeasureSquares))
 
 
-def _mean_forecast(partition: Partition, cohort: Sequence[Member]) -> Forecast:
+def _mean_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
     M, d = len(cohort), _columns(cohort, partition)
     return Forecast(1, M) if partition == "vertical" else Forecast(2, M * (d + 1), M * d)
 
@@ -127,7 +127,7 @@ def _mean_forecast(partition: Partition, cohort: Sequence[Member]) -> Forecast:
 # --- scale
 
 
-def _scale(run: Run, partition: Partition) -> Protocol[Width]:
+def _scale(run: Run, partition: Divided) -> Protocol[Width]:
     """From the mean of all entries, and the squares about it."""
     rows, d = _rows(run, partition), _columns(run.members, partition)
     entries = yield from to_sum(SumEntries())
@@ -136,18 +136,18 @@ def _scale(run: Run, partition: Partition) -> Protocol[Width]:
     return {"gamma": scale_gamma(rows, about_it.squares, d * mean**2)}
 
 
-def _scale_plan(partition: Partition) -> Plan:
+def _scale_plan(partition: Divided) -> Plan:
     return once(SumEntries), once(MeasureEntries)
 
 
-def _scale_forecast(partition: Partition, cohort: Sequence[Member]) -> Forecast:
+def _scale_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
     return Forecast(2, 2 * len(cohort), len(cohort))
 
 
 # --- median
 
 
-def _median(run: Run, partition: Partition) -> Protocol[Width]:
+def _median(run: Run, partition: Divided) -> Protocol[Width]:
     """Of pairs of rows whose columns the sites share; or of points that stand for the rows of all sites."""
     if partition == "vertical":
         pairs = min(run.members[0].rows // 2, PAIRS)
@@ -186,13 +186,13 @@ def median_of_groups(means: FloatArray, variances: FloatArray, weights: FloatArr
     return sigma if sigma > 100 * EPS * float(np.median(np.linalg.norm(points, axis=1))) else 0.0
 
 
-def _median_plan(partition: Partition) -> Plan:
+def _median_plan(partition: Divided) -> Plan:
     return (
         (once(MeasurePairs, pairs=AtMost(PAIRS)),) if partition == "vertical" else (once(DescribeGroups, groups=128),)
     )
 
 
-def _median_forecast(partition: Partition, cohort: Sequence[Member]) -> Forecast:
+def _median_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
     if partition == "vertical":
         pairs = min(cohort[0].rows // 2, PAIRS)
         memory = 3 * FLOAT * pairs * max(member.columns for member in cohort)
@@ -205,7 +205,7 @@ def _median_forecast(partition: Partition, cohort: Sequence[Member]) -> Forecast
 # --- dimension
 
 
-def _dimension(run: Run, partition: Partition) -> Protocol[Width]:
+def _dimension(run: Run, partition: Divided) -> Protocol[Width]:
     """From the number of columns, which the clients have told."""
     yield from ()
     return {"sigma": dimension_sigma(_columns(run.members, partition))}
@@ -214,9 +214,9 @@ def _dimension(run: Run, partition: Partition) -> Protocol[Width]:
 class _Rule(NamedTuple):
     """How a rule is carried out, what that asks and takes."""
 
-    measure: Callable[[Run, Partition], Protocol[Width]]
-    plan: Callable[[Partition], Plan]
-    forecast: Callable[[Partition, Sequence[Member]], Forecast]
+    measure: Callable[[Run, Divided], Protocol[Width]]
+    plan: Callable[[Divided], Plan]
+    forecast: Callable[[Divided, Sequence[Member]], Forecast]
 
 
 _RULES: Mapping[str, _Rule] = {
