@@ -113,8 +113,8 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             result.columns = tuple(name for name in column_names(shards) if name != id)
         if reference is not None:
             with blas_threads(settings.threads):
-                seen = tables if prepare is None else prepared_here(tables, prepare, self.partition)
-                result.metrics.update(self.as_run(result).judge(result, seen, reference))
+                prepared = tables if prepare is None else prepared_here(tables, prepare, self.partition)
+                result.metrics.update(self.as_run(result).judge(result, prepared, reference))
         return result
 
     def tables(self, shards: Sequence[Any], *, id: str | None = None) -> list[Any]:

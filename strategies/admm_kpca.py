@@ -308,8 +308,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         The rows are as the nodes take them: normalised, centred in feature space where the method centres, with their
         noise; eigenvalues that the method cuts off count for nothing.
         """
-        kept = yield from to_sum(MeasureKept())
-        return kept_variance(kept.captured, kept.total, run.rows)
+        variances = yield from to_sum(MeasureKept())
+        return kept_variance(variances.captured, variances.total, run.rows)
 
     def evaluation_plan(self) -> Plan:
         """Return the request for the variance."""

@@ -71,12 +71,11 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
         scored(coreset, k_means(coreset.points, k, rng(), weights=coreset.weights, restarts=RESTARTS))
         for k in range(2, most + 1)
     ]
-    worth = {len(scores.centers): scores.silhouette for scores in reversed(divisions) if scores.silhouette}
+    worth = {len(division.centers): division.silhouette for division in reversed(divisions) if division.silhouette}
     largest = max(worth.values(), default=Silhouette(-1.0, 0.0))
     enough = largest.mean - largest.error
-    best = next(
-        (scores for scores in divisions if scores.silhouette and scores.silhouette.mean >= enough), divisions[0]
-    )
+    sufficient = [division for division in divisions if division.silhouette and division.silhouette.mean >= enough]
+    best = (sufficient or divisions)[0]
     k, value = len(best.centers), best.silhouette
     listed = ", ".join(f"{number}: {worth[number].mean:.3f}" for number in sorted(worth))
     near = "the largest" if value == largest else f"within a standard error, {largest.error:.3f}, of the largest"

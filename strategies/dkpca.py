@@ -176,8 +176,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
         figures = {} if model.certificate_ is None else {"certificate": model.certificate_}
         if self.kernel.vertical == "sum":
             vectors = model.eigenvectors_
-            kept = yield from to_sum(MeasureKept(vectors=vectors, center=self.center))
-            figures |= kept_variance(float(kept.captured.sum()), kept.total, len(vectors))
+            variances = yield from to_sum(MeasureKept(vectors=vectors, center=self.center))
+            figures |= kept_variance(float(variances.captured.sum()), variances.total, len(vectors))
         elif self._elementwise:
             most = len(model.eigenvectors_) * (1.0 - model.mean_)
             figures["explained_variance_bound"] = float(model.eigenvalues_.sum()) / most if most > 0 else 0.0

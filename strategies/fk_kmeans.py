@@ -283,8 +283,8 @@ class FKKMeans(KMeansStrategy):
         # Lines 4 to 18: T iterations, after which the clients have their rows' coordinates
         chain, values = yield from self._iterate(run, features)
         # Line 19
-        found = yield from self.clusters(run)
-        return KernelKMeans(found.centers, chain, values, coreset_=found.coreset, choice_=found.choice)
+        clustered = yield from self.clusters(run)
+        return KernelKMeans(clustered.centers, chain, values, coreset_=clustered.coreset, choice_=clustered.choice)
 
     def _iterate(self, run: Run, features: RandomFeatures) -> Protocol[tuple[FeatureChain, FloatArray]]:
         """Return the embedding and its eigenvalues; the clients then have their rows' coordinates."""

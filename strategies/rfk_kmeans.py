@@ -77,7 +77,7 @@ class RFKKMeans(KMeansStrategy):
         """One draw of features, then distributed k-means."""
         features = self._features((yield from self.federated_kernel(run)), run.seed)
         yield from to_all(EmbedRows(features=features, t=1))
-        found = yield from self.clusters(run)
+        clustered = yield from self.clusters(run)
         return KernelKMeans(
-            found.centers, FeatureChain(features, run.columns), coreset_=found.coreset, choice_=found.choice
+            clustered.centers, FeatureChain(features, run.columns), coreset_=clustered.coreset, choice_=clustered.choice
         )

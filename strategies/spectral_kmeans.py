@@ -110,9 +110,11 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
         """Components first, clusters then."""
         spanned = yield from self._embedding.protocol(run)
         k, choose = most_among(self.n_clusters, self.max_clusters, run.members), self.n_clusters == "auto"
-        found = yield from distributed_kmeans(run, k, self.coreset_size, choose=choose)
+        clustered = yield from distributed_kmeans(run, k, self.coreset_size, choose=choose)
         values = spanned.eigenvalues_
-        return KernelKMeans(found.centers, spanned.embedding, values, coreset_=found.coreset, choice_=found.choice)
+        return KernelKMeans(
+            clustered.centers, spanned.embedding, values, coreset_=clustered.coreset, choice_=clustered.choice
+        )
 
     def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:
         """Measure the clusters on all rows and on the coreset: two rounds, s + k + 4 floats from each client."""

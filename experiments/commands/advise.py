@@ -102,8 +102,8 @@ def advise_command(  # noqa: PLR0917 - one option each
             megabits = 8e-6 * FLOAT * (forecast.floats_up + forecast.floats_down) / len(cohort)
             return forecast.rounds * round_time + megabits / bandwidth
 
-        _show_fitting([its for its in advice if its.strategy is not None], lasts, len(cohort), goal is Aim.clusters)
-        refused = {its.candidate.name: its.refusal for its in advice if its.strategy is None}
+        _show_fitting([fit for fit in advice if fit.strategy is not None], lasts, len(cohort), goal is Aim.clusters)
+        refused = {misfit.candidate.name: misfit.refusal for misfit in advice if misfit.strategy is None}
         for name, reason in refused.items():
             output.print(f"not {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
         best = recommended(advice, situation)
@@ -203,8 +203,8 @@ def _show_fitting(fitting: Sequence[Advice], lasts: Callable[[Forecast], float],
         table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     table.add_column("figures", no_wrap=True)
     table.add_column("what leaves a site", overflow="fold", min_width=NARROWEST)
-    for its in fitting:
-        cells = [its.candidate.name, *_cells(its.forecast, lasts), _leaves(its, clients)]
+    for fit in fitting:
+        cells = [fit.candidate.name, *_cells(fit.forecast, lasts), _leaves(fit, clients)]
         table.add_row(*map(Text, cells))
     show(table)
     best = fitting[0]
@@ -234,15 +234,15 @@ def _requests(plan: Plan) -> list[PlannedRequest]:
     return list({request.reply: request for step in plan for request in step.requests}.values())
 
 
-def _leaves(its: Advice, clients: int) -> str:
+def _leaves(fit: Advice, clients: int) -> str:
     """Return the kinds of replies of a pair's plan, in a few words."""
-    plan = its.strategy.plan(clients, 0) if its.strategy is not None else None
+    plan = fit.strategy.plan(clients, 0) if fit.strategy is not None else None
     if plan is None:
         return "it does not say"
-    asked = [request for request in _requests(plan) if request.reply != Receipt.__name__ or request.posts]
-    telling = [request for request in asked if request.reply != Receipt.__name__]
+    requests = [request for request in _requests(plan) if request.reply != Receipt.__name__ or request.posts]
+    telling = [request for request in requests if request.reply != Receipt.__name__]
     kinds = [f"{request.reply}{' (summed)' if request.summed else ''}" for request in telling]
-    return ", ".join([*kinds, *(f"letters: {letter}" for request in asked for letter in request.posts)])
+    return ", ".join([*kinds, *(f"letters: {letter}" for request in requests for letter in request.posts)])
 
 
 def told(plan: Plan) -> list[str]:

@@ -49,9 +49,9 @@ def show(  # noqa: PLR0917 - one option each
 
         table = None if data is None else read_raw(site_file(data, **options))
         known = list(runs_of(out, model=model, table=table))
-        runs = [its for its in known if run in (None, its.name)]
+        runs = [site_run for site_run in known if run in (None, site_run.name)]
         if not runs:
-            raise InputError(f"run = {run!r}, but {out} has {', '.join(its.name for its in known)}")
+            raise InputError(f"run = {run!r}, but {out} has {', '.join(site_run.name for site_run in known)}")
         path = write_site_page(page or out / "page.html", out, runs)
         output.print(path, highlight=False, markup=False, soft_wrap=True)
         if open_:

@@ -12,11 +12,14 @@ from fedkernel.strategy import KernelStrategy
 def rules() -> str:
     """Return the rules as a table in Markdown, as docs/which-method.md has it."""
     lines = ["| divided | wanted | take | where | because | shown by |", "| --- | --- | --- | --- | --- | --- |"]
-    for its in CANDIDATES:
-        what = {"vertical": "columns", "horizontal": "rows"}[its.kind.partition] + (", peers" if its.peers else "")
-        where = its.when or "*named, not recommended*"
-        shown = f"[{its.evidence}](results/README.md#{its.evidence})"
-        lines.append(f"| {what} | {', '.join(its.goals)} | {its.name} | {where} | {its.because} | {shown} |")
+    for candidate in CANDIDATES:
+        peers = ", peers" if candidate.peers else ""
+        what = {"vertical": "columns", "horizontal": "rows"}[candidate.kind.partition] + peers
+        where = candidate.when or "*named, not recommended*"
+        shown = f"[{candidate.evidence}](results/README.md#{candidate.evidence})"
+        lines.append(
+            f"| {what} | {', '.join(candidate.goals)} | {candidate.name} | {where} | {candidate.because} | {shown} |"
+        )
     return "\n".join(lines) + "\n"
 
 

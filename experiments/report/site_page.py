@@ -143,7 +143,7 @@ def _contingency(name: str, kinds: AnyArray, labels: AnyArray) -> dict[str, Any]
 def _bars(values: dict[str, Any]) -> tuple[int, list[tuple[str, list[tuple[str, float]]]], int]:
     """Return how many figures a column has, the columns with the largest first, and how many are left out."""
     rows = {name: value if isinstance(value, tuple) else (value,) for name, value in values.items()}
-    longest = max((abs(value) for its in rows.values() for value in its), default=0.0) or 1.0
+    longest = max((abs(figure) for figures in rows.values() for figure in figures), default=0.0) or 1.0
     order = sorted(rows, key=lambda name: -max(map(abs, rows[name])))
     cells = [(name, [(f"{value:.3f}", 100 * value / longest) for value in rows[name]]) for name in order]
     return len(next(iter(rows.values()), ())), cells[:MOST_COLUMNS], max(0, len(cells) - MOST_COLUMNS)
@@ -162,7 +162,11 @@ def _left(folder: Path) -> dict[str, Any] | None:
     except InputError as error:
         damage = str(error)
     total = [sum(column) for column in zip(*runs.values(), strict=True)] or [0] * 5
-    return {"rows": [(name, _counts(its)) for name, its in runs.items()], "total": _counts(total), "damage": damage}
+    return {
+        "rows": [(name, _counts(numbers)) for name, numbers in runs.items()],
+        "total": _counts(total),
+        "damage": damage,
+    }
 
 
 def _counts(numbers: Sequence[int]) -> list[str]:

@@ -157,8 +157,8 @@ class SiteRun:
             return "Importance of columns needs the columns that the run had: --data FILE --id COLUMN"
         if (Z := self._placed(X)) is None:
             return f"The model takes other columns than the {X.shape[1]} of the file"
-        kept = self.arrays.get("embedding")
-        if kept is not None and kept.shape == Z.shape and np.abs(kept - Z).max() > AGREE * np.abs(kept).max():
+        stored = self.arrays.get("embedding")
+        if stored is not None and stored.shape == Z.shape and np.abs(stored - Z).max() > AGREE * np.abs(stored).max():
             return "The model gives these rows other coordinates than the site kept: its columns were prepared before"
         rng = generator("permuted columns")
         drawn = np.sort(rng.permutation(len(X))[:ROWS])
@@ -201,42 +201,42 @@ def runs_of(out: Path, *, model: Path | None = None, table: RawTable | None = No
         raise InputError(
             f"there is no folder {out}; allowed: the --out of a join, or the folder of a run or experiment"
         )
-    given = None if model is None else load_fitted(model)
+    chosen = None if model is None else load_fitted(model)
     if (out / "result.json").exists():
-        yield _simulated(out, given, table)
+        yield _simulated(out, chosen, table)
         return
     if (out / "runs.jsonl").exists():
         first = [same[0].id for same in by_setting(read_runs(out / "runs.jsonl")).values()]  # of the seeds
         for folder in (out / "results" / run_id for run_id in first):
             if (folder / "result.json").exists():
-                yield _simulated(folder, given, table)
+                yield _simulated(folder, chosen, table)
         return
     linear, received = _linear_runs(out), _received(out)
-    kept = {path.stem: arrays for path in sorted(out.glob("*.npz")) if KEPT & (arrays := _arrays(path)).keys()}
-    if not kept and not received and given is None:
+    stored = {path.stem: arrays for path in sorted(out.glob("*.npz")) if KEPT & (arrays := _arrays(path)).keys()}
+    if not stored and not received and chosen is None:
         raise InputError(f"{out} has nothing of a run: neither what a site keeps (RUN.npz) nor a model (--model)")
-    names = list(dict.fromkeys([*kept, *received])) or ["model"]
+    names = list(dict.fromkeys([*stored, *received])) or ["model"]
     for name in names:
-        arrays, its = kept.get(name, {}), given or NOTHING
-        if given is None and name in received:
-            its = load_fitted(received[name])
+        arrays, fitted = stored.get(name, {}), chosen or NOTHING
+        if chosen is None and name in received:
+            fitted = load_fitted(received[name])
         if "preparation" in arrays:
-            its = replace(its, preparation=from_text(str(arrays["preparation"])))
-        yield _described(name, arrays, its, table, name in linear or _is_linear(its.model))
+            fitted = replace(fitted, preparation=from_text(str(arrays["preparation"])))
+        yield _described(name, arrays, fitted, table, name in linear or _is_linear(fitted.model))
 
 
-def _simulated(folder: Path, given: FittedModel | None, table: RawTable | None) -> SiteRun:
+def _simulated(folder: Path, chosen: FittedModel | None, table: RawTable | None) -> SiteRun:
     """Return a simulated run: what all of its clients kept, one after the other where they hold rows."""
     paths = {int(path.stem.removeprefix("client-")): path for path in folder.glob("client-*.npz")}
     clients = {number: _arrays(paths[number]) for number in sorted(paths)}
-    its = load_fitted(folder / "model.npz") if given is None else given
+    fitted = load_fitted(folder / "model.npz") if chosen is None else chosen
     if not clients or any("eigenvectors" in arrays for arrays in clients.values()):
         shared = next(iter(clients.values()), {})
         arrays = {name: array for name, array in shared.items() if name == "eigenvectors"}
-        return _described(folder.name, arrays, its, table, _is_linear(its.model))
+        return _described(folder.name, arrays, fitted, table, _is_linear(fitted.model))
     names = set.intersection(*(set(arrays) for arrays in clients.values())) & {"labels", "embedding", "ids"}
     joined = {name: np.concatenate([arrays[name] for arrays in clients.values()]) for name in sorted(names)}
-    run = _described(folder.name, joined, its, table, _is_linear(its.model))
+    run = _described(folder.name, joined, fitted, table, _is_linear(fitted.model))
     if not joined:
         return run
     counts = [len(next(arrays[name] for name in joined)) for arrays in clients.values()]

@@ -148,7 +148,7 @@ def write_report(
         )
     missing_values = [value for value in options.by_iteration if not any(by_iteration(run, value) for run in runs)]
     leading, others = metric_names(summaries, options.metric)
-    asked, took = ([name for name in (*leading, *others) if metric_of(name).cost is cost] for cost in (False, True))
+    worth, costs = ([name for name in (*leading, *others) if metric_of(name).cost is cost] for cost in (False, True))
     drawn = [(figure, _embedded(figure.svg)) for figure in figures]
     first = [pair for pair in drawn if pair[0].name.endswith("_by_method") or pair[0].name == "rows"]
     swept = swept_of(s.point for s in summaries)
@@ -161,12 +161,12 @@ def write_report(
         engines=", ".join(dict.fromkeys(run.engine for run in runs if run.kind == "strategy")) or "none",
         seeds=_seeds(summaries),
         spread=_repeated(summaries),
-        answers=answer_tables(summaries, asked),
+        answers=answer_tables(summaries, worth),
         findings=[*recommendations(runs), *findings(runs)],
         sizes=size_rows(runs, pictures),
-        costs=cost_tables(summaries, took),
+        costs=cost_tables(summaries, costs),
         data=data_lines(experiment, read_shapes(out)),
-        metrics=metric_lines({name: metric_of(name).heading for name in (*asked, *took)} | TRAFFIC | SIZES),
+        metrics=metric_lines({name: metric_of(name).heading for name in (*worth, *costs)} | TRAFFIC | SIZES),
         first=first,
         figures=[pair for pair in drawn if pair not in first],
         missing=missing,

@@ -31,13 +31,13 @@ def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, Any
     outputs : mapping of int to mapping of str to ndarray
         What the simulated sites kept: their labels.
     """
-    kept = [outputs[client]["labels"] for client in sorted(outputs) if "labels" in outputs[client]]
-    labels = np.concatenate(kept) if kept else None
+    labels_of = [outputs[client]["labels"] for client in sorted(outputs) if "labels" in outputs[client]]
+    labels = np.concatenate(labels_of) if labels_of else None
     placed = _placed(model, run.shards)
     if placed is None:
         return None
-    points, rows, found = placed
-    labels = found if labels is None or len(labels) != rows else labels
+    points, rows, nearest = placed
+    labels = nearest if labels is None or len(labels) != rows else labels
     classes, drawn = run.all_classes, chosen_rows(rows)
     if labels is None and run.point.experiment.report.rows is None and classes is None:
         return None  # points of one colour say little that nobody asked for

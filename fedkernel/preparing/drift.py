@@ -143,15 +143,15 @@ def findings(names: Sequence[str], members: Sequence[Member], replies: Sequence[
     largest: npt.NDArray[np.float64] = np.zeros(len(names))
     for reply in replies:
         np.maximum.at(largest, reply.columns, reply.gains)
-    found: list[Finding] = []
+    named: list[Finding] = []
     for member, reply in zip(members, replies, strict=True):
         for place, mean, spread, gain in zip(
             reply.columns.tolist(), reply.means.tolist(), reply.spreads.tolist(), reply.gains.tolist(), strict=True
         ):
             if gain >= BY_FAR * largest[place]:
                 ratio, text = sentence(names[place], member.called, mean, spread)
-                found.append(Finding(names[place], member.client, ratio, text))
-    return found
+                named.append(Finding(names[place], member.client, ratio, text))
+    return named
 
 
 def sentence(column: str, site: str, mean: float, spread: float) -> tuple[float, str]:

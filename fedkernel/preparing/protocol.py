@@ -80,7 +80,7 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Divided) -> Protocol[O
     columns, rows = len(numeric), run.rows
     fill, scaling = np.zeros(columns), unscaled(columns)
     flags: tuple[str, ...] = ()
-    found: Sequence[Finding] = ()
+    drifting: Sequence[Finding] = ()
     if columns:
         # Pass 1: how many values there are, and their means
         cells = yield from to_sum(CountCells(names=numeric))
@@ -97,24 +97,23 @@ def prepare_tables(run: Run, prepare: Prepare, partition: Divided) -> Protocol[O
                 totals = {"counts": cells.counts, "deviations": sums.deviations, "squares": sums.squares}
                 request = CompareColumns(names=numeric, sites=len(run.members), center=center, **totals)
                 replies = yield from to_all(request)
-                found = findings(numeric, run.members, replies)
-                if found and prepare.drift == "refuse":
-                    raise InputError(f'{"; ".join(finding.text for finding in found)} (prepare.drift = "refuse")')
+                drifting = findings(numeric, run.members, replies)
+                if drifting and prepare.drift == "refuse":
+                    raise InputError(f'{"; ".join(finding.text for finding in drifting)} (prepare.drift = "refuse")')
         if prepare.missing == "mean":
             fill = moments.means
         elif prepare.missing == "median":
             fill = (yield from quantiles(numeric, (0.5,), moments))[:, 0]
         scaling = yield from _scaling(prepare, numeric, rows, moments, fill)
-    request_ = TakePreparation(names=names, flagged=flags, fill=fill, center=scaling.center, scale=scaling.scale)
-    drifted = {f"{finding.column} at client {finding.client}": finding.ratio for finding in found}
-    replies_ = yield from to_all(request_, **drifted)
+    settle = TakePreparation(names=names, flagged=flags, fill=fill, center=scaling.center, scale=scaling.scale)
+    drifted = {f"{finding.column} at client {finding.client}": finding.ratio for finding in drifting}
+    sizes = yield from to_all(settle, **drifted)
     preparation = Preparation(prepare, names, fill, *scaling, flags)
-    columns_ = preparation.columns
     members = [
-        replace(member, rows=reply.rows, columns=reply.columns, names=columns_)
-        for member, reply in zip(run.members, replies_, strict=True)
+        replace(member, rows=reply.rows, columns=reply.columns, names=preparation.columns)
+        for member, reply in zip(run.members, sizes, strict=True)
     ]
-    return Outcome(tuple(members), preparation, found)
+    return Outcome(tuple(members), preparation, drifting)
 
 
 def _each_its_own(run: Run, prepare: Prepare) -> Protocol[Outcome]:
@@ -203,8 +202,8 @@ def quantiles(
         below, upto = (np.where(done, old, _at(counts, bins - less)) for old, less in ((below, 1), (upto, 0)))
         narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(high))
     share = np.clip((q * rows - below) / np.maximum(upto - below, 1), 0, 1)
-    found = low + np.where(narrow, 0.5, share) * (high - low)
-    return np.where(deviation > 0, found, mean)
+    within = low + np.where(narrow, 0.5, share) * (high - low)
+    return np.where(deviation > 0, within, mean)
 
 
 def _at(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
@@ -256,10 +255,10 @@ def forecast(prepare: Prepare, partition: Divided, cohort: Sequence[Member]) -> 
         if prepare.drift != "ignore":
             rounds, up, down = rounds + 1, up + 3 * columns, down + 4 * columns
             open_ended = True
-        for asked, levels in ((prepare.missing == "median", 1), (prepare.scale == "robust", len(QUARTILES))):
-            floats = ROUNDS * columns * levels * (BINS + 1) * asked
-            rounds, up, down = rounds + ROUNDS * asked, up + floats, down + floats
-            open_ended = open_ended or asked
+        for used, levels in ((prepare.missing == "median", 1), (prepare.scale == "robust", len(QUARTILES))):
+            floats = ROUNDS * columns * levels * (BINS + 1) * used
+            rounds, up, down = rounds + ROUNDS * used, up + floats, down + floats
+            open_ended = open_ended or used
         if prepare.scale == "minmax":
             rounds, up = rounds + 1, up + 2 * columns
     meaning: Meaning = "at most" if open_ended else "exact"
