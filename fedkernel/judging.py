@@ -14,7 +14,7 @@ from fedkernel.arrays import stack_rows
 from fedkernel.data import Divided
 from fedkernel.data.frames import without_names
 from fedkernel.errors import InputError
-from fedkernel.models.metrics import over_clients
+from fedkernel.models.comparing import over_clients
 from fedkernel.numerics import with_width
 from fedkernel.run.result import Result
 from fedkernel.settling import ruled_kernels, with_kernels

@@ -16,8 +16,8 @@ from clients.fk_kmeans import FKKMeansClient, MultiplyColumns
 from clients.kmeans import Embedding, KMeansClient
 from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
 from fedkernel.arrays import ROWS
+from fedkernel.models.comparing import recover_error
 from fedkernel.models.embeddings import FeatureChain
-from fedkernel.models.metrics import recover_error
 from fedkernel.numerics.clustering import assign, k_means
 from fedkernel.numerics.sketch import RandomFeatures
 from fedkernel.protocol.guards import Guards

@@ -13,15 +13,10 @@ from sklearn.datasets import make_blobs, make_circles
 from fedkernel.errors import InputError
 from fedkernel.models.central import kernel_kmeans, nystroem_kernel_kmeans
 from fedkernel.models.clusters import KernelKMeans, clustering_objective
+from fedkernel.models.comparing import compare_classes, compare_kernel_kmeans, recover_error, training_of
 from fedkernel.models.components import KernelPCA
 from fedkernel.models.embeddings import FeatureChain, Landmarks
-from fedkernel.models.metrics import (
-    compare_classes,
-    compare_kernel_kmeans,
-    own_metrics,
-    recover_error,
-    training_of,
-)
+from fedkernel.models.metrics import own_metrics
 from fedkernel.numerics.clustering import assign, k_means
 from fedkernel.numerics.kernels import RBF, Laplacian, Linear, Polynomial
 from fedkernel.numerics.sketch import RandomFeatures

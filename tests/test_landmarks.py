@@ -16,8 +16,8 @@ from sklearn.metrics import normalized_mutual_info_score
 from clients.diskpca import DisKPCAClient, DrawnPositions
 from fedkernel import RBF, ArcCosine, InputError, KernelKMeans, Linear, Polynomial, Sigmoid
 from fedkernel.data import GeneratedTable
+from fedkernel.models.comparing import kmeans_objective
 from fedkernel.models.components import LandmarkPCA
-from fedkernel.models.metrics import kmeans_objective
 from fedkernel.protocol.rounds import Member
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.result import Result

@@ -13,7 +13,7 @@ from clients.vfedpca import merged, merging_weights
 from fedkernel import RBF, Linear, Sigmoid
 from fedkernel.data import DataSpec, PartitionSpec, load, split
 from fedkernel.errors import InputError
-from fedkernel.models.metrics import eigenvector_distance
+from fedkernel.models.comparing import eigenvector_distance
 from fedkernel.numerics.linalg import Eigenpairs, center_gram
 from fedkernel.numerics.subspaces import align_signs, sin_theta_error
 from strategies import PeerVFedPCA, VFedAKPCA, VFedPCA

@@ -1,0 +1,141 @@
+"""How far a result is from the exact answer, and what it is worth by itself."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+from fedkernel.arrays import FloatArray, Rows
+from fedkernel.data.tables import Table
+from fedkernel.errors import InputError
+from fedkernel.models.clusters import KernelKMeans
+from fedkernel.models.components import KernelPCA, LandmarkPCA
+from fedkernel.models.embeddings import Landmarks
+from fedkernel.numerics.clustering import assign
+from fedkernel.numerics.subspaces import align_signs, sin_theta_error
+
+_ROUNDING = 1e-12
+"""Share of the rows' squared lengths that sums of them are exact to."""
+
+
+def eigenvector_distance(V: FloatArray, W: FloatArray) -> float:
+    """Return ``||V - W||_F`` after aligning the signs of V's columns with W's (VFedPCA paper, equation 4).
+
+    Meaningful only where the single eigenvectors are: their eigenvalues must be apart.
+    """
+    return float(np.linalg.norm(align_signs(V, W) - W))
+
+
+def compare_kernel_pca(model: KernelPCA, reference: KernelPCA) -> dict[str, float]:
+    """Return error and distance of a model's eigenvectors against a reference's."""
+    return compare_vectors(model.eigenvectors_, reference)
+
+
+def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
+    """Return error and distance of eigenvectors (N, k) against a reference's; its own are not off by rounding."""
+    W = reference.eigenvectors_
+    if V is W:
+        return {"error": 0.0, "distance": 0.0}
+    if V.shape != W.shape:
+        raise InputError(f"the reference has eigenvectors of shape {W.shape}, but the model {V.shape}")
+    return {"error": sin_theta_error(W, V), "distance": eigenvector_distance(V, W)}
+
+
+def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
+    """Return how much of all rows the components miss, also relative to the reference's, and how far the spans are.
+
+    What is missed counts as no less than rounding leaves: where neither misses anything, the ratio is 1. The reference
+    itself captures of all rows, which are its own, what its eigenvalues say.
+    Source: the disKPCA paper (2016), section 6, and for `error` the sin-theta error in feature space.
+    """
+    if model.kernel != reference.kernel:
+        raise InputError(f"the reference has the kernel {reference.kernel!r}, but the model {model.kernel!r}")
+    if model is reference:
+        total = sum(float(model.kernel.diag(shard).sum()) for shard in shards)
+        return {"reconstruction_error": float(1 - model.eigenvalues_.sum() / total), "error_ratio": 1.0, "error": 0.0}
+    (total, captured), (_, best) = (np.sum([pca.captured(X) for X in shards], axis=0) for pca in (model, reference))
+    missed, least = max(total - captured, _ROUNDING * total), max(total - best, _ROUNDING * total)
+    overlap = float(np.square(model.inner_products(reference)).sum())
+    return {
+        "reconstruction_error": float(1 - captured / total),
+        "error_ratio": float(missed / least),
+        "error": reference.n_components - overlap,
+    }
+
+
+def kept_variance(captured: float, total: float, rows: int) -> dict[str, float]:
+    """Return what components keep of rows' squared lengths, both summed over so many rows, and what they miss."""
+    ratio = captured / total if total > 0 else 0.0
+    return {
+        "explained_variance": captured / rows,
+        "explained_variance_ratio": ratio,
+        "reconstruction_error": 1.0 - ratio,
+    }
+
+
+def over_clients(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the means of the clients' figures and, where they have an error, the worst."""
+    means = {name: float(np.mean([own[name] for own in figures])) for name in figures[0]}
+    return means | {"worst_error": max(own["error"] for own in figures)} if "error" in means else means
+
+
+def recover_error(H: FloatArray, E: FloatArray) -> float:
+    """Return the normalised recover error ||H H^T - E E^T||_F^2 / N^2, without forming an (N, N) array.
+
+    Source: the federated kernel k-means paper (2021), section 6.2, where E E^T is the kernel matrix's best
+    approximation of rank s.
+
+    Parameters
+    ----------
+    H : ndarray of shape (N, r)
+        Coordinates of the rows.
+    E : ndarray of shape (N, s)
+        The exact ones, rows in the same order.
+    """
+    if len(H) != len(E):
+        raise InputError(f"H has {len(H)} rows, but the reference was made from {len(E)}")
+    # Of the difference's factors [H, E] only the triangle counts: no difference of large numbers.
+    _, R = np.linalg.qr(np.hstack([H, E]), mode="reduced")
+    r = H.shape[1]
+    return float(np.linalg.norm(R[:, :r] @ R[:, :r].T - R[:, r:] @ R[:, r:].T) ** 2) / len(H) ** 2
+
+
+def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: Sequence[Rows]) -> dict[str, float]:
+    """Return recover error and agreement of the clusters, for a reference that holds its training coordinates."""
+    # A central model is often the reference itself, and transforming its own rows again is what costs most.
+    H = model.training_
+    if H is None or len(H) != sum(shard.shape[0] for shard in shards):
+        H = np.vstack([model.transform(shard) for shard in shards])
+    E = training_of(reference)
+    labels, expected = assign(H, model.centers_)[0], assign(E, reference.centers_)[0]
+    agreement = float(normalized_mutual_info_score(expected, labels))
+    return {"recover_error": recover_error(H, E), "nmi_central": agreement}
+
+
+def kmeans_objective(model: KernelKMeans, X: Rows | Table) -> float:
+    """Return the squared distances in feature space of rows X (n, d), a table of any kind, to their centres, summed up.
+
+    What the components miss of a row counts too: ||phi(x) - L c||^2 = k(x, x) - ||h||^2 + ||h - c||^2, h = L^T phi(x).
+    Source: the disKPCA paper (2016), section 6 and figure 8, where the mean over the rows is the objective.
+    """
+    if not isinstance(model.embedding, Landmarks):
+        raise InputError("the objective in feature space is known for models with landmarks only")
+    total = 0.0
+    for block, H in model.embedding.blocks(X):
+        missed = model.embedding.kernel.diag(block) - np.square(H).sum(axis=1)
+        total += float((missed + assign(H, model.centers_)[1]).sum())
+    return total
+
+
+def training_of(reference: KernelKMeans) -> FloatArray:
+    """Return the training rows' coordinates of a central model."""
+    if reference.training_ is None:
+        raise InputError("the reference holds no coordinates of training rows; take one from central(shards)")
+    return reference.training_
+
+
+def compare_classes(labels: npt.ArrayLike, classes: npt.ArrayLike) -> dict[str, float]:
+    """Return how far clusters agree with classes that the data set names; both of shape (N,)."""
+    nmi, ari = normalized_mutual_info_score(classes, labels), adjusted_rand_score(classes, labels)
+    return {"nmi": float(nmi), "ari": float(ari)}
