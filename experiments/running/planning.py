@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,13 @@ from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
 from experiments.running.raw_shards import prepared_shards, raw_shards
 from experiments.running.site_tables import are_aligned, check_files, files_of, labels_of, tables_of
-from fedkernel.addresses import address_of, find, names
-from fedkernel.arrays import AnyArray, FloatArray, Rows, stack_rows
+from experiments.running.widths import Widths
+from fedkernel.addresses import address_of, find
+from fedkernel.arrays import AnyArray, FloatArray, Rows
 from fedkernel.coordinator import strategy_of
 from fedkernel.data import DataSpec, Divided, Partition
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA
-from fedkernel.numerics import KERNELS, with_width
 from fedkernel.protocol import KernelClient
 from fedkernel.protocol.plan import is_seeded
 from fedkernel.run import RunSpec, Study, simulated_partition
@@ -247,7 +247,7 @@ def plan(experiment: Experiment) -> list[Planned]:
     return planned
 
 
-def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: "Widths") -> Planned:
+def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: Widths) -> Planned:
     """Settle and check one run of a method: what its clients hold must suit it, kernel widths by rule get numbers."""
     experiment, id_ = point.experiment, run_id(method, point, seed)
     pair: type[KernelStrategy[Any]] = (
@@ -306,59 +306,6 @@ def _shards(experiment: Experiment, seed: int, divided: Divided, run: str) -> li
     if isinstance(experiment.data, Shards):
         return tables_of(experiment.data, divided, run, seed)
     return list(simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, seed).shards)
-
-
-class Widths:
-    """Kernel widths by rule, computed once for each data set, division of it, and seed."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, dict[str, Any]] = {}
-
-    def resolved(
-        self, parameters: Mapping[str, Any], shards: Sequence[Rows], divided: str, data: str
-    ) -> dict[str, Any]:
-        """Replace each kernel's ``width = "rule"`` by the number that the rule gives on the pooled data.
-
-        Parameters
-        ----------
-        parameters : mapping
-            A method's; kernels of methods within it count too, such as ``components.kernel``.
-        shards : sequence of ndarray or CSR array
-            None where sites hold their own: rules stay, and strategies settle them across the sites.
-        divided : {"vertical", "horizontal"}
-        data : str
-            The shards' name: the same for the same shards only.
-        """
-        resolved = dict(parameters)
-        for name, value in parameters.items():
-            if name == "kernel" and isinstance(value, Mapping) and _is_ruled(value):
-                if not shards:  # sites hold them, and settle it as the run begins
-                    continue
-                key = repr((sorted(value.items(), key=str), divided, data))
-                if key not in self._known:
-                    self._known[key] = with_width(value, _pooled(shards, divided))
-                resolved[name] = self._known[key]
-            elif isinstance(value, Mapping):
-                resolved[name] = self.resolved(value, shards, divided, data)
-        return resolved
-
-
-def _is_ruled(kernel: Mapping[str, Any]) -> bool:
-    """Tell whether a kernel's table may say a width by rule; fields of somebody else's kernel are its own."""
-    name = str(kernel.get("type"))
-    others = ":" in name or name in names("kernels").keys() - KERNELS.keys()
-    return not others and bool({"width", "factor"} & kernel.keys())
-
-
-def _pooled(shards: Sequence[Any], divided: str) -> Rows:
-    axis, shared = (1, "rows") if divided == "vertical" else (0, "columns")
-    sizes = [shard.shape[1 - axis] for shard in shards]
-    if len(set(sizes)) > 1:
-        raise InputError(
-            f"the clients have {', '.join(map(str, sizes))} {shared}: "
-            f"with a {divided} partition all must have the same {shared}"
-        )
-    return np.hstack(shards) if divided == "vertical" else stack_rows(shards)
 
 
 def _slug(text: str) -> str:
