@@ -93,7 +93,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         tables: list[Any] = (
             check_tables(self.tables(shards, id=id), "shards", self.client.table)
             if prepare is None
-            else tables_to_prepare(shards, prepare, self.partition)
+            else tables_to_prepare(shards, prepare, self.partition, id_=id)
         )
         labels = None if y is None else labels_in_order(y, shards, self.partition, id)
         settings = RunSettings(seed=seed, clients=len(tables), deadline=deadline, prepare=prepare)

@@ -5,6 +5,7 @@ import logging
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from cases import CASES
 from hypothesis import given, settings
@@ -200,6 +201,45 @@ def test_columns_that_are_divided_are_prepared_where_they_are_and_nothing_crosse
         DKPCA(2, Linear()).fit(parts, prepare=Prepare(missing="drop"))
     with pytest.raises(InputError, match=r"shards\[1\]: row 4, column '0' .* holds no value"):
         DKPCA(2, Linear()).fit(parts, prepare=Prepare())
+
+
+def with_ids(how):
+    """Return frames of the same patients, in orders of their own, whose ids are a column or the index."""
+    wine = load_wine(as_frame=True).data
+    wine.iloc[3, 1] = np.nan
+    wine["patient"] = [f"p{row:03}" for row in range(len(wine))]
+    names = np.array_split(wine.columns[:-1], 3)
+    sites = [wine[[*own, "patient"]].sample(frac=1, random_state=site) for site, own in enumerate(names)]
+    if how == "index":
+        return [site.set_index("patient") for site in sites]
+    if how == "pyarrow":
+        return [pa.Table.from_pandas(site, preserve_index=False) for site in sites]
+    return [site.reset_index(drop=True) for site in sites]
+
+
+@pytest.mark.parametrize("how", ["column", "pyarrow"])
+def test_rows_are_known_by_a_column_of_ids_as_by_an_index(how):
+    strategy, prepare = DKPCA(2, RBF(gamma=0.05), local_components=20), Prepare(missing="mean")
+    expected = strategy.fit(with_ids("index"), prepare=prepare)
+    result = strategy.fit(with_ids(how), prepare=prepare, id="patient")
+    np.testing.assert_array_equal(result.model.eigenvectors_, expected.model.eigenvectors_)
+    own = from_text(str(result.outputs[0]["preparation"]))
+    assert own.names == tuple(with_ids("index")[0].columns)
+    np.testing.assert_array_equal(
+        strategy.fit(with_ids("index"), prepare=prepare, id="patient").model.eigenvectors_, expected.model.eigenvectors_
+    )
+    for wrong, text in ((None, "both have a column 'patient' of values that differ"), ("id", "no such column; there")):
+        with pytest.raises(InputError, match=text):
+            strategy.fit(with_ids(how), prepare=prepare, id=wrong)
+
+
+def test_a_column_of_ids_is_none_of_the_table_where_rows_are_divided():
+    sites = frames()
+    named = [site.assign(patient=[f"{number}-{row}" for row in site.index]) for number, site in enumerate(sites)]
+    prepare = Prepare(missing="mean", categories=CATEGORIES)
+    result, expected = PCA.fit(named, prepare=prepare, id="patient"), PCA.fit(sites, prepare=prepare)
+    assert result.columns == expected.columns
+    np.testing.assert_array_equal(result.model.eigenvalues_, expected.model.eigenvalues_)
 
 
 @pytest.mark.parametrize("scale", ["standard", "minmax", "robust", "none"])

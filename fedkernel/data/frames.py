@@ -121,6 +121,18 @@ def without_names(
     ]
 
 
+def rows_in_order(
+    shards: Sequence[Any], partition: Literal["vertical", "horizontal"], what: str = "shards", id_: str | None = None
+) -> list[Order | None]:
+    """Return where each table has the rows in the order that `without_names` gives; None: as they stand.
+
+    Parameters and errors are those of `without_names`, but horizontally columns may be any: rows stay where they are.
+    """
+    tables = {f"{what}[{number}]": _opened(shard, f"{what}[{number}]", id_) for number, shard in enumerate(shards)}
+    rows = _orders(tables, partition, (), id_)[1] if partition == "vertical" else {}
+    return [rows.get(name) for name in tables]
+
+
 def labels_in_order(
     labels: Sequence[Any], shards: Sequence[Any], partition: Divided, id_: str | None = None
 ) -> list[AnyArray | None]:

@@ -13,7 +13,7 @@ from fedkernel.data.tables import Table
 from fedkernel.errors import InputError
 
 
-def raw_table(table: Any, what: str, names: Sequence[str] = ()) -> RawTable:
+def raw_table(table: Any, what: str, names: Sequence[str] = (), id_: str | None = None) -> RawTable:
     """Return a table as a raw one.
 
     Parameters
@@ -24,6 +24,8 @@ def raw_table(table: Any, what: str, names: Sequence[str] = ()) -> RawTable:
         How error texts call it.
     names : sequence of str
         The columns of an array with so many; of another, and without them, they are "0", "1", ...
+    id_ : str, optional
+        A frame's column that says which row is which, and is left out.
 
     Raises
     ------
@@ -33,7 +35,7 @@ def raw_table(table: Any, what: str, names: Sequence[str] = ()) -> RawTable:
     if isinstance(table, RawTable):
         return table
     if is_frame(table):
-        labels = frame_columns(table)
+        labels = [label for label in frame_columns(table) if label != id_]
         if len({str(label) for label in labels}) < len(labels):
             raise InputError(f"{what} has two columns of one name; allowed: names that differ")
         cells = {str(label): _cells(table[label], f"{what}: column {str(label)!r}") for label in labels}
