@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from experiments.cli import app
 from fedkernel import RBF, KernelPCA, Linear
-from fedkernel.data import Preparation, Prepare, RawTable
+from fedkernel.data import DataSpec, Preparation, Prepare, RawTable, load
 from fedkernel.errors import InputError
 from fedkernel.models import FittedModel, LandmarkPCA, load_fitted, load_model, save_model
 from fedkernel.models.fitted import class_names
@@ -88,6 +88,37 @@ def test_damaged_parts_are_refused(tmp_path, clusters):
         path = save_model(result.model, tmp_path / f"{number}.npz", about)
         assert "damaged fedkernel model" in refused(path, load_fitted)
         load_model(path)
+
+
+EXPERIMENT = """
+name = "iris"
+{data}
+[[strategy]]
+name = "clusters"
+method = "RFKKMeans"
+n_clusters = 3
+n_features = 32
+kernel = {{ type = "rbf", gamma = 0.5 }}
+"""
+NAMED_SET = '[data]\nname = "iris"\nscale = "{}"\n[partition]\nkind = "horizontal"\nclients = 3\n'
+FILES = '[data]\nshards = ["iris-*.csv"]\n'
+
+
+@pytest.mark.parametrize("scale", ["none", "standard", "minmax", "center", "in files"])
+def test_the_model_of_an_experiment_is_applied_by_name(tmp_path, scale):
+    """To the raw file, whose columns stand in another order: as the data set's were scaled."""
+    data = FILES if scale == "in files" else NAMED_SET.format(scale)
+    (tmp_path / "run.toml").write_text(EXPERIMENT.format(data=data))
+    for site in range(3):
+        write(tmp_path / f"iris-{site}.csv", IRIS.data[site::3])
+    told("run", tmp_path / "run.toml", "--out", tmp_path / "out")
+    write(tmp_path / "next.csv", IRIS.data[IRIS.feature_names[::-1]].assign(note="none"))
+    told("predict", tmp_path / "out", tmp_path / "next.csv", "--out", tmp_path / "labels.csv")
+    fitted = load_fitted(tmp_path / "out" / "results" / "clusters__seed=0" / "model.npz")
+    assert fitted.columns == tuple(IRIS.feature_names)
+    expected = fitted.model.predict(load(DataSpec("iris", scale=scale if scale != "in files" else "none")).X)
+    np.testing.assert_array_equal(pd.read_csv(tmp_path / "labels.csv")["label"], expected)
+    assert len(set(expected)) == 3
 
 
 def test_columns_are_found_by_name(clusters, caplog):

@@ -16,6 +16,7 @@ from experiments.config import Experiment, Sites
 from experiments.report import write_report
 from experiments.results import Run, append_run, in_order, write_directions, write_row_picture, write_shapes
 from experiments.running.folder import open_folder
+from experiments.running.known_columns import knowing_its_columns
 from experiments.running.planning import Planned, due, plan, run_id, study_of
 from experiments.running.row_pictures import is_pictured, row_picture
 from fedkernel.arrays import AnyArray, Rows, stack_rows
@@ -189,6 +190,8 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
     result = Result.load(out / "results" / run.id)
     metrics, history = result.metrics, [dict(row) for row in result.history]
     reference, shards = references.of(run), run.shards
+    if (known := knowing_its_columns(result, run)) is not result:
+        known.fitted.save(out / "results" / run.id / "model.npz")
     _keep_directions(run, [result.model], out)
     _keep_rows(run, result.model, result.outputs, out)
     if shards and run.point.experiment.evaluate:

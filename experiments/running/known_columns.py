@@ -1,0 +1,53 @@
+"""What a model that was fitted on a named data set knows of its columns, by which it is applied to files."""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.running.planning import Planned
+from fedkernel.data import DataSpec, Preparation, Prepare, RawTable, load
+from fedkernel.data.generated import GENERATED
+from fedkernel.preparing.settling import fitted
+from fedkernel.run import Result
+
+PER_COLUMN = {
+    "standard": Prepare(scale="standard"),
+    "minmax": Prepare(scale="minmax"),
+    "center": Prepare(scale="none"),
+}
+"""What ``scale`` of a data set does, as tables are prepared: all rows are in one place."""
+
+
+class _Known(NamedTuple):
+    columns: tuple[str, ...] = ()
+    preparation: Preparation | None = None
+
+
+def knowing_its_columns(result: Result[Any], run: Planned) -> Result[Any]:
+    """Return a result with the names of the set's columns, and how these were scaled, where rows are divided.
+
+    Not where the run knows its columns, where the set has no names for them, nor where each row is scaled by itself.
+    """
+    data = run.point.experiment.data
+    if not isinstance(data, DataSpec) or run.strategy.partition != "horizontal" or result.columns:
+        return result
+    known = _known(data.drawn(run.seed))
+    return replace(result, **known._asdict()) if known.columns else result
+
+
+@lru_cache(maxsize=1)
+def _known(data: DataSpec) -> _Known:
+    if data.name in GENERATED or data.scale == "unit-norm" or data.transposed:
+        return _Known()
+    table = load(replace(data, scale="none"))
+    if table.columns == tuple(f"x{place}" for place in range(table.X.shape[1])):
+        return _Known()
+    if data.scale not in PER_COLUMN or not isinstance(table.X, np.ndarray):
+        return _Known(table.columns)
+    prepare = PER_COLUMN[data.scale]
+    preparation = fitted(prepare, RawTable.of_array(table.X, table.columns))
+    if data.scale == "center":
+        preparation = replace(preparation, center=table.X.mean(axis=0))
+    return _Known(table.columns, preparation)
