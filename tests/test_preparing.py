@@ -197,6 +197,8 @@ def test_columns_that_are_divided_are_prepared_where_they_are_and_nothing_crosse
     for part, outputs in zip(parts, result.outputs.values(), strict=True):
         own = from_text(str(outputs["preparation"]))
         np.testing.assert_allclose(own.apply(RawTable.of_array(part))[0], pooled(part, own.prepare), atol=1e-12)
+    with pytest.raises(InputError, match=r"prepare.log names 'crp', which is a column of no site"):
+        DKPCA(2, Linear()).fit(parts, prepare=Prepare(missing="mean", log=["crp"]))
     with pytest.raises(InputError, match=r'missing = "drop", but client 0 has no ids'):
         DKPCA(2, Linear()).fit(parts, prepare=Prepare(missing="drop"))
     with pytest.raises(InputError, match=r"shards\[1\]: row 4, column '0' .* holds no value"):

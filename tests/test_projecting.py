@@ -105,7 +105,7 @@ IDS50 = [f"new-{row}" for row in range(50)]
 
 
 def raw_files(folder, nodes, table=TABLE, ids=IDS, holes=HOLES, suffix="", rows_of=None):
-    """Write sites' files with empty cells and a column of text; return all columns, as the sites have them."""
+    """Write sites' files with empty cells and, but for the last, a column of text; return all columns."""
     X = table.copy()
     for row, column in holes.items():
         X[row, column] = np.nan
@@ -113,15 +113,15 @@ def raw_files(folder, nodes, table=TABLE, ids=IDS, holes=HOLES, suffix="", rows_
     texts = rng.choice(np.array(LEVELS, dtype=object), (len(X), 3))
     for site, (node, columns) in enumerate(zip(nodes, COLUMNS, strict=True)):
         frame = pd.DataFrame(X[:, columns], columns=[f"c{place}" for place in range(columns.stop - columns.start)])
-        frame = frame.assign(sex=texts[:, site], patient=ids)
+        frame = frame.assign(patient=ids) if site == 2 else frame.assign(sex=texts[:, site], patient=ids)
         rows = np.random.default_rng(site).permutation(len(X)) if rows_of is None else rows_of[site]
         frame.iloc[rows].to_csv(folder / f"{node['name']}{suffix}.csv", index=False)
     return X, texts
 
 
 def indicators(texts):
-    """Return columns of 0 and 1 for each site's levels."""
-    return np.hstack([(texts[:, [site]] == LEVELS).astype(float) for site in range(3)])
+    """Return columns of 0 and 1 for the levels at each site that has the column."""
+    return np.hstack([(texts[:, [site]] == LEVELS).astype(float) for site in range(2)])
 
 
 @pytest.mark.parametrize("missing", ["mean", "drop"])

@@ -5,7 +5,7 @@ scales are settled, over the rows of all sites or, where sites hold columns, by 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -124,6 +124,15 @@ class Prepare:
     def numeric(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return those of some columns that are of numbers."""
         return tuple(name for name in names if name not in self.categories)
+
+    def within(self, names: Sequence[str]) -> Self:
+        """Return what it says of these columns: where columns are divided, each table has its own."""
+        own: dict[str, Any] = {
+            "categories": {name: levels for name, levels in self.categories.items() if name in names},
+            "log": tuple(name for name in self.log if name in names),
+            "clip": {name: range_ for name, range_ in self.clip.items() if name in names},
+        }
+        return replace(self, **own)
 
     def whole_rows(self, raw: RawTable) -> npt.NDArray[np.bool_]:
         """Return a mask of the rows that can be used: with ``missing = "drop"`` those without an empty cell.

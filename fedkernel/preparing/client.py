@@ -113,7 +113,7 @@ class PrepareClient(KernelClient):
 
     def prepare_own(self, ask: PrepareOwn) -> Prepared:
         """Prepare the table by what it has itself."""
-        return self._settle(fitted(self.prepare, self.X))
+        return self._settle(fitted(self.prepare.within(self.X.names), self.X))
 
     def _settle(self, preparation: Preparation) -> Prepared:
         X, kept = preparation.apply(self.X)

@@ -122,6 +122,10 @@ def _each_its_own(run: Run, prepare: Prepare) -> Protocol[Outcome]:
             f'prepare.missing = "drop", but {without[0]} has no ids, by which the other sites would know which rows to '
             'drop, too; allowed: ids at all sites, or missing = "refuse", "mean" or "median"'
         )
+    named = {"categories": prepare.categories, "log": prepare.log, "clip": prepare.clip}
+    for option, names in named.items():
+        if absent := [name for name in names if not any(name in member.names for member in run.members)]:
+            raise InputError(f"prepare.{option} names {absent[0]!r}, which is a column of no site")
     replies = yield from to_all(PrepareOwn())
     members = [
         replace(member, rows=reply.rows, columns=reply.columns, names=())
@@ -245,7 +249,8 @@ def forecast(prepare: Prepare, partition: Divided, cohort: Sequence[Member]) -> 
     members = [replace(member, columns=prepare.most_columns(member.columns), names=()) for member in cohort]
     open_ended = prepare.missing == "drop" or prepare.indicator
     if partition == "vertical":
-        return Foreseen(Forecast(1, memory=_memory(cohort), meaning="at most" if open_ended else "exact"), members)
+        exact = not open_ended and not prepare.categories  # of which each site has its own
+        return Foreseen(Forecast(1, memory=_memory(cohort), meaning="exact" if exact else "at most"), members)
     clients, columns = len(cohort), cohort[0].columns - len(prepare.categories)
     rounds, up, down = 1, 0, 3 * columns
     if columns:

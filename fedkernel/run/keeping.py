@@ -155,7 +155,11 @@ def kept_preparation(folder: Path, run: str, prepare: Prepare | None) -> Prepara
         pass
     except UNREADABLE as error:
         raise InputError(f"{path} is damaged ({type(error).__name__})") from None
-    if (None if preparation is None else preparation.prepare) != prepare:
+    if preparation is None:
+        same = prepare is None
+    else:
+        same = prepare is not None and preparation.prepare == prepare.within(preparation.names)
+    if not same:
         kept = "nothing" if preparation is None else "another way"
         raise InputError(
             f"{path} says {kept} of how run {run!r} prepared the table; allowed: what it says, in the study (prepare), "
