@@ -122,7 +122,7 @@ def without_names(
 
 
 def rows_in_order(
-    shards: Sequence[Any], partition: Literal["vertical", "horizontal"], what: str = "shards", id_: str | None = None
+    shards: Sequence[Any], partition: Divided, what: str = "shards", id_: str | None = None
 ) -> list[Order | None]:
     """Return where each table has the rows in the order that `without_names` gives; None: as they stand.
 

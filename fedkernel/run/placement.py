@@ -365,16 +365,14 @@ def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Proj
     """
     out, sha256, what = Path(str(node["out"])).expanduser(), _sha256_of(node), str(node["data"])
     noted, preparation = RunRows.load(out, project.of), kept_preparation(out, project.of, run.prepare)
-    if preparation is None:
+    if run.prepare is None or preparation is None:
         own = read_own_data(node)
         new = read_new_rows(node, own)
         X = noted.rows_for(project, own, sha256, what)
         return replace(site, X=X, new=new.X, ids=new.ids, columns=own.columns, projects=True)
     noted.check_for(project, sha256, what)
-    raw = own_raw(*own_file(node), preparation.prepare).X
-    file = _new_file(node, preparation.names)
-    fresh = own_raw(file, version_of(str(file.path)), preparation.prepare)
-    text = to_text(preparation)
+    raw, file = own_raw(*own_file(node), run.prepare).X, _new_file(node, preparation.names)
+    fresh, text = own_raw(file, version_of(str(file.path)), run.prepare), to_text(preparation)
     X_then, X_new = raw.prepared(text, noted.used_of(raw)), fresh.X.prepared(text)
     return replace(site, X=X_then, new=X_new, ids=fresh.ids, projects=True)
 
