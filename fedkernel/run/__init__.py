@@ -6,8 +6,9 @@ from fedkernel.run.departures import Departure, check_payload, departures_of, mi
 from fedkernel.run.foreseen import ReplySize, foreseen, reply_sizes
 from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
 from fedkernel.run.outbox import check_record
+from fedkernel.run.own_files import own_file, own_shape, read_own_data
 from fedkernel.run.own_keys import read_own_keys
-from fedkernel.run.placement import own_file, own_shape, read_own_data, simulated_partition, simulated_raw
+from fedkernel.run.placement import simulated_partition, simulated_raw
 from fedkernel.run.policy import FREE, MIN_ROWS, MIN_SITES, Policy, own_policy, read_policy
 from fedkernel.run.raw_sites import raw_shard
 from fedkernel.run.result import Result, read_ledger

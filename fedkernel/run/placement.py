@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -14,11 +14,10 @@ from flwr.app import Context
 
 from fedkernel.addresses import find
 from fedkernel.arrays import AnyArray, Positions
-from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Prepare, load, read_raw, split
-from fedkernel.data.raw import is_text
-from fedkernel.data.site_files import SiteData, SiteFile
+from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Prepare, load, split
+from fedkernel.data.site_files import SiteFile
 from fedkernel.data.tables import open_tables
-from fedkernel.data.versions import Version, version_of
+from fedkernel.data.versions import version_of
 from fedkernel.errors import InputError, OwnFileError, RefusedError, called
 from fedkernel.numerics.kernels import import_kernels
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
@@ -31,6 +30,7 @@ from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, Projecting, RunSpec
 from fedkernel.run.keeping import RunRows, keeper, kept_preparation
 from fedkernel.run.outbox import check_record
+from fedkernel.run.own_files import new_file, own_file, read_file, read_new_rows, read_own_data, sha256_of
 from fedkernel.run.own_keys import read_own_keys
 from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
 from fedkernel.run.policy import own_policy
@@ -105,91 +105,11 @@ def simulated_raw(
     return raw_parts(simulated_partition(data, partition, clients, seed), names, prepare)
 
 
-@lru_cache(maxsize=8)
-def _read_own(file: SiteFile, version: Version) -> SiteData:
-    """Read a site's own file; cached, as `simulated_partition` is, until the file is changed."""
-    return file.read()
-
-
-@lru_cache(maxsize=8)
-def _fingerprint(path: str, version: Version) -> str:
-    """Return the SHA-256 of a file; cached until it is changed."""
-    with Path(path).expanduser().open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Version]:
-    """Return the file that a node's configuration names, as `site_of_job` lists it, and what tells that it changed."""
-    rules = own_policy(node).table
-    file = SiteFile.of_node(node, rules.columns, rules.hidden)
-    version = version_of(str(file.path))
-    if rules.sha256 is not None and _fingerprint(str(file.path), version) != rules.sha256:
-        raise InputError(f"{file.path} is not the file that the policy is for (table.sha256)")
-    return file, version
-
-
-def read_own_data(node: Mapping[str, Any]) -> SiteData:
-    """Read the table that a node's configuration names, as `site_of_job` lists it; InputError where it is none."""
-    return _read_own(*own_file(node))
-
-
-def own_shape(node: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
-    """Return the rows and columns of a node's table, and why only a run that prepares its tables can use it, if so.
-
-    Raises
-    ------
-    InputError
-        If no run can, or if a column looks like ids or free text, which is no category: most of its cells differ.
-    """
-    try:
-        return read_own_data(node).X.shape, ""
-    except InputError as error:
-        raw = read_raw(own_file(node)[0])
-        if any(is_text(column) and 2 * len(set(column)) > raw.rows for column in raw.columns.values()):
-            raise
-        return raw.shape, str(error)
-
-
-def _sha256_of(node: Mapping[str, Any]) -> str:
-    file, version = own_file(node)
-    return _fingerprint(str(file.path), version)
-
-
 def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
     file, version = own_file(node)
     check_labels_may_be_used(file, own_policy(node), who)
     with _for_its_log(who, "read its labels"):
         return labels_of_file(file, version)
-
-
-def _new_file(node: Mapping[str, Any], columns: Sequence[str]) -> SiteFile:
-    """Return the file with new rows that a node's configuration names, of which these columns are used.
-
-    Raises
-    ------
-    InputError
-        Where it names none with ids.
-    """
-    if "new" not in node or "id" not in node:
-        raise InputError(
-            "new rows are to be projected, but there are none with ids; allowed: join --new FILE --id NAME"
-        )
-    return replace(own_file(node)[0], path=str(node["new"]), columns=columns or None, label=None, drop=())
-
-
-def read_new_rows(node: Mapping[str, Any], own: SiteData) -> SiteData:
-    """Read the new rows that a node's configuration names, whose columns are those of its table, by name.
-
-    Raises
-    ------
-    InputError
-        Where it names none, or none with these columns and with ids.
-    """
-    file = _new_file(node, own.columns)
-    fresh = _read_own(file, version_of(str(file.path)))
-    if fresh.X.shape[1] != own.X.shape[1]:
-        raise InputError(f"{file.path} has {fresh.X.shape[1]} columns, but the table has {own.X.shape[1]}")
-    return fresh
 
 
 def _named_by(run: RunSpec) -> dict[str, type[KernelClient]]:
@@ -331,7 +251,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     def remember(positions: Positions | None, order: int) -> None:
         with _for_its_log(site.called, "note its rows"):
             used = own.X.kept if isinstance(own.X, TableToPrepare) else None
-            RunRows.of(order, positions, own.ids or (), _sha256_of(node), used).save(out, run.id)
+            RunRows.of(order, positions, own.ids or (), sha256_of(node), used).save(out, run.id)
 
     if run.project is None:
         site = replace(site, X=own.X, ids=own.ids, columns=own.columns)
@@ -363,7 +283,7 @@ def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Proj
 
     Where that run prepared its tables, both are prepared by what the site kept then.
     """
-    out, sha256, what = Path(str(node["out"])).expanduser(), _sha256_of(node), str(node["data"])
+    out, sha256, what = Path(str(node["out"])).expanduser(), sha256_of(node), str(node["data"])
     noted, preparation = RunRows.load(out, project.of), kept_preparation(out, project.of, run.prepare)
     if run.prepare is None or preparation is None:
         own = read_own_data(node)
@@ -371,7 +291,7 @@ def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Proj
         X = noted.rows_for(project, own, sha256, what)
         return replace(site, X=X, new=new.X, ids=new.ids, columns=own.columns, projects=True)
     noted.check_for(project, sha256, what)
-    raw, file = own_raw(*own_file(node), run.prepare).X, _new_file(node, preparation.names)
+    raw, file = own_raw(*own_file(node), run.prepare).X, new_file(node, preparation.names)
     fresh, text = own_raw(file, version_of(str(file.path)), run.prepare), to_text(preparation)
     X_then, X_new = raw.prepared(text, noted.used_of(raw)), fresh.X.prepared(text)
     return replace(site, X=X_then, new=X_new, ids=fresh.ids, projects=True)
@@ -404,7 +324,7 @@ def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
         table = raw_shard(file, run.prepare)
         return own | {"X": table, "ids": table.raw.ids}
     if isinstance(file, SiteFile):
-        data = _read_own(file, version_of(str(file.path)))
+        data = read_file(file, version_of(str(file.path)))
         return own | {"X": data.X, "columns": data.columns, "ids": data.ids}
     X, new = open_tables(file)
     return own | {"X": X, "new": new}
