@@ -74,14 +74,16 @@ def join_sites(method: Method[Any], grid: Grid, settings: RunSettings) -> Execut
     account = Account()
     members, settings = join(grid, settings, pair, account, method.partition)
     run, preparation = Run(tuple(members), settings.seed), None
+    warnings: tuple[str, ...] = ()
     if settings.prepare is not None:
         preparing = Execution(name, PrepareClient.__name__, method.partition, False, grid, settings, run, account)
         outcome = preparing.finish(prepare_tables(run, settings.prepare, method.partition))
-        for finding in outcome.findings:
-            log.warning("%s: %s", settings.run, finding.text)
+        warnings = tuple(finding.text for finding in outcome.findings)
+        for warning in warnings:
+            log.warning("%s: %s", settings.run, warning)
         run, preparation = Run(outcome.members, settings.seed), outcome.preparation
     method.check_cohort(run.members)
-    return Execution(name, pair, method.partition, go_on, grid, settings, run, account, preparation)
+    return Execution(name, pair, method.partition, go_on, grid, settings, run, account, preparation, warnings)
 
 
 def _settle(method: MethodT, execution: Execution) -> MethodT:

@@ -206,7 +206,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         if (choice := getattr(model, "choice_", None)) is not None:
             result.metrics[choice.name] = float(choice.value)
             result.findings.append(choice.why)
-        result.findings += measures.warnings
+        result.findings = [*execution.warnings, *result.findings, *measures.warnings]
         return result
 
     def project(self, grid: Grid, settings: RunSettings, model: M, *, to_sites: bool) -> Result[FloatArray]:

@@ -48,6 +48,8 @@ class Execution:
         Rounds are numbered on from what it holds.
     preparation : Preparation, optional
         What was done to the tables before, where rows are divided.
+    warnings : tuple of str
+        What was seen of them then that may make the result wrong.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Execution:
     run: Run
     account: Account
     preparation: Preparation | None = None
+    warnings: tuple[str, ...] = ()
 
     def converse(self, protocol: Protocol[T]) -> "Conversation[T]":
         """Return a protocol under way, whose every step has the threads of the settings."""

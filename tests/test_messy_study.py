@@ -1,0 +1,86 @@
+"""Three sites' messy files end in the known answer, or with the cause: never in a wrong one without a word."""
+
+import csv
+
+from messy_files import FACTOR, ID, LABEL, MISSING, NOTE, OTHER_UNIT, write_messy_files
+from typer.testing import CliRunner
+
+from experiments.cli import app
+from experiments.results import read_runs
+
+STUDY = """
+name = "cultivars"
+evaluate = true
+
+[data]
+shards = ["a.csv", "b.csv", "c.csv"]
+id = "{ID}"
+label = "{LABEL}"
+drop = ["{NOTE}"]
+encoding = "latin-1" # of all: what is not English stands in the column that is dropped
+
+[prepare]
+missing = "mean"
+drift = "{drift}"
+
+[[strategy]]
+name = "clusters"
+method = "FKKMeans"
+n_clusters = {clusters}
+n_components = 6
+coreset_size = {coreset}
+n_features = 50
+solver = "gram"
+kernel = {{ type = "rbf", width = "median", factor = 1.5 }}
+"""
+
+
+def study(folder, drift="refuse", clusters=2, coreset=100):
+    path = folder / "study.toml"
+    path.write_text(STUDY.format(drift=drift, clusters=clusters, coreset=coreset, ID=ID, LABEL=LABEL, NOTE=NOTE))
+    return path
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def mend(path):
+    """Divide the column that is in another unit, as its owner would."""
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    place = header.index(OTHER_UNIT)
+    for row in rows:
+        row[place] = row[place] and str(float(row[place]) / FACTOR)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def test_the_other_unit_stops_the_study_with_the_cause_and_mended_it_finds_the_cultivars(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths = write_messy_files(tmp_path)
+    refused = call("run", study(tmp_path), "--out", "out")
+    assert refused.exit_code != 0
+    assert f"{OTHER_UNIT}: client 2's mean is" in " ".join(refused.output.split())
+    assert not (tmp_path / "out" / "runs.jsonl").exists()
+
+    warned = call("run", study(tmp_path, drift="warn"), "--out", "warned")
+    assert warned.exit_code == 0, warned.output
+    (row,) = read_runs("warned/runs.jsonl")
+    assert row.metrics["ari"] < 0.95
+    assert any(OTHER_UNIT in sentence and "another unit?" in sentence for sentence in row.findings)
+
+    mend(paths["c"])
+    assert MISSING  # whose cells are filled
+    found = call("run", study(tmp_path), "--out", "found")
+    assert found.exit_code == 0, found.output
+    (row,) = read_runs("found/runs.jsonl")
+    assert row.metrics["ari"] > 0.95
+
+
+def test_a_site_of_one_row_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_messy_files(tmp_path, whole=False)
+    refused = call("run", study(tmp_path, drift="ignore"), "--out", "out")
+    assert refused.exit_code == 2
+    assert "client 2" in refused.output
