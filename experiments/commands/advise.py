@@ -15,9 +15,11 @@ from rich.text import Text
 from experiments.commands.candidates import Goal, Situation
 from experiments.commands.console import errors, output, say, show
 from experiments.commands.forecast import read_shape
+from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id
 from experiments.commands.which_method import Advice, advise
 from experiments.report import NARROWEST, WideTable
 from fedkernel.data import Divided, SiteFile, read_raw
+from fedkernel.data.raw import missing_in
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
 from fedkernel.protocol import ENGINE_COSTS, Forecast, Member, seconds
@@ -43,12 +45,13 @@ class Aim(StrEnum):
 
 
 class Part(NamedTuple):
-    """A site's table: its size and, of a file, the names of its columns, and what its rows are known by."""
+    """A site's table: its size and, of a file, the columns' names, the rows' ids, and whether a cell is empty."""
 
     rows: int
     columns: int
     names: tuple[str, ...] = ()
     ids: tuple[str, ...] | None = None
+    empty: bool = False
 
 
 def advise_command(  # noqa: PLR0917 - one option each
@@ -63,8 +66,12 @@ def advise_command(  # noqa: PLR0917 - one option each
     goal: Annotated[Aim, typer.Option(help="What is wanted.")] = Aim.components,
     number: Annotated[int, typer.Option("--number", "-k", min=1, help="How many components, or clusters.")] = 2,
     sites: Annotated[int | None, typer.Option(min=1, help="How many have such a table, where one is named.")] = None,
-    id_: Annotated[str | None, typer.Option("--id", help="The column that says which row is which.")] = None,
+    id_: Id = None,
     label: Annotated[str | None, typer.Option(help="A column to compare with, kept out.")] = None,
+    drop: Drop = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     share_rows: Annotated[
         bool, typer.Option("--share-rows/--no-share-rows", help="Whether rows may leave as they are.")
     ] = False,
@@ -80,7 +87,8 @@ def advise_command(  # noqa: PLR0917 - one option each
     with errors(debug):
         if engine is not None and engine not in ENGINE_COSTS:
             raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINE_COSTS)}")
-        parts = [part_of(table, id_, label) for table in tables]
+        form = {"delimiter": delimiter, "decimal": decimal, "encoding": encoding}
+        parts = [part_of(table, id_, (label, *(drop or ())), **form) for table in tables]
         if sites is not None and len(parts) not in (1, sites):
             raise InputError(f"--sites {sites}, but {len(parts)} tables; allowed: one table, or as many as sites")
         if len(parts) == 1:
@@ -109,7 +117,8 @@ def advise_command(  # noqa: PLR0917 - one option each
         best = recommended(advice, situation)
         if toml is not None:
             files = [table for table in tables if not _is_shape(table)]
-            text = starting_toml(best, situation, files, toml, {"id": id_, "label": label})
+            columns = {"id": id_, "label": label, "drop": drop, **form}
+            text = starting_toml(best, situation, files, toml, columns, fill=any(part.empty for part in parts))
             write_whole(toml, lambda file: file.write(text.encode()))
             say(f"{toml}: an experiment to start with: fedkernel run {toml}")
 
@@ -125,17 +134,17 @@ def recommended(advice: Sequence[Advice], situation: Situation) -> Advice:
     return advice[0]
 
 
-def part_of(table: str, id_: str | None = None, label: str | None = None) -> Part:
-    """Return the size of a table that is named by a file or by its shape."""
+def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: str | None) -> Part:
+    """Return the size of a table that is named by a file, less some columns that it may have, or by its shape."""
     if _is_shape(table):
         return Part(*read_shape(table))
-    file = SiteFile(table, id=id_)
+    file = SiteFile(table, id=id_, **form)  # type: ignore[arg-type]
     if Path(table).suffix.lower() in (".npy", ".npz"):
         data = file.read()
         return Part(*data.X.shape, data.columns, data.ids)
     raw = read_raw(file)
-    names = tuple(name for name in raw.names if name != label)
-    return Part(raw.rows, len(names), names, raw.ids)
+    names = tuple(name for name in raw.names if name not in without)
+    return Part(raw.rows, len(names), names, raw.ids, any(missing_in(raw.columns[name]).any() for name in names))
 
 
 def in_common(parts: Sequence[Part]) -> list[Part]:
@@ -257,15 +266,25 @@ def told(plan: Plan) -> list[str]:
 
 
 def starting_toml(
-    best: Advice, situation: Situation, files: Sequence[str], path: Path, columns: Mapping[str, str | None]
+    best: Advice,
+    situation: Situation,
+    files: Sequence[str],
+    path: Path,
+    reading: Mapping[str, str | Sequence[str] | None],
+    *,
+    fill: bool = False,
 ) -> str:
-    """Return an experiment of the recommended pair: over the files, or over made-up data of the tables' sizes."""
+    """Return an experiment of the recommended pair: over the files, or over made-up data of the tables' sizes.
+
+    The files' columns are standardised, and with `fill` their empty cells filled.
+    """
     cohort = situation.cohort
     if files:
         folder = path.resolve().parent
         shards = [os.path.relpath(Path(file).expanduser().resolve(), folder) for file in files]
-        data: dict[str, Any] = {"shards": shards} | {key: name for key, name in columns.items() if name is not None}
-        sections: dict[str, dict[str, Any]] = {"data": data}
+        data: dict[str, Any] = {"shards": shards} | {key: value for key, value in reading.items() if value is not None}
+        prepare = {"scale": "standard"} | ({"missing": "mean"} if fill else {})
+        sections: dict[str, dict[str, Any]] = {"data": data, "prepare": prepare}
         note = "the sites' files; across sites: sites = [names] in place of shards, id and label, which join says"
     else:
         vertical = situation.divided == "vertical"

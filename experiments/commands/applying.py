@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.console import Follow, errors, messages, output, say
+from experiments.commands.reading import Decimal, Delimiter, Encoding, Id
 from fedkernel.arrays import AnyArray
 from fedkernel.data import RawTable, SiteFile, read_raw
 from fedkernel.errors import InputError
@@ -22,7 +23,6 @@ Where = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model's file, a run's folder, or an output folder with one run.")
 ]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Rows with the columns that the model was fitted on.")]
-Id = Annotated[str | None, typer.Option("--id", help="The column that says which row is which.")]
 Label = Annotated[str | None, typer.Option("--label", help="A column of classes, to compare clusters with.")]
 Out = Annotated[
     Path | None, typer.Option(help="A new .csv or .npz file, which has the ids or row numbers beside; else: printed.")
@@ -36,6 +36,9 @@ def predict(  # noqa: PLR0917 - one option each
     file: File,
     id_: Id = None,
     label: Label = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     out: Out = None,
     overwrite: Overwrite = False,
     name_classes: Annotated[
@@ -54,7 +57,8 @@ def predict(  # noqa: PLR0917 - one option each
             raise InputError("--save-model is for a model whose clusters get names; allowed: with --name-classes")
         _check_free(out, overwrite)
         _check_free(save_model, overwrite)
-        fitted, raw = load_fitted(find_model(model)), read_raw(SiteFile(file, id=id_, label=label))
+        rows = SiteFile(file, label=label, id=id_, delimiter=delimiter, decimal=decimal, encoding=encoding)
+        fitted, raw = load_fitted(find_model(model)), read_raw(rows)
         applied = fitted.predict(raw)
         if label is not None:
             classes = raw.labels[label][applied.kept].tolist()
@@ -74,6 +78,9 @@ def transform(  # noqa: PLR0917 - one option each
     file: File,
     id_: Id = None,
     label: Label = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     out: Out = None,
     overwrite: Overwrite = False,
     debug: Debug = False,
@@ -81,7 +88,8 @@ def transform(  # noqa: PLR0917 - one option each
     """Compute the coordinates of rows along a model's components; nothing leaves this machine."""
     with errors(debug), Follow(say, "fedkernel.models.fitted"):
         _check_free(out, overwrite)
-        fitted, raw = load_fitted(find_model(model)), read_raw(SiteFile(file, id=id_, label=label))
+        rows = SiteFile(file, label=label, id=id_, delimiter=delimiter, decimal=decimal, encoding=encoding)
+        fitted, raw = load_fitted(find_model(model)), read_raw(rows)
         applied = fitted.transform(raw)
         arrays = {"embedding": applied.values}
         if label is not None:
