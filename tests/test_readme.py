@@ -1,5 +1,6 @@
 """The README's Python examples print what stands below them."""
 
+import csv
 import os
 import re
 import socket
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
 from experiments.cli import app
@@ -29,12 +31,9 @@ def test_example_prints_what_the_readme_says(code, printed, tmp_path):
     assert done.stdout == printed, done.stderr
 
 
-@pytest.mark.slow
-def test_the_walk_through_of_separate_machines(tmp_path, monkeypatch):
-    """Its blocks in their order, as a reader would type them, but for a port that is free."""
-    section = README.split("## Separate machines\n")[1].split("\n## ")[0]
+def walk(section, folder):
+    """Run a section's blocks in their order, as a reader would type them, but for a port that is free."""
     blocks = re.findall(r"```(sh|toml|text)\n(.*?)```", section, flags=re.DOTALL)
-    assert [kind for kind, _ in blocks] == ["sh", "toml", "toml", "sh", "text", "sh", "sh", "text"]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -44,16 +43,42 @@ def test_the_walk_through_of_separate_machines(tmp_path, monkeypatch):
     for kind, block in blocks:
         if kind == "toml":
             name = re.match(r'name = "(\w+)"', block)[1]
-            (tmp_path / f"{name}.toml").write_text(block)
+            (folder / f"{name}.toml").write_text(block)
         elif kind == "sh":
             command = ["bash", "-c", block.replace("8443", port)]
             done = subprocess.run(
-                command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+                command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
             )
             assert done.returncode == 0, done.stderr
             printed = done.stdout
         else:
             assert [line.rstrip() for line in printed.splitlines()][-block.count("\n") :] == block.splitlines()
+    return [kind for kind, _ in blocks]
+
+
+@pytest.mark.slow
+def test_the_walk_through_from_raw_files_to_an_answer(tmp_path):
+    """In twelve commands from the files to labels, coordinates, a chosen k, a picture, next week's patients."""
+    section = README.split("## From raw files to an answer\n")[1].split("\n## ")[0]
+    assert section.count("\nfedkernel ") + section.count("\n    fedkernel ") == 12
+    assert walk(section, tmp_path) == ["sh", "sh", "text", "sh", "text", "toml", "sh", "sh", "text"]
+    assert re.search(r"n_clusters = \d", (tmp_path / "server.log").read_text())
+    assert "<img" in (tmp_path / "north" / "page.html").read_text()
+    assert len((tmp_path / "labels.csv").read_text().splitlines()) == 21
+    patients, rows = (
+        list(csv.DictReader((tmp_path / path).read_text().splitlines()))
+        for path in ("north.csv", "north/groups__seed=0.csv")
+    )
+    diagnoses = {patient["patient"]: patient["diagnosis"] for patient in patients}
+    groups = [row["label"] for row in rows]
+    assert len(rows) == 180
+    assert adjusted_rand_score([diagnoses[row["id"]] for row in rows], groups) > 0.3
+
+
+@pytest.mark.slow
+def test_the_walk_through_of_separate_machines(tmp_path, monkeypatch):
+    section = README.split("## Separate machines\n")[1].split("\n## ")[0]
+    assert walk(section, tmp_path) == ["sh", "toml", "toml", "sh", "text", "sh", "sh", "text"]
     assert (tmp_path / "results" / "report.html").exists()
     verify, against = re.search(
         r"`fedkernel (outbox verify north)`.*?`(--against \S+ --client 0)`", section, re.S

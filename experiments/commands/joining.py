@@ -239,7 +239,7 @@ def _receive(out: Path, new: SiteFile | None, tell: Callable[[str], object], sen
     tell(f"received {path}")
     if sent.endswith(MODEL) and out.name != REHEARSAL:
         try:
-            tell(apply_received(path, sent.removesuffix(MODEL), out, new) or f"{path} is not applied")
+            tell(apply_received(path, sent.removesuffix(MODEL), out, new) or f"new rows: fedkernel predict {path} FILE")
         except (InputError, OSError) as error:  # what the server sends is no reason to leave it
             tell(f"{path} cannot be applied here: {error}")
 
