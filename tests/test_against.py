@@ -10,9 +10,7 @@ from typer.testing import CliRunner
 from experiments.cli import app
 from experiments.commands import joining
 from fedkernel.data import SiteFile
-from fedkernel.data.against import compare, compare_schemas
-from fedkernel.data.checking import look_at
-from fedkernel.data.schemas import Schema, read_schema
+from fedkernel.data.checks import Schema, compare, compare_schemas, look_at, read_schema
 from fedkernel.run import read_own_data
 
 AGREED = """

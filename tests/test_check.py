@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from experiments.cli import app
 from fedkernel.data import SiteFile
-from fedkernel.data.checking import look_at
-from fedkernel.data.findings import letters
+from fedkernel.data.checks import look_at
+from fedkernel.data.checks.findings import letters
 from fedkernel.errors import InputError
 
 

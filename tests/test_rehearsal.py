@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from experiments.cli import app
 from fedkernel.data import SiteFile, read_raw
-from fedkernel.data.schemas import Schema, read_schema, schema_of
+from fedkernel.data.checks import Schema, read_schema, schema_of
 from fedkernel.errors import InputError
 from fedkernel.run.departures import read_outbox
 

@@ -11,10 +11,7 @@ from rich.text import Text
 from experiments.commands.console import BAD_INPUT, errors, output, say, show
 from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, File, Id, Label, site_file
 from fedkernel.data import read_raw
-from fedkernel.data.against import compare, compare_schemas
-from fedkernel.data.checking import look_at
-from fedkernel.data.findings import Finding, counted
-from fedkernel.data.schemas import read_schema, schema_of
+from fedkernel.data.checks import Finding, compare, compare_schemas, counted, look_at, read_schema, schema_of
 from fedkernel.errors import InputError, one_line
 from fedkernel.run import MIN_ROWS
 from fedkernel.storage import write_new

@@ -28,7 +28,7 @@ from experiments.commands.reading import (
 )
 from experiments.commands.study import answers_of, show_study
 from fedkernel.data import SiteFile, read_raw
-from fedkernel.data.schemas import read_schema
+from fedkernel.data.checks import read_schema
 from fedkernel.engines.grpc.address import check_address
 from fedkernel.engines.grpc.certificates import check_name
 from fedkernel.engines.grpc.handshakes import report_failed_handshakes

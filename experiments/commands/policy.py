@@ -14,7 +14,7 @@ from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id,
 from experiments.commands.study import answers_of, read_study
 from fedkernel.addresses import find, own_names
 from fedkernel.data import read_raw
-from fedkernel.data.schemas import schema_of
+from fedkernel.data.checks import schema_of
 from fedkernel.errors import FedkernelError, InputError, one_line
 from fedkernel.protocol import Forecast, Member
 from fedkernel.run import (

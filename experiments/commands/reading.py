@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 from fedkernel.data import SiteFile
-from fedkernel.data.against import compare
-from fedkernel.data.checking import look_at
-from fedkernel.data.schemas import read_schema
+from fedkernel.data.checks import compare, look_at, read_schema
 from fedkernel.data.site_files import listed
 from fedkernel.errors import InputError, and_more
 

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkernel.arrays import AnyArray, FloatArray
-from fedkernel.data.cells import Cells, read_cells
-from fedkernel.data.findings import Finding, counted, listing, place_of, rows_of
-from fedkernel.data.kinds import ODDITIES, Kind, kind_of
+from fedkernel.data.checks.cells import Cells, read_cells
+from fedkernel.data.checks.findings import Finding, counted, listing, place_of, rows_of
+from fedkernel.data.checks.kinds import ODDITIES, Kind, kind_of
+from fedkernel.data.checks.schemas import MOST_LEVELS
 from fedkernel.data.raw import is_text, missing_in
-from fedkernel.data.schemas import MOST_LEVELS
 from fedkernel.data.site_files import SiteFile
 from fedkernel.errors import InputError
 

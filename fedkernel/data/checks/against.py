@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fedkernel.data.checking import Column, Look
-from fedkernel.data.findings import Finding, counted, listing, place_of, rows_of
-from fedkernel.data.schemas import Column as Wanted
-from fedkernel.data.schemas import Schema, without_unit
+from fedkernel.data.checks.checking import Column, Look
+from fedkernel.data.checks.findings import Finding, counted, listing, place_of, rows_of
+from fedkernel.data.checks.schemas import Column as Wanted
+from fedkernel.data.checks.schemas import Schema, without_unit
 
 TYPES = {"number": "number", "spelt": "number", "date": "date", "text": "text"}
 """What kind of column is of which type; numbers that cannot be read as such are a fault of their own."""

@@ -25,7 +25,7 @@ import pydantic
 from pydantic import Field
 
 from fedkernel.arrays import AnyArray
-from fedkernel.data.kinds import is_date
+from fedkernel.data.checks.kinds import is_date
 from fedkernel.data.raw import RawTable, is_text
 from fedkernel.data.tables import readable
 from fedkernel.errors import InputError
