@@ -15,6 +15,7 @@ from experiments.claims import Claim, Verdict
 from experiments.config import Experiment, ReportOptions, Sites
 from experiments.report import console_table, write_report
 from experiments.report.about import data_lines
+from experiments.report.answer import size_rows
 from experiments.report.axes import value_scale
 from experiments.report.plots import draw
 from experiments.results import Run, Spread, append_run, read_runs, summarise, write_shapes
@@ -640,3 +641,11 @@ def test_what_a_run_took_is_no_answer_and_all_else_is() -> None:
     assert took == ["local_components", "floats_up_per_iteration", "lanczos_iterations", "parallel_seconds"]
     assert all(metric.cost for metric in METRICS.values() if metric.counted)
     assert not any(metric.leads for metric in METRICS.values() if metric.cost)
+
+
+def test_sizes_that_sites_told_stand_by_cluster_and_site() -> None:
+    values = {"cluster 0 at client 0 (site 'north')": 40.0, "cluster 1 at client 0 (site 'north')": 95.0}
+    values |= {"cluster 0 at client 1": 0.0, "cluster 1 at client 1": 1000.0}
+    runs = [a_run(seed=seed, history=[a_round(1, None, **values)]) for seed in (0, 1)]
+    assert size_rows(runs, {}) == [("DKPCA-5", "", "1,095 (north 95, client 1 1,000); 40 (north 40, client 1 0)")]
+    assert size_rows([a_run()], {}) == []

@@ -1,5 +1,6 @@
 """The tables of a report's page: what was asked, a table for each group of methods, and then what it took."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -67,14 +68,37 @@ def by_group(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
 
 
 def size_rows(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> list[tuple[str, str, str]]:
-    """Return method, setting and the sizes of its clusters, largest first, of the runs that have them."""
+    """Return method, setting and the sizes of its clusters, largest first, of the runs that have them.
+
+    Of those whose sites hold their own data, as far as these told them: by site, in steps.
+    """
     rows = []
+    first = {(run.name, setting(run.point)): run.seed for run in reversed(runs)}
     for run in runs:
         picture = pictures.get(run.id)
         if picture is not None and picture.sizes is not None:
             sizes = ", ".join(count(number) for number in sorted(picture.sizes.tolist(), reverse=True))
             rows.append((run.name, setting(run.point), sizes))
+        elif run.seed == first.get((run.name, setting(run.point))) and (by_site := _sizes_by_site(run)):
+            texts = [f"{count(sum(own.values()))} ({', '.join(map(_at, own.items()))})" for own in by_site]
+            rows.append((run.name, setting(run.point), "; ".join(texts)))
     return rows
+
+
+def _sizes_by_site(run: Run) -> list[dict[str, float]]:
+    """Return for each cluster how many rows each site told of it, of the largest cluster first; none if none did."""
+    clusters: dict[str, dict[str, float]] = {}
+    for row in run.history:
+        for name, number in row.values.items():
+            match = re.fullmatch(r"cluster (\d+) at (.+)", name)
+            if match and number is not None:
+                site = re.search(r"site '(.+)'", match[2])
+                clusters.setdefault(match[1], {})[site[1] if site else match[2]] = number
+    return sorted(clusters.values(), key=lambda own: -sum(own.values()))
+
+
+def _at(site: tuple[str, float]) -> str:
+    return f"{site[0]} {count(site[1])}"
 
 
 def shown(s: Summary, name: str) -> str:
