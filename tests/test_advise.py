@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.commands.advise import Part, Partition, divided_of, part_of, told
+from experiments.commands.advise import Part, Partition, disclosures, divided_of, part_of
 from experiments.commands.candidates import CANDIDATES, Situation
 from experiments.commands.forecast import lines_of
 from experiments.commands.which_method import advise, rules
@@ -58,7 +58,7 @@ def test_the_first_that_fits_and_whose_rule_holds_is_recommended(its, first):
         assert (line.strategy is None) == bool(line.refusal)
         if line.strategy is not None:
             assert line.forecast is not None
-            assert told(line.strategy.plan(3, 0)), "every pair says what it tells"
+            assert disclosures(line.strategy.plan(3, 0)), "every pair says what it tells"
             assert not line.candidate.needs(its) or its.share_rows
 
 

@@ -224,7 +224,7 @@ def _show_fitting(fitting: Sequence[Advice], lasts: Callable[[Forecast], float],
         f"Shown by experiments/papers/{best.candidate.evidence}.toml, of which docs/which-method.md says more.",
         *([CLUSTERS] if clusters and best.candidate.kind.partition == "vertical" else []),
         "What it tells the coordinator, of each site:",
-        *(f"  {text}" for text in told(plan or ())),
+        *(f"  {text}" for text in disclosures(plan or ())),
         f"What attacks recover of it: docs/privacy.md, {best.candidate.method}.",
     ]
     for line in lines:
@@ -254,7 +254,7 @@ def _leaves(fit: Advice, clients: int) -> str:
     return ", ".join([*kinds, *(f"letters: {letter}" for request in requests for letter in request.posts)])
 
 
-def told(plan: Plan) -> list[str]:
+def disclosures(plan: Plan) -> list[str]:
     """Return a line for each kind of reply, and of letter, that a plan entails: what it reveals."""
     lines = []
     for request in _requests(plan):

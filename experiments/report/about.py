@@ -15,7 +15,7 @@ Shapes = Sequence[tuple[int, int]]
 """Rows and columns of each client's table."""
 
 Line = tuple[str, str]
-"""A term, and what is said of it."""
+"""A term, and what is options of it."""
 
 
 def data_lines(experiment: Experiment, shapes: Shapes) -> list[Line]:
@@ -44,8 +44,8 @@ def _data(data: DataSpec | Shards | Sites) -> str:
     default = {
         field.name: field.default for field in dataclasses.fields(data) if field.default_factory is dataclasses.MISSING
     }
-    said = {name: value for name, value in vars(data).items() if value not in (default.get(name), {}, None)}
-    return _named(said.pop("name"), said)
+    options = {name: value for name, value in vars(data).items() if value not in (default.get(name), {}, None)}
+    return _named(options.pop("name"), options)
 
 
 def _division(experiment: Experiment) -> str:
@@ -57,8 +57,8 @@ def _division(experiment: Experiment) -> str:
     return f"by {what} ({partition.kind}), {how}{shuffled}, among {experiment.clients} clients"
 
 
-def _named(name: Any, said: Mapping[str, Any]) -> str:
-    return ", ".join([str(name), *(f"{key} = {value}" for key, value in said.items())])
+def _named(name: Any, options: Mapping[str, Any]) -> str:
+    return ", ".join([str(name), *(f"{key} = {value}" for key, value in options.items())])
 
 
 def _sizes(shapes: Shapes, experiment: Experiment) -> str:

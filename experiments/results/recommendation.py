@@ -41,6 +41,6 @@ def findings(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         for sentence in run.findings:
             first.setdefault(sentence, run.id)
-    said = [f"{run}: {sentence}" for sentence, run in first.items()]
-    rest = len(said) - MOST_FINDINGS
-    return said[:MOST_FINDINGS] + ([f"and {rest} more, in runs.jsonl"] if rest > 0 else [])
+    sentences = [f"{run}: {sentence}" for sentence, run in first.items()]
+    rest = len(sentences) - MOST_FINDINGS
+    return sentences[:MOST_FINDINGS] + ([f"and {rest} more, in runs.jsonl"] if rest > 0 else [])

@@ -130,8 +130,8 @@ def _id(cell: float | str | None) -> str:
 
 def _table(file: SiteFile, names: Sequence[str]) -> list[int]:
     """Return the places of the table's columns."""
-    wanted = [name for name in names if name not in file.kept_out] if file.columns is None else list(file.columns)
-    return [place for place, name in enumerate(names) if name in wanted and file.offers(name)]
+    chosen = [name for name in names if name not in file.kept_out] if file.columns is None else list(file.columns)
+    return [place for place, name in enumerate(names) if name in chosen and file.offers(name)]
 
 
 def _names(file: SiteFile, raw: Sequence[str]) -> Iterator[Finding]:
