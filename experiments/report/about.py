@@ -15,7 +15,7 @@ Shapes = Sequence[tuple[int, int]]
 """Rows and columns of each client's table."""
 
 Line = tuple[str, str]
-"""A term, and what is options of it."""
+"""A term, and what is said of it."""
 
 
 def data_lines(experiment: Experiment, shapes: Shapes) -> list[Line]:
