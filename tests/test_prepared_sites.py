@@ -17,7 +17,7 @@ from fedkernel import InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
 from fedkernel.preparing import PrepareClient, from_text
 from fedkernel.preparing import plan as plan_of
-from fedkernel.preparing.messages import CountCells, TakePreparation
+from fedkernel.preparing.messages import EDGES, CountBelow, CountCells, SumSquares, TakePreparation
 from fedkernel.preparing.settling import fitted
 from fedkernel.protocol import Guards
 from fedkernel.protocol.messages import encode
@@ -189,3 +189,40 @@ def test_sites_study_has_what_is_asked_of_their_raw_tables_first(tmp_path):
     names = [step.requests[0].request for step in run.plan]
     assert names[:4] == ["CountCells", "SumSquares", "CompareColumns", "TakePreparation"]
     check_plan(run.plan, answers_of(run))
+
+
+def guarded_site(values, **prepare):
+    return PrepareClient(RawTable({"a": values}), prepare=Prepare(**prepare), guards=Guards(), memory={})
+
+
+def test_thresholds_of_a_coordinator_s_choice_tell_no_more_of_a_column_than_its_quantiles():
+    values = np.random.default_rng(0).normal(size=40)
+
+    def counted(site, low, high):
+        edges = np.linspace(low, high, EDGES)
+        arrays, _, _ = site.fit(*encode(CountBelow(names=("a",), thresholds=edges[None])))
+        return edges, arrays[0].ravel()
+
+    site = guarded_site(values, missing="median")
+    edges, counts = counted(site, -8.0, 8.0)
+    for _ in range(6):  # what a median's histogram does: it follows one bin down
+        place = int(np.argmax(counts >= 20))
+        edges, counts = counted(site, edges[place - 1], edges[place])
+    for low, high in ((-8.0, 8.0), (edges[0], edges[2]), (edges[5], edges[4]), (edges[-1], edges[-1] + 1e-3)):
+        with pytest.raises(InputError, match=r"do not divide a bin of those before; .* quantiles"):
+            counted(site, low, high)
+    counted(site, edges[4], edges[5])  # what is refused has used nothing up
+    for unneeded in (guarded_site(values), guarded_site(values, scale="robust")):
+        with pytest.raises(InputError, match="below 33 thresholds of each column, which no quantile of the run needs"):
+            counted(unneeded, -8.0, 8.0)
+
+
+@pytest.mark.parametrize(("values", "leaves"), [(0, True), (1, False), (4, False), (5, True)])
+def test_no_sum_leaves_that_is_about_a_few_cells(values, leaves):
+    site = guarded_site(np.where(np.arange(40) < values, 7.0, np.nan), missing="mean")
+    for request in (CountCells(names=("a",)), SumSquares(names=("a",), center=np.zeros(1))):
+        if leaves:
+            assert site.fit(*encode(request))[1] == 40
+        else:
+            with pytest.raises(InputError, match=r"fewer than 5 values in column 'a'.*\(guard: cells\)"):
+                site.fit(*encode(request))

@@ -17,13 +17,13 @@ from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
 from fedkernel import RBF, InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
-from fedkernel.preparing import TableToPrepare, from_text, prepared_here, tables_to_prepare
+from fedkernel.preparing import PrepareClient, TableToPrepare, from_text, prepared_here, tables_to_prepare
 from fedkernel.preparing import forecast as forecast_of
 from fedkernel.preparing import plan as plan_of
 from fedkernel.preparing.drift import differences, findings
 from fedkernel.preparing.messages import CompareColumns
 from fedkernel.preparing.settling import fitted
-from fedkernel.protocol import Member
+from fedkernel.protocol import Guards, Member
 from fedkernel.protocol.plan import Place, advance
 from fedkernel.run.cohort import RunSettings
 from fedkernel.simulate import through_files
@@ -368,3 +368,19 @@ def new_rows(X):
     rows = X[:9].copy()
     rows[0, 0] = np.nan
     return rows
+
+
+class GuardedClient(PrepareClient):
+    answers = PrepareClient.answers
+
+    def __init__(self, X, **more):
+        super().__init__(X, guards=Guards(cell_rows=1), memory={}, **more)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_guards_let_every_quantile_be_found(loader, monkeypatch):
+    X, prepare = awkward(loader), Prepare(scale="robust", missing="median")
+    tables = tables_of(X, prepare)
+    expected = prepared_here(tables, prepare, "horizontal")
+    monkeypatch.setattr("fedkernel.preparing.here.PrepareClient", GuardedClient)
+    np.testing.assert_array_equal(np.vstack(prepared_here(tables, prepare, "horizontal")), np.vstack(expected))

@@ -1,6 +1,7 @@
 """What a site runs before a method sees its table: it counts and sums, and takes the preparation that follows."""
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from fedkernel.data import Preparation, Prepare, RawTable
 from fedkernel.errors import InputError
 from fedkernel.preparing.drift import differences, sentence
 from fedkernel.preparing.messages import (
+    EDGES,
     Cells,
     CellsBelow,
     CompareColumns,
@@ -24,10 +26,25 @@ from fedkernel.preparing.messages import (
     SumSquares,
     TakePreparation,
 )
-from fedkernel.preparing.settling import fitted
+from fedkernel.preparing.settling import QUARTILES, fitted
 from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.state import State
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MedianBins(State):
+    """Thresholds (p, 1, b) that were counted below last to find medians, where guards hold."""
+
+    edges: FloatArray
+
+
+@dataclass(frozen=True)
+class QuartileBins(State):
+    """Thresholds (p, 3, b) that were counted below last to find quartiles, where guards hold."""
+
+    edges: FloatArray
 
 
 class PrepareClient(KernelClient):
@@ -89,6 +106,8 @@ class PrepareClient(KernelClient):
 
     def count_below(self, ask: CountBelow) -> CellsBelow:
         """Count values that are at most each threshold."""
+        if self.guards is not None:
+            self._check_refines(ask.thresholds)
         columns = zip(self._numbers(ask.names).T, ask.thresholds, strict=True)
         counts = [
             np.searchsorted(np.sort(column[~np.isnan(column)]), thresholds, "right") for column, thresholds in columns
@@ -122,11 +141,46 @@ class PrepareClient(KernelClient):
         self.preparation = preparation
         return Prepared(rows=len(kept), columns=X.shape[1])
 
+    def _check_refines(self, thresholds: FloatArray) -> None:
+        """Raise InputError unless thresholds divide, for each quantile, one bin between two of those before them.
+
+        Else so many of them, wherever a coordinator likes, would tell it every value of a small site's columns.
+        """
+        medians = thresholds.shape[1] == EDGES and self.prepare.missing == "median"
+        quartiles = thresholds.shape[1] == len(QUARTILES) * EDGES and self.prepare.scale == "robust"
+        if not medians and not quartiles:
+            raise InputError(
+                f"client {self.client} was asked to count below {thresholds.shape[1]} thresholds of each column, which "
+                "no quantile of the run needs (guard: quantiles)"
+            )
+        bins = MedianBins if medians else QuartileBins
+        edges = thresholds.reshape(len(thresholds), -1, EDGES)
+        outside = (np.diff(edges) < 0).any(axis=-1)
+        if bins.known(self.memory):
+            before = bins.load(self.memory).edges
+            low, high = edges[..., :1], edges[..., -1:]
+            outside |= ~((before[..., :-1] <= low) & (high <= before[..., 1:])).any(axis=-1)
+        if outside.any():
+            raise InputError(
+                f"client {self.client} was asked to count below thresholds that do not divide a bin of those before; "
+                "allowed: one bin for each quantile, more finely from round to round (guard: quantiles)"
+            )
+        bins(edges).save(self.memory)
+
     def _numbers(self, names: tuple[str, ...]) -> FloatArray:
         """Return the columns of numbers in the order that is agreed on."""
         self._check_names(names, self.prepare.numeric(self.X.names))
         ordered: RawTable = self.X.select([*names, *self.prepare.categories])
-        return self.prepare.numbers(ordered)
+        numbers = self.prepare.numbers(ordered)
+        if self.guards is not None:
+            for name, count in zip(names, _counts(numbers).astype(int).tolist(), strict=True):
+                if 0 < count < self.guards.cell_rows:
+                    raise InputError(
+                        f"client {self.client} has fewer than {self.guards.cell_rows} values in column {name!r}, whose "
+                        "sum would be about these; allowed: none or more of them, or to leave the column out (guard: "
+                        "cells)"
+                    )
+        return numbers
 
     def _check_names(self, names: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
         """Raise InputError unless these are the table's own columns, in any order; return those of numbers."""

@@ -17,9 +17,17 @@ from fedkernel.protocol.messages import Reply, Request, Shape, Summed
 Size = Annotated[int, Field(ge=0, lt=2**63)]
 Places = npt.NDArray[np.int32]
 
+BINS = 32
+"""Of a histogram: into how many parts one bin of the last is divided."""
+
+EDGES = BINS + 1
+
 
 class Cells(Summed):
     """Reveals, of each column of numbers, how many cells of all sites hold a value, and these values' sum: 2 p floats.
+
+    Who sees each site's own has the value itself where a column has one there, so a site's guards refuse columns with
+    some values, but fewer than 5.
 
     Attributes
     ----------
@@ -116,8 +124,9 @@ class CompareColumns(Request[Differences]):
 class CellsBelow(Summed):
     """Reveals, of each column of numbers, how many values of all sites are at most each of some thresholds: p b floats.
 
-    Who chooses the thresholds, and sees each site's counts, learns values of single rows as exactly as so many
-    thresholds divide the column's range.
+    Who chooses the thresholds, and sees each site's counts, learns where the column's values are as exactly as the
+    first of them divide its range, and as exactly as 32^9 parts of it do the values in one bin for each quantile: a
+    site's guards let each request divide, for each quantile, one bin of the last.
 
     Attributes
     ----------

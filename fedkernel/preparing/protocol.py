@@ -12,6 +12,8 @@ from fedkernel.data import Divided, Preparation, Prepare
 from fedkernel.errors import InputError
 from fedkernel.preparing.drift import Finding, findings
 from fedkernel.preparing.messages import (
+    BINS,
+    EDGES,
     CompareColumns,
     CountBelow,
     CountCells,
@@ -36,8 +38,8 @@ from fedkernel.protocol.forecast import FLOAT, Forecast, Meaning
 from fedkernel.protocol.plan import Plan, ask, once, repeated
 from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_sum
 
-ROUNDS, BINS = 9, 32
-"""Of a histogram: how often it is refined at most, and into how many parts of what it was before."""
+ROUNDS = 9
+"""How often a histogram is refined at most."""
 
 RANK = 0.005
 """By which share of the values a quantile may be off."""
@@ -195,7 +197,7 @@ def quantiles(
         done = narrow | (upto - below <= RANK * rows)
         if done.all():
             break
-        edges = low[..., None] + (high - low)[..., None] * np.linspace(0, 1, BINS + 1)
+        edges = low[..., None] + (high - low)[..., None] * np.linspace(0, 1, EDGES)
         edges[..., -1] = high
         edges[done] = high[done][:, None]  # nothing more is asked about these
         replies = yield from to_sum(CountBelow(names=names, thresholds=edges.reshape(len(names), -1)))
@@ -227,11 +229,10 @@ def plan(prepare: Prepare, partition: Divided, clients: int) -> Plan:
         steps.append(once(SumSquares))
     if prepare.drift != "ignore":
         steps.append(once(CompareColumns, sites=clients))
-    edges = BINS + 1
     if prepare.missing == "median":
-        steps.append(repeated(ROUNDS, ask(CountBelow, {"b": edges})))
+        steps.append(repeated(ROUNDS, ask(CountBelow, {"b": EDGES})))
     if prepare.scale == "robust":
-        steps.append(repeated(ROUNDS, ask(CountBelow, {"b": len(QUARTILES) * edges})))
+        steps.append(repeated(ROUNDS, ask(CountBelow, {"b": len(QUARTILES) * EDGES})))
     if prepare.scale == "minmax":
         steps.append(once(FindExtremes))
     return (*steps, once(TakePreparation))
@@ -261,7 +262,7 @@ def forecast(prepare: Prepare, partition: Divided, cohort: Sequence[Member]) -> 
             rounds, up, down = rounds + 1, up + 3 * columns, down + 4 * columns
             open_ended = True
         for used, levels in ((prepare.missing == "median", 1), (prepare.scale == "robust", len(QUARTILES))):
-            floats = ROUNDS * columns * levels * (BINS + 1) * used
+            floats = ROUNDS * columns * levels * EDGES * used
             rounds, up, down = rounds + ROUNDS * used, up + floats, down + floats
             open_ended = open_ended or used
         if prepare.scale == "minmax":

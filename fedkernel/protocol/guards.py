@@ -95,7 +95,8 @@ class Guards:
         Rows that each local centre of a coreset stands for at least. Not so the weight of a sampled point, which is a
         row's in any case: with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
     cell_rows : int
-        By how many rows the sizes of clusters at the site are told apart at least: fewer are told as none.
+        By how many rows the sizes of clusters at the site are told apart at least: fewer are told as none. So many
+        values, too, a column has at least whose sum leaves, where tables are prepared, or none.
 
     Notes
     -----
