@@ -1,6 +1,7 @@
 """Models that know their columns, and the commands that apply them to raw files."""
 
 import json
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,15 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from experiments.cli import app
+from experiments.commands.joining import _receive
 from fedkernel import RBF, KernelPCA, Linear
-from fedkernel.data import DataSpec, Preparation, Prepare, RawTable, load
+from fedkernel.data import DataSpec, Preparation, Prepare, RawTable, SiteFile, load
 from fedkernel.errors import InputError
 from fedkernel.models import FittedModel, LandmarkPCA, load_fitted, load_model, save_model
 from fedkernel.models.fitted import class_names
 from fedkernel.run import Result
+from fedkernel.run.job import Projecting
+from fedkernel.run.keeping import RunRows
 from strategies import DKPCA, FKKMeans, UniformKPCA
 
 IRIS = load_iris(as_frame=True)
@@ -229,3 +233,33 @@ def test_a_site_keeps_a_sheet_beside_what_it_keeps(tmp_path):
     assert list(pd.read_csv(tmp_path / "north" / "trial.csv").columns) == ["id", "label"]
     site.keep({"alpha": np.ones((2, 3))})
     assert contents(tmp_path / "north" / "trial.npz").keys() == {"alpha"}
+
+
+def announcing_64_gib(path):
+    """Write a file whose array has a header for 2^33 floats, and nothing of them."""
+    with zipfile.ZipFile(path, "w") as file, file.open("values.npy", "w") as array:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (2**33,)}
+        np.lib.format.write_array_header_1_0(array, header)
+
+
+def test_whatever_model_a_server_sends_the_site_stays_and_says_so(tmp_path):
+    rows, texts = np.arange(4), list[str]()
+    RunRows(1, rows, rows.astype(str), "0" * 64).save(tmp_path, "trial")
+    pd.DataFrame(X[:4], columns=NAMES).assign(patient=list("abcd")).to_csv(tmp_path / "new.csv", index=False)
+    short = KernelPCA(np.array([1.0]), np.full((3, 1), 3**-0.5), Linear())
+    FittedModel(short).save(tmp_path / "short.npz")
+    announcing_64_gib(tmp_path / "large.npz")
+    for name, text in (
+        ("short", "it has coordinates of 3 rows, but run 'trial' worked on 4"),
+        ("large", ""),
+    ):
+        content = (tmp_path / f"{name}.npz").read_bytes()
+        _receive(tmp_path, SiteFile(tmp_path / "new.csv", id="patient"), texts.append, "trial.model.npz", content)
+        assert f"cannot be applied here: {text}" in texts[-1]
+    assert not (tmp_path / "trial.csv").exists()
+
+
+def test_a_run_s_id_is_no_path():
+    for of in ("../elsewhere", "/etc/x", ""):
+        with pytest.raises(ValueError, match="of"):
+            Projecting(of=of, order=0, model="0" * 64)

@@ -120,6 +120,8 @@ def apply_received(model: Path, run: str, out: Path, new: SiteFile | None = None
         except InputError:  # its rows had no ids, and stand in the file's order
             return None
         coordinates = fitted.model.embedding()
+        if len(coordinates) != len(ids):
+            raise InputError(f"it has coordinates of {len(coordinates)} rows, but run {run!r} worked on {len(ids)}")
         return f"wrote {write_rows(out / f'{run}.csv', {'ids': ids, 'embedding': coordinates})}"
     if new is None or not hasattr(fitted.model, "transform"):
         return None

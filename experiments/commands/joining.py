@@ -240,8 +240,9 @@ def _receive(out: Path, new: SiteFile | None, tell: Callable[[str], object], sen
     if sent.endswith(MODEL) and out.name != REHEARSAL:
         try:
             tell(apply_received(path, sent.removesuffix(MODEL), out, new) or f"new rows: fedkernel predict {path} FILE")
-        except (InputError, OSError) as error:  # what the server sends is no reason to leave it
-            tell(f"{path} cannot be applied here: {error}")
+        except Exception as error:  # what the server sends, whatever it is, is no reason to leave it
+            text = str(error) if isinstance(error, InputError | OSError) else type(error).__name__
+            tell(f"{path} cannot be applied here: {text}")
 
 
 def _consider(

@@ -44,6 +44,10 @@ def _absolute_file(file: str | SiteFile) -> str | SiteFile:
 AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
 
 
+RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
+"""What a run is called: a part of the names of files at the sites, and so no path."""
+
+
 class Projecting(pydantic.BaseModel):
     """That a run projects rows that are new at its sites, in place of fitting a model: onto what an earlier run found.
 
@@ -61,7 +65,7 @@ class Projecting(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
-    of: str
+    of: RunId
     order: int = pydantic.Field(ge=0, lt=2**48)
     model: str = pydantic.Field(pattern="^[0-9a-f]{64}$")
     coordinates: Literal["coordinator", "sites"] = "sites"
@@ -113,7 +117,7 @@ class RunSpec(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
-    id: str = pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)
+    id: RunId
     strategy: str
     pair: str | None = None
     parameters: dict[str, Any] = {}
