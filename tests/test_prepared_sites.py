@@ -15,6 +15,7 @@ from experiments.config import read_config
 from experiments.running import plan, run_experiment, study_of
 from fedkernel import InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
+from fedkernel.errors import OwnFileError
 from fedkernel.preparing import PrepareClient, from_text
 from fedkernel.preparing import plan as plan_of
 from fedkernel.preparing.messages import EDGES, CountBelow, CountCells, SumSquares, TakePreparation
@@ -226,3 +227,23 @@ def test_no_sum_leaves_that_is_about_a_few_cells(values, leaves):
         else:
             with pytest.raises(InputError, match=r"fewer than 5 values in column 'a'.*\(guard: cells\)"):
                 site.fit(*encode(request))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "take", "text"),
+    [
+        ({"log": ("a",)}, {}, r"row 3 \(counted from 0\) of column 'a' has no logarithm"),
+        ({}, {"scale": np.full(1, 5e-324)}, "too large once it is centred and scaled"),
+        ({"categories": {"sex": ("f", "m")}}, {}, r"row 7 \(counted from 0\) of column 'sex' has a level"),
+    ],
+)
+def test_which_row_cannot_be_prepared_is_for_the_site_s_log(prepare, take, text):
+    raw = RawTable(
+        {"a": np.where(np.arange(30) == 3, -1.0, 1.0), "sex": np.array([*"fm" * 3, *"fx" * 12], dtype=object)}
+    )
+    if "categories" not in prepare:
+        raw = raw.select(["a"])
+    request = TakePreparation(names=raw.names, **{name: np.ones(1) for name in ("fill", "center", "scale")} | take)
+    with pytest.raises(OwnFileError, match=text) as caught:
+        PrepareClient(raw, prepare=Prepare(**prepare), guards=Guards(), memory={}).fit(*encode(request))
+    assert caught.value.outline == "client 0 cannot prepare its table; its log says why"

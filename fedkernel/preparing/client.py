@@ -1,6 +1,8 @@
 """What a site runs before a method sees its table: it counts and sums, and takes the preparation that follows."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +10,7 @@ import numpy as np
 
 from fedkernel.arrays import FloatArray
 from fedkernel.data import Preparation, Prepare, RawTable
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, OwnFileError
 from fedkernel.preparing.drift import differences, sentence
 from fedkernel.preparing.messages import (
     EDGES,
@@ -128,14 +130,33 @@ class PrepareClient(KernelClient):
             raise InputError(f"an indicator is to stand beside {strange[0]!r}; the run has none")
         if len(ask.scale) != len(numeric):
             raise InputError(f"{len(ask.scale)} columns are scaled, but {len(numeric)} are of numbers")
-        return self._settle(Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged))
+        with self._for_the_log():
+            return self._settle(Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged))
 
     def prepare_own(self, ask: PrepareOwn) -> Prepared:
         """Prepare the table by what it has itself."""
-        return self._settle(fitted(self.prepare.within(self.X.names), self.X))
+        with self._for_the_log():
+            return self._settle(fitted(self.prepare.within(self.X.names), self.X))
+
+    @contextmanager
+    def _for_the_log(self) -> Iterator[None]:
+        """Keep texts that say in which row something is for the log of a site that has guards, as they tell about it.
+
+        A coordinator chooses scales, and with the study logarithms and levels, by which a row is the one that is named.
+        """
+        try:
+            yield
+        except InputError as error:
+            if self.guards is None:
+                raise
+            who = f"client {self.client}"
+            raise OwnFileError(f"{who} cannot prepare its table; its log says why", f"{who}: {error}") from None
 
     def _settle(self, preparation: Preparation) -> Prepared:
-        X, kept = preparation.apply(self.X)
+        with np.errstate(over="ignore"):
+            X, kept = preparation.apply(self.X)
+        if not np.isfinite(X).all():
+            raise InputError(f"{self.X.what} has numbers that are too large once it is centred and scaled")
         if X.shape[1] == 0:
             raise InputError(f"{self.X.what} has no columns once it is prepared; allowed: at least one")
         self.preparation = preparation
@@ -171,7 +192,8 @@ class PrepareClient(KernelClient):
         """Return the columns of numbers in the order that is agreed on."""
         self._check_names(names, self.prepare.numeric(self.X.names))
         ordered: RawTable = self.X.select([*names, *self.prepare.categories])
-        numbers = self.prepare.numbers(ordered)
+        with self._for_the_log():
+            numbers = self.prepare.numbers(ordered)
         if self.guards is not None:
             for name, count in zip(names, _counts(numbers).astype(int).tolist(), strict=True):
                 if 0 < count < self.guards.cell_rows:

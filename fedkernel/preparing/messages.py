@@ -178,6 +178,9 @@ class Prepared(Reply):
 class TakePreparation(Request[Prepared]):
     """Tells what the raw table becomes from now on.
 
+    A site cannot see whether center and scale are what all sites' sums come to: who chooses the scales on purpose makes
+    one column count and the others not, and learns of that column what the method tells of a table with no other.
+
     Attributes
     ----------
     names : tuple of str
