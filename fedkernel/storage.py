@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -133,7 +134,9 @@ def write_rows(path: Path, arrays: Mapping[str, npt.NDArray[Any]], mode: int = 0
     path : Path
     arrays : mapping of str to ndarray
         ``ids`` (n,), or rows are numbered from 0; ``labels`` (n,), ``classes`` (n,), ``embedding`` (n, k), in files of
-        numpy called the same. Others are left out.
+        numpy called the same. Others are left out. Ids are written as they are, and known again; a name of a class,
+        which may be from somebody else's model, stands behind an apostrophe where a spreadsheet would take it for a
+        formula.
     """
     return write_whole(path, lambda file: file.write(rows_as_csv(arrays).encode()), mode)
 
@@ -141,6 +144,8 @@ def write_rows(path: Path, arrays: Mapping[str, npt.NDArray[Any]], mode: int = 0
 def rows_as_csv(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     """Return the text that `write_rows` writes."""
     columns = {word: arrays[name].tolist() for name, word in ROWS.items() if name in arrays}
+    if "class" in columns:
+        columns["class"] = [f"'{name}" if FORMULA.match(str(name)) else name for name in columns["class"]]
     if "embedding" in arrays:
         columns |= {f"coordinate {place}": column.tolist() for place, column in enumerate(arrays["embedding"].T, 1)}
     if "id" not in columns:
@@ -154,6 +159,10 @@ def rows_as_csv(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
 
 ROWS = {"ids": "id", "row": "row", "labels": "label", "classes": "class"}
 """Columns of such a sheet, by the name of the array."""
+
+
+FORMULA = re.compile(r"\s*[=@]|\s*[+-](?![\d.]*$)|[\t\r]")
+"""How a text begins that a spreadsheet computes; signs alone, or before a number, are none."""
 
 
 def write_new(path: Path, content: bytes) -> Path:

@@ -1,5 +1,6 @@
 """Models that know their columns, and the commands that apply them to raw files."""
 
+import io
 import json
 import zipfile
 
@@ -22,6 +23,7 @@ from fedkernel.models.fitted import class_names
 from fedkernel.run import Result
 from fedkernel.run.job import Projecting
 from fedkernel.run.keeping import RunRows
+from fedkernel.storage import rows_as_csv
 from strategies import DKPCA, FKKMeans, UniformKPCA
 
 IRIS = load_iris(as_frame=True)
@@ -263,3 +265,10 @@ def test_a_run_s_id_is_no_path():
     for of in ("../elsewhere", "/etc/x", ""):
         with pytest.raises(ValueError, match="of"):
             Projecting(of=of, order=0, model="0" * 64)
+
+
+def test_names_of_classes_are_no_formulas_of_a_spreadsheet():
+    names = ["=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", " =x", "-2+3", "\t=1", "+", "-", "-1.5", "benign"]
+    sheet = pd.read_csv(io.StringIO(rows_as_csv({"ids": np.array(names), "classes": np.array(names)})), dtype=str)
+    assert sheet["class"].tolist() == [f"'{name}" for name in names[:6]] + names[6:]
+    assert sheet["id"].tolist() == names  # which are the site's own, and how its rows are known again

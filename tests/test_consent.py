@@ -267,6 +267,8 @@ def test_where_nothing_can_be_kept_is_found_as_a_run_begins(tmp_path):
     own = {"name": "north", "approve": "any", "data": str(tmp_path / "trial.npz"), "out": str(tmp_path)}
     with pytest.raises(OwnFileError, match=r"run 'trial' would replace .*trial\.npz; choose another folder"):
         find(own).check_keep()
+    with pytest.raises(OwnFileError, match=r"run 'trial' would replace .*trial\.csv; choose another folder"):
+        find(node | {"out": str(tmp_path), "new": str(tmp_path / "trial.csv")}).check_keep()
     find(node | {"out": str(tmp_path / "new" / "folder")}).check_keep()
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {"outbox.jsonl", "secret"}
     (tmp_path / "new" / "folder" / "outbox.jsonl").write_text("{")

@@ -241,8 +241,9 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         with _for_its_log(site.called, "store what it keeps"):
             check_folder(out)
             check_record(out)
-            if data.resolve() in (results.resolve(), sheet.resolve()):
-                raise InputError(f"results of run {run.id!r} would replace {data}; choose another folder (--out)")
+            for file in (data, *(Path(str(node[name])).expanduser() for name in ("new",) if name in node)):
+                if file.resolve() in (results.resolve(), sheet.resolve()):
+                    raise InputError(f"results of run {run.id!r} would replace {file}; choose another folder (--out)")
 
     def apart(positions: Positions | None, note: bool) -> None:
         if least := policy.table.rows_apart:

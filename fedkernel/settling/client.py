@@ -108,7 +108,8 @@ class RowGroups(Reply):
     """Means and variances of groups of 10 to 19 rows that lie together: 2 G d floats, and G sizes.
 
     Reveals where the site's rows are, ten at a time, and how far they spread there; the groups are the site's own
-    choice, and the same whenever it is asked.
+    choice, and the same whenever it is asked about the same table. Where tables are prepared, groups follow from the
+    scales, which a coordinator tells: each run with other ones shows means of other groups.
     """
 
     means: Annotated[FloatArray, Shape("G_m", "d")]
