@@ -1,6 +1,7 @@
 """A site's own file gives the same table whatever its kind, and says in one sentence what is wrong with it."""
 
 import sys
+import zipfile
 from dataclasses import replace
 from datetime import date
 
@@ -379,3 +380,29 @@ def test_choices_that_contradict_each_other_are_refused(options, sentence):
     with pytest.raises(InputError) as caught:
         SiteFile(**{"path": "a.csv"} | options)
     assert str(caught.value) == sentence
+
+
+FAR = b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row></sheetData>'
+
+
+@pytest.mark.parametrize(
+    ("swap", "text"),
+    [
+        (
+            lambda sheet: sheet.replace(b"A1:A2", b"A1:XFD1048576").replace(b"</sheetData>", FAR),
+            "reaches to row 1,048,576 and column 16,384; allowed: 50",
+        ),
+        (lambda sheet: sheet[:-40], "is damaged or no spreadsheet"),
+    ],
+)
+def test_a_small_spreadsheet_with_a_cell_far_off_takes_no_memory_and_a_damaged_one_is_named(tmp_path, swap, text):
+    book = openpyxl.Workbook()
+    book.active.append(["x"])
+    book.active.append([1])
+    book.save(tmp_path / "a.xlsx")
+    with zipfile.ZipFile(tmp_path / "a.xlsx") as whole, zipfile.ZipFile(tmp_path / "b.xlsx", "w") as other:
+        for name in whole.namelist():
+            content = whole.read(name)
+            other.writestr(name, swap(content) if name.endswith("sheet1.xml") else content)
+    with pytest.raises(InputError, match=text):
+        read_raw(SiteFile(tmp_path / "b.xlsx"))

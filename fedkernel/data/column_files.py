@@ -75,6 +75,10 @@ def _read_csv(path: Path, form: Form, header: dict[str, str], include: Sequence[
     return read.rename_columns(list(include))
 
 
+MOST_CELLS = 50_000_000
+"""Of a sheet, from its first to its last row and column that hold something."""
+
+
 class Sheet(NamedTuple):
     """A spreadsheet's first sheet: its name, how many there are, and rows of cells; the first row has the names."""
 
@@ -89,7 +93,8 @@ def read_sheet(path: Path) -> Sheet:
     Raises
     ------
     InputError
-        Without openpyxl, and for a file that is missing, damaged or none of these.
+        Without openpyxl, and for a file that is missing, damaged or none of these; for a cell so far from the others
+        that there are more than `MOST_CELLS` between: a small file can have one, and each would take memory.
     """
     try:
         openpyxl = importlib.import_module("openpyxl")
@@ -99,13 +104,33 @@ def read_sheet(path: Path) -> Sheet:
         ) from None
     with readable(path, "a spreadsheet, .xlsx"), path.open("rb") as stream, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of styles and extensions that are not read
-        book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
-        rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)] if book.worksheets else []
+        try:
+            book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+            rows = _filled(path, book.worksheets[0]) if book.worksheets else []
+        except SyntaxError:  # the XML's; its text quotes the file
+            raise InputError(f"{path} is damaged or no spreadsheet (ParseError); allowed: .xlsx") from None
     while rows and all(cell is None for cell in rows[-1]):
         rows.pop()  # formatted, and empty
     width = max((place + 1 for row in rows for place, cell in enumerate(row) if cell is not None), default=0)
     padded = [row[:width] + [None] * (width - len(row)) for row in rows]
     return Sheet(book.worksheets[0].title if book.worksheets else "", len(book.worksheets), padded)
+
+
+def _filled(path: Path, sheet: Any) -> list[list[Any]]:
+    """Return the rows of a sheet, each up to its last cell that holds something."""
+    rows, width, last, cut = list[list[Any]](), 0, None, list[Any]()
+    for row in sheet.iter_rows(values_only=True):
+        if row is not last:  # rows that are not there are all the same one
+            last, cut = row, list(row)
+            while cut and cut[-1] is None:
+                cut.pop()
+        rows.append(cut)
+        width = max(width, len(cut))
+        if cut and len(rows) * width > MOST_CELLS:
+            raise InputError(
+                f"{path} reaches to row {len(rows):,} and column {width:,}; allowed: {MOST_CELLS:,} cells, or .parquet"
+            )
+    return rows
 
 
 def open_sheet(path: Path) -> tuple[list[str], Reader]:
