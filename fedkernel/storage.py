@@ -75,6 +75,8 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
         raise InputError(f"there is no model file {path}") from None
     except UNREADABLE as error:
         raise InputError(f"{path} is damaged or is no fedkernel model ({type(error).__name__})") from None
+    except MemoryError:
+        raise InputError(f"{path} says that it holds arrays for which there is no memory here") from None
     if not isinstance(header, dict) or header.pop("format", None) != FORMAT or not isinstance(header.get("model"), str):
         raise InputError(f"{path} holds no fedkernel model")
     if (file_version := header.pop("version", None)) != FORMAT_VERSION:
