@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from named_sites import COLUMNS, COMMON_ROWS, LENIENT, NAMES, TABLE, run_on, vertical
 from sklearn.datasets import load_iris
+from sklearn.metrics import normalized_mutual_info_score
 from typer.testing import CliRunner
 
 from experiments.cli import app
 from experiments.report.site_rows import SiteRun, runs_of
 from fedkernel import RBF
 from fedkernel.data import Preparation, Prepare, RawTable, SiteFile, read_raw
-from fedkernel.models import FittedModel, KernelKMeans, LandmarkPCA, save_model
+from fedkernel.models import METRICS, FittedModel, KernelKMeans, LandmarkPCA, save_model
 from fedkernel.preparing import to_text
 from fedkernel.run import flower, read_outbox
 from strategies import DisKPCA, FKKMeans, VFedPCA
@@ -89,6 +90,22 @@ def test_the_page_counts_the_rows_of_the_site_and_needs_nothing_else(site: Path)
     (again,), (first,) = (list(runs_of(site / "north", table=table)) for table in (shuffled, own_table(site)))
     np.testing.assert_array_equal(again.numbers, first.numbers)
     assert first.importance() == again.importance()
+
+
+def test_rows_without_a_label_count_for_no_agreement(site: Path, tmp_path: Path) -> None:
+    lines = (site / "north.csv").read_text(encoding="utf-8").splitlines()
+    partly = [line.rsplit(",", 1)[0] + "," if 1 <= place <= 30 else line for place, line in enumerate(lines)]
+    (tmp_path / "partly.csv").write_text("\n".join(partly) + "\n", encoding="utf-8")
+    own = ("--id", "patient", "--label", "diagnosis", "--page", tmp_path / "page.html")
+    page = Path(told(site / "north", "--data", tmp_path / "partly.csv", *own).strip()).read_text(encoding="utf-8")
+    (run,) = runs_of(site / "north", table=own_table(site))
+    assert run.labels is not None
+    assert run.table is not None
+    known = np.isin(run.table.ids, [line.split(",")[-2] for line in lines[31:]])
+    agreement = normalized_mutual_info_score(run.table.labels["diagnosis"][known].tolist(), run.labels[known])
+    assert f"Agreement of the 20 rows that have one: {METRICS['nmi'].written(agreement)} nmi" in page
+    assert sum(int(row[1]) for row in cells(page, "Clusters by diagnosis")) == 30  # in the first column, "(none)"
+    assert "None" not in page
 
 
 def test_importance_is_none_of_a_column_that_is_always_the_same_and_is_that_of_relabelled_rows(site: Path) -> None:

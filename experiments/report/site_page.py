@@ -14,7 +14,7 @@ from experiments.report.axes import STYLE
 from experiments.report.pages import render
 from experiments.report.row_pictures import places_of
 from experiments.report.scatter import Panel, draw_panels, kinds_in_order
-from experiments.report.site_rows import SiteRun
+from experiments.report.site_rows import NO_LABEL, SiteRun
 from experiments.results import MOST_ROWS, along_two, chosen_rows
 from fedkernel.arrays import AnyArray
 from fedkernel.errors import InputError
@@ -129,15 +129,17 @@ def _sizes(labels: AnyArray) -> list[tuple[str, str, str]]:
 
 
 def _contingency(name: str, kinds: AnyArray, labels: AnyArray) -> dict[str, Any]:
-    """Return how often each cluster meets each kind, and how far the two divisions agree."""
+    """Return how often each cluster meets each kind, and how far the two divisions of rows with a label agree."""
     counts = Counter(zip(labels.tolist(), kinds.tolist(), strict=True))
     columns = kinds_in_order(kinds)
     rows = [(str(cluster), [counts[cluster, kind] for kind in columns]) for cluster in range(int(labels.max()) + 1)]
-    agreement = compare_classes(labels, kinds)
+    known = kinds != NO_LABEL
+    agreement = compare_classes(labels[known], kinds[known]) if known.any() else {}
     figures = [
         f"{METRICS[figure].written(value)} {figure} ({METRICS[figure].meaning})" for figure, value in agreement.items()
     ]
-    return {"name": name, "columns": columns, "rows": rows, "agreement": "; ".join(figures)}
+    of = "" if known.all() else f" of the {known.sum():,} rows that have one"
+    return {"name": name, "columns": columns, "rows": rows, "of": of, "agreement": "; ".join(figures)}
 
 
 def _bars(values: dict[str, Any]) -> tuple[int, list[tuple[str, list[tuple[str, float]]]], int]:

@@ -13,6 +13,7 @@ import numpy as np
 from experiments.results import by_setting, read_runs
 from fedkernel.arrays import AnyArray, FloatArray
 from fedkernel.data import RawTable
+from fedkernel.data.raw import missing_in
 from fedkernel.errors import InputError
 from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, LandmarkPCA, load_fitted
 from fedkernel.numerics import Linear
@@ -27,6 +28,9 @@ NOTHING = FittedModel(None)
 
 KEPT = {"labels", "embedding", "eigenvectors", "features", "alpha"}
 """Arrays by which a file is known as what a site kept of a run."""
+
+NO_LABEL = "(none)"
+"""What rows have in place of a label, where the site's file has none."""
 
 TIMES, ROWS = 5, 2000
 """How often each column is permuted, and of how many rows at most."""
@@ -47,7 +51,7 @@ class SiteRun:
     fitted : FittedModel
         With model None where the site has none; with the site's own preparation where it keeps one.
     own : dict of str to ndarray of shape (n,)
-        What else is known of each row, as text: the site's labels; in a simulation, the client.
+        What else is known of each row, as text: the site's labels, or `NO_LABEL`; in a simulation, the client.
     table : RawTable or None
         The site's own columns of these rows, in their order.
     linear : bool
@@ -264,7 +268,7 @@ def _described(
         known = run.coordinates
         if known is not None and len(known) != rows.rows:
             raise InputError(f"run {name!r} has {len(known)} rows, but {table.what} {rows.rows}")
-    own = {label: np.array([str(cell) for cell in column]) for label, column in rows.labels.items()}
+    own = {label: np.where(missing_in(column), NO_LABEL, column.astype(str)) for label, column in rows.labels.items()}
     return replace(run, own=own, table=rows)
 
 
