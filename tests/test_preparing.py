@@ -15,6 +15,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
+from experiments.commands.console import site_log
 from fedkernel import RBF, InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
 from fedkernel.preparing import PrepareClient, TableToPrepare, from_text, prepared_here, tables_to_prepare
@@ -275,6 +276,12 @@ def messy(factor=18.0):
     sites = [frame.iloc[part].copy() for part in np.array_split(np.arange(len(frame)), 3)]
     sites[2]["glucose"] *= factor
     return sites
+
+
+def test_a_sites_log_file_has_what_is_found_of_its_columns(tmp_path):
+    with site_log(tmp_path / "own.log"):
+        PCA.fit(messy(), prepare=Prepare())
+    assert "WARNING glucose: this site (client 2)'s mean is 18 times the others'" in (tmp_path / "own.log").read_text()
 
 
 def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wanted(caplog):

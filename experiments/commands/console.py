@@ -103,14 +103,14 @@ class Follow(logging.Handler):
 
 @contextmanager
 def site_log(path: Path | None) -> Iterator[Callable[[str], None]]:
-    """Log what happens at a site: to standard error, and to a file if one is named.
+    """Log what any part of fedkernel tells of a site: to standard error, and to a file if one is named.
 
     Yields
     ------
     callable
         Tells a sentence to both.
     """
-    logger = logging.getLogger("fedkernel.run.site")
+    logger = logging.getLogger("fedkernel")
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     if path is not None:
         try:
