@@ -325,6 +325,8 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> Non
     expected = "advise certs check compare identity join list new predict report run serve show transform"
     assert sorted(commands) == expected.split()
     assert [name for name in commands if not re.search(rf"^\W*{name} ", done.stdout, re.MULTILINE)] == []
+    for command, table in ((["check"], "[prepare]"), (["study", "sign"], "[data]")):  # not read as markup
+        assert table in call(*command, "--help").stdout
     assert call("fly").exit_code == call("list", "planets").exit_code == call("run").exit_code == 2
 
 

@@ -47,9 +47,9 @@ def check(  # noqa: PLR0917 - one option each
     show_values: Annotated[bool, typer.Option("--show-values", help="Quote some of the cells in question.")] = False,
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
-    """Say all that is wrong with a site's file at once, and what to do about it; nothing leaves.
+    r"""Say all that is wrong with a site's file at once, and what to do about it; nothing leaves.
 
-    A fault is to be mended, in the file, by an option or by [prepare], before the file can be used: exit code 2. A
+    A fault is to be mended, in the file, by an option or by \[prepare], before the file can be used: exit code 2. A
     doubt is to be looked at: with doubts and notes only, the file can be used as it is, and the exit code is 0.
     Places are as a spreadsheet counts them: row 1 has the names, columns are letters.
     """

@@ -67,7 +67,7 @@ def sign_(
     key: Annotated[Path, typer.Option(help="The signer's key: openssl genpkey -algorithm ed25519 -out FILE")],
     debug: Debug = False,
 ) -> None:
-    """Sign a study for sites whose policies trust the signer; [data] of the experiment takes the signature."""
+    r"""Sign a study for sites whose policies trust the signer; \[data] of the experiment takes the signature."""
     with errors(debug):
         signature = sign(read_study(study).sha256, key)
         output.print(f'signatures = ["{signature}"]', highlight=False, markup=False, soft_wrap=True)
