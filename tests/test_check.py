@@ -15,7 +15,7 @@ from test_site_files import IDS, NAMED, NUMBER, REFUSED
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from fedkernel.data import SiteFile
+from fedkernel.data import SiteFile, read_raw
 from fedkernel.data.checks import look_at
 from fedkernel.data.checks.findings import letters
 from fedkernel.errors import InputError
@@ -204,6 +204,14 @@ def test_numbers_that_are_not_what_they_seem(tmp_path, cells, severity, what):
     path = tmp_path / "a.csv"
     path.write_text("x\n" + "".join(f'"{cell}"\n' for cell in cells), encoding="utf-8")
     assert [kind for kind, text, _ in severities(path) if what in text] == [severity] * (severity is not None)
+
+
+def test_rows_without_a_label_are_a_doubt_where_they_stand(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x,kind\n1,a\n2,\n3,b\n4,NA\n")
+    expected = ("doubt", "2 rows of 4 without a label", "column B 'kind', rows 3, 5")
+    assert expected in severities(path, label="kind")
+    assert read_raw(SiteFile(path, label="kind")).labels["kind"].tolist() == ["a", None, "b", None]
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_columns_in_files_are_aligned_by_ids_as_between_sites(tmp_path):
             {"b.csv": "x,y\n1,2\n,4\n"},
             'label = "x"',
             CLUSTERS,
-            "b.csv: row 1 (counted from 0) has no label in column 'x'",
+            "b.csv: row 1 (counted from 0) has no label in column 'x'; allowed: one for each row, or 'x' in drop",
         ),
         ({"b.csv": None}, "", CLUSTERS, "study.toml: there is no file"),
     ],

@@ -27,7 +27,7 @@ def label_texts(raw: RawTable) -> AnyArray | None:
         if (empty := missing_in(column)).any():
             raise InputError(
                 f"{raw.what}: row {np.argmax(empty)} (counted from 0) has no label in column {name!r}; allowed: one "
-                "for each row, or data without label"
+                f"for each row, or {name!r} in drop in place of label"
             )
         return column
     return None

@@ -103,6 +103,7 @@ def look_at(file: SiteFile, min_rows: int) -> Look:
     if file.id is not None and file.id in names:
         ids = tuple(map(_id, cells.columns[names.index(file.id)].tolist()))
         findings += _ids(place_of(names.index(file.id), file.id), ids, cells.rows)
+    findings += _labels(file, names, cells)
     for column in columns:
         findings += [*_cells(column, cells.rows), *_numbers(column, cells.rows)]
     findings += [*_same(columns), *_shape(columns, len(cells.rows), min_rows), *_scales(columns)]
@@ -170,6 +171,15 @@ def _ids(where: str, ids: Sequence[str], rows: npt.NDArray[np.intp]) -> Iterator
             "fault", f"{counted(len(twice), 'id')} on several rows", at(positions), "each row an id of its own", cells
         )
     yield from _cut_zeros(ids, at)
+
+
+def _labels(file: SiteFile, names: list[str], cells: Cells) -> Iterator[Finding]:
+    for name in filter(names.__contains__, file.labels):
+        column = _column(cells, names.index(name), name)
+        if missing := np.flatnonzero(column.missing).tolist():
+            what = f"{counted(len(missing), 'row')} of {len(column.cells)} without a label"
+            mend = "fill it, or --drop it: a rehearsal needs all; sites need none, and compare the others"
+            yield Finding("doubt", what, column.at(cells.rows, missing), mend)
 
 
 def _cut_zeros(ids: Sequence[str], at: Callable[[Sequence[int]], str]) -> Iterator[Finding]:
