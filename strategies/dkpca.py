@@ -27,7 +27,7 @@ from clients.dkpca import (
     ProjectNewRows,
     TakeCoordinates,
 )
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import EPS, FloatArray
 from fedkernel.data import Prepare
 from fedkernel.errors import InputError
 from fedkernel.models import Choice, KernelPCA, compare_kernel_pca, kept_variance
@@ -67,8 +67,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
     ----------
     n_components : int or "auto"
         D, eigenpairs of the result; at most N. "auto": of 1 to ``max_components``, by default 10, where the rebuilt
-        matrix's eigenvalues fall the most, by the ratio of neighbours (`fedkernel.numerics.eigengap`), which asks the
-        clients nothing more. The result's ``findings`` say why.
+        matrix's eigenvalues fall the most, but to 0, by the ratio of neighbours (`fedkernel.numerics.eigengap`), which
+        asks the clients nothing more. The result's ``findings`` say why.
     kernel : Kernel
         Its gamma must be a number (no client knows how many columns there are in all).
     local_components : int, "adaptive" or None
@@ -248,12 +248,16 @@ class DKPCA(KernelStrategy[KernelPCA]):
         return dataclasses.replace(model, certificate_=bound)
 
     def _chosen(self, model: KernelPCA) -> KernelPCA:
-        """Return a model's leading components: as many as are wanted or, where that is open, as the eigengap says."""
-        values, most = model.eigenvalues_, self.most_components
-        D = eigengap(values, 1, most) if self.n_components == "auto" else most
-        leading = first_components(model, D)
+        """Return a model's leading components: as many as are wanted or, where that is open, as the eigengap says.
+
+        Eigenvalues end where the clients' columns end, or what they sent of them: that fall to 0 is no gap.
+        """
         if self.n_components != "auto":
-            return leading
+            return first_components(model, self.most_components)
+        values = model.eigenvalues_[model.eigenvalues_ > EPS * len(model.eigenvectors_) * model.eigenvalues_[0]]
+        most = max(1, min(self.most_components, len(values) - 1))
+        D = eigengap(values, 1, most)
+        leading = first_components(model, D)
         why = f"n_components = {D}: of 1 to {most} the next eigenvalue is smallest beside its last ({ratios(values)})"
         return dataclasses.replace(leading, choice_=Choice("n_components", D, why))
 

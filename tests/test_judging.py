@@ -231,6 +231,15 @@ def test_the_number_of_components_is_where_eigenvalues_fall_the_most(rank, uploa
         DKPCA(3, max_components=6)
 
 
+@pytest.mark.parametrize(("local", "most"), [(2, 5), (1, 2)])
+def test_where_columns_end_or_what_was_sent_of_them_is_no_gap(local, most):
+    """Eigenvalues 16, 4, 3, 2, 1.5, 1.2 of two columns at each client, or, of one pair from each, 16, 3, 1.5."""
+    X = np.linalg.qr(np.random.default_rng(3).standard_normal((60, 6)))[0] * np.sqrt([16, 4, 3, 2, 1.5, 1.2])
+    result = DKPCA("auto", Linear(), local_components=local).fit(np.array_split(X, 3, axis=1))
+    assert result.model.n_components == 1
+    assert result.findings[0].startswith(f"n_components = 1: of 1 to {most} the next")
+
+
 def test_a_request_before_the_labels_is_refused():
     site = KMeansClient(np.eye(2))
     with pytest.raises(ProtocolError, match="it has no embedding yet"):
