@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -299,6 +300,16 @@ def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wante
     caplog.clear()
     for sites, drift in ((messy(1.0), "warn"), (messy(), "ignore")):
         PCA.fit(sites, prepare=Prepare(drift=drift))
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_column_that_is_empty_at_one_site_is_compared_with_nothing_and_warns_of_nothing_in_numpy(caplog):
+    sites = messy(1.0)
+    sites[1]["glucose"] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = PCA.fit(sites, prepare=Prepare(missing="mean"))
+    assert result.findings == []
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 

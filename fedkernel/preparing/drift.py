@@ -85,7 +85,8 @@ def differences(own: FloatArray, ask: CompareColumns) -> Differences:
         shifted = (2 * stats.t.sf(t, np.where(np.isfinite(freedom), freedom, 1e9)) <= level) & (
             distance >= LEAST_SHIFT * deviation_there
         )
-        fourth = np.nanmean((own - here.means) ** 4, axis=0) / (here.variances * (1 - 1 / here.counts)) ** 2
+        fourth = np.nansum((own - here.means) ** 4, axis=0) / here.counts
+        fourth /= (here.variances * (1 - 1 / here.counts)) ** 2
         kurtosis = np.maximum(np.where(np.isfinite(fourth), fourth, KURTOSIS), KURTOSIS)
         logarithm = np.abs(np.log(here.variances / there.variances))
         z = logarithm / np.sqrt((kurtosis - 1) * (1 / here.counts + 1 / there.counts))
