@@ -303,14 +303,16 @@ def test_a_column_in_another_unit_is_named_and_stops_the_run_where_that_is_wante
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_column_that_is_empty_at_one_site_is_compared_with_nothing_and_warns_of_nothing_in_numpy(caplog):
+def test_a_column_that_is_empty_at_one_site_is_told_there_and_compared_with_nothing(caplog):
     sites = messy(1.0)
     sites[1]["glucose"] = np.nan
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = PCA.fit(sites, prepare=Prepare(missing="mean"))
     assert result.findings == []
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "glucose: this site (client 1) has no value: each of its cells is filled by those of other sites"
+    ]
 
 
 def drawn(rng, rows, factor=1.0):

@@ -90,8 +90,11 @@ class PrepareClient(KernelClient):
         return X
 
     def count_cells(self, ask: CountCells) -> Cells:
-        """Count the cells that hold a value, and add these up."""
+        """Count the cells that hold a value, and add these up; log which columns have none here."""
         numbers = self._numbers(ask.names)
+        for place in np.flatnonzero(~np.isfinite(numbers).any(axis=0)).tolist() if len(numbers) else ():
+            text = "%s: this site (client %d) has no value: each of its cells is filled by those of other sites"
+            log.warning(text, ask.names[place], self.client)
         return Cells(counts=_counts(numbers), sums=_sum(numbers))
 
     def sum_squares(self, ask: SumSquares) -> Squares:
