@@ -211,8 +211,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
             if self.kernel.vertical == "sum":
                 return self._solve_factor(F, omitted)
             # F's rows are as far apart as the clients' rows are, up to the truncation.
-            wanted = self._wanted(len(F), omitted)
-            return self._chosen(KernelPCA.of_coordinates(F, self.kernel, wanted, center=self.center))
+            most = self._wanted(len(F), omitted)
+            return self._chosen(KernelPCA.of_coordinates(F, self.kernel, most, center=self.center))
 
         # Equation 3 and its like: only the running result and one client's part are ever held.
         parts: Iterator[FloatArray] = ((up.vectors * up.values) @ up.vectors.T for up in uploads)

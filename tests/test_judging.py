@@ -148,9 +148,9 @@ def test_the_number_of_clusters_is_the_one_with_the_largest_silhouette(clusters)
         result = strategy.fit(shards)
         assert len(result.model.centers_) == result.metrics["n_clusters"] == clusters
         assert result.findings[0].startswith(f"n_clusters = {clusters} has the largest mean silhouette")
-        given = type(strategy)(**strategy.hyperparameters | {"n_clusters": 7, "max_clusters": None}).fit(shards)
-        assert result.ledger.rounds == given.ledger.rounds
-        assert result.ledger.floats_up == given.ledger.floats_up
+        fixed = type(strategy)(**strategy.hyperparameters | {"n_clusters": 7, "max_clusters": None}).fit(shards)
+        assert result.ledger.rounds == fixed.ledger.rounds
+        assert result.ledger.floats_up == fixed.ledger.floats_up
         assert len(strategy.central(shards).centers_) == clusters
 
 

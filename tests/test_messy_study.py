@@ -72,8 +72,8 @@ def test_the_other_unit_stops_the_study_with_the_cause_and_mended_it_finds_the_c
 
     mend(paths["c"])
     assert MISSING  # whose cells are filled
-    found = call("run", study(tmp_path), "--out", "found")
-    assert found.exit_code == 0, found.output
+    finished = call("run", study(tmp_path), "--out", "found")
+    assert finished.exit_code == 0, finished.output
     (row,) = read_runs("found/runs.jsonl")
     assert row.metrics["ari"] > 0.95
 

@@ -149,7 +149,7 @@ def test_nothing_is_cut_off_at_1400_pixels_and_a_narrow_page_is_no_wider_than_it
 @needs_browser
 @pytest.mark.slow
 def test_tables_sort_by_their_numbers_and_figures_open_large(report: Path, tmp_path: Path) -> None:
-    told = seen(
+    measures = seen(
         report,
         1000,
         tmp_path,
@@ -162,7 +162,7 @@ def test_tables_sort_by_their_numbers_and_figures_open_large(report: Path, tmp_p
         "const dialog = document.getElementById('large');"
         "told.open = dialog.open; told.large = dialog.querySelector('img').src.slice(0, 14);",
     )
-    up = told["up"].split("; ")
+    up = measures["up"].split("; ")
     assert [cell.split()[0] for cell in up] == ["≤", "4.50e-03", "7.50e-01"]
-    assert told["down"].split("; ") == up[::-1]
-    assert (told["sort"], told["open"], told["large"]) == ("ascending", "true", "data:image/svg")
+    assert measures["down"].split("; ") == up[::-1]
+    assert (measures["sort"], measures["open"], measures["large"]) == ("ascending", "true", "data:image/svg")

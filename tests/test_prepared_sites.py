@@ -72,8 +72,8 @@ def test_sites_with_a_policy_prepare_their_files_as_simulated_ones_do(tmp_path):
         lines = read_outbox(tmp_path / name).departures
         assert lines[-1].standing.total.floats == result.ledger.of_client(number).floats_up
         assert [line.reply for line in lines if line.reply == "Extremes"] == ["Extremes"]
-        with np.load(tmp_path / name / "trial.npz") as kept:
-            assert from_text(str(kept["preparation"])).to_table() == result.preparation.to_table()
+        with np.load(tmp_path / name / "trial.npz") as outputs:
+            assert from_text(str(outputs["preparation"])).to_table() == result.preparation.to_table()
     # what is foreseen of the replies is enough
     sizes = reply_sizes(run, [*PrepareClient.answers, *CLUSTERS.client.answers], (60, 6))
     for message in grid.seen:
@@ -116,9 +116,9 @@ def test_rows_that_a_site_cannot_use_are_none_that_it_offers_for_alignment(tmp_p
     (tmp_path / "east.csv").write_text("\n".join(lines) + "\n")
     strategy, prepare = DKPCA(2, Linear()), Prepare(missing=missing)
     result, _, _ = run_prepared(nodes, strategy, prepare, align=True)
-    with np.load(tmp_path / "east" / "trial.npz") as kept:
-        assert set(kept["ids"]) == COMMON - ({lost} if missing == "drop" else set())
-        preparation = from_text(str(kept["preparation"]))
+    with np.load(tmp_path / "east" / "trial.npz") as outputs:
+        assert set(outputs["ids"]) == COMMON - ({lost} if missing == "drop" else set())
+        preparation = from_text(str(outputs["preparation"]))
     rows = [IDS.index(id_) for id_ in kept_ids(tmp_path)]
     if missing == "drop":
         assert lost in COMMON, "or this shows nothing"
@@ -129,8 +129,8 @@ def test_rows_that_a_site_cannot_use_are_none_that_it_offers_for_alignment(tmp_p
 
 
 def kept_ids(folder):
-    with np.load(folder / "east" / "trial.npz") as kept:
-        return kept["ids"].tolist()
+    with np.load(folder / "east" / "trial.npz") as outputs:
+        return outputs["ids"].tolist()
 
 
 # --- experiments
@@ -168,10 +168,10 @@ def test_an_experiment_is_compared_with_the_central_answer_about_the_same_tables
     experiment = read_config(tmp_path / "run.toml")
     planned = plan(experiment)
     X, prepare = load_wine().data, experiment.prepare
-    seen = np.vstack(planned[0].shards)
+    tables = np.vstack(planned[0].shards)
     order = np.concatenate(simulated_partition(experiment.data, experiment.partition, 3, 0).indices)
     fits = fitted(prepare, RawTable.of_array(X))
-    assert np.abs(seen - fits.apply(RawTable.of_array(X))[0][order]).max() < 0.1, "quantiles are off by 0.5 % of rank"
+    assert np.abs(tables - fits.apply(RawTable.of_array(X))[0][order]).max() < 0.1, "quantiles are off by 0.5 % of rank"
     rows = {row.name: row for row in run_experiment(experiment, tmp_path / "out").rows}
     assert rows["all rows"].metrics["error"] < 1e-12
     assert rows["all rows"].phases.keys() >= {"CountCells", "SumSquares", "CompareColumns", "TakePreparation"}

@@ -175,9 +175,9 @@ def test_frames_are_put_in_order_filled_scaled_and_known_by_their_columns():
     expected = StandardScaler().fit(complete.iloc[:, :5])
     np.testing.assert_allclose(dropped.preparation.center, expected.mean_, rtol=1e-12)
     np.testing.assert_allclose(dropped.preparation.scale, expected.scale_, rtol=1e-12)
-    kept = [output["rows"] for output in dropped.outputs.values() if "rows" in output]
+    positions = [output["rows"] for output in dropped.outputs.values() if "rows" in output]
     assert sum(len(site) for site in sites) - len(complete) == 2
-    assert all(len(rows) < 60 for rows in kept)
+    assert all(len(rows) < 60 for rows in positions)
 
 
 def test_tables_that_go_through_files_are_the_same():
@@ -355,12 +355,12 @@ def test_sites_that_are_alike_give_no_alarm_and_another_unit_always_does(rows):
     assert not [finding for _ in range(500) for finding in found_in(drawn(rng, rows))]
     for factor in (18.0, 1 / 18):
         for _ in range(50):
-            found = found_in(drawn(rng, rows, factor))
+            differences = found_in(drawn(rng, rows, factor))
             # what varies by as much as its mean takes more than 20 rows at each site
             sure = "ace" if rows == 60 else "abcde"
-            named = {(finding.column, finding.client) for finding in found if finding.column in sure}
+            named = {(finding.column, finding.client) for finding in differences if finding.column in sure}
             assert named == {(column, 2) for column in sure}
-            assert all("another unit?" in finding.text for finding in found if finding.column in "ace")
+            assert all("another unit?" in finding.text for finding in differences if finding.column in "ace")
 
 
 def test_new_rows_are_prepared_as_those_before():

@@ -498,12 +498,12 @@ def test_shares_of_phases_that_overlap_are_of_their_sum(tmp_path: Path) -> None:
 def tables(path: Path) -> dict[str, list[list[str]]]:
     """Return the tables on a page by their labels, headings first; bold cells have stars."""
     page = path.read_text(encoding="utf-8")
-    found = {}
+    by_label = {}
     for label, table in re.findall(r'aria-label="([^"]*)">\s*<table[^>]*>(.*?)</table>', page, re.DOTALL):
         rows = re.findall(r"<tr>(.*?)</tr>", table.replace("<strong>", "*").replace("</strong>", "*"), re.DOTALL)
         cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
-        found[label] = [[re.sub(r"<[^>]*>", "", cell) for cell in row] for row in cells]
-    return found
+        by_label[label] = [[re.sub(r"<[^>]*>", "", cell) for cell in row] for row in cells]
+    return by_label
 
 
 def test_the_page_begins_with_what_was_asked_and_then_says_what_it_took(tmp_path: Path) -> None:
@@ -624,12 +624,12 @@ def test_each_seed_has_a_dot_of_its_own_beside_the_mean(tmp_path: Path) -> None:
 
 
 def test_the_page_says_what_runs_chose_and_warn_of(tmp_path: Path) -> None:
-    said = ["k = 3 is chosen.", "clusters < sites: another unit?"]
-    runs = [a_run(seed=seed, findings=said) for seed in (0, 1)]
+    findings = ["k = 3 is chosen.", "clusters < sites: another unit?"]
+    runs = [a_run(seed=seed, findings=findings) for seed in (0, 1)]
     path = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs)
-    (told,) = re.findall(r"What the runs say</h3>\n<ul>(.*?)</ul>", path.read_text(encoding="utf-8"), re.DOTALL)
-    sentences = [f"{runs[0].id}: {sentence}" for sentence in said]
-    assert re.findall(r"<li>(.*?)</li>", told) == [html.escape(sentence, quote=False) for sentence in sentences]
+    (items,) = re.findall(r"What the runs say</h3>\n<ul>(.*?)</ul>", path.read_text(encoding="utf-8"), re.DOTALL)
+    sentences = [f"{runs[0].id}: {sentence}" for sentence in findings]
+    assert re.findall(r"<li>(.*?)</li>", items) == [html.escape(sentence, quote=False) for sentence in sentences]
     for swept in (2, 3):
         runs.append(a_run(metrics={"silhouette": swept / 10}, point={"k": swept}))
     page = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs).read_text(encoding="utf-8")

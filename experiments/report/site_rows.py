@@ -84,8 +84,8 @@ class SiteRun:
 
     def _prepared(self, table: RawTable) -> FloatArray | None:
         with suppress(InputError):
-            X, kept = self.fitted.prepared(table)
-            return X if len(kept) == table.rows else None
+            X, positions = self.fitted.prepared(table)
+            return X if len(positions) == table.rows else None
         return None
 
     @property

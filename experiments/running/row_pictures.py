@@ -14,10 +14,10 @@ from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
 def is_pictured(run: Planned) -> bool:
     """Tell whether a run's rows are to be drawn: as the report's options say, and of the first seed only."""
     experiment = run.point.experiment
-    wanted = experiment.report.rows
-    if wanted is None:
-        wanted = not run.point.values
-    return wanted and bool(run.shards) and run.seed == experiment.seeds[0]
+    drawn = experiment.report.rows
+    if drawn is None:
+        drawn = not run.point.values
+    return drawn and bool(run.shards) and run.seed == experiment.seeds[0]
 
 
 def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, AnyArray]]) -> RowPicture | None:

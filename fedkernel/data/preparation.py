@@ -191,7 +191,7 @@ class Preparation:
         Returns
         -------
         X : ndarray of shape (n_kept, len(columns))
-        kept : ndarray of shape (n_kept,)
+        positions : ndarray of shape (n_kept,)
             Positions of the rows that are there; all, unless rows with empty cells are dropped.
 
         Raises
@@ -200,8 +200,8 @@ class Preparation:
             A column that is missing or of another kind, an empty cell that may not be, an unknown level.
         """
         ordered = raw.select(self.names)
-        kept = np.flatnonzero(self.prepare.whole_rows(ordered))
-        ordered = ordered.take(kept)
+        positions = np.flatnonzero(self.prepare.whole_rows(ordered))
+        ordered = ordered.take(positions)
         numbers = self.prepare.numbers(ordered)
         empty = np.isnan(numbers)
         filled = np.where(empty, self.fill, numbers)
@@ -209,7 +209,7 @@ class Preparation:
         flags = [empty[:, numeric.index(name)] for name in self.flagged]
         levels = [mask for name in self.prepare.categories for mask in self._levels(ordered, name)]
         beside = np.column_stack([*flags, *levels]) if flags or levels else np.empty((ordered.rows, 0))
-        return np.ascontiguousarray(np.hstack([(filled - self.center) / self.scale, beside])), kept
+        return np.ascontiguousarray(np.hstack([(filled - self.center) / self.scale, beside])), positions
 
     def _levels(self, raw: RawTable, name: str) -> list[npt.NDArray[np.bool_]]:
         column, levels = raw.columns[name], self.prepare.categories[name]

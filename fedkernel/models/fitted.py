@@ -95,8 +95,8 @@ class FittedModel:
         act = getattr(self.model, method, None)
         if act is None:
             raise InputError(_why_not(self.model, method))
-        X, kept = self.prepared(raw_table(raw, "the frame" if is_frame(raw) else "the table", self.names))
-        return Applied(np.asarray(act(X)), kept)
+        X, positions = self.prepared(raw_table(raw, "the frame" if is_frame(raw) else "the table", self.names))
+        return Applied(np.asarray(act(X)), positions)
 
     def prepared(self, raw: RawTable) -> tuple[FloatArray, npt.NDArray[np.intp]]:
         """Return what the model gets of a raw table, (n_kept, d), and the positions of these rows."""
@@ -113,11 +113,11 @@ class FittedModel:
                 log.info("%s: its columns are put in the model's order, by name", raw.what)
             raw = raw.select(names)
         if self.preparation is not None:
-            X, kept = self.preparation.apply(raw)
-            if len(kept) < raw.rows:
-                dropped = raw.rows - len(kept)
+            X, positions = self.preparation.apply(raw)
+            if len(positions) < raw.rows:
+                dropped = raw.rows - len(positions)
                 log.info("%s: %d of its %d rows have an empty cell and are left out", raw.what, dropped, raw.rows)
-            return X, kept
+            return X, positions
         AS_IT_IS.whole_rows(raw)
         return AS_IT_IS.numbers(raw), np.arange(raw.rows)
 

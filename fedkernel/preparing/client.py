@@ -157,13 +157,13 @@ class PrepareClient(KernelClient):
 
     def _settle(self, preparation: Preparation) -> Prepared:
         with np.errstate(over="ignore"):
-            X, kept = preparation.apply(self.X)
+            X, positions = preparation.apply(self.X)
         if not np.isfinite(X).all():
             raise InputError(f"{self.X.what} has numbers that are too large once it is centred and scaled")
         if X.shape[1] == 0:
             raise InputError(f"{self.X.what} has no columns once it is prepared; allowed: at least one")
         self.preparation = preparation
-        return Prepared(rows=len(kept), columns=X.shape[1])
+        return Prepared(rows=len(positions), columns=X.shape[1])
 
     def _check_refines(self, thresholds: FloatArray) -> None:
         """Raise InputError unless thresholds divide, for each quantile, one bin between two of those before them.

@@ -79,9 +79,11 @@ class TableToPrepare:
         """Return what a method gets of the new rows, of which none is dropped; None where there are none."""
         if self.new is None:
             return None
-        X, kept = from_text(preparation).apply(self.new)
-        if len(kept) < self.new.rows:
-            raise InputError(f"{self.new.what} has {self.new.rows - len(kept)} rows with empty cells; allowed: none")
+        X, positions = from_text(preparation).apply(self.new)
+        if len(positions) < self.new.rows:
+            raise InputError(
+                f"{self.new.what} has {self.new.rows - len(positions)} rows with empty cells; allowed: none"
+            )
         return X
 
 

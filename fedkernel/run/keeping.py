@@ -61,11 +61,11 @@ class RunRows:
         positions: Positions | None,
         ids: Sequence[str],
         sha256: str,
-        kept: Positions | None = None,
+        used: Positions | None = None,
     ) -> "RunRows":
-        """Return those at these positions, None: all, of the rows with these ids, which a file has at `kept`."""
+        """Return those at these positions, None: all, of the rows with these ids, which a file has at `used`."""
         places = np.arange(len(ids)) if positions is None else positions
-        return cls(order, places if kept is None else kept[places], np.array(ids)[places], sha256)
+        return cls(order, places if used is None else used[places], np.array(ids)[places], sha256)
 
     def save(self, folder: Path, run: str) -> None:
         """Write it as npz, for the site's owner only."""
@@ -160,9 +160,9 @@ def kept_preparation(folder: Path, run: str, prepare: Prepare | None) -> Prepara
     else:
         same = prepare is not None and preparation.prepare == prepare.within(preparation.names)
     if not same:
-        kept = "nothing" if preparation is None else "another way"
+        way = "nothing" if preparation is None else "another way"
         raise InputError(
-            f"{path} says {kept} of how run {run!r} prepared the table; allowed: what it says, in the study (prepare), "
+            f"{path} says {way} of how run {run!r} prepared the table; allowed: what it says, in the study (prepare), "
             "and the folder that the run was joined with (--out)"
         )
     return preparation

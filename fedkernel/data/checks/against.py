@@ -19,9 +19,9 @@ def compare(look: Look, schema: Schema) -> Iterator[Finding]:
     places = {name: column.place for name, column in columns.items()}
     yield from _names(list(columns), places, schema)
     yield from _ids(look, schema)
-    for name, wanted in schema.columns.items():
+    for name, agreed in schema.columns.items():
         if name in columns:
-            yield from _cells(columns[name], wanted, look)
+            yield from _cells(columns[name], agreed, look)
 
 
 def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
@@ -31,17 +31,17 @@ def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
     yield from _names(names, places, schema)
     if schema.ids and not own.ids:
         yield Finding("fault", "rows have no ids, which the schema wants", mend="--id")
-    for name, wanted in schema.columns.items():
+    for name, agreed in schema.columns.items():
         if (column := own.columns.get(name)) is None:
             continue
-        if column.type != wanted.type:
-            yield Finding("fault", f"{column.type}, where the schema has {wanted.type}", repr(name))
-        if None not in (column.unit, wanted.unit) and column.unit != wanted.unit:
-            yield _unit(repr(name), str(column.unit), str(wanted.unit))
-        bounds = ((column.least, wanted.least), (wanted.most, column.most))
+        if column.type != agreed.type:
+            yield Finding("fault", f"{column.type}, where the schema has {agreed.type}", repr(name))
+        if None not in (column.unit, agreed.unit) and column.unit != agreed.unit:
+            yield _unit(repr(name), str(column.unit), str(agreed.unit))
+        bounds = ((column.least, agreed.least), (agreed.most, column.most))
         if any(low is not None and high is not None and low < high for low, high in bounds):
             yield Finding("fault", "its range goes beyond the schema's", repr(name), "another unit? a wrong number?")
-        if column.levels and wanted.levels and (others := set(column.levels) - set(wanted.levels)):
+        if column.levels and agreed.levels and (others := set(column.levels) - set(agreed.levels)):
             yield Finding("fault", f"{counted(len(others), 'level')} that the schema does not list", repr(name))
 
 
@@ -50,13 +50,13 @@ def _names(names: Sequence[str], places: dict[str, int], schema: Schema) -> Iter
     extra = [name for name in names if name not in schema.columns]
     for name in list(extra):
         base, unit = without_unit(name)
-        wanted = schema.columns.get(base)
-        if base in missing and unit is not None and wanted is not None:
+        agreed = schema.columns.get(base)
+        if base in missing and unit is not None and agreed is not None:
             missing.remove(base)
             extra.remove(name)
             where = place_of(places[name], name)
-            if wanted.unit not in (None, unit):
-                yield _unit(where, unit, str(wanted.unit))
+            if agreed.unit not in (None, unit):
+                yield _unit(where, unit, str(agreed.unit))
             yield Finding("fault", f"the schema calls it {base!r}", where, "rename it")
     if missing:
         what = f"{counted(len(missing), 'column')} of the schema {'is' if len(missing) == 1 else 'are'} missing"
@@ -85,38 +85,38 @@ def _ids(look: Look, schema: Schema) -> Iterator[Finding]:
         yield Finding("fault", what, rows_of(look.rows[wrong].tolist()), mend, cells)
 
 
-def _cells(column: Column, wanted: Wanted, look: Look) -> Iterator[Finding]:
+def _cells(column: Column, agreed: Wanted, look: Look) -> Iterator[Finding]:
     if column.missing.all():
         return
-    if (kind := TYPES[column.kind.name]) != wanted.type:
-        mend = f"export it as {wanted.type}"
-        if wanted.levels is None or kind != "number":
-            yield Finding("fault", f"{kind}, where the schema has {wanted.type}", str(column), mend)
+    if (kind := TYPES[column.kind.name]) != agreed.type:
+        mend = f"export it as {agreed.type}"
+        if agreed.levels is None or kind != "number":
+            yield Finding("fault", f"{kind}, where the schema has {agreed.type}", str(column), mend)
             return
-    if wanted.type == "number":
-        yield from _numbers(column, wanted, look)
-    elif wanted.levels is not None:
+    if agreed.type == "number":
+        yield from _numbers(column, agreed, look)
+    elif agreed.levels is not None:
         texts = [None if cell is None else f"{cell:g}" if isinstance(cell, float) else cell for cell in column.cells]
-        other = [place for place, text in enumerate(texts) if not column.missing[place] and text not in wanted.levels]
+        other = [place for place, text in enumerate(texts) if not column.missing[place] and text not in agreed.levels]
         if other:
             what = f"{counted(len(other), 'cell')} with a level that the schema does not list"
             yield Finding("fault", what, column.at(look.rows, other), "mend them, or the schema", column.quoted(other))
 
 
-def _numbers(column: Column, wanted: Wanted, look: Look) -> Iterator[Finding]:
+def _numbers(column: Column, agreed: Wanted, look: Look) -> Iterator[Finding]:
     numbers = column.kind.numbers
-    least = -np.inf if wanted.least is None else wanted.least
-    most = np.inf if wanted.most is None else wanted.most
+    least = -np.inf if agreed.least is None else agreed.least
+    most = np.inf if agreed.most is None else agreed.most
     if outside := np.flatnonzero((numbers < least) | (numbers > most)).tolist():
         what = f"{len(outside)} of {counted(column.numbers.size, 'number')} outside what the schema allows"
-        unit = "" if wanted.unit is None else f" (it has {wanted.unit})"
+        unit = "" if agreed.unit is None else f" (it has {agreed.unit})"
         middle = float(np.median(column.numbers))
         mend = f"another unit{unit}?" if not least <= middle <= most else "wrong numbers? [prepare] clip"
         yield Finding("fault", what, column.at(look.rows, outside), mend, column.quoted(outside))
-    if wanted.whole and (broken := np.flatnonzero((numbers != np.round(numbers)) & ~np.isnan(numbers)).tolist()):
+    if agreed.whole and (broken := np.flatnonzero((numbers != np.round(numbers)) & ~np.isnan(numbers)).tolist()):
         what = f"{counted(len(broken), 'number')} with a fraction, where the schema has whole ones"
         yield Finding("fault", what, column.at(look.rows, broken), "another unit?", column.quoted(broken))
 
 
-def _unit(where: str, own: str, wanted: str) -> Finding:
-    return Finding("fault", f"its unit is {own}, in the schema {wanted}", where, f"convert it to {wanted}")
+def _unit(where: str, own: str, agreed: str) -> Finding:
+    return Finding("fault", f"its unit is {own}, in the schema {agreed}", where, f"convert it to {agreed}")

@@ -67,10 +67,8 @@ def serve(
     ready : callable
         Told the port once sites can join.
     """
-    # what a site is told of the job does not hold the server's folders
-    shown = job.model_copy(update={"out": None, "models": {}}).model_dump_json()
     files = [f"{run.id}.model.npz" for run in job.runs] if share_model else []
-    hub = Hub(sites, job=shown, patience=patience, limit=limit, tell=tell, files=files)
+    hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, tell=tell, files=files)
     failures: list[FedkernelError] = []
     with listening(hub, address, tls) as port:
         ready(port)
@@ -107,8 +105,7 @@ def hand_out(
 
     Parameters are those of `serve`; of the job, sites are told which runs the files are of.
     """
-    shown = job.model_copy(update={"out": None, "models": {}}).model_dump_json()
-    hub = Hub(sites, job=shown, patience=patience, limit=limit, tell=tell, files=list(files))
+    hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, tell=tell, files=list(files))
     with listening(hub, address, tls) as port:
         ready(port)
         hub.wait_for_all()
@@ -129,6 +126,11 @@ def run_job(job: Job) -> Iterator[str]:
         ):
             hub.wait_for_all(look)
             yield from _run_over(hub, job)
+
+
+def _for_sites(job: Job) -> str:
+    """Return a job as sites are sent it: without the server's folders."""
+    return job.model_copy(update={"out": None, "models": {}}).model_dump_json()
 
 
 def _run_over(hub: Hub, job: Job) -> Iterator[str]:
