@@ -27,9 +27,8 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
     a is the mean distance to the others of the point's cluster, by their weights, b that to the points of the nearest
     other cluster; a cluster of one point counts 0. What a point itself stands for is not among its neighbours: rows
     that a coreset's centre stands for are not at one place, and to count them there would favour as many clusters as
-    there are local centres. So it is the silhouette of all rows where these are the coreset, and near it elsewhere: of
-    2 to 10 clusters of iris, wine and breast cancer within 0.16 of it, where counting them is off by up to 0.23. Takes
-    c^2 distances, a block of rows at a time.
+    there are local centres. So it is the silhouette of all rows where these are the coreset, and an estimate of it
+    elsewhere. Takes c^2 distances, a block of rows at a time.
 
     Source: Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis, 1987.
 

@@ -21,10 +21,10 @@ pairs 0.019, of 1000 0.043, of 89 0.144, each with 95%.
 
 Horizontal: pairs of rows at different sites cannot be had from rows that stay. Of groups of at least 10 rows that lie
 together their sites tell mean and variances, and the median is that over some 1500 points drawn from these, normal in
-each group. Measured where 4 sites share iris, wine, breast cancer, digits and diabetes, as they are and standardised,
-their rows at random and sorted by class: from 0.49 to 0.57 of all pooled distances are below it, and it is 0.97 to 1.08
-times the pooled median (``tests/test_settling.py`` holds it to 0.42 to 0.58, and 0.9 to 1.1); no bound is proven. Many
-heaps of fewer than 10 rows, far apart, would be seen as fewer wide ones.
+each group. Where 4 sites share iris, wine, breast cancer, digits and diabetes, as they are and standardised, their rows
+at random and sorted by class, from 0.42 to 0.58 of all pooled distances are below it, and it is 0.9 to 1.1 times the
+pooled median: ``pytest tests/test_settling.py -k median_of_rows`` holds it to that. No bound is proven. Many heaps of
+fewer than 10 rows, far apart, would be seen as fewer wide ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
