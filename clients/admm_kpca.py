@@ -30,7 +30,8 @@ from fedkernel.numerics import (
     orthonormal_basis,
 )
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Receipt, Reply, ReplyT, Request, Shape, State, Summed
+from fedkernel.protocol import Receipt, Reply, ReplyT, Request, Shape, State, Summed, Within
+from fedkernel.protocol.rules import ROUNDING
 
 CUT = 1e-3
 """Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""
@@ -105,7 +106,7 @@ class PenaltyBound(CarriesLetters, Reply):
     Reveals one number made of the eigenvalues of the node's kernel matrix.
     """
 
-    bound: Annotated[float, Shape()]
+    bound: Annotated[float, Shape(), Within()]
 
 
 class Likeness(Reply):
@@ -114,7 +115,7 @@ class Likeness(Reply):
     Reveals just these, between -1 and 1, one for every edge of the node.
     """
 
-    cosines: Annotated[FloatArray, Shape("p_m", empty=True)]
+    cosines: Annotated[FloatArray, Shape("p_m", empty=True), Within(-1 - ROUNDING, 1 + ROUNDING)]
 
 
 class Progress(CarriesLetters, Reply):
@@ -124,7 +125,7 @@ class Progress(CarriesLetters, Reply):
     """
 
     lagrangian: Annotated[float, Shape()]
-    turned: Annotated[float, Shape()]
+    turned: Annotated[float, Shape(), Within()]
 
 
 class Sharing(Request[ReplyT], Generic[ReplyT]):

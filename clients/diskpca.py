@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Generic, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from fedkernel.arrays import FloatArray, Positions, Rows, row_blocks, stack_rows
 from fedkernel.data import Table, as_table, rows_from_arrays, rows_to_arrays
@@ -35,6 +35,7 @@ from fedkernel.protocol import (
     CarriesRows,
     Count,
     KernelClient,
+    PackedSemidefinite,
     Receipt,
     Reply,
     ReplyT,
@@ -42,7 +43,9 @@ from fedkernel.protocol import (
     Shape,
     State,
     Summed,
+    Within,
 )
+from fedkernel.protocol.rules import check_share
 
 Precision = Literal["float64", "float32"]
 """What a site computes its embedding and its kernel values in; sums and what it sends are float64."""
@@ -55,17 +58,12 @@ class Products(Summed):
     the landmarks. With a narrow kernel and a landmark near a row, that row's value is all of the sum.
     """
 
-    upper: Annotated[FloatArray, Shape("packed")]
+    upper: Annotated[FloatArray, Shape("packed"), PackedSemidefinite()]
 
     @property
     def product(self) -> FloatArray:
         """The products, of shape (c, c)."""
         return unpack_symmetric(self.upper)
-
-    @model_validator(mode="after")
-    def _is_triangle(self) -> "Products":
-        _ = self.product
-        return self
 
 
 class MultiplyPoints(Request[Products]):
@@ -85,7 +83,7 @@ class Sketch(Reply):
     """
 
     factor: Annotated[FloatArray | None, Shape("c", "q_m")] = None
-    upper: Annotated[FloatArray | None, Shape("packed_m")] = None
+    upper: Annotated[FloatArray | None, Shape("packed_m"), PackedSemidefinite()] = None
 
     def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the size of every named dimension; c also where it follows from the length of a triangle."""
@@ -116,8 +114,6 @@ class SketchRequest(Request[Sketch]):
         super().check_reply(reply)
         if (reply.upper is None) == (reply.factor is None):
             raise ValueError("the reply must hold factor or upper, and nothing else")
-        if reply.upper is not None:
-            unpack_symmetric(reply.upper)  # which refuses what is no triangle
         if reply.factor is not None and reply.factor.shape[1] > self.columns:
             raise ValueError(f"factor has {reply.factor.shape[1]} columns, but at most {self.columns} were asked")
 
@@ -136,7 +132,7 @@ class Total(Reply):
     Reveals the site's share of the leverage, or its rows' squared distance to the landmarks' span.
     """
 
-    total: Annotated[float, Shape()]
+    total: Annotated[float, Shape(), Within()]
 
 
 class ScoreRows(Request[Total]):
@@ -251,6 +247,12 @@ class MeasureCaptured(Request[SquaredLengths]):
     def known_dimensions(self) -> dict[str, int]:
         """Settle that the sums are two."""
         return {"two": 2}
+
+    def check_reply(self, reply: SquaredLengths) -> None:
+        """Check also that no more is captured than there is, which an indefinite kernel does not promise."""
+        super().check_reply(reply)
+        if self.kernel.semidefinite:
+            check_share(reply.sums[1:], float(reply.sums[0]))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Source: He, Lv, Yang, Huang: One-Shot Distributed Algorithm for PCA With RBF Ker
 2021, algorithm 1, step 1, and equation 4.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self
 
@@ -22,7 +22,20 @@ from fedkernel.numerics import (
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
 )
-from fedkernel.protocol import Count, KernelClient, Receipt, Reply, ReplyT, Request, Shape, Summed
+from fedkernel.protocol import (
+    Count,
+    Eigenvalues,
+    KernelClient,
+    Orthonormal,
+    Receipt,
+    Reply,
+    ReplyT,
+    Request,
+    Shape,
+    Summed,
+    Within,
+)
+from fedkernel.protocol.rules import ROUNDING, check_share
 from fedkernel.validation import check_at_most
 
 
@@ -40,8 +53,8 @@ class LocalSpectrum(Reply):
         Where asked: the next eigenvalue, the largest that is left out.
     """
 
-    vectors: Annotated[FloatArray, Shape("N", "D_m")]
-    values: Annotated[FloatArray, Shape("D_m")]
+    vectors: Annotated[FloatArray, Shape("N", "D_m"), Orthonormal()]
+    values: Annotated[FloatArray, Shape("D_m"), Eigenvalues()]
     omitted: Annotated[float | None, Shape()] = None
 
 
@@ -52,8 +65,8 @@ class LocalProducts(Reply):
     site has no more columns than D_m, who knows d_m + 1 rows of the table can compute all others exactly.
     """
 
-    vectors: Annotated[FloatArray, Shape("N", "D_m")]
-    values: Annotated[FloatArray, Shape("D_m")]
+    vectors: Annotated[FloatArray, Shape("N", "D_m"), Orthonormal()]
+    values: Annotated[FloatArray, Shape("D_m"), Eigenvalues()]
 
 
 class LeadingPairs(Request[ReplyT], Generic[ReplyT]):
@@ -70,11 +83,9 @@ class LeadingPairs(Request[ReplyT], Generic[ReplyT]):
         return self
 
     def check_pairs(self, values: FloatArray) -> None:
-        """Raise ValueError if there are more pairs than asked, or not in non-increasing order."""
+        """Raise ValueError if there are more pairs than asked."""
         if self.n_components is not None and values.size > self.n_components:
             raise ValueError(f"values has {values.size} entries, but {self.n_components} were asked")
-        if np.any(np.diff(values) > 0):
-            raise ValueError("values must be in non-increasing order")
 
 
 class FindLocalEigenpairs(LeadingPairs[LocalSpectrum]):
@@ -100,6 +111,13 @@ class FindLocalEigenpairs(LeadingPairs[LocalSpectrum]):
             raise ValueError(
                 f"omitted = {reply.omitted}, but it must be in order, from 0 to the last of values, {last}"
             )
+
+    def check_table(self, reply: LocalSpectrum, sizes: Mapping[str, int]) -> None:
+        """Check also that a kernel with k(x, x) = 1 has no larger trace than there are rows."""
+        super().check_table(reply, sizes)
+        total = float(reply.values.sum()) + (reply.omitted or 0.0)
+        if self.kernel.vertical == "product" and total > (1 + ROUNDING) * sizes["N"]:
+            raise ValueError(f"values add up to {total:.6g}, but those of {sizes['N']} rows to that at most")
 
 
 class FindLocalProducts(LeadingPairs[LocalProducts]):
@@ -155,8 +173,8 @@ class KeptVariance(Summed):
     Reveals the total squared length of the site's columns, and its share along each vector.
     """
 
-    captured: Annotated[FloatArray, Shape("k")]
-    total: Annotated[float, Shape()]
+    captured: Annotated[FloatArray, Shape("k"), Within()]
+    total: Annotated[float, Shape(), Within()]
 
 
 class MeasureKept(Request[KeptVariance]):
@@ -166,6 +184,11 @@ class MeasureKept(Request[KeptVariance]):
     once: ClassVar = True
     center: bool
     vectors: Annotated[FloatArray, Shape("N", "k")]
+
+    def check_reply(self, reply: KeptVariance) -> None:
+        """Check also that no more is kept than there is."""
+        super().check_reply(reply)
+        check_share(reply.captured, reply.total)
 
 
 class TakeCoordinates(Request[Receipt]):

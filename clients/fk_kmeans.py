@@ -7,6 +7,7 @@ from the same seed, and r_t columns that the iterations so far have left. The we
 coordinator's business: what is asked of a site is about [A_t[m], B_t[m]], and the coordinator scales.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Generic
 
@@ -27,8 +28,9 @@ from clients.kmeans import (
 from fedkernel.arrays import FloatArray, row_blocks
 from fedkernel.errors import ProtocolError
 from fedkernel.models import advance, combine_draws
-from fedkernel.numerics import RandomFeatures, pack_symmetric
-from fedkernel.protocol import Count, Receipt, Reply, ReplyT, Request, Shape, State, Summed
+from fedkernel.numerics import RandomFeatures, pack_symmetric, unpack_symmetric
+from fedkernel.protocol import Count, PackedSemidefinite, Receipt, Reply, ReplyT, Request, Shape, State, Summed
+from fedkernel.protocol.rules import ROUNDING, SEMIDEFINITE
 
 
 class Iteration(Request[ReplyT], Generic[ReplyT]):
@@ -51,7 +53,7 @@ class PackedGram(Summed):
     from the products of 50 features in seconds, more of them from more iterations.
     """
 
-    upper: Annotated[FloatArray, Shape("packed")]
+    upper: Annotated[FloatArray, Shape("packed"), PackedSemidefinite()]
 
 
 class MultiplyColumns(Iteration[PackedGram]):
@@ -65,6 +67,20 @@ class MultiplyColumns(Iteration[PackedGram]):
         entries = self.columns * (self.columns + 1) // 2
         if reply.upper.size != entries:
             raise ValueError(f"upper has {reply.upper.size} entries, but {entries} were asked")
+
+    def check_table(self, reply: PackedGram, sizes: Mapping[str, int]) -> None:
+        """Check also the features' own products: cosine and sine of an angle have squares that add up to 1."""
+        super().check_table(reply, sizes)
+        D, rows = self.features.n_features, sizes["n_m"]
+        squares = np.diag(unpack_symmetric(reply.upper))[:D]
+        if self.features.form == "pairs":
+            off = float(np.abs(squares[: D // 2] + squares[D // 2 :] - 2 * rows).max())
+            if off > ROUNDING * rows:
+                raise ValueError(
+                    f"squares of pairs of features must add up to twice {rows} rows, but are off by {off:.3g}"
+                )
+        elif squares.max() > (2 + ROUNDING) * rows:
+            raise ValueError(f"features of {rows} rows have squares up to {2 * rows}, not {squares.max():.6g}")
 
 
 class GramProduct(Summed):
@@ -80,6 +96,13 @@ class MultiplyGram(Iteration[GramProduct]):
     """Asks for [A_t, B_t]^T [A_t, B_t] c: one iteration of the distributed Lanczos algorithm with CEM."""
 
     vector: Annotated[FloatArray, Shape("p")]
+
+    def check_reply(self, reply: GramProduct) -> None:
+        """Check also that c^T G c is not below 0."""
+        super().check_reply(reply)
+        form = float(self.vector @ reply.product)
+        if form < -SEMIDEFINITE * float(np.linalg.norm(self.vector) * np.linalg.norm(reply.product)):
+            raise ValueError(f"vector^T product must be at least 0, not {form:.6g}")
 
 
 class FeatureSums(Summed):

@@ -5,6 +5,7 @@ algorithm 1. A pair whose client embeds its rows inherits these requests; where 
 this is kernel k-means. So do pairs whose kernel's width follows from all rows, or that label new ones.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -15,7 +16,8 @@ from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import combine_draws
 from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means, moments
-from fedkernel.protocol import Answers, Count, KernelClient, Receipt, Reply, Request, Shape, State, Summed
+from fedkernel.protocol import Answers, Count, KernelClient, Receipt, Reply, Request, Shape, State, Summed, Within
+from fedkernel.protocol.rules import ROUNDING
 
 SMALL_CELL = 5
 """Fewer rows than this are never told, the rule of most owners of data about people."""
@@ -27,7 +29,7 @@ class LocalCost(Reply):
     Reveals how far apart the site's rows are, all together.
     """
 
-    cost: Annotated[float, Shape()]
+    cost: Annotated[float, Shape(), Within()]
 
 
 class SolveLocally(Request[LocalCost]):
@@ -46,7 +48,7 @@ class LocalCoreset(Reply):
     """
 
     points: Annotated[FloatArray, Shape("c_m", "s")]
-    weights: Annotated[FloatArray, Shape("c_m")]
+    weights: Annotated[FloatArray, Shape("c_m"), Within()]
 
 
 class SampleCoreset(Request[LocalCoreset]):
@@ -57,6 +59,13 @@ class SampleCoreset(Request[LocalCoreset]):
     seeded: ClassVar = True
     setting: ClassVar = "coreset_size"
     samples: Annotated[int, Field(ge=0, le=1_000_000)]
+
+    def check_table(self, reply: LocalCoreset, sizes: Mapping[str, int]) -> None:
+        """Check also that the points stand for as many rows as there are."""
+        super().check_table(reply, sizes)
+        rows, total = sizes["n_m"], float(reply.weights.sum())
+        if abs(total - rows) > ROUNDING * rows:
+            raise ValueError(f"weights add up to {total:.6g}, but there are {rows} rows")
 
 
 class LabelRows(Request[Receipt]):
@@ -79,8 +88,8 @@ class ClusterSums(Summed):
     """
 
     sum: Annotated[FloatArray, Shape("s")]
-    lengths: Annotated[float, Shape()]
-    cost: Annotated[float, Shape()]
+    lengths: Annotated[float, Shape(), Within()]
+    cost: Annotated[float, Shape(), Within()]
     total: Annotated[float, Shape()]
 
 
@@ -89,6 +98,12 @@ class MeasureClusters(Request[ClusterSums]):
 
     once: ClassVar = True
     kernel: Kernel
+
+    def check_table(self, reply: ClusterSums, sizes: Mapping[str, int]) -> None:
+        """Check also that the sum of so many rows is no longer than they are."""
+        super().check_table(reply, sizes)
+        if float(reply.sum @ reply.sum) > (1 + ROUNDING) * sizes["n_m"] * reply.lengths:
+            raise ValueError(f"sum is longer than that of {sizes['n_m']} rows of such lengths")
 
 
 class ClusterSizes(Reply):
@@ -105,8 +120,8 @@ class ClusterSizes(Reply):
         What was asked, or what the site's guard demands, if that is more.
     """
 
-    sizes: Annotated[FloatArray, Shape("k")]
-    step: Annotated[float, Shape()]
+    sizes: Annotated[FloatArray, Shape("k"), Within(whole=True)]
+    step: Annotated[float, Shape(), Within(SMALL_CELL, whole=True)]
 
 
 class CountClusters(Request[ClusterSizes]):
@@ -118,8 +133,15 @@ class CountClusters(Request[ClusterSizes]):
     def check_reply(self, reply: ClusterSizes) -> None:
         """Check also that the sizes are multiples of a step that is no smaller."""
         super().check_reply(reply)
-        if reply.step < self.step or np.any(reply.sizes % reply.step != 0) or np.any(reply.sizes < 0):
+        if reply.step < self.step or np.any(reply.sizes % reply.step != 0):
             raise ValueError(f"sizes must be multiples of step, and step at least {self.step}, not {reply.step:g}")
+
+    def check_table(self, reply: ClusterSizes, sizes: Mapping[str, int]) -> None:
+        """Check also that the clusters have as many rows as there are, but for what is rounded off."""
+        super().check_table(reply, sizes)
+        rows, off = sizes["n_m"], len(reply.sizes) * (reply.step - 1)
+        if not rows - off <= reply.sizes.sum() <= rows:
+            raise ValueError(f"sizes add up to {reply.sizes.sum():g}, but there are {rows} rows")
 
 
 class RowSum(Summed):
@@ -135,7 +157,7 @@ class SumRows(Request[RowSum]):
 class Scatter(Summed):
     """The sum of the rows' squared distances to a point: 1 float. Reveals how far they are from it, all together."""
 
-    scatter: Annotated[float, Shape()]
+    scatter: Annotated[float, Shape(), Within()]
 
 
 class MeasureScatter(Request[Scatter]):

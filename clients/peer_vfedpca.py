@@ -24,7 +24,7 @@ from clients.vfedpca import (
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.numerics import Eigenpairs, fix_signs, orthonormal_basis
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Count, Receipt, ReplyT, Request, Shape, State
+from fedkernel.protocol import Count, Orthonormal, Receipt, ReplyT, Request, Shape, State
 from fedkernel.seeds import generator
 from fedkernel.validation import check_at_most
 
@@ -39,7 +39,7 @@ class PeerVectors(Letter):
     with no more than k columns, who knows k + 1 rows of its table has the others.
     """
 
-    vectors: Annotated[FloatArray, Shape("N", "k")]
+    vectors: Annotated[FloatArray, Shape("N", "k"), Orthonormal()]
     values: Annotated[FloatArray, Shape("k")]
 
 
@@ -53,7 +53,7 @@ class RelayedVectors(Letter):
     """
 
     clients: Annotated[FloatArray, Shape("s_m", empty=True)]
-    vectors: Annotated[FloatArray, Shape("s_m", "N", "k", empty=True)]
+    vectors: Annotated[FloatArray, Shape("s_m", "N", "k", empty=True), Orthonormal()]
     values: Annotated[FloatArray, Shape("s_m", "k", empty=True)]
 
 

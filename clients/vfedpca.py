@@ -26,6 +26,7 @@ from fedkernel.protocol import (
     Count,
     Iterations,
     KernelClient,
+    Orthonormal,
     Receipt,
     Reply,
     ReplyT,
@@ -34,6 +35,7 @@ from fedkernel.protocol import (
     State,
     Summed,
 )
+from fedkernel.protocol.rules import SEMIDEFINITE, check_semidefinite, check_share
 from fedkernel.validation import check_at_most
 
 Centering = Literal["columns", "rows", "none"]
@@ -54,6 +56,11 @@ class LocalTable(Request[ReplyT], Generic[ReplyT]):
     kernel: Kernel | None = None
     center: Centering = "columns"
 
+    @property
+    def semidefinite(self) -> bool:
+        """Whether the site's matrix has no eigenvalue below 0."""
+        return self.kernel is None or self.kernel.semidefinite
+
 
 class LeadingVectors(Reply):
     """Approximate leading eigenpairs of the site's matrix: k (N + 1) floats.
@@ -62,7 +69,7 @@ class LeadingVectors(Reply):
     no more than k columns, who knows k + 1 rows of its table has the others.
     """
 
-    vectors: Annotated[FloatArray, Shape("N", "k")]
+    vectors: Annotated[FloatArray, Shape("N", "k"), Orthonormal()]
     values: Annotated[FloatArray, Shape("k")]
 
 
@@ -87,6 +94,12 @@ class IterateLocally(LocalIterations[LeadingVectors]):
         """Settle also the number of components."""
         return super().known_dimensions() | {"k": self.n_components}
 
+    def check_reply(self, reply: LeadingVectors) -> None:
+        """Check also that no eigenvalue is below 0, where none can be."""
+        super().check_reply(reply)
+        if self.semidefinite and reply.values.min() < -ROUNDING * abs(reply.values).max():
+            raise ValueError(f"values must be at least 0 but for rounding, not {reply.values.min():.6g}")
+
 
 class Product(Summed):
     """The site's matrix times a block of vectors: N b floats.
@@ -103,6 +116,18 @@ class Multiply(LocalTable[Product]):
 
     probes: ClassVar = ("block",)
     block: Annotated[FloatArray, Shape("N", "b")]
+
+    def check_reply(self, reply: Product) -> None:
+        """Check also that the product is that of a symmetric matrix without eigenvalues below 0, where it has none."""
+        super().check_reply(reply)
+        form = self.block.T @ reply.product
+        if not np.abs(form - form.T).max() <= SEMIDEFINITE * np.abs(reply.product).max() * len(self.block) ** 0.5:
+            raise ValueError("product is not that of a symmetric matrix")
+        if self.semidefinite:
+            try:
+                check_semidefinite((form + form.T) / 2)
+            except ValueError as error:
+                raise ValueError(f"block^T product {error}") from None
 
 
 class Finish(LocalTable[Receipt]):
@@ -127,6 +152,12 @@ class MeasureVariance(LocalTable[CapturedVariance]):
     probes: ClassVar = ("directions",)
     once: ClassVar = True
     directions: Annotated[FloatArray, Shape("N", "k")]
+
+    def check_reply(self, reply: CapturedVariance) -> None:
+        """Check also that no more is kept than there is, which an indefinite kernel does not promise."""
+        super().check_reply(reply)
+        if self.semidefinite:
+            check_share(reply.captured, reply.total)
 
 
 def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "average"], scaling: bool) -> FloatArray:

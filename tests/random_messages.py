@@ -1,5 +1,6 @@
 """Random messages of every class that leaves a site or comes to it, for the tests of the wire."""
 
+import math
 from types import NoneType
 from typing import get_args
 
@@ -92,10 +93,12 @@ from clients.peer_vfedpca import (
 )
 from clients.vfedpca import CapturedVariance, Finish, IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.numerics.linalg import pack_symmetric
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
 from fedkernel.peers.letters import OVERHEAD, CarriesLetters, Letters, pack
 from fedkernel.peers.sealing import Header, seal
 from fedkernel.preparing import messages as preparing
+from fedkernel.protocol import Eigenvalues, Orthonormal, PackedSemidefinite, Rule, Within
 from fedkernel.protocol.messages import CarriesRows, Receipt
 from fedkernel.settling import client as settling
 
@@ -169,7 +172,7 @@ SCALARS = {
     preparing.Extremes: st.just({}),
     preparing.TakePreparation: st.fixed_dictionaries({**named, "flagged": names}),
     preparing.PrepareOwn: st.just({}),
-    preparing.Prepared: st.fixed_dictionaries({"rows": st.integers(0, 2**62), "columns": counts}),
+    preparing.Prepared: st.fixed_dictionaries({"rows": st.integers(0, 10**10), "columns": counts}),
     settling.SumColumns: st.just({}),
     settling.ColumnSums: st.just({}),
     settling.MeasureSquares: st.just({}),
@@ -268,6 +271,28 @@ mail = st.lists(letters, max_size=3).map(pack)
 carried = tables.flatmap(lambda rows: st.sampled_from([rows, sparse.csr_array(rows)])).map(CarriesRows.of)
 
 
+def obeying(rule, array):
+    """Return an array of the same shape that obeys a rule, and depends on the entries."""
+    seed = np.random.default_rng(abs(hash(array.tobytes())))
+    if isinstance(rule, Orthonormal):
+        *stacked, rows, columns = array.shape
+        return np.linalg.qr(seed.standard_normal((*stacked, max(rows, columns), columns)))[0][..., :rows, :]
+    if isinstance(rule, Eigenvalues):
+        return np.sort(np.abs(array))[::-1].copy()
+    if isinstance(rule, PackedSemidefinite):
+        n = (math.isqrt(8 * array.size + 1) - 1) // 2
+        factor = seed.standard_normal((n, 2))
+        return pack_symmetric(factor @ factor.T)
+    bounded = np.clip(array, rule.least, rule.greatest)
+    return (np.floor(bounded) if rule.whole else bounded).astype(array.dtype)
+
+
+def numbers_of(kind, name):
+    """Return the numbers that a field without dimensions may hold."""
+    bounds = [rule for rule in kind.model_fields[name].metadata if isinstance(rule, Within)]
+    return finite.map(lambda number: float(obeying(bounds[0], np.array(number)))) if bounds else finite
+
+
 @st.composite
 def messages(draw, kind):
     if issubclass(kind, CarriesRows):  # whose arrays must fit together
@@ -275,6 +300,9 @@ def messages(draw, kind):
     filled = {d for shape in kind.shapes().values() if not shape.empty for d in shape.dimensions}
     dimensions = {d for shape in kind.shapes().values() for d in shape.dimensions}
     sizes = draw(st.fixed_dictionaries({d: st.integers(int(d in filled), 5) for d in sorted(dimensions)}))
+    for shape in kind.shapes().values():  # of orthonormal columns there are no more than rows
+        if shape.dimensions[-2:] in (("N", "k"), ("N", "D_m"), ("N", "b")):
+            sizes["N"] = max(sizes["N"], sizes[shape.dimensions[-1]])
     sizes |= {d: size * (size + 1) // 2 for d, size in sizes.items() if d.startswith("packed")}  # a triangle
     fields = dict(draw(SCALARS[kind]))
     for name, shape in kind.shapes().items():
@@ -284,11 +312,15 @@ def messages(draw, kind):
             fields[name] = draw(mail)
             continue
         if not shape.dimensions:
-            fields[name] = draw(finite)
+            fields[name] = draw(numbers_of(kind, name))
             continue
+        rules = [rule for rule in kind.model_fields[name].metadata if isinstance(rule, Rule)]
         entries = positive if (kind, name) == (preparing.TakePreparation, "scale") else finite
-        entries = st.integers(0, 2**31 - 1) if np.dtype(shape.dtype).kind == "i" else entries
+        entries = st.integers(1, 2**31 - 1) if np.dtype(shape.dtype).kind == "i" else entries
         array = draw(arrays(shape.dtype, tuple(sizes[d] for d in shape.dimensions), elements=entries))
+        if rules:
+            fields[name] = obeying(rules[0], array)
+            continue
         layouts = [array, np.asfortranarray(array), array[::-1]] if array.ndim else [array]
         fields[name] = draw(st.sampled_from(layouts))
     return kind(**fields)

@@ -77,7 +77,7 @@ def test_round_trip_is_bit_exact(kind, data):
 
 def test_floats_count_the_entries_of_the_arrays_and_nothing_else():
     assert FindLocalEigenpairs(kernel=RBF(gamma=0.5), n_components=7).floats == 0
-    assert LocalSpectrum(vectors=np.ones((5, 2)), values=np.ones(2)).floats == 12
+    assert LocalSpectrum(vectors=np.eye(5, 2), values=np.ones(2)).floats == 12
     assert IterateLocally(n_components=2, iterations=3).floats == 0
     assert IterateLocally(n_components=2, iterations=3, directions=np.ones((5, 2))).floats == 10
 

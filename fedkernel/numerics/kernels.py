@@ -58,6 +58,9 @@ class Kernel(abc.ABC):
     vertical: ClassVar[Vertical]
     """How the parts of several clients combine; "none": they do not."""
 
+    semidefinite: ClassVar[bool] = True
+    """Whether no Gram matrix has an eigenvalue below 0."""
+
     gamma: float | None = 1.0
     """What distances or products are multiplied by; None: 1 / number of columns. A kernel without a width has 1."""
 
@@ -382,6 +385,7 @@ class Sigmoid(Kernel):
     """k(x, y) = tanh(gamma x^T y + coef0); not positive semidefinite in general."""
 
     vertical: ClassVar[Vertical] = "sum-then-map"
+    semidefinite: ClassVar[bool] = False
 
     gamma: Positive | None = None
     coef0: float = 1.0

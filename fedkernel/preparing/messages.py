@@ -12,9 +12,9 @@ import pydantic
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray
-from fedkernel.protocol.messages import Reply, Request, Shape, Summed
+from fedkernel.protocol.messages import Reply, Request, Shape, Size, Summed
+from fedkernel.protocol.rules import Within
 
-Size = Annotated[int, Field(ge=0, lt=2**63)]
 Places = npt.NDArray[np.int32]
 
 BINS = 32
@@ -34,7 +34,7 @@ class Cells(Summed):
     counts, sums : ndarray of shape (p,)
     """
 
-    counts: Annotated[FloatArray, Shape("p", empty=True)]
+    counts: Annotated[FloatArray, Shape("p", empty=True), Within(whole=True)]
     sums: Annotated[FloatArray, Shape("p", empty=True)]
 
 
@@ -62,7 +62,7 @@ class Squares(Summed):
     """
 
     deviations: Annotated[FloatArray, Shape("p", empty=True)]
-    squares: Annotated[FloatArray, Shape("p", empty=True)]
+    squares: Annotated[FloatArray, Shape("p", empty=True), Within()]
 
 
 class SumSquares(Request[Squares]):
@@ -111,10 +111,10 @@ class CompareColumns(Request[Differences]):
     center: Annotated[FloatArray, Shape("p", empty=True)]
     counts: Annotated[FloatArray, Shape("p", empty=True)]
     deviations: Annotated[FloatArray, Shape("p", empty=True)]
-    squares: Annotated[FloatArray, Shape("p", empty=True)]
+    squares: Annotated[FloatArray, Shape("p", empty=True), Within()]
 
     def check_reply(self, reply: Differences) -> None:
-        """Raise ValueError if a column stands there that there is not, or twice."""
+        """Check also that the columns are of the table, and no two of them the same."""
         super().check_reply(reply)
         places = reply.columns
         if len(set(places.tolist())) < len(places) or (places < 0).any() or (places >= len(self.names)).any():
@@ -133,7 +133,7 @@ class CellsBelow(Summed):
     counts : ndarray of shape (p, b)
     """
 
-    counts: Annotated[FloatArray, Shape("p", "b", empty=True)]
+    counts: Annotated[FloatArray, Shape("p", "b", empty=True), Within(whole=True)]
 
 
 class CountBelow(Request[CellsBelow]):
@@ -172,7 +172,7 @@ class Prepared(Reply):
     """How many rows and columns a site works with from now on: reveals nothing else."""
 
     rows: Size
-    columns: Annotated[int, Field(ge=1, lt=2**63)]
+    columns: Annotated[Size, Field(ge=1)]
 
 
 class TakePreparation(Request[Prepared]):

@@ -7,6 +7,7 @@ from fedkernel.protocol.lanczos import distributed
 from fedkernel.protocol.messages import CarriesRows, Count, Iterations, Receipt, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, ask, instead, once, repeated
 from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
+from fedkernel.protocol.rules import Eigenvalues, Orthonormal, PackedSemidefinite, Rule, Within
 from fedkernel.protocol.state import State
 
 __all__ = [
@@ -16,22 +17,27 @@ __all__ = [
     "AtMost",
     "CarriesRows",
     "Count",
+    "Eigenvalues",
     "Forecast",
     "Guards",
     "Iterations",
     "KernelClient",
     "Member",
+    "Orthonormal",
+    "PackedSemidefinite",
     "Plan",
     "Protocol",
     "Receipt",
     "Reply",
     "ReplyT",
     "Request",
+    "Rule",
     "Run",
     "Shape",
     "State",
     "Step",
     "Summed",
+    "Within",
     "any_width",
     "ask",
     "distributed",

@@ -28,6 +28,7 @@ from pydantic_core import CoreSchema, core_schema
 from fedkernel.arrays import Rows, all_finite, sum_in_order
 from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.protocol.rules import Rule
 from fedkernel.validation import explain
 
 VERSION = 4
@@ -39,6 +40,9 @@ Scalar = bool | bytes | float | int | str
 ConfigValue = Scalar | list[int] | list[float] | list[str] | list[bytes] | list[bool]
 """What Flower's ConfigRecord holds."""
 
+
+Size = Annotated[int, pydantic.Field(ge=0, le=10**10)]
+"""Rows or columns of a table: no site has more than ten thousand million."""
 
 Count = Annotated[int, pydantic.Field(ge=1, le=1_000_000)]
 Iterations = Annotated[int, pydantic.Field(ge=1, le=10_000)]
@@ -151,6 +155,13 @@ class Message(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _arrays_agree(self) -> "Message":
         self.dimensions()
+        for name, array in self.arrays().items():
+            for rule in type(self).model_fields[name].metadata:
+                if isinstance(rule, Rule):
+                    try:
+                        rule.check(array)
+                    except ValueError as error:
+                        raise ValueError(f"{name} {error}") from None
         return self
 
 
@@ -291,6 +302,17 @@ class Request(Message, Generic[ReplyT]):
     def check_reply(self, reply: ReplyT) -> None:
         """Raise ValueError if the reply is not what was asked; a request with more to check overrides it."""
         reply.dimensions(self.known_dimensions())
+
+    def check_table(self, reply: ReplyT, sizes: Mapping[str, int]) -> None:
+        """Raise ValueError if the reply cannot be of the client's table; a request with more to check overrides it.
+
+        Parameters
+        ----------
+        reply : Reply
+        sizes : mapping of str to int
+            The table's, as the client introduced it: n_m and d_m, n_new, and N or d.
+        """
+        reply.dimensions(sizes)
 
 
 class Receipt(Reply):

@@ -194,7 +194,7 @@ class Conversation(Generic[T]):
         try:
             reply = from_content(request.reply_type, content)
             request.check_reply(reply)
-            reply.dimensions(self._sizes[client])
+            request.check_table(reply, self._sizes[client])
             posted = self._posted(client, reply)
         except (ProtocolError, ValueError) as error:
             raise ProtocolError(f"{self._where(client)}: {error}") from None

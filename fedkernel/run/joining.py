@@ -6,10 +6,9 @@ import pydantic
 from pydantic import AfterValidator, Field
 
 from fedkernel.errors import one_line
-from fedkernel.protocol.messages import Receipt, Reply, Request, Shape
+from fedkernel.protocol.messages import Receipt, Reply, Request, Shape, Size
 from fedkernel.run.alignment import SIZE, Hashes
 
-Size = Annotated[int, Field(ge=0, lt=2**63)]
 Digits = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 

@@ -1,0 +1,98 @@
+"""What a site's numbers must obey: a reply that no table can give ends the run, with the site and the rule named."""
+
+import numpy as np
+import pytest
+import reply_rules
+
+from clients.admm_kpca import ADMMKPCAClient
+from clients.diskpca import DisKPCAClient
+from clients.dkpca import DKPCAClient
+from clients.fk_kmeans import FKKMeansClient
+from clients.kmeans import KMeansClient
+from clients.vfedpca import VFedPCAClient
+from fedkernel import RBF
+from fedkernel.errors import ProtocolError
+from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, RFKKMeans, VFedPCA
+
+rng = np.random.default_rng(0)
+ROWS = rng.standard_normal((60, 8))
+COLUMNS = [ROWS[:, :4], ROWS[:, 4:]]
+PARTS = [ROWS[:25], ROWS[25:]]
+
+GRAM = FKKMeans(3, n_features=10, iterations=2, kernel=RBF(gamma=0.1), solver="gram")
+LANCZOS = FKKMeans(3, n_features=10, iterations=2, kernel=RBF(gamma=0.1))
+RANDOM = RFKKMeans(3, n_features=10, kernel=RBF(gamma=0.1))
+ONE_SHOT = DKPCA(2, RBF(gamma=0.1))
+LEVERAGE = DisKPCA(2, n_adaptive=10, n_random_features=100, share_rows=True)
+
+
+def times(factor, field):
+    """Return the lie that a field of a reply is so many times what it is."""
+    return lambda reply: {field: getattr(reply, field) * factor}
+
+
+def paired(reply):
+    """Return the lie that a feature is longer than any cosine and sine of so many angles are."""
+    upper = reply.upper.copy()
+    upper[0] += 1.0
+    return {"upper": upper}
+
+
+LIES = [
+    (ONE_SHOT, COLUMNS, DKPCAClient, "find_local_eigenpairs", times(1000, "vectors"), "must have orthonormal columns"),
+    (ONE_SHOT, COLUMNS, DKPCAClient, "find_local_eigenpairs", times(-1, "values"), "values must be"),
+    (
+        ONE_SHOT,
+        COLUMNS,
+        DKPCAClient,
+        "find_local_eigenpairs",
+        times(1000, "values"),
+        "those of 60 rows to that at most",
+    ),
+    (VFedPCA(2), COLUMNS, VFedPCAClient, "iterate_locally", times(1000, "vectors"), "must have orthonormal columns"),
+    (VFedPCA(2), COLUMNS, VFedPCAClient, "iterate_locally", times(-1, "values"), "values must be at least 0"),
+    (VFedPCA(2, merge="exact"), COLUMNS, VFedPCAClient, "multiply", times(-1, "product"), "has eigenvalues below 0"),
+    (VFedPCA(2), COLUMNS, VFedPCAClient, "measure_variance", times(1e6, "captured"), "captured must be from 0 to"),
+    (GRAM, PARTS, FKKMeansClient, "multiply_columns", times(-1, "upper"), "has eigenvalues below 0"),
+    (GRAM, PARTS, FKKMeansClient, "multiply_columns", times(2, "upper"), "up to twice 25 rows"),
+    (GRAM, PARTS, FKKMeansClient, "multiply_columns", paired, "up to twice 25 rows"),
+    (LANCZOS, PARTS, FKKMeansClient, "multiply_gram", times(-1, "product"), "vector^T product must be at least 0"),
+    (RANDOM, PARTS, KMeansClient, "solve_locally", times(-1, "cost"), "cost must be at least 0"),
+    (RANDOM, PARTS, KMeansClient, "sample_coreset", times(-1, "weights"), "weights must be at least 0"),
+    (RANDOM, PARTS, KMeansClient, "sample_coreset", times(1e12, "weights"), "but there are 25 rows"),
+    (RANDOM, PARTS, KMeansClient, "measure_clusters", times(1000, "sum"), "longer than that of 25 rows"),
+    (RANDOM, PARTS, KMeansClient, "count_clusters", times(1e12, "sizes"), "but there are 25 rows"),
+    (LEVERAGE, PARTS, DisKPCAClient, "multiply_points", times(-1, "upper"), "has eigenvalues below 0"),
+    (LEVERAGE, PARTS, DisKPCAClient, "score_rows", times(-1, "total"), "total must be at least 0"),
+    (LEVERAGE, PARTS, DisKPCAClient, "measure_captured", lambda reply: {"sums": reply.sums[::-1]}, "captured must be"),
+    (
+        ADMMKPCA(1, RBF(gamma=0.1), share_rows=True),
+        PARTS,
+        ADMMKPCAClient,
+        "start_locally",
+        times(-1, "bound"),
+        "bound must be at least",
+    ),
+]
+
+
+@pytest.mark.parametrize(("strategy", "shards", "client", "method", "lie", "sentence"), LIES)
+def test_a_reply_that_no_table_can_give_ends_the_run_and_names_the_site(
+    strategy, shards, client, method, lie, sentence, monkeypatch
+):
+    honest = getattr(client, method)
+
+    def lying(self, ask):
+        reply = honest(self, ask)
+        # who lies does not check what it sends
+        return reply.model_copy(update=lie(reply)) if self.client == 0 else reply
+
+    lying.__annotations__ = honest.__annotations__
+    monkeypatch.setattr(client, method, lying)
+    with pytest.raises(ProtocolError, match=r"client 0") as caught:
+        strategy.fit(shards, evaluate=True)
+    assert sentence in str(caught.value)
+
+
+def test_the_page_has_the_rules_that_there_are():
+    assert reply_rules.PAGE.read_text() == reply_rules.page(), "cd tests && python -m reply_rules"
