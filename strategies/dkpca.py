@@ -27,10 +27,10 @@ from clients.dkpca import (
     ProjectNewRows,
     TakeCoordinates,
 )
-from fedkernel.arrays import EPS, FloatArray
+from fedkernel.arrays import FloatArray
 from fedkernel.data import Prepare
 from fedkernel.errors import InputError
-from fedkernel.models import Choice, KernelPCA, compare_kernel_pca, kept_variance
+from fedkernel.models import KernelPCA, compare_kernel_pca, kept_variance
 from fedkernel.numerics import (
     RBF,
     Eigenpairs,
@@ -38,7 +38,6 @@ from fedkernel.numerics import (
     Laplacian,
     Linear,
     center_gram,
-    eigengap,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
 )
@@ -47,13 +46,17 @@ from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
-from strategies.dkpca_spectrum import certified, first_components, over_gap, ratios
+from strategies.choosing_components import (
+    MostComponents,
+    NumberOfComponents,
+    check_components,
+    chosen,
+    most_components,
+)
+from strategies.dkpca_spectrum import certified, over_gap
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""
-
-MOST_COMPONENTS = 10
-"""Where the number of components is chosen: the most, by default."""
 
 
 @value_object()
@@ -97,14 +100,14 @@ class DKPCA(KernelStrategy[KernelPCA]):
     a linear kernel as long as sum_m D_m < N, and else two (N, N) arrays. At N = 10000 an (N, N) array takes 0.8 GB.
     """
 
-    n_components: Annotated[int, Field(ge=1)] | Literal["auto"]
+    n_components: NumberOfComponents
     kernel: Kernel = Linear()
     local_components: Annotated[int, Field(ge=1)] | Literal["adaptive"] | None = None
     epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
     center: bool = False
     upload: Literal["kernel", "inner products"] = "kernel"
     certificate: bool = False
-    max_components: Annotated[int, Field(ge=1)] | None = None
+    max_components: MostComponents = None
 
     client: ClassVar = DKPCAClient
     partition: ClassVar[Literal["vertical"]] = "vertical"
@@ -114,8 +117,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
-        if self.max_components is not None and self.n_components != "auto":
-            raise InputError(f'max_components = {self.max_components} has a meaning only with n_components = "auto"')
+        most_components(self.n_components, self.max_components)
         if self.epsilon is not None and self.local_components != "adaptive":
             raise InputError(f'epsilon = {self.epsilon} has a meaning only with local_components = "adaptive"')
         self.kernel.require_vertical()
@@ -132,15 +134,15 @@ class DKPCA(KernelStrategy[KernelPCA]):
     @property
     def most_components(self) -> int:
         """D, the most of it where it is chosen."""
-        return (self.max_components or MOST_COMPONENTS) if self.n_components == "auto" else self.n_components
+        return most_components(self.n_components, self.max_components)
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows."""
         super().check_cohort(cohort)
         rows = cohort[0].rows
-        for name, value in (("n_components", self.most_components), ("local_components", self.local_components)):
-            if isinstance(value, int):
-                check_at_most(name, value, rows)
+        check_components(self.n_components, self.most_components, rows)
+        if isinstance(self.local_components, int):
+            check_at_most("local_components", self.local_components, rows)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; "adaptive" may send as many eigenpairs as the rank of each part."""
@@ -248,18 +250,8 @@ class DKPCA(KernelStrategy[KernelPCA]):
         return dataclasses.replace(model, certificate_=bound)
 
     def _chosen(self, model: KernelPCA) -> KernelPCA:
-        """Return a model's leading components: as many as are wanted or, where that is open, as the eigengap says.
-
-        Eigenvalues end where the clients' columns end, or what they sent of them: that fall to 0 is no gap.
-        """
-        if self.n_components != "auto":
-            return first_components(model, self.most_components)
-        values = model.eigenvalues_[model.eigenvalues_ > EPS * len(model.eigenvectors_) * model.eigenvalues_[0]]
-        most = max(1, min(self.most_components, len(values) - 1))
-        D = eigengap(values, 1, most)
-        leading = first_components(model, D)
-        why = f"n_components = {D}: of 1 to {most} the next eigenvalue is smallest beside its last ({ratios(values)})"
-        return dataclasses.replace(leading, choice_=Choice("n_components", D, why))
+        """Return as many of a model's leading components as are wanted, or chosen."""
+        return chosen(model, self.n_components, self.most_components, len(model.eigenvectors_))
 
     def projection(self, run: Run, model: KernelPCA, *, to_sites: bool = False) -> Protocol[FloatArray]:
         """Project the rows that are new at the clients: one round, (n_new, k) coordinates.
@@ -344,7 +336,7 @@ class DKPCA(KernelStrategy[KernelPCA]):
         if self.n_components == "auto":  # as many as were chosen, of as many as there might have been
             D, own = result.model.n_components, self.local_components or self.most_components
             settled = dataclasses.replace(self, n_components=D, max_components=None, local_components=own)
-            return settled.judge(result, shards, first_components(reference, D))
+            return settled.judge(result, shards, reference.first(D))
         figures |= compare_kernel_pca(result.model, reference)
         bound = self.theorem_1(shards) if result.history else None
         return figures if bound is None else figures | {"bound": bound}

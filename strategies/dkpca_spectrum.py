@@ -1,12 +1,8 @@
-"""What the coordinator reads off the rebuilt kernel matrix's eigenvalues: how sure they are, and how many to take."""
-
-import dataclasses
-import itertools
+"""What the coordinator reads off the rebuilt kernel matrix's eigenvalues: how sure the components are."""
 
 import numpy as np
 
 from fedkernel.arrays import EPS, FloatArray
-from fedkernel.models import KernelPCA
 
 
 def certified(values: FloatArray, D: int, rows: int, omitted: float) -> float:
@@ -39,15 +35,3 @@ def over_gap(numerator: float, values: FloatArray, D: int, rows: int) -> float:
     """Return a number over lambda_D - lambda_{D + 1}; infinity where these are the same but for rounding."""
     gap = float(values[D - 1] - values[D])
     return numerator / gap if gap > rows * EPS * abs(float(values[0])) else float("inf")
-
-
-def ratios(values: FloatArray) -> str:
-    """Write the ratios of neighbouring eigenvalues, by the number of those before."""
-    pairs = enumerate(itertools.pairwise(values.tolist()), start=1)
-    return ", ".join(f"{D}: {last / following:.3g}" for D, (last, following) in pairs if following > 0)
-
-
-def first_components(model: KernelPCA, D: int) -> KernelPCA:
-    """Return a model's first D components."""
-    values, vectors = model.eigenvalues_[:D], model.eigenvectors_[:, :D]
-    return dataclasses.replace(model, eigenvalues_=values, eigenvectors_=vectors)

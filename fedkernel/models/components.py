@@ -1,7 +1,7 @@
 """Models that are principal components: of all rows, of landmarks, of a network's nodes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -85,6 +85,12 @@ class KernelPCA(Model):
     def n_components(self) -> int:
         """Number of components, k."""
         return int(self.eigenvalues_.shape[0])
+
+    def first(self, k: int) -> Self:
+        """Return the model of its first k components, without what was certified of all."""
+        iterates = None if self.iterates_ is None else self.iterates_[:, :, :k]
+        values, vectors = self.eigenvalues_[:k], self.eigenvectors_[:, :k]
+        return replace(self, eigenvalues_=values, eigenvectors_=vectors, iterates_=iterates, certificate_=None)
 
     def embedding(self) -> FloatArray:
         """Return the training rows' coordinates: eigenvectors times the roots of their eigenvalues, (N, k)."""

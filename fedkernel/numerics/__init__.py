@@ -2,7 +2,7 @@
 
 from fedkernel.numerics.blockwise import RowSketch, draw_distinct, is_sketched
 from fedkernel.numerics.clustering import WeightedPoints, allot, assign, coreset, k_means
-from fedkernel.numerics.estimates import eigengap, mean_error, squared_move
+from fedkernel.numerics.estimates import components_by_gap, eigengap, mean_error, squared_move
 from fedkernel.numerics.kernels import (
     KERNELS,
     RBF,
@@ -69,6 +69,7 @@ __all__ = [
     "block_krylov_above",
     "calinski_harabasz",
     "center_gram",
+    "components_by_gap",
     "coreset",
     "dimension_sigma",
     "draw_distinct",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedkernel.arrays import EPS, FloatArray
+from fedkernel.numerics.linalg import above_rounding
 
 
 def squared_move(before: FloatArray, after: FloatArray, values: FloatArray, coefficients: FloatArray) -> float:
@@ -56,3 +57,22 @@ def eigengap(values: FloatArray, least: int, most: int) -> int:
     last, following = padded[least - 1 : most], padded[least:]
     ratios = np.divide(last, following, out=np.full(last.size, np.inf), where=following > 0)
     return least + int(np.argmax(np.where(last > 0, ratios, 0.0)))
+
+
+def components_by_gap(values: FloatArray, most: int, rows: int) -> tuple[int, int]:
+    """Return how many components to take by the eigengap, and of how many at most that is.
+
+    The number is that of `eigengap` from 1 on. Eigenvalues end where columns end, or landmarks, or what was sent of
+    them: that they fall to 0 is no gap, and the last above rounding is told from nothing.
+
+    Parameters
+    ----------
+    values : ndarray
+        The largest eigenvalues of a matrix, not increasing; `most` + 1, where there are so many.
+    most : int
+    rows : int
+        Of the matrix, by which rounding is told.
+    """
+    above = values[above_rounding(values, rows)]
+    candidates = max(1, min(most, above.size - 1))
+    return eigengap(above, 1, candidates), candidates
