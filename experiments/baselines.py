@@ -191,7 +191,8 @@ def _agreement(models: Sequence[Any], classes: Classes) -> dict[str, float]:
     if classes is None or not isinstance(models[0], KernelKMeans):
         return {}
     labels = [assign(training_of(model), model.centers_)[0] for model in models]
-    return over_clients([compare_classes(mine, own) for mine, own in zip(labels, classes, strict=True)])
+    agreement = [compare_classes(mine, own) for mine, own in zip(labels, classes, strict=True)]
+    return over_clients([own for own in agreement if own] or [{}])  # a client may have no labelled row
 
 
 def cohort(shards: Sequence[Rows]) -> list[Member]:

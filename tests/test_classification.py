@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 from experiments.running import run_experiment
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, LandmarkPCA, load_model, own_metrics
-from fedkernel.models.classification import classification_error
+from fedkernel.models.classification import classification_error, cluster_ari, cluster_nmi
 from fedkernel.numerics import RBF, Linear
 from strategies import DKPCA, DisKPCA
 
@@ -42,6 +42,11 @@ def test_classes_that_a_plane_parts_are_told_apart_and_those_that_no_coordinate_
     Z = rng.uniform(-1, 1, (600, 3)) + np.outer(4 * classes, [1, 2, 0])
     assert classification_error(components(Z), [], classes, 0) == 0.0
     assert classification_error(components(Z), [], rng.integers(2, size=600), 0) == pytest.approx(0.5, abs=0.1)
+    partly = classes.astype(object)
+    partly[::5], Z[::5] = None, Z[rng.permutation(600)[::5]]  # rows without a class, anywhere
+    assert own_metrics(["classification_error"], components(Z), [], partly) == {"classification_error": 0.0}
+    assert cluster_ari(components(Z), [], partly, 0) > 0.95 > cluster_ari(components(Z), [], classes, 0)
+    assert cluster_nmi(components(Z), [], partly, 0) > 0.9
 
 
 @pytest.mark.parametrize(("rows", "judged"), [(9, 5), (399, 200), (400, 200), (650, 450)])

@@ -342,6 +342,9 @@ def test_the_same_division_is_1_whatever_the_names_and_chance_is_near_0():
         assert 0 <= agreement["nmi"] <= 1
         assert -0.5 <= agreement["ari"] <= 1
     assert compare_classes(np.zeros(5), np.arange(5)) == {"nmi": 0.0, "ari": 0.0}
+    unknown = np.where(np.arange(3000) % 7 == 0, None, names)
+    assert compare_classes(classes, unknown) == {"nmi": pytest.approx(1.0), "ari": pytest.approx(1.0)}
+    assert compare_classes(classes[:2], [None, None]) == {}
 
 
 def test_a_model_is_compared_with_the_reference_on_its_training_rows():

@@ -11,6 +11,8 @@ from sklearn.datasets import load_iris
 from experiments.config import Experiment
 from experiments.running import run_experiment
 from fedkernel import FloatArray, InputError, KernelClient, KernelStrategy, Request, Shape, Summed, once, to_sum
+from fedkernel.data import SiteFile
+from fedkernel.data.labels import read_labels
 from fedkernel.errors import ProtocolError
 from fedkernel.models.files import load_model
 from fedkernel.run.job import RunSpec
@@ -136,6 +138,9 @@ def test_a_site_gives_its_labels_to_a_client_that_its_operator_names(tmp_path):
     assert Y[0].tobytes() not in grid.wire
     with pytest.raises((InputError, ProtocolError), match="has no labels"):
         at_sites(own_sites(tmp_path, label=None, columns="c0,c1,c2,c3"))
+    (tmp_path / "one.csv").write_text("x,kind\n1,a\n2,\n")
+    with pytest.raises(InputError, match="has no label in column 'kind'; allowed: one for each row"):
+        read_labels(SiteFile(tmp_path / "one.csv", label="kind"))
     (tmp_path / "policy.toml").write_text('[study]\npairs = ["test_labels:ClassClient"]\n[table]\nhidden = ["pat*"]\n')
     with pytest.raises((InputError, ProtocolError), match=r"hides its labels \(table.hidden\)"):
         at_sites(own_sites(tmp_path, allow=None, policy=str(tmp_path / "policy.toml")))

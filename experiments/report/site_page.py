@@ -14,9 +14,10 @@ from experiments.report.axes import STYLE
 from experiments.report.pages import render
 from experiments.report.row_pictures import places_of
 from experiments.report.scatter import Panel, draw_panels, kinds_in_order
-from experiments.report.site_rows import NO_LABEL, SiteRun
+from experiments.report.site_rows import SiteRun
 from experiments.results import MOST_ROWS, along_two, chosen_rows
 from fedkernel.arrays import AnyArray
+from fedkernel.data.labels import NO_LABEL
 from fedkernel.errors import InputError
 from fedkernel.models import METRICS, compare_classes
 from fedkernel.run import departures_of

@@ -13,6 +13,7 @@ import numpy as np
 from experiments.results import by_setting, read_runs
 from fedkernel.arrays import AnyArray, FloatArray
 from fedkernel.data import RawTable
+from fedkernel.data.labels import NO_LABEL
 from fedkernel.data.raw import missing_in
 from fedkernel.errors import InputError
 from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, LandmarkPCA, load_fitted
@@ -28,9 +29,6 @@ NOTHING = FittedModel(None)
 
 KEPT = {"labels", "embedding", "eigenvectors", "features", "alpha"}
 """Arrays by which a file is known as what a site kept of a run."""
-
-NO_LABEL = "(none)"
-"""What rows have in place of a label, where the site's file has none."""
 
 TIMES, ROWS = 5, 2000
 """How often each column is permuted, and of how many rows at most."""

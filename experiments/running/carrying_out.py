@@ -20,6 +20,7 @@ from experiments.running.known_columns import knowing_its_columns
 from experiments.running.planning import Planned, due, plan, run_id, study_of
 from experiments.running.row_pictures import is_pictured, row_picture
 from fedkernel.arrays import AnyArray, Rows, stack_rows
+from fedkernel.data.labels import labelled
 from fedkernel.engines import ENGINES, Engine
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.flower_apps import APPS
@@ -215,7 +216,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
         phases=phases,
         history=history,
         model=f"results/{run.id}/model.npz",
-        findings=result.findings,
+        findings=[*result.findings, *_unlabelled(run)],
     )
 
 
@@ -276,7 +277,16 @@ def _baseline_row(run: Planned, baseline: Baseline, references: References, out:
     floats = baseline.floats_up(shards)
     traffic = {"floats_up": floats, "bytes_up": 8 * floats, "floats_down": 0, "bytes_down": 0, "rounds": 0}
     seconds = sum(duration.clock for duration in durations)
-    return Run(**_common(run), metrics=dict(metrics), **traffic, seconds=seconds, model=path)
+    return Run(**_common(run), metrics=dict(metrics), **traffic, seconds=seconds, model=path, findings=_unlabelled(run))
+
+
+def _unlabelled(run: Planned) -> list[str]:
+    """Say that some of a run's rows have no label, which what compares with labels leaves out."""
+    known = labelled([] if run.all_classes is None else run.all_classes)
+    if known.all():
+        return []
+    lacking = len(known) - int(known.sum())
+    return [f"{lacking:,} of {len(known):,} rows have no label: what compares with labels leaves them out"]
 
 
 def _keep_directions(run: Planned, models: Sequence[Model], out: Path) -> None:

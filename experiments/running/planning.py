@@ -265,7 +265,7 @@ def _settled(kind: str, method: Method, point: Point, seed: int, *, widths: Widt
             baseline.check(shards)
     shapes = tuple((shard.shape[0], shard.shape[1]) for shard in shards)
     planned = Planned(id_, method, parameters, point, seed, strategy, baseline, shapes)
-    _ = planned.all_classes  # refuses rows without a label
+    _ = planned.all_classes  # refuses files of which some have labels
     return planned
 
 

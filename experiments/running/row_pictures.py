@@ -8,6 +8,7 @@ import numpy as np
 from experiments.results import RowPicture, along_two, chosen_rows
 from experiments.running.planning import Planned
 from fedkernel.arrays import AnyArray, FloatArray, Rows, stack_rows
+from fedkernel.data.labels import NO_LABEL, labelled
 from fedkernel.models import KernelKMeans, KernelPCA, LandmarkPCA
 
 
@@ -43,7 +44,9 @@ def row_picture(run: Planned, model: Any, outputs: Mapping[int, Mapping[str, Any
         return None  # points of one colour say little that nobody asked for
     return RowPicture(
         points,
-        None if classes is None or len(classes) != rows else classes[drawn].astype(str),
+        None
+        if classes is None or len(classes) != rows
+        else np.where(labelled(classes), classes.astype(str), NO_LABEL)[drawn],
         None if labels is None else labels[drawn],
         None if labels is None else np.bincount(labels),
     )

@@ -15,7 +15,7 @@ import numpy as np
 from experiments.config import Shards
 from fedkernel.arrays import AnyArray, Positions, Rows
 from fedkernel.data import Divided, Prepare, RawTable, SiteFile, read_raw
-from fedkernel.data.labels import as_classes, label_texts
+from fedkernel.data.labels import as_classes, label_texts, labelled
 from fedkernel.data.raw import is_text, missing_in
 from fedkernel.data.versions import Version, version_of
 from fedkernel.errors import InputError, and_more, some
@@ -85,12 +85,13 @@ def labels_of(
 ) -> list[AnyArray] | None:
     """Return the labels of each client's rows, or, with columns divided, once those of all rows; None without.
 
-    With several label columns, the first counts.
+    With several label columns, the first counts. The class of a row without a label is None; of files without any
+    label there are none.
 
     Raises
     ------
     InputError
-        A row without a label.
+        Files with a label column beside such without one.
     """
     tables = raw_tables(data, divided, run, seed, prepare) if getattr(data, "label", None) else []
     known = [raw for raw in tables if raw.labels]
@@ -98,9 +99,11 @@ def labels_of(
         return None
     if divided == "horizontal" and (without := [raw.what for raw in tables if not raw.labels]):
         raise InputError(f"data: {without[0]} has no labels, but others have; allowed: labels in all files or none")
-    labelled = known[:1] if divided == "vertical" else known
-    columns = [texts for texts in map(label_texts, labelled) if texts is not None]
-    classes = as_classes(np.concatenate(columns))
+    counted = known[:1] if divided == "vertical" else known
+    columns = [texts for texts in map(label_texts, counted) if texts is not None]
+    if not labelled(texts := np.concatenate(columns)).any():
+        return None
+    classes = as_classes(texts)
     return np.split(classes, np.cumsum([len(column) for column in columns])[:-1])
 
 

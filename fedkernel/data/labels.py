@@ -1,6 +1,7 @@
 """Labels of rows: texts of a file that become numbers where all of them are, and what a site's file has of them."""
 
 import numpy as np
+import numpy.typing as npt
 
 from fedkernel.arrays import AnyArray
 from fedkernel.data.raw import RawTable, missing_in
@@ -8,9 +9,25 @@ from fedkernel.data.raw_files import read_raw
 from fedkernel.data.site_files import SiteFile
 from fedkernel.errors import InputError
 
+NO_LABEL = "(none)"
+"""What pictures and tables call the class of a row without a label."""
+
+
+def labelled(classes: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Return a mask of the rows that have a label: those whose class is not None."""
+    return np.array([label is not None for label in np.asarray(classes).tolist()], dtype=bool)
+
 
 def as_classes(texts: AnyArray) -> AnyArray:
-    """Return labels as whole numbers or numbers where all are such, or else as texts; "01" is text."""
+    """Return labels as whole numbers or numbers where all are such, or else as texts; "01" is text.
+
+    Where some are None, so are those classes, in an array of objects; numbers that are measurements have NaN there.
+    """
+    if not (known := labelled(texts)).all():
+        classes = as_classes(texts[known])
+        whole: AnyArray = np.full(len(texts), np.nan if classes.dtype.kind == "f" else None)
+        whole[known] = classes
+        return whole
     cut = any(len(text) > 1 and text[0] == "0" and text.isdecimal() for text in texts)
     try:
         numbers = np.array([float(text) for text in texts])
@@ -22,18 +39,24 @@ def as_classes(texts: AnyArray) -> AnyArray:
 
 
 def label_texts(raw: RawTable) -> AnyArray | None:
-    """Return the first label column of a table, as texts (n,); None where it has none; InputError for an empty cell."""
-    for name, column in raw.labels.items():
-        if (empty := missing_in(column)).any():
-            raise InputError(
-                f"{raw.what}: row {np.argmax(empty)} (counted from 0) has no label in column {name!r}; allowed: one "
-                f"for each row, or {name!r} in drop in place of label"
-            )
-        return column
-    return None
+    """Return a table's first label column, texts (n,) with None in place of an empty cell; None where it has none."""
+    return next(iter(raw.labels.values()), None)
 
 
 def read_labels(file: SiteFile) -> AnyArray | None:
-    """Return the labels of a file's rows, as `as_classes` has them; None where the file names no label."""
-    texts = None if not file.label else label_texts(read_raw(file))
-    return None if texts is None else as_classes(texts)
+    """Return the labels of a file's rows, for a client that needs one of each; None where the file names no label.
+
+    Raises
+    ------
+    InputError
+        A row without a label.
+    """
+    raw = read_raw(file) if file.label else None
+    if raw is None or (texts := label_texts(raw)) is None:
+        return None
+    if (empty := missing_in(texts)).any():
+        raise InputError(
+            f"{raw.what}: row {np.argmax(empty)} (counted from 0) has no label in column {next(iter(raw.labels))!r}; "
+            "allowed: one for each row"
+        )
+    return as_classes(texts)

@@ -1,13 +1,17 @@
-"""How much of the rows' classes a model's coordinates keep: what a linear classifier, or k-means, makes of them."""
+"""How much of the rows' classes a model's coordinates keep: what a linear classifier, or k-means, makes of them.
+
+Rows whose class is None have coordinates, but are in no figure.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from fedkernel.arrays import AnyArray, FloatArray, Rows
+from fedkernel.data.labels import labelled
 from fedkernel.errors import InputError
+from fedkernel.models.comparing import compare_classes
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.numerics.clustering import IntArray, assign, k_means
 from fedkernel.seeds import generator
@@ -55,9 +59,10 @@ def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, 
     from sklearn.svm import LinearSVC  # noqa: PLC0415 - no other metric waits for it
 
     Z = _coordinates_of(classes, model, shards)
+    known = labelled(classes)
+    Z, classes = Z[known] / (Z.std(axis=0).max() or 1.0), np.array(classes[known].tolist())
     if len(Z) < 2:
         raise InputError("a row alone trains no classifier that others could try; at least 2 are needed")
-    Z = Z / (Z.std(axis=0).max() or 1.0)
     order = generator("classification", seed).permutation(len(Z))
     training, others = np.split(order, [min(TRAINING_ROWS, len(Z) // 2)])
     if len(np.unique(classes[training])) == 1:
@@ -68,12 +73,12 @@ def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, 
 
 def cluster_nmi(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
     """Return the normalised mutual information of the classes and of clusters of the coordinates: see `clusters`."""
-    return float(normalized_mutual_info_score(classes, clusters(model, shards, classes, seed)))
+    return compare_classes(clusters(model, shards, classes, seed), classes)["nmi"]
 
 
 def cluster_ari(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> float:
     """Return the adjusted Rand index of the classes and of clusters of the coordinates: see `clusters`."""
-    return float(adjusted_rand_score(classes, clusters(model, shards, classes, seed)))
+    return compare_classes(clusters(model, shards, classes, seed), classes)["ari"]
 
 
 def clusters(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -> IntArray:
@@ -83,5 +88,5 @@ def clusters(model: Any, shards: Sequence[Rows], classes: AnyArray, seed: int) -
     those of `classification_error`. Source: the VFedPCA paper (2022), section 4.3.
     """
     Z = _coordinates_of(classes, model, shards)
-    k = min(len(np.unique(classes)), len(Z))
+    k = min(len(set(classes[labelled(classes)].tolist())), len(Z))
     return assign(Z, k_means(Z, k, generator("clusters", seed), restarts=RESTARTS))[0]

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from fedkernel.arrays import FloatArray, Rows
+from fedkernel.data.labels import labelled
 from fedkernel.data.tables import Table
 from fedkernel.errors import InputError
 from fedkernel.models.clusters import KernelKMeans
@@ -136,6 +137,12 @@ def training_of(reference: KernelKMeans) -> FloatArray:
 
 
 def compare_classes(labels: npt.ArrayLike, classes: npt.ArrayLike) -> dict[str, float]:
-    """Return how far clusters agree with classes that the data set names; both of shape (N,)."""
+    """Return how far clusters agree with classes that the data set names, both of shape (N,).
+
+    Rows whose class is None are left out; where no row is left, so are the figures.
+    """
+    if not (known := labelled(classes)).any():
+        return {}
+    labels, classes = (np.array(np.asarray(column)[known].tolist()) for column in (labels, classes))
     nmi, ari = normalized_mutual_info_score(classes, labels), adjusted_rand_score(classes, labels)
     return {"nmi": float(nmi), "ari": float(ari)}
