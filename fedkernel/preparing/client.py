@@ -11,7 +11,7 @@ import numpy as np
 from fedkernel.arrays import FloatArray
 from fedkernel.data import Preparation, Prepare, RawTable
 from fedkernel.errors import InputError, OwnFileError
-from fedkernel.preparing.drift import differences, sentence
+from fedkernel.preparing.drift import as_seen_from, differences
 from fedkernel.preparing.messages import (
     EDGES,
     Cells,
@@ -103,10 +103,10 @@ class PrepareClient(KernelClient):
         return Squares(deviations=_sum(apart), squares=_sum(apart**2))
 
     def compare_columns(self, ask: CompareColumns) -> Differences:
-        """Compare the columns with those of all other sites, and log which differ."""
+        """Compare the columns with those of all other sites, and log which differ, not who is off."""
         reply = differences(self._numbers(ask.names), ask)
         for place, mean, spread in zip(reply.columns, reply.means.tolist(), reply.spreads.tolist(), strict=True):
-            log.warning("%s", sentence(ask.names[place], f"this site (client {self.client})", mean, spread)[1])
+            log.warning("%s", as_seen_from(f"this site (client {self.client})", ask.names[place], mean, spread))
         return reply
 
     def count_below(self, ask: CountBelow) -> CellsBelow:

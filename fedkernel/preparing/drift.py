@@ -155,6 +155,13 @@ def findings(names: Sequence[str], members: Sequence[Member], replies: Sequence[
     return named
 
 
+def as_seen_from(site: str, column: str, mean: float, spread: float) -> str:
+    """Return what a site can say by itself: that it and the others differ, and not which of them is off."""
+    text = f"{column} differs between {site} and the others: mean {mean:g} times, standard deviation {spread:g} times"
+    may_be = _beyond(spread, UNIT) and _beyond(abs(mean), UNIT)
+    return f"{text}; one of them may be in another unit" if may_be else text
+
+
 def sentence(column: str, site: str, mean: float, spread: float) -> tuple[float, str]:
     """Return by how much a column of a site is off, and the sentence about it."""
     if _beyond(spread, UNIT) and (1 / ALIKE <= abs(mean) / spread <= ALIKE):
