@@ -18,6 +18,7 @@ from experiments.commands.collection import is_collection, report_folder, run_fo
 from experiments.commands.console import FAILED, errors, output, progress, say, show_results
 from experiments.commands.console import show as print_table
 from experiments.commands.forecast import read_shape, show_forecast
+from experiments.commands.group import Group
 from experiments.commands.new_pair import write_pair
 from experiments.commands.tables import open_finished, print_summaries
 from experiments.config import read_config
@@ -32,6 +33,7 @@ from fedkernel.numerics import WIDTHS, Kernel
 from fedkernel.strategy import KernelStrategy
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
+import typer
+import typer.utils
 from cases import PAIRS
 from click.testing import Result
 from sklearn.datasets import load_iris
@@ -316,6 +319,22 @@ def test_every_metric_of_a_row_is_explained_by_list() -> None:
     assert {"error", "worst_error", "bound"} <= measured <= set(METRICS)
 
 
+def helps_of_arguments(group: click.Command, *before: str) -> Iterator[tuple[str, str, str]]:
+    """Each argument of each command, how its declaration explains it, and what --help says, as one line."""
+    assert isinstance(group, click.Group)
+    for name in group.commands:
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from helps_of_arguments(command, *before, name)
+            continue
+        assert command is not None
+        shown = " ".join(re.sub("[│╭╮╰╯─]", " ", call(*before, name, "--help").stdout).split())
+        arguments = typer.utils.get_params_from_function(command.callback)
+        for parameter in command.params:
+            if parameter.param_type_name == "argument":
+                yield f"{name} {parameter.name}", arguments[parameter.name].default.help, shown
+
+
 def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> None:
     done = call("--help")
     assert done.exit_code == 0
@@ -325,8 +344,14 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> Non
     expected = "advise certs check compare identity join list new predict report run serve show transform"
     assert sorted(commands) == expected.split()
     assert [name for name in commands if not re.search(rf"^\W*{name} ", done.stdout, re.MULTILINE)] == []
-    for command, table in ((["check"], "[prepare]"), (["study", "sign"], "[data]")):  # not read as markup
+    tables = {("check",): "[prepare]", ("study", "sign"): "[data]", ("study", "show"): "[data]", ("serve",): "[data]"}
+    for command, table in tables.items():  # not read as markup
         assert table in call(*command, "--help").stdout
+    helped = list(helps_of_arguments(typer.main.get_command(cli.app)))
+    assert len(helped) > 20
+    for name, text, shown in helped:
+        assert text
+        assert text.replace("\\", "") in shown, name
     assert call("fly").exit_code == call("list", "planets").exit_code == call("run").exit_code == 2
 
 

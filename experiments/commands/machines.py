@@ -63,7 +63,7 @@ def identity(
 def serve(  # noqa: PLR0917 - one option each
     config: Annotated[
         Path,
-        typer.Argument(help="The experiment, whose [data] table names the sites; with --project its output folder."),
+        typer.Argument(help="The experiment, whose \\[data] table names the sites; with --project its output folder."),
     ],
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where sites can join.")] = "127.0.0.1:8443",
     tls: Annotated[Path | None, typer.Option(help="The server's folder of `fedkernel certs`.")] = None,

@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.console import errors, output, show
+from experiments.commands.group import Group
 from fedkernel.errors import InputError, and_more, called, one_line
 from fedkernel.run import Departure, check_payload, departures_of, missing_from, read_ledger, read_outbox
 
-app = typer.Typer(no_args_is_help=True, help="Show and check the record of what has left a site.")
+app = typer.Typer(cls=Group, no_args_is_help=True, help="Show and check the record of what has left a site.")
 
 Record = Annotated[
     Path, typer.Argument(metavar="OUT", help="The folder that the site joined with, or its outbox.jsonl.")

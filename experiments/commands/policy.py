@@ -10,6 +10,7 @@ from rich.text import Text
 
 from experiments.commands.console import BAD_INPUT, errors, output, say, show
 from experiments.commands.forecast import read_shape
+from experiments.commands.group import Group
 from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id, Label, how_read, site_file
 from experiments.commands.study import answers_of, read_study
 from fedkernel.addresses import find, own_names
@@ -34,7 +35,7 @@ from fedkernel.run import (
 from fedkernel.storage import write_new
 from fedkernel.strategy import KernelStrategy
 
-app = typer.Typer(no_args_is_help=True, help="Write and check a site's policy: what its operator allows.")
+app = typer.Typer(cls=Group, no_args_is_help=True, help="Write and check a site's policy: what its operator allows.")
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 File = Annotated[Path, typer.Argument(metavar="POLICY", help="A site's policy, a TOML file.")]

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.console import errors, output, say, show
+from experiments.commands.group import Group
 from experiments.config import read_config
 from experiments.running import plan, study_of
 from fedkernel.addresses import find, own_names
@@ -21,7 +22,9 @@ from fedkernel.run import RunSpec, Study, approve, check_hash, sign
 from fedkernel.settling import WidthClient
 from fedkernel.storage import write_whole
 
-app = typer.Typer(no_args_is_help=True, help="Show a study, which is all that sites will be asked, and approve it.")
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Show a study, which is all that sites will be asked, and approve it."
+)
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 
@@ -29,7 +32,7 @@ Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 @app.command(name="show")
 def show_(
     study: Annotated[
-        Path, typer.Argument(metavar="STUDY", help="An experiment whose [data] table names its sites, or its .json.")
+        Path, typer.Argument(metavar="STUDY", help="An experiment whose \\[data] table names its sites, or its .json.")
     ],
     out: Annotated[Path | None, typer.Option(help="Write it to this file, for sites to look at.")] = None,
     debug: Debug = False,
