@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.commands.advise import Part, Partition, disclosures, divided_of, part_of
+from experiments.commands.advise import Partition, disclosures, divided_of
 from experiments.commands.candidates import CANDIDATES, Situation
 from experiments.commands.forecast import lines_of
+from experiments.commands.parts import Part, part_of
 from experiments.commands.which_method import advise, rules
 from experiments.config import read_config
 from experiments.results import read_runs
@@ -111,6 +112,37 @@ def test_files_say_what_is_divided_and_are_what_is_started_with(tmp_path, monkey
     same = [Part(20, 2, ("u", "v")), Part(30, 2, ("v", "u"))]
     assert divided_of(same, None)[0] == "horizontal"
     assert divided_of(same, Partition.vertical)[0] == "vertical"
+
+
+def test_columns_that_are_no_numbers_are_left_out_or_categories_and_said(tmp_path, monkeypatch):
+    """What `check` names: text of few levels becomes columns, dates, notes and empty columns are left out."""
+    rng = np.random.default_rng(0)
+    for site, rows in (("a", 40), ("b", 30)):
+        table = pd.DataFrame(rng.standard_normal((rows, 3)), columns=["u", "v", "w"])
+        table["blood group"] = rng.choice(["A", "B", "0"] if site == "a" else ["A", "AB"], rows)
+        table["seen"] = [f"2024-01-{1 + row % 28:02}" for row in range(rows)]
+        table["note"] = [f"row {row} of {site}" for row in range(rows)]
+        table["void"], table["clinic"] = "", "north"
+        table.loc[3, ["u", "blood group"]] = None
+        table["v"] = table["v"].astype(object)
+        table.loc[5, "v"] = "< 3" if site == "b" else 3
+        table.to_csv(tmp_path / f"{site}.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    text = command("a.csv", "b.csv", "--goal", "clusters", "--toml", "study.toml", "--drop", "v")
+    left_out = re.findall(r"column '([a-z]+)' is left out, being ([^:]+): --drop '\1'\n", text)
+    assert left_out == [
+        ("seen", "dates"),
+        ("note", "text that differs from row to row, as ids do (--id, if they are such)"),
+        ("void", "without a value"),
+        ("clinic", "text that is the same in all rows"),
+    ]
+    assert "column 'blood group' is text of 4 levels, each of which becomes a column: [prepare] categories" in text
+    assert "to be mended" not in text
+    (planned,) = plan(read_config(Path("study.toml")))
+    assert planned.point.experiment.prepare.categories == {"blood group": ("0", "A", "AB", "B")}
+    assert planned.shapes == ((40, 2 + 4), (30, 2 + 4))
+    with_faults = command("a.csv", "b.csv", "--goal", "clusters")
+    assert "b.csv has 1 fault to be mended before it can be used: fedkernel check b.csv" in with_faults
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -14,12 +15,20 @@ from rich.text import Text
 
 from experiments.commands.candidates import Goal, Situation
 from experiments.commands.console import errors, output, say, show
-from experiments.commands.forecast import read_shape
+from experiments.commands.parts import (
+    Part,
+    about_columns,
+    as_prepared,
+    categories_of,
+    in_common,
+    is_shape,
+    left_out,
+    part_of,
+)
 from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id
 from experiments.commands.which_method import Advice, advise
 from experiments.report import NARROWEST, WideTable
-from fedkernel.data import Divided, SiteFile, read_raw
-from fedkernel.data.raw import missing_in
+from fedkernel.data import Divided
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
 from fedkernel.protocol import ENGINE_COSTS, Forecast, Member, seconds
@@ -42,16 +51,6 @@ class Aim(StrEnum):
 
     components = "components"
     clusters = "clusters"
-
-
-class Part(NamedTuple):
-    """A site's table: its size and, of a file, the columns' names, the rows' ids, and whether a cell is empty."""
-
-    rows: int
-    columns: int
-    names: tuple[str, ...] = ()
-    ids: tuple[str, ...] | None = None
-    empty: bool = False
 
 
 def advise_command(  # noqa: PLR0917 - one option each
@@ -94,6 +93,9 @@ def advise_command(  # noqa: PLR0917 - one option each
         if len(parts) == 1:
             parts *= sites or 3
         divided, suggested = divided_of(parts, partition)
+        aside = left_out(parts, divided)
+        categories = categories_of(parts, [*aside])
+        parts = as_prepared(parts, [*aside], categories)
         if divided == "vertical":
             parts = in_common(parts)
         cohort = [Member(number, number, part.rows, part.columns, 0) for number, part in enumerate(parts)]
@@ -103,6 +105,8 @@ def advise_command(  # noqa: PLR0917 - one option each
         advice = advise(situation)
         if suggested:
             output.print(suggested, highlight=False, markup=False, soft_wrap=True)
+        for sentence in about_columns(tables, parts, aside, categories):
+            say(sentence)
 
         def lasts(forecast: Forecast) -> float:
             if engine is not None:
@@ -116,9 +120,11 @@ def advise_command(  # noqa: PLR0917 - one option each
             output.print(f"not {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
         best = recommended(advice, situation)
         if toml is not None:
-            files = [table for table in tables if not _is_shape(table)]
-            columns = {"id": id_, "label": label, "drop": drop, **form}
-            text = starting_toml(best, situation, files, toml, columns, fill=any(part.empty for part in parts))
+            files = [table for table in tables if not is_shape(table)]
+            columns = {"id": id_, "label": label, "drop": [*(drop or ()), *aside] or None, **form}
+            prepare: dict[str, Any] = {"missing": "mean"} if any(part.empty for part in parts) else {}
+            prepare |= {"categories": categories} if categories else {}
+            text = starting_toml(best, situation, files, toml, columns, **prepare)
             write_whole(toml, lambda file: file.write(text.encode()))
             say(f"{toml}: an experiment to start with: fedkernel run {toml}")
 
@@ -132,34 +138,6 @@ def recommended(advice: Sequence[Advice], situation: Situation) -> Advice:
             "lines above say so"
         )
     return advice[0]
-
-
-def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: str | None) -> Part:
-    """Return the size of a table that is named by a file, less some columns that it may have, or by its shape."""
-    if _is_shape(table):
-        return Part(*read_shape(table))
-    file = SiteFile(table, id=id_, **form)  # type: ignore[arg-type]
-    if Path(table).suffix.lower() in (".npy", ".npz"):
-        data = file.read()
-        return Part(*data.X.shape, data.columns, data.ids)
-    raw = read_raw(file)
-    names = tuple(name for name in raw.names if name not in without)
-    return Part(raw.rows, len(names), names, raw.ids, any(missing_in(raw.columns[name]).any() for name in names))
-
-
-def in_common(parts: Sequence[Part]) -> list[Part]:
-    """Return the tables with as many rows as a run aligns by their ids; as they are where some have none."""
-    known = [set(part.ids) for part in parts if part.ids is not None]
-    if len(known) < len(parts):
-        return list(parts)
-    if not (common := set.intersection(*known)):
-        raise InputError("no row is common to all files; allowed: at least one id that all have")
-    return [part._replace(rows=len(common)) for part in parts]
-
-
-def _is_shape(table: str) -> bool:
-    rows, _, columns = table.partition("x")
-    return rows.isdecimal() and columns.isdecimal() and not Path(table).exists()
 
 
 def _goal(goal: Aim) -> Goal:
@@ -271,20 +249,18 @@ def starting_toml(
     files: Sequence[str],
     path: Path,
     reading: Mapping[str, str | Sequence[str] | None],
-    *,
-    fill: bool = False,
+    **prepare: Any,
 ) -> str:
     """Return an experiment of the recommended pair: over the files, or over made-up data of the tables' sizes.
 
-    The files' columns are standardised, and with `fill` their empty cells filled.
+    The files' columns are standardised, and prepared as `prepare` says besides.
     """
     cohort = situation.cohort
     if files:
         folder = path.resolve().parent
         shards = [os.path.relpath(Path(file).expanduser().resolve(), folder) for file in files]
         data: dict[str, Any] = {"shards": shards} | {key: value for key, value in reading.items() if value is not None}
-        prepare = {"scale": "standard"} | ({"missing": "mean"} if fill else {})
-        sections: dict[str, dict[str, Any]] = {"data": data, "prepare": prepare}
+        sections: dict[str, dict[str, Any]] = {"data": data, "prepare": {"scale": "standard", **prepare}}
         note = "the sites' files; across sites: sites = [names] in place of shards, id and label, which join says"
     else:
         vertical = situation.divided == "vertical"
@@ -311,7 +287,8 @@ def starting_toml(
 def _value(value: Any) -> str:
     """Write a value as TOML has it."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_value(inner)}" for key, inner in value.items()) + " }"
+        keys = {key: key if re.fullmatch(r"[\w-]+", key, re.ASCII) else _value(key) for key in value}
+        return "{ " + ", ".join(f"{keys[key]} = {_value(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     return json.dumps(value.item() if isinstance(value, np.generic) else value, ensure_ascii=False)

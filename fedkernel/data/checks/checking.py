@@ -178,7 +178,7 @@ def _labels(file: SiteFile, names: list[str], cells: Cells) -> Iterator[Finding]
         column = _column(cells, names.index(name), name)
         if missing := np.flatnonzero(column.missing).tolist():
             what = f"{counted(len(missing), 'row')} of {len(column.cells)} without a label"
-            mend = "fill it, or --drop it: a rehearsal needs all; sites need none, and compare the others"
+            mend = "fill it, or not: what compares with labels leaves these rows out"
             yield Finding("doubt", what, column.at(cells.rows, missing), mend)
 
 

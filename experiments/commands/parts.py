@@ -1,0 +1,144 @@
+"""The sites' tables that `fedkernel advise` is about: their sizes, and what a look at files says of columns."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from experiments.commands.forecast import read_shape
+from fedkernel.data import Divided, SiteFile, read_raw
+from fedkernel.data.checks import look_at
+from fedkernel.data.checks.schemas import MOST_LEVELS
+from fedkernel.data.raw import is_text, missing_in
+from fedkernel.errors import InputError
+
+EMPTY = "without a value"
+
+
+class Part(NamedTuple):
+    """A site's table: its size and, of a file, what is known of its columns and rows.
+
+    Attributes
+    ----------
+    rows, columns : int
+    names : tuple of str
+    ids : tuple of str, or None
+    empty : bool
+        Whether a cell is.
+    levels : dict of str to set of str
+        The texts of columns that can be categories.
+    unusable : dict of str to str
+        Columns of which no method makes anything, and what they are.
+    faults : int
+        How many more ``fedkernel check`` finds that neither leaving these out nor ``[prepare]`` mends.
+    """
+
+    rows: int
+    columns: int
+    names: tuple[str, ...] = ()
+    ids: tuple[str, ...] | None = None
+    empty: bool = False
+    levels: Mapping[str, set[str]] = MappingProxyType({})
+    unusable: Mapping[str, str] = MappingProxyType({})
+    faults: int = 0
+
+
+def is_shape(table: str) -> bool:
+    """Tell whether a table is named by its shape, and not by a file."""
+    rows, _, columns = table.partition("x")
+    return rows.isdecimal() and columns.isdecimal() and not Path(table).exists()
+
+
+def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: str | None) -> Part:
+    """Return what is known of a table that is named by a file, less some columns that it may have, or by its shape."""
+    if is_shape(table):
+        return Part(*read_shape(table))
+    file = SiteFile(table, id=id_, **form)  # type: ignore[arg-type]
+    if Path(table).suffix.lower() in (".npy", ".npz"):
+        data = file.read()
+        return Part(*data.X.shape, data.columns, data.ids)
+    raw = read_raw(file)
+    names = tuple(name for name in raw.names if name not in without)
+    empty = any(missing_in(raw.columns[name]).any() for name in names)
+    look, levels, unusable = look_at(file, 1), dict[str, set[str]](), dict[str, str]()
+    settled = {str(column) for column in look.columns if column.name not in names}
+    for column in (column for column in look.columns if column.name in names):
+        present = [cell for cell in raw.columns[column.name] if cell is not None]
+        if column.missing.all():
+            unusable[column.name] = EMPTY
+        elif column.kind.name == "date":
+            unusable[column.name] = "dates"
+        elif column.kind.name == "text" and is_text(raw.columns[column.name]):
+            if len(set(present)) == len(present) > 1:
+                unusable[column.name] = "text that differs from row to row, as ids do (--id, if they are such)"
+            elif len(set(present)) > MOST_LEVELS:
+                unusable[column.name] = f"text of more than {MOST_LEVELS} levels"
+            else:
+                levels[column.name] = set(present)
+        else:
+            continue
+        settled.add(str(column))
+    others = (finding for finding in look.findings if finding.severity == "fault" and "[prepare]" not in finding.mend)
+    faults = sum(not any(finding.where.startswith(where) for where in settled) for finding in others)
+    return Part(raw.rows, len(names), names, raw.ids, empty, levels, unusable, faults)
+
+
+def left_out(parts: Sequence[Part], divided: Divided) -> dict[str, str]:
+    """Return the columns that no method can use, and what they are.
+
+    A column that is empty at some sites is filled by the others, and one that is text of a single level is none.
+    """
+    reasons: dict[str, str] = {}
+    for name in dict.fromkeys(name for part in parts for name in (*part.unusable, *part.levels)):
+        having = [part for part in parts if name in part.names]
+        unusable = [part.unusable[name] for part in having if name in part.unusable]
+        if worse := [reason for reason in unusable if reason != EMPTY]:
+            reasons[name] = worse[0]
+        elif len(unusable) == len(having):
+            reasons[name] = EMPTY
+        elif len(set.union(*(part.levels.get(name, set()) for part in having))) == 1:
+            reasons[name] = "text that is the same in all rows"
+    if divided == "vertical":
+        return reasons
+    return {name: why for name, why in reasons.items() if all(name in part.names for part in parts)}
+
+
+def categories_of(parts: Sequence[Part], without: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the levels, over all sites, of each column of text that is not left out."""
+    names = dict.fromkeys(name for part in parts for name in part.levels if name not in without)
+    return {name: tuple(sorted(set.union(*(part.levels.get(name, set()) for part in parts)))) for name in names}
+
+
+def as_prepared(parts: Sequence[Part], without: Sequence[str], categories: dict[str, tuple[str, ...]]) -> list[Part]:
+    """Return the parts without the columns that are left out, each level of a category being a column."""
+    prepared = []
+    for part in parts:
+        names = tuple(name for name in part.names if name not in without)
+        levels = [len(categories[name]) - 1 for name in names if name in categories]
+        columns = part.columns - len(part.names) + len(names) + sum(levels)
+        prepared.append(part._replace(names=names, columns=columns))
+    return prepared
+
+
+def about_columns(
+    tables: Sequence[str], parts: Sequence[Part], reasons: dict[str, str], categories: dict[str, tuple[str, ...]]
+) -> Iterator[str]:
+    """Say what becomes of columns that are no numbers, and which files have faults that nothing here mends."""
+    for name, why in reasons.items():
+        yield f"column {name!r} is left out, being {why}: --drop {name!r}"
+    for name, levels in categories.items():
+        yield f"column {name!r} is text of {len(levels)} levels, each of which becomes a column: [prepare] categories"
+    for table, part in zip(tables, parts, strict=False):
+        if part.faults:
+            faults = "1 fault" if part.faults == 1 else f"{part.faults} faults"
+            yield f"{table} has {faults} to be mended before it can be used: fedkernel check {table}"
+
+
+def in_common(parts: Sequence[Part]) -> list[Part]:
+    """Return the tables with as many rows as a run aligns by their ids; as they are where some have none."""
+    known = [set(part.ids) for part in parts if part.ids is not None]
+    if len(known) < len(parts):
+        return list(parts)
+    if not (common := set.intersection(*known)):
+        raise InputError("no row is common to all files; allowed: at least one id that all have")
+    return [part._replace(rows=len(common)) for part in parts]
