@@ -6,8 +6,6 @@ import itertools
 import json
 import os
 import re
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -17,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedkernel.archives import open_npz
 from fedkernel.arrays import all_finite
 from fedkernel.errors import InputError
 
@@ -24,12 +23,6 @@ FORMAT = "fedkernel-model"
 FORMAT_VERSION = 1
 NUMBERS = "biufc"
 """Kinds of arrays that a model can have: no objects, whose pickles could run anything, and no text."""
-
-UNREADABLE = (
-    *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also an encrypted zip; pyarrow's are among
-    *(zipfile.BadZipFile, zlib.error),
-)
-"""What goes wrong in reading a file that is damaged or another than it seems."""
 
 
 class Parts(NamedTuple):
@@ -67,16 +60,14 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
         If the file is missing, damaged, no model, or holds an array that is not of finite numbers.
     """
     try:
-        # Opened here, since numpy leaves a file open that it cannot read.
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(str(arrays.pop("header")))
+        with open_npz(path, own=False) as file:
+            arrays = dict(file) if "header" in file else {}
     except FileNotFoundError:
         raise InputError(f"there is no model file {path}") from None
-    except UNREADABLE as error:
+    try:
+        header = json.loads(str(arrays.pop("header", "null")))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged or is no fedkernel model ({type(error).__name__})") from None
-    except MemoryError:
-        raise InputError(f"{path} says that it holds arrays for which there is no memory here") from None
     if not isinstance(header, dict) or header.pop("format", None) != FORMAT or not isinstance(header.get("model"), str):
         raise InputError(f"{path} holds no fedkernel model")
     if (file_version := header.pop("version", None)) != FORMAT_VERSION:

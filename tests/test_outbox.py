@@ -205,7 +205,7 @@ def test_the_record_of_a_message_without_content_is_a_line_too(node, tmp_path):
 
 def test_what_is_stored_is_what_left(node, tmp_path):
     node["keep-payloads"] = "true"
-    for reply in (LocalSpectrum(vectors=np.ones((3, 2)), values=np.ones(2)), Receipt()):
+    for reply in (LocalSpectrum(vectors=np.eye(3, 2), values=np.ones(2)), Receipt()):
         record(node, asked(), Answer(to_content(reply), reply))
     record(node, asked(), refused="reason")
     out = tmp_path / "out"

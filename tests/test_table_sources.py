@@ -66,7 +66,13 @@ WRONG = {
     "nothing": (lambda f: write(f / "a.npy", lambda path: path.touch()), "{path} holds no table; allowed: .npy"),
     "npz without X": (lambda f: write(f / "a.npz", np.savez, Z=X), "{path} holds no table; allowed: .npy, .npz with"),
     "cut npy": (lambda f: cut(write(f / "a.npy", np.save, X), 300), "{path} cannot be read (ValueError)"),
-    "cut npz": (lambda f: cut(write(f / "a.npz", np.savez, X=X), 300), "{path} cannot be read (BadZipFile)"),
+    "cut npz": (
+        lambda f: cut(write(f / "a.npz", np.savez, X=X), 300),
+        "{path} is damaged or is no npz file (BadZipFile)",
+    ),
+        lambda f: cut(write(f / "a.npz", np.savez, X=X), 300),
+        "{path} is damaged or is no npz file (BadZipFile)",
+    ),
     "cut parquet": (lambda f: cut(write_parquet(f / "a.parquet", X), 300), "{path} cannot be read (ArrowInvalid)"),
     "objects": (
         lambda f: write(f / "a.npy", np.save, np.array([[None]]), allow_pickle=True),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from experiments.results import by_setting, read_runs
+from fedkernel.archives import open_npz
 from fedkernel.arrays import AnyArray, FloatArray
 from fedkernel.data import RawTable
 from fedkernel.data.labels import NO_LABEL
@@ -22,7 +23,6 @@ from fedkernel.preparing import from_text
 from fedkernel.run import departures_of
 from fedkernel.run.departures import OUTBOX
 from fedkernel.seeds import generator
-from fedkernel.storage import UNREADABLE
 
 NOTHING = FittedModel(None)
 """In place of a model that is not there."""
@@ -272,11 +272,8 @@ def _described(
 
 def _arrays(path: Path) -> dict[str, AnyArray]:
     """Return what an npz file holds; nothing of one that cannot be read, or that is a model."""
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return {} if "header" in file.files else {name: file[name] for name in file.files}
-    except UNREADABLE as error:
-        raise InputError(f"{path} is damaged ({type(error).__name__})") from None
+    with open_npz(path) as file:
+        return {} if "header" in file else dict(file)
 
 
 def _received(out: Path) -> dict[str, Path]:

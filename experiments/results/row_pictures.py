@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.results.rows import Run
+from fedkernel.archives import open_npz
 from fedkernel.arrays import AnyArray, FloatArray
 from fedkernel.seeds import generator
 from fedkernel.storage import write_whole
@@ -48,8 +49,8 @@ def read_row_pictures(out: Path, runs: Iterable[Run]) -> Mapping[str, RowPicture
     pictures = {}
     for run in runs:
         if (path := _path(out, run.id)).exists():
-            with np.load(path, allow_pickle=False) as file:
-                pictures[run.id] = RowPicture(**{name: file[name] for name in file.files})
+            with open_npz(path) as file:
+                pictures[run.id] = RowPicture(**file)
     return pictures
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedkernel.arrays import READING
+from fedkernel.archives import open_npz
 from fedkernel.data.column_files import Reader, open_csv, open_parquet, open_sheet
 from fedkernel.data.columns import is_numeric, stack_columns
 from fedkernel.data.forms import Form, form_of
@@ -333,8 +333,8 @@ def _read_arrays(file: SiteFile, path: Path) -> SiteData:
 
 
 def _extras(path: Path) -> _Extras:
-    with READING, readable(path), path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-        return _Extras(**{name: archive[name] for name in _Extras._fields if name in archive.files})
+    with readable(path), open_npz(path) as archive:
+        return _Extras(**{name: archive[name] for name in _Extras._fields if name in archive})
 
 
 _READERS: dict[str, Callable[[SiteFile, Path], SiteData]] = {

@@ -5,7 +5,6 @@ import os
 import socket
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
@@ -18,6 +17,7 @@ import numpy as np
 import sklearn.datasets
 from scipy import sparse
 
+from fedkernel.archives import open_npz, read_header
 from fedkernel.arrays import READING, AnyArray
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import check_rows
@@ -178,16 +178,14 @@ def read_npz(path: Path) -> Raw:
     if not path.is_file() or not zipfile.is_zipfile(path):
         wrong = "an npz file" if path.is_file() else "a file"
         raise InputError(f"{path} is not {wrong}; allowed: an npz file that holds a table X and perhaps labels y")
-    try:
-        with READING, np.load(path, allow_pickle=False) as archive:
-            keys = list(archive)
-            arrays: dict[str, Any] = {key: archive[key] for key in ("X", "y") if key in keys}
-            if "X" not in arrays and is_sparse_file(keys):
+    with open_npz(path) as archive:
+        keys = list(archive)
+        arrays: dict[str, Any] = {key: archive[key] for key in ("X", "y") if key in keys}
+        if "X" not in arrays and is_sparse_file(keys):
+            with READING:
                 arrays["X"] = sparse.load_npz(path)
-            with suppress(ValueError, KeyError):  # a convenience: what cannot be read is ignored, like other keys
-                arrays["features"] = archive["features"]
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} cannot be read: {error}; allowed: arrays of numbers or text") from None
+        with suppress(ValueError, KeyError):  # a convenience: what cannot be read is ignored, like other keys
+            arrays["features"] = archive["features"]
     if "X" not in arrays:
         raise InputError(f"{path} holds {', '.join(keys) or 'nothing'}; allowed: an array X of shape (rows, columns)")
     X = check_rows(arrays["X"], f"X in {path}")
@@ -206,10 +204,9 @@ def npz_header(path: Path) -> tuple[tuple[int, ...] | None, str]:
         with zipfile.ZipFile(path) as archive:
             stems = [name.removesuffix(".npy") for name in archive.namelist()]
         if "X" not in stems and is_sparse_file(stems):
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            with open_npz(path) as arrays:
                 return tuple(int(size) for size in arrays["shape"]), str(path)
         with zipfile.ZipFile(path) as archive, archive.open("X.npy") as stream:
-            readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            return readers[np.lib.format.read_magic(stream)](stream)[0], str(path)
+            return read_header(stream).shape, str(path)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         return None, f"{path} cannot be used: {error}"

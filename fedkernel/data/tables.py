@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedkernel.archives import UNREADABLE, open_npz
 from fedkernel.arrays import READING, AnyArray, Positions, Rows
 from fedkernel.data.columns import is_numeric, stack_columns
 from fedkernel.data.matrix import as_array, check_rows, first_not_finite, not_finite
 from fedkernel.errors import InputError
-from fedkernel.storage import UNREADABLE
 
 Raw: TypeAlias = AnyArray | sparse.csr_array
 
@@ -366,15 +366,13 @@ def open_tables(path: str | os.PathLike[str]) -> Opened:
         if begins == b"\x93NUMPY":
             return Opened(ArrayTable(np.load(path, mmap_mode="r", allow_pickle=False), str(path), path), None)
         if begins[:2] == b"PK":
-            # opened here, since numpy leaves a file open that it cannot read
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-                keys = archive.files
-                arrays = {key: archive[key] for key in ("X", "new") if key in keys}
-            new = ArrayTable(arrays["new"], f"new in {path}") if "new" in arrays else None
-            if "X" in arrays:
-                return Opened(ArrayTable(arrays["X"], str(path), path), new)
-            if is_sparse_file(keys):
-                return Opened(SparseTable(cast(sparse.csr_array, sparse.load_npz(path)), str(path), path), new)
+            with open_npz(path) as archive:
+                arrays = {key: archive[key] for key in ("X", "new") if key in archive}
+                new = ArrayTable(arrays["new"], f"new in {path}") if "new" in arrays else None
+                if "X" in arrays:
+                    return Opened(ArrayTable(arrays["X"], str(path), path), new)
+                if is_sparse_file(archive):
+                    return Opened(SparseTable(cast(sparse.csr_array, sparse.load_npz(path)), str(path), path), new)
         elif begins[:4] == b"PAR1":
             return Opened(ParquetTable(path), None)
     raise InputError(f"{path} holds no table; allowed: {ALLOWED}")

@@ -5,15 +5,13 @@ where that was written down elsewhere. Whoever owns the file can write all of it
 """
 
 import hashlib
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 import pydantic
 
+from fedkernel.archives import open_npz
 from fedkernel.errors import InputError
 from fedkernel.run.gate import Standing
 from fedkernel.run.ledger import Entry, Ledger
@@ -118,12 +116,9 @@ def check_payload(path: Path, departure: Departure) -> bool:
     stored = payload_of(path if path.is_dir() else path.parent, departure.sha256)
     if departure.refused or not stored.exists():
         return False
-    try:
-        with stored.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = [file[name] for name in file.files if name != IDENTITY]
-            sha256 = digest(file[IDENTITY].decode(), arrays)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{stored} is damaged ({type(error).__name__})") from None
+    with open_npz(stored) as file:
+        arrays = [file[name] for name in file if name != IDENTITY]
+        sha256 = digest(file.content(IDENTITY).decode(), arrays)
     if sha256 != departure.sha256:
         raise InputError(f"{stored} is not what line {departure.number} says has left")
     return True

@@ -5,7 +5,6 @@ Tested on flwr 1.41.
 
 import io
 import itertools
-import math
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
-from fedkernel.arrays import READING
+from fedkernel.archives import read_header
 from fedkernel.errors import ProtocolError, one_line
 
 __all__ = [
@@ -41,10 +40,6 @@ __all__ = [
     "to_bytes",
     "to_parts",
 ]
-
-
-KINDS = "biufcSU"
-"""Of arrays that are read: no objects, whose pickles could run anything, and no dates, which cannot be hashed."""
 
 
 def ensure_task_identity() -> None:
@@ -167,23 +162,17 @@ def read_array(array: Array) -> NDArray[Any]:
     """
     stream = io.BytesIO(array.data)
     try:
-        with READING:
-            version = np.lib.format.read_magic(stream)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(stream)
-    except Exception as error:  # numpy evaluates the header as an expression
-        raise ProtocolError(f"an array has no header of an .npy file ({type(error).__name__})") from None
+        header = read_header(stream)
+    except ValueError as error:
+        raise ProtocolError(f"an array {error}") from None
     entries = memoryview(array.data)[stream.tell() :]
-    announced = f"an array announces {str(dtype)[:80]} {str(shape)[:80]}"
-    if dtype.kind not in KINDS:
-        raise ProtocolError(f"{announced}; allowed: numbers or text")
-    sized = dtype.itemsize > 0 and min(shape, default=0) >= 0
-    if not sized or math.prod(shape) * dtype.itemsize != len(entries):
-        raise ProtocolError(f"{announced}, but {len(entries):,} bytes of it came")
+    if header.size != len(entries):
+        raise ProtocolError(f"an array announces {header}, but {len(entries):,} bytes of it came")
     try:
-        return np.ndarray(shape, dtype, entries, order="F" if fortran else "C").copy(order="K")
+        values: NDArray[Any] = np.ndarray(header.shape, header.dtype, entries, order="F" if header.fortran else "C")
     except (ValueError, OverflowError):  # too many dimensions, or too large a one beside one of 0
-        raise ProtocolError(f"{announced}, which no array can have") from None
+        raise ProtocolError(f"an array announces {header}, which no array can have") from None
+    return values.copy(order="K")
 
 
 def read_arrays(record: ArrayRecord) -> list[NDArray[Any]]:

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedkernel.archives import open_npz
 from fedkernel.arrays import AnyArray, Positions, Rows
 from fedkernel.data import Preparation, Prepare, as_table
 from fedkernel.data.site_files import SiteData
 from fedkernel.errors import InputError
 from fedkernel.preparing import TableToPrepare, from_text
 from fedkernel.run.job import Projecting
-from fedkernel.storage import UNREADABLE, write_rows, write_whole
+from fedkernel.storage import write_rows, write_whole
 
 SHEET = 50
 """Columns of an array, at most, that a site keeps as CSV, too."""
@@ -78,15 +79,13 @@ class RunRows:
         """Read what is noted of a run; InputError if nothing is."""
         path = _noted(folder, run)
         try:
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            with open_npz(path) as file:
                 noted: dict[str, Any] = {name: file[name] for name in ("order", "positions", "ids", "sha256")}
             return cls(int(noted["order"]), noted["positions"], noted["ids"], str(noted["sha256"]))
         except FileNotFoundError:
             raise InputError(
                 f"nothing is noted of run {run!r} in {path.parent}; allowed: the folder that it was joined with (--out)"
             ) from None
-        except UNREADABLE as error:
-            raise InputError(f"{path} is damaged ({type(error).__name__})") from None
 
     def rows_for(self, project: Projecting, own: SiteData, sha256: str, what: str) -> Rows:
         """Return the rows that the earlier run worked on, (N, d_m), from the site's table.
@@ -148,13 +147,11 @@ def kept_preparation(folder: Path, run: str, prepare: Prepare | None) -> Prepara
     """
     path, preparation = folder / f"{run}.npz", None
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            if "preparation" in file.files:
+        with open_npz(path) as file:
+            if "preparation" in file:
                 preparation = from_text(str(file["preparation"]))
     except FileNotFoundError:
         pass
-    except UNREADABLE as error:
-        raise InputError(f"{path} is damaged ({type(error).__name__})") from None
     if preparation is None:
         same = prepare is None
     else:

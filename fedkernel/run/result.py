@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
+from fedkernel.archives import open_npz
 from fedkernel.data import Preparation
 from fedkernel.errors import InputError
 from fedkernel.models import FittedModel, load_fitted
@@ -95,8 +95,8 @@ class Result(Generic[M]):
         account = json.loads((folder / "result.json").read_text())
         outputs = {}
         for path in folder.glob("client-*.npz"):
-            with np.load(path, allow_pickle=False) as file:
-                outputs[int(path.stem.removeprefix("client-"))] = {name: file[name] for name in file.files}
+            with open_npz(path) as file:
+                outputs[int(path.stem.removeprefix("client-"))] = dict(file)
         fitted = load_fitted(folder / "model.npz")
         return Result(
             model=fitted.model,
