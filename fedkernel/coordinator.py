@@ -70,7 +70,7 @@ def server_app() -> ServerApp:
                 else:
                     model, to_sites = _earlier_model(job, run), run.project.coordinates == "sites"
                     result = strategy.project(grid, settings, model, to_sites=to_sites)
-                _hand_over(run.id, result, job)
+                _hand_over(run, result, job)
         except FedkernelError as error:
             failure = {"kind": type(error).__name__, "text": str(error)}
             if job.mark is not None:
@@ -92,16 +92,16 @@ def _earlier_model(job: Job, run: RunSpec) -> Any:
     return load_model(path)
 
 
-def _hand_over(run: str, result: Result[Any], job: Job) -> None:
+def _hand_over(run: RunSpec, result: Result[Any], job: Job) -> None:
     """Write a result where the job wants it, and say so or what it is in the log where the job asks for that."""
-    folder, parcel = job.folder, Parcel(run)
+    folder, parcel = job.folder, Parcel(run.id)
     if folder is not None:
-        result.save(folder / run)
+        result.save(folder / run.id, coreset=run.keep_coreset)
     elif job.mark is None:
-        log.info("%s: %s", run, result)
+        log.info("%s: %s", run.id, result)
     else:
         with TemporaryDirectory(prefix="fedkernel-") as temporary:
-            result.save(temporary)
-            parcel = from_folder(run, Path(temporary))
+            result.save(temporary, coreset=run.keep_coreset)
+            parcel = from_folder(run.id, Path(temporary))
     if job.mark is not None:
         tell(parcel)

@@ -125,7 +125,9 @@ def test_new_rows_are_projected_by_three_sites(place, tls):
 
 def test_new_rows_are_labelled_at_each_site(place, tls):
     """By the model, which the server sends; it is not told how many rows there are."""
-    (place / "run.toml").write_text(CONFIG.split("share_model", maxsplit=1)[0] + CLUSTERS)
+    (place / "run.toml").write_text(
+        CONFIG.split("share_model", maxsplit=1)[0] + CLUSTERS + "\n[report]\ncoreset = true\n"
+    )
     names, run = [f"c{column}" for column in range(13)], "clusters__seed=0"
     for site, name in enumerate(NAMES):
         frame = pd.DataFrame(WINE, columns=names).assign(patient=[f"p{row}" for row in range(178)])
@@ -141,6 +143,8 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
         assert [one.end() for one in again] == [0, 0, 0, 0], again[0].text
     result = Result.load(place / "out" / "results" / run)
     assert result.columns == tuple(names)
+    assert '<figure id="coreset">' in (place / "out" / "report.html").read_text(encoding="utf-8")
+    assert [path.parent.name for path in place.rglob("coreset.npz")] == [run], "the coordinator keeps it, and no site"
     for site, name in enumerate(NAMES):
         sheet = pd.read_csv(place / f"kept-{name}" / f"{run}__{name}-new.csv", index_col="id")
         assert sheet.index.tolist() == [f"p{row}" for row in range(site, 9, 2)]

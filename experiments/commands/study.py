@@ -26,6 +26,12 @@ app = typer.Typer(
     cls=Group, no_args_is_help=True, help="Show a study, which is all that sites will be asked, and approve it."
 )
 
+KEEPS_CORESET = (
+    "the coordinator keeps and shows the sampled points' coordinates: of each the two along which all spread most, "
+    "its weight and its cluster, in the folder of the run and in the report"
+)
+"""What the study of a run says that keeps its coreset."""
+
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 
 
@@ -113,6 +119,8 @@ def show_study(study: Study) -> None:
         if run.prepare is not None:
             when = "prepared first" if run.project is None else f"tables are prepared as in run {run.project.of}"
             _line(f"{when}: {_fields(run.prepare.table)}")
+        if run.keep_coreset:
+            _line(f"keeps: {KEEPS_CORESET}")
         if run.plan is None:
             _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
         else:

@@ -1,6 +1,7 @@
 """What a run measured: one row per run, and what rows say together."""
 
 from experiments.results.comparison import Compared, Matched, compare_figure, match
+from experiments.results.coresets import read_coresets
 from experiments.results.directions import read_directions, write_directions
 from experiments.results.recommendation import findings, recommendations
 from experiments.results.row_pictures import (
@@ -54,6 +55,7 @@ __all__ = [
     "mean_and_error",
     "measured",
     "point_key",
+    "read_coresets",
     "read_directions",
     "read_row_pictures",
     "read_runs",

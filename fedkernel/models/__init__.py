@@ -16,6 +16,7 @@ from fedkernel.models.comparing import (
     training_of,
 )
 from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
+from fedkernel.models.coreset_picture import CoresetPicture
 from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
 from fedkernel.models.embeddings import FeatureChain, advance, combine_draws
 from fedkernel.models.files import load_model, save_model
@@ -28,6 +29,7 @@ __all__ = [
     "RESTARTS",
     "ROUNDING",
     "Choice",
+    "CoresetPicture",
     "Directions",
     "FeatureChain",
     "FittedModel",

@@ -31,7 +31,8 @@ class KernelKMeans(Model):
     training_ : ndarray of shape (N, s) or None
         The training rows' coordinates, where one party had all rows; else they stay with the sites.
     coreset_ : WeightedPoints or None
-        The weighted points (c, s) that the centres were found from, while the coordinator has them: a file has not.
+        The weighted points (c, s) that the centres were found from, while the coordinator has them: a file, which may
+        go to sites, has not. See `fedkernel.models.CoresetPicture`.
     choice_ : Choice or None
         How many clusters a run chose, and why; not in a file either.
     """

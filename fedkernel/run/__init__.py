@@ -11,11 +11,12 @@ from fedkernel.run.own_keys import read_own_keys
 from fedkernel.run.placement import simulated_partition, simulated_raw
 from fedkernel.run.policy import FREE, MIN_ROWS, MIN_SITES, Policy, own_policy, read_policy
 from fedkernel.run.raw_sites import raw_shard
-from fedkernel.run.result import Result, read_ledger
+from fedkernel.run.result import CORESET, Result, read_ledger
 from fedkernel.run.verdicts import verdicts
 from fedkernel.run.willing import allowed
 
 __all__ = [
+    "CORESET",
     "FREE",
     "MIN_ROWS",
     "MIN_SITES",

@@ -111,6 +111,8 @@ class RunSpec(pydantic.BaseModel):
     prepare : Prepare, optional
         What is done to the sites' tables first, which are raw then; `plan` begins with what is asked for that. With
         `project`, what was done to them in the earlier run, as each site kept it: nothing is asked for that.
+    keep_coreset : bool
+        Whether the coordinator keeps, and shows, where sampled points lie: `fedkernel.models.CoresetPicture`.
     project : Projecting, optional
         In place of fitting, with a vertical partition and named sites that know their rows by ids.
     """
@@ -135,6 +137,7 @@ class RunSpec(pydantic.BaseModel):
     joint_seed: bool = False
     prepare: Prepare | None = None
     project: Projecting | None = None
+    keep_coreset: bool = False
 
     @pydantic.field_validator("data")
     @classmethod
@@ -165,10 +168,14 @@ class RunSpec(pydantic.BaseModel):
         return self
 
     @pydantic.model_serializer(mode="wrap")
-    def _without_labels(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what only simulated sites have: it is no part of what sites approve and draw their seeds from."""
+    def _without_what_is_not_said(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out labels, which only simulated sites have, and a coreset that is not kept.
+
+        Neither is then a part of what sites approve and draw their seeds from.
+        """
         table: dict[str, Any] = plain(self)
-        return {name: value for name, value in table.items() if name != "labels" or value is not None}
+        unsaid = {"labels": None, "keep_coreset": False}
+        return {name: value for name, value in table.items() if name not in unsaid or value != unsaid[name]}
 
     @property
     def prepares(self) -> Prepare | None:

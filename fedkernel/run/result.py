@@ -11,11 +11,14 @@ import numpy.typing as npt
 from fedkernel.archives import open_npz
 from fedkernel.data import Preparation
 from fedkernel.errors import InputError
-from fedkernel.models import FittedModel, load_fitted
+from fedkernel.models import CoresetPicture, FittedModel, load_fitted
 from fedkernel.run.ledger import Ledger
 from fedkernel.storage import write_whole
 
 M = TypeVar("M")
+
+CORESET = "coreset.npz"
+"""What of a coreset is kept in a run's folder, where its study says so."""
 
 
 @dataclass
@@ -66,10 +69,11 @@ class Result(Generic[M]):
         figures = "".join(f", {name} {value:.3g}" for name, value in self.metrics.items())
         return f"{type(self.model).__name__}: {totals}, seconds {self.seconds:.3f}{figures}"
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: str | os.PathLike[str], *, coreset: bool = False) -> None:
         """Write ``model.npz``, and last ``result.json``: a folder that has it is complete.
 
-        The sites' outputs are not written: each site stores its own.
+        The sites' outputs are not written: each site stores its own. With `coreset`, ``coreset.npz`` is the picture of
+        what centres were found from, where there is one: a file of its own, since a model may go to all sites.
 
         Raises
         ------
@@ -78,6 +82,8 @@ class Result(Generic[M]):
         """
         folder = Path(folder)
         self.fitted.save(folder / "model.npz")
+        if coreset and (picture := CoresetPicture.of(self.model)) is not None:
+            picture.save(folder / CORESET)
         account = {
             "ledger": self.ledger.to_table(),
             "history": self.history,

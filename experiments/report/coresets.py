@@ -1,0 +1,45 @@
+"""Where the points lie that clusters were found from: a picture for each method, where the study keeps it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from experiments.report.axes import Drawn
+from experiments.report.row_pictures import MOST_PICTURES
+from experiments.report.scatter import Panel, draw_panels
+from experiments.results import Run, by_setting, setting
+from fedkernel.models import CoresetPicture
+
+PANELS, SIDE = 2, 2.7
+"""In a line, and their side in inches: as wide as is read on a telephone."""
+
+
+def coreset_pictures(runs: Sequence[Run], coresets: Mapping[str, CoresetPicture]) -> Drawn | None:
+    """Draw each method's coreset with the first seed, a line for each group and setting.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    coresets : mapping of str to CoresetPicture
+        By the id of a run; those that it lacks have none.
+    """
+    first = {key: next((run for run in same if run.id in coresets), None) for key, same in by_setting(runs).items()}
+    having = [run for run in first.values() if run is not None]
+    if not having:
+        return None
+    lines: dict[str, list[Panel]] = {}
+    for run in having[:MOST_PICTURES]:
+        where = ", ".join(part for part in (setting(run.point), run.group) if part)
+        picture, line = coresets[run.id], lines.setdefault(where, [])
+        kinds, above = picture.clusters.astype(str), "" if line else where
+        panel = Panel(run.name, picture.points, kinds, "cluster", above)
+        line.append(replace(panel, weights=picture.weights, centers=picture.centers))
+    left_out = f" {len(having) - MOST_PICTURES} more are not drawn." if len(having) > MOST_PICTURES else ""
+    seeds = ", ".join(map(str, sorted({run.seed for run in having})))
+    caption = (
+        "The weighted points that each method found its clusters from: sampled rows, as they lie in the method's "
+        "embedding, and the sites' own centres, together the coreset, which the coordinator had and, by the study, "
+        f"keeps; seed {seeds}. Each picture is along the two axes on which its points spread most, with scales of its "
+        "own, and not to be compared point by point; a point's area is as the rows that it stands for, its colour the "
+        f"cluster, a cross the cluster's centre. Clusters are numbered by each method for itself.{left_out}"
+    )
+    return "The coreset", caption, draw_panels(list(lines.values()), columns=PANELS, side=SIDE, below=True)
