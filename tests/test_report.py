@@ -230,6 +230,24 @@ def test_without_an_error_the_first_metric_that_applies_is_shown() -> None:
     assert "nmi" in "\n".join(printed([a_run(metrics={"error": None, "nmi": 0.9})]))
 
 
+def test_of_clusters_what_compares_across_settings_stands_before_their_objective(tmp_path: Path) -> None:
+    """As an experiment of named sites measures them, and one of simulated sites, whose rows have classes."""
+    measured = {"kmeans_objective": 0.3, "calinski_harabasz": 40.0, "silhouette": 0.5, "site_nmi": 0.1}
+    judged = {"recover_error": 0.1, "nmi": 0.8, "ari": 0.7, "stability": 0.9}
+    for metrics, order in (
+        (measured, ["silhouette", "kmeans_objective", "calinski_harabasz", "site_nmi"]),
+        (measured | judged, ["silhouette", "nmi", "ari", "stability", "kmeans_objective", "calinski_harabasz"]),
+        ({"kmeans_objective": 0.3, "nmi": 0.8}, ["nmi", "kmeans_objective"]),
+    ):
+        runs = [a_run(name, metrics=metrics) for name in ("a", "b")]
+        path = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs)
+        assert tables(path)["Answer"][0][1 : 1 + len(order)] == order
+        assert order[0] in "\n".join(printed(runs))
+        assert draw(runs, tmp_path)[0].name == f"{order[0]}_by_method"
+    objective = [a_run(metrics={"kmeans_objective": 0.3})]
+    assert "kmeans_objective" in "\n".join(printed(objective)), "which leads where there is nothing else"
+
+
 def test_what_a_run_took_leads_only_where_that_is_asked_for(tmp_path: Path) -> None:
     """Across sites nobody can tell an error; traffic and seconds have columns of their own."""
     costs = {"floats_up_per_iteration": 310.0, "lanczos_iterations": 4.0, "parallel_seconds": 0.5}

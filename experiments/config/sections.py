@@ -161,8 +161,8 @@ class ReportOptions(pydantic.BaseModel):
     plots : bool
         Whether figures are drawn, into ``plots/`` and the page.
     metric : str, optional
-        What the console's table and the figures show; by default, and where no run has it, the error, or else the
-        first metric that any run has.
+        What the console's table and the figures show; by default, and where no run has it, the error, or else of
+        silhouette, nmi, ari and stability the first that any run has, or else the first metric.
     also : list of str
         Further metrics to draw against each number that is swept, also those counted of a run, such as ``seconds``;
         those of the answer against floats and rounds, too.

@@ -15,6 +15,7 @@ from experiments.report.formats import Layout, for_terminal
 from experiments.report.pages import render
 from experiments.report.wide import WideTable
 from experiments.results import (
+    LEADING,
     Run,
     Summary,
     by_iteration,
@@ -186,10 +187,14 @@ def write_report(
 
 
 def metric_names(summaries: Sequence[Summary], wanted: str | None) -> tuple[list[str], list[str]]:
-    """Return the metric that leads, if any does, and the others: costs last, of each kind what most rows have first."""
+    """Return the metric that leads, if any does, and the others.
+
+    Those that do not lead come last; before them what compares across settings, then what most rows have.
+    """
     leading = leading_metric(summaries, wanted)
     having = Counter(name for s in summaries for name, spread in s.metrics.items() if spread)
-    others = sorted(having, key=lambda name: (not metric_of(name).leads, -having[name]))
+    ranks = {name: rank for rank, name in enumerate(LEADING)}
+    others = sorted(having, key=lambda name: (not metric_of(name).leads, ranks.get(name, len(ranks)), -having[name]))
     return [leading] if leading else [], [name for name in others if name != leading]
 
 

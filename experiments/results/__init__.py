@@ -15,6 +15,7 @@ from experiments.results.row_pictures import (
 from experiments.results.rows import Run, append_run, read_runs
 from experiments.results.shapes import read_shapes, write_shapes
 from experiments.results.summaries import (
+    LEADING,
     NOISE,
     Difference,
     Spread,
@@ -32,6 +33,7 @@ from experiments.results.summaries import (
 )
 
 __all__ = [
+    "LEADING",
     "MOST_ROWS",
     "NOISE",
     "Compared",

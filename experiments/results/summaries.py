@@ -141,14 +141,18 @@ def setting(point: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in point.items())
 
 
+LEADING = (MAIN, "silhouette", "nmi", "ari", "stability")
+"""What leads where nothing else is wanted: it compares across settings, as an objective does not."""
+
+
 def leading_metric(summaries: Iterable[Summary], wanted: str | None = None) -> str | None:
-    """Name the metric that tables and figures show: the one wanted, else `MAIN`, else the first that any run has.
+    """Name the metric that tables and figures show: the one wanted, else of `LEADING`, else the first that any run has.
 
     None that does not lead, unless it is wanted: across sites there may be no other, and traffic has its own columns.
     """
     names = [name for summary in summaries for name, spread in summary.metrics.items() if spread]
     others = (name for name in names if metric_of(name).leads)
-    return next((name for name in (wanted, MAIN) if name in names), next(others, None))
+    return next((name for name in (wanted, *LEADING) if name in names), next(others, None))
 
 
 def measured(run: Run, figure: str) -> float | None:
