@@ -320,7 +320,7 @@ def test_a_metric_of_ones_own_is_shown_by_its_name_and_as_it_says_once_imported(
 
     def shown(folder: str) -> tuple[str, str]:
         (line,) = [line for line in printed(runs) if "0." in line or "e-01" in line]
-        return line, draw(runs, tmp_path / folder)[0].caption
+        return line, draw([*runs, a_run("other", metrics={name: 0.25})], tmp_path / folder)[0].caption
 
     line, caption = shown("before")
     assert "5.00e-01 ± 3.5e-01" in line
@@ -371,6 +371,22 @@ def test_every_figure_that_applies_is_made_and_no_other(tmp_path: Path) -> None:
     costs = {"nmi_by_floats_up", "nmi_by_partition.clients", "bound_by_partition.clients"}
     assert of_both == {*swept, *costs}
     assert draw([a_run(error=None, seconds=0.0)], tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1], []),
+        ([1, 2], ["error_by_floats_up", "error_by_x"]),
+        (["iris", "wine"], ["error_by_method", "error_by_floats_up"]),
+    ],
+)
+def test_of_one_method_only_its_settings_are_compared_once_each(
+    tmp_path: Path, values: list[object], expected: list[str]
+) -> None:
+    """A single number is in the table; settings that are numbers have an axis of their own."""
+    runs = [a_run(seed=seed, point={"x": value}) for value in values for seed in (0, 1)]
+    assert [figure.name for figure in draw(runs, tmp_path)] == [*expected, "seconds_by_phase"]
 
 
 def test_figure_files_are_pictures_and_the_same_bytes_for_the_same_runs(tmp_path: Path) -> None:
@@ -568,7 +584,8 @@ def test_a_claim_that_is_not_testable_neither_holds_nor_fails(tmp_path: Path) ->
 
 
 def test_the_options_decide_what_is_drawn_and_what_could_not_be_is_said(tmp_path: Path) -> None:
-    runs = [a_run(metrics={"error": 0.1, "nmi": 0.5}, history=[a_round(1, None, t=1, rank=3)])]
+    history = [a_round(1, None, t=1, rank=3)]
+    runs = [a_run(name, metrics={"error": 0.1, "nmi": 0.5}, history=history) for name in ("a", "b")]
     options = ReportOptions(metric="nmi", by_iteration=["rank", "rnak"])
     page = write_report(tmp_path, experiment("A title", options=options), runs).read_text(encoding="utf-8")
     drawn = re.findall(r'<figure id="(\w+)">', page)
@@ -632,7 +649,7 @@ def test_the_page_says_what_the_data_are_how_they_are_divided_and_what_each_metr
 
 
 def test_each_seed_has_a_dot_of_its_own_beside_the_mean(tmp_path: Path) -> None:
-    several, one = ([a_run("a", seed, 10.0**-seed) for seed in range(n)] for n in (3, 1))
+    several, one = ([a_run(name, seed, 10.0**-seed) for name in "ab" for seed in range(n)] for n in (3, 1))
     with_dots, without = (draw(runs, tmp_path)[0] for runs in (several, one))
     assert "small dots are the seeds" in with_dots.caption
     assert "small dots" not in without.caption

@@ -102,14 +102,14 @@ def draw(
     with mpl.rc_context():
         mpl.rcdefaults()  # a user's matplotlibrc would change the bytes
         mpl.rcParams.update(STYLE)
-        if shown:
+        if shown and _says_more_than_the_table([s for s in summaries if s.metrics.get(metric)]):
             title, caption, canvas = _by_method(shown, metric, look)
             figures.append(_save(folder, f"{metric}_by_method", title, caption + lost, canvas))
         figures += _if_any(folder, "rows", row_pictures(runs, rows or {}))
         figures += _if_any(folder, "coreset", coreset_pictures(runs, coresets or {}))
         for judged in dict.fromkeys([metric, *(name for name in also if metric_of(name).leads)]):
             having = _shown(summaries, judged)
-            if any(s.floats_up.mean > 0 for s, _ in having):
+            if len(having) > 1 and any(s.floats_up.mean > 0 for s, _ in having):
                 figures.append(_save(folder, f"{judged}_by_floats_up", *_by_cost(having, judged, look, "floats_up")))
             if len({s.rounds.mean for s, _ in having if s.kind == "strategy"}) > 1:
                 figures.append(_save(folder, f"{judged}_by_rounds", *_by_cost(having, judged, look, "rounds")))
@@ -296,6 +296,12 @@ def _shown(summaries: Sequence[Summary], metric: str) -> list[tuple[Summary, Spr
     """Return those that have the metric, or of which it is counted, and it."""
     spreads = (getattr(s, metric, None) if metric_of(metric).counted else s.metrics.get(metric) for s in summaries)
     return [(s, m) for s, m in zip(summaries, spreads, strict=True) if m and math.isfinite(m.mean)]
+
+
+def _says_more_than_the_table(summaries: Sequence[Summary]) -> bool:
+    """Tell whether there are methods to compare, or settings of one that no axis of another figure has."""
+    swept = any(not _is_number(value) for s in summaries for value in s.point.values())
+    return len({s.name for s in summaries}) > 1 or (swept and len(summaries) > 1)
 
 
 def _over(shown: list[tuple[Summary, Spread]]) -> str:
