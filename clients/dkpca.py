@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from clients.new_rows import NewRowsClient, TakeCoordinates
 from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
@@ -25,9 +25,7 @@ from fedkernel.numerics import (
 from fedkernel.protocol import (
     Count,
     Eigenvalues,
-    KernelClient,
     Orthonormal,
-    Receipt,
     Reply,
     ReplyT,
     Request,
@@ -191,19 +189,12 @@ class MeasureKept(Request[KeptVariance]):
         check_share(reply.captured, reply.total)
 
 
-class TakeCoordinates(Request[Receipt]):
-    """Tells the coordinates of the new rows, which stay at the site; sent where the study says that sites get them."""
-
-    coordinates: Annotated[FloatArray, Shape("n_new", "k")]
-
-
-class DKPCAClient(KernelClient):
+class DKPCAClient(NewRowsClient):
     """Answers with local eigenpairs; for new rows, with what their projection needs."""
 
     answers = (FindLocalEigenpairs, FindLocalProducts, ProjectNewRows, ComputeKernelRows, MeasureKept, TakeCoordinates)
 
     X: FloatArray
-    new: FloatArray | None
 
     def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
         """Solve the local eigenproblem (algorithm 1, step 1); twice, where the eigenvalue after those is asked for.
@@ -245,18 +236,6 @@ class DKPCAClient(KernelClient):
         """Compute ``||X_m^T v||^2`` for every vector and the total ``||X_m||^2``."""
         X = self.X - self.X.mean(axis=0) if ask.center else self.X
         return KeptVariance(captured=np.square(X.T @ ask.vectors).sum(axis=0), total=float(np.square(X).sum()))
-
-    def take_coordinates(self, ask: TakeCoordinates) -> Receipt:
-        """Keep the coordinates of the new rows, (n_new, k), on the site."""
-        if len(ask.coordinates) != (rows := len(self._new_rows())):
-            raise ProtocolError(f"there are {rows} new rows, but coordinates of {len(ask.coordinates)}")
-        self.outputs["embedding"] = ask.coordinates
-        return Receipt()
-
-    def _new_rows(self) -> FloatArray:
-        if self.new is None:
-            raise InputError(f"client {self.client} has no new rows to project")
-        return self.new
 
 
 class _Problem(NamedTuple):

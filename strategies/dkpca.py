@@ -25,10 +25,8 @@ from clients.dkpca import (
     LocalSpectrum,
     MeasureKept,
     ProjectNewRows,
-    TakeCoordinates,
 )
 from fedkernel.arrays import FloatArray
-from fedkernel.data import Prepare
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, compare_kernel_pca, kept_variance
 from fedkernel.numerics import (
@@ -41,9 +39,8 @@ from fedkernel.numerics import (
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
 )
-from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Request, Run, once, to_all, to_sum
-from fedkernel.run import Result, RunSettings
-from fedkernel.strategy import KernelStrategy
+from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Request, Run, Step, once, to_all, to_sum
+from fedkernel.run import Result
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
 from strategies.choosing_components import (
@@ -54,13 +51,14 @@ from strategies.choosing_components import (
     most_components,
 )
 from strategies.dkpca_spectrum import certified, over_gap
+from strategies.new_rows import ProjectsNewRows
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""
 
 
 @value_object()
-class DKPCA(KernelStrategy[KernelPCA]):
+class DKPCA(ProjectsNewRows):
     """One round: every client uploads the leading eigenpairs of its part of the kernel matrix.
 
     The coordinator rebuilds an approximate kernel matrix from them, as a sum (linear), a sum and then the kernel's map
@@ -98,6 +96,10 @@ class DKPCA(KernelStrategy[KernelPCA]):
     Costs, with M clients: 1 round; up sum_m D_m (N + 1) floats, M more with a certificate, down none. Memory: a client
     needs (N, N) for RBF and Laplacian kernels and O(N d_m) for inner products; the coordinator needs O(N sum_m D_m) for
     a linear kernel as long as sum_m D_m < N, and else two (N, N) arrays. At N = 10000 an (N, N) array takes 0.8 GB.
+
+    New rows are projected by one round more, by the exact kernel between them and the training rows; if the model is
+    centred, with the means of the kernel matrix the coordinator rebuilt. With a linear kernel N k floats go down to
+    each client and n_new k up; with others each sends its part of that kernel, n_new N floats.
     """
 
     n_components: NumberOfComponents
@@ -253,24 +255,10 @@ class DKPCA(KernelStrategy[KernelPCA]):
         """Return as many of a model's leading components as are wanted, or chosen."""
         return chosen(model, self.n_components, self.most_components, len(model.eigenvectors_))
 
-    def projection(self, run: Run, model: KernelPCA, *, to_sites: bool = False) -> Protocol[FloatArray]:
-        """Project the rows that are new at the clients: one round, (n_new, k) coordinates.
-
-        With a linear kernel the clients get the vectors (N k floats down) and send n_new k floats; with others they
-        send their part of the kernel between new and training rows, n_new N floats. No column leaves a client. With
-        `to_sites`, one round more tells each client the coordinates, n_new k floats down.
-        """
-        coordinates = yield from self._projected(model)
-        if to_sites:
-            yield from to_all(TakeCoordinates(coordinates=coordinates))
-        return coordinates
-
-    def projection_plan(self, *, to_sites: bool) -> Plan:
-        """Return the one request, and the one that tells the coordinates."""
-        k = {"k": self.most_components}
+    def _projected_by(self) -> tuple[Step, int]:
+        k = self.most_components
         linear = self.kernel.vertical == "sum"
-        asks = once(ProjectNewRows, k) if linear else once(ComputeKernelRows, kernel=self.kernel)
-        return (asks, once(TakeCoordinates, k)) if to_sites else (asks,)
+        return once(ProjectNewRows, {"k": k}) if linear else once(ComputeKernelRows, kernel=self.kernel), k
 
     def _projected(self, model: KernelPCA) -> Protocol[FloatArray]:
         if self.kernel.vertical == "sum":
@@ -282,36 +270,6 @@ class DKPCA(KernelStrategy[KernelPCA]):
             return model.scale(products)
         rows = yield from to_all(ComputeKernelRows(kernel=model.kernel))
         return model.project(model.kernel.combine(row.part for row in rows))
-
-    def transform(
-        self,
-        model: KernelPCA,
-        shards: Sequence[FloatArray],
-        new_shards: Sequence[FloatArray],
-        *,
-        seed: int = 0,
-        deadline: float = 3600.0,
-        prepare: Prepare | None = None,
-    ) -> FloatArray:
-        """Project new rows, whose columns are split between the simulated sites as those of the training rows.
-
-        Parameters
-        ----------
-        model : KernelPCA
-            From `fit` on the same shards.
-        shards : sequence of ndarray, each (N, d_m)
-        new_shards : sequence of ndarray, each (n_new, d_m)
-        prepare : Prepare, optional
-            As for `fit`, where tables are raw; new rows must have as few empty cells as it allows, and none is dropped.
-
-        Returns
-        -------
-        ndarray of shape (n_new, k)
-            Equal to projecting the exact kernel between new and training rows on the learned vectors; if the model is
-            centred, with the means of the kernel matrix the coordinator rebuilt.
-        """
-        settings = RunSettings(seed=seed, clients=len(shards), deadline=deadline, prepare=prepare)
-        return self.simulate(lambda run: self.projection(run, model), shards, new_shards, settings)[0]
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
         """Return kernel PCA of all columns in one place; with "auto" of the most components that there may be."""

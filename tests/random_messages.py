@@ -52,7 +52,6 @@ from clients.dkpca import (
     LocalSpectrum,
     Projections,
     ProjectNewRows,
-    TakeCoordinates,
 )
 from clients.fk_kmeans import (
     CombineFeatures,
@@ -82,6 +81,7 @@ from clients.kmeans import (
     SolveLocally,
     SumRows,
 )
+from clients.new_rows import TakeCoordinates
 from clients.peer_vfedpca import (
     FinishAmongPeers,
     FinishTracking,

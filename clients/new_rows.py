@@ -1,0 +1,33 @@
+"""What sites that hold columns are told of rows that came since training, which they project together."""
+
+from typing import Annotated, ClassVar
+
+from fedkernel.arrays import FloatArray
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.protocol import Answers, KernelClient, Receipt, Request, Shape
+
+
+class TakeCoordinates(Request[Receipt]):
+    """Tells the coordinates of the new rows, which stay at the site; sent where the study says that sites get them."""
+
+    coordinates: Annotated[FloatArray, Shape("n_new", "k")]
+
+
+class NewRowsClient(KernelClient):
+    """Base of clients that have a share in projecting new rows: what is the same whatever that share is."""
+
+    answers: ClassVar[Answers] = (TakeCoordinates,)
+
+    new: FloatArray | None
+
+    def take_coordinates(self, ask: TakeCoordinates) -> Receipt:
+        """Keep the coordinates of the new rows, (n_new, k), on the site."""
+        if len(ask.coordinates) != (rows := len(self._new_rows())):
+            raise ProtocolError(f"there are {rows} new rows, but coordinates of {len(ask.coordinates)}")
+        self.outputs["embedding"] = ask.coordinates
+        return Receipt()
+
+    def _new_rows(self) -> FloatArray:
+        if self.new is None:
+            raise InputError(f"client {self.client} has no new rows to project")
+        return self.new
