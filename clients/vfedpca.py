@@ -11,12 +11,14 @@ from typing import Annotated, ClassVar, Generic, Literal
 import numpy as np
 from scipy.linalg import pinvh
 
+from clients.new_rows import NewRowsClient, TakeCoordinates
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
     align_signs,
     center_gram,
+    center_rows,
     fix_signs,
     orthonormal_basis,
     power_iteration,
@@ -25,7 +27,6 @@ from fedkernel.protocol import (
     Answers,
     Count,
     Iterations,
-    KernelClient,
     Orthonormal,
     Receipt,
     Reply,
@@ -160,6 +161,32 @@ class MeasureVariance(LocalTable[CapturedVariance]):
             check_share(reply.captured, reply.total)
 
 
+class DirectionProducts(Summed):
+    """The site's share of the new rows' products with the directions, and of these' variances: k (n_new + 1) floats.
+
+    Reveals of each new row the combinations, by the directions, of its similarities to the training rows, and the
+    site's variance along each direction.
+
+    Attributes
+    ----------
+    products : ndarray of shape (n_new, k)
+        ``K_m(new, training) U``, centred as in training.
+    captured : ndarray of shape (k,)
+        ``u^T K_m u`` for each direction, which says how long it is in feature space.
+    """
+
+    products: Annotated[FloatArray, Shape("n_new", "k")]
+    captured: Annotated[FloatArray, Shape("k")]
+
+
+class ProjectOntoDirections(LocalTable[DirectionProducts]):
+    """Asks for the site's share of the new rows' coordinates along directions over the training rows."""
+
+    probes: ClassVar = ("directions",)
+    once: ClassVar = True
+    directions: Annotated[FloatArray, Shape("N", "k")]
+
+
 def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "average"], scaling: bool) -> FloatArray:
     """Return by what clients' vectors are weighted where they are merged: equations 13 and 15.
 
@@ -207,9 +234,18 @@ def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
 
 @dataclass(frozen=True)
 class KernelMatrix(State):
-    """Of the site's columns, (N, N), centred where that was asked."""
+    """Of the site's columns.
+
+    Attributes
+    ----------
+    K : ndarray of shape (N, N)
+        Centred where that was asked.
+    column_means : ndarray of shape (N,) or None
+        Those it had before it was centred.
+    """
 
     K: FloatArray
+    column_means: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -226,14 +262,21 @@ class UpdatedMatrix(State):
     core: FloatArray
 
 
-class VFedPCAClient(KernelClient):
-    """Answers with local power iterations, or with products for the exact method.
+class VFedPCAClient(NewRowsClient):
+    """Answers with local power iterations, or with products for the exact method; for new rows, with their products.
 
     Memory between rounds: the kernel matrix, if there is a kernel, and an (N, k) and a (k, k) factor of the matrix as
     updated by equation 14, whose rank is k: the updated table itself is never formed.
     """
 
-    answers: ClassVar[Answers] = (IterateLocally, Multiply, Finish, MeasureVariance)
+    answers: ClassVar[Answers] = (
+        IterateLocally,
+        Multiply,
+        Finish,
+        MeasureVariance,
+        ProjectOntoDirections,
+        TakeCoordinates,
+    )
 
     X: FloatArray
 
@@ -256,13 +299,25 @@ class VFedPCAClient(KernelClient):
         """Compute ``||X_m^T u||^2`` for every direction and the total ``||X_m||^2``."""
         return self._captured(ask, ask.directions)
 
+    def project_onto_directions(self, ask: ProjectOntoDirections) -> DirectionProducts:
+        """Compute the new rows' products, centred by the training rows; with a kernel (n_new, N) is formed."""
+        U, table, new = ask.directions, self._table(ask), self._table(ask, self._new_rows())
+        if ask.kernel is None:
+            products = new @ (table.T @ U)
+        else:
+            K_new = ask.kernel.gram(new, table)
+            if (means := self._kernel_matrix(ask, ask.kernel).column_means) is not None:
+                center_rows(K_new, means, float(means.mean()))
+            products = K_new @ U
+        return DirectionProducts(products=products, captured=self._captured(ask, U).captured)
+
     def _captured(self, ask: LocalTable[ReplyT], directions: FloatArray) -> CapturedVariance:
         apply = self._local(ask)
         captured = np.einsum("nk,nk->k", directions, apply(directions))
         if ask.kernel is None:
             total = float(np.square(self._table(ask)).sum())
         else:
-            total = float(np.trace(self._gram(ask, ask.kernel)))
+            total = float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
         return CapturedVariance(captured=captured, total=total)
 
     def _iterated(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
@@ -276,29 +331,32 @@ class VFedPCAClient(KernelClient):
         pairs = power_iteration(self._matrix(ask), start, ask.iterations)
         return Eigenpairs(pairs.values * scale, pairs.vectors)
 
-    def _table(self, ask: LocalTable[ReplyT]) -> FloatArray:
-        """Return the table as the method reads it; with a kernel, columns are centred in feature space instead."""
-        means = np.zeros(1)
+    def _table(self, ask: LocalTable[ReplyT], new: FloatArray | None = None) -> FloatArray:
+        """Return the table, or new rows, as the method reads it; with a kernel, columns are centred in feature space.
+
+        New rows' columns are centred by the table's means, and rows by their own.
+        """
+        rows, means = self.X if new is None else new, np.zeros(1)
         if ask.center == "columns" and ask.kernel is None:
             means = _means(self.X, 0)
         elif ask.center == "rows":
-            means = _means(self.X, 1)
-        return self.X - means
+            means = _means(rows, 1)
+        return rows - means
 
-    def _gram(self, ask: LocalTable[ReplyT], kernel: Kernel) -> FloatArray:
+    def _kernel_matrix(self, ask: LocalTable[ReplyT], kernel: Kernel) -> KernelMatrix:
         if not KernelMatrix.known(self.memory):
-            K = kernel.gram(self._table(ask))
+            K, column_means = kernel.gram(self._table(ask)), None
             if ask.center == "columns":
-                center_gram(K)
+                column_means, _ = center_gram(K)
                 if (self.X[0] == self.X).all():
                     K[:] = 0.0  # but for rounding, which must have no vote
-            KernelMatrix(K).save(self.memory)
-        return KernelMatrix.load(self.memory).K
+            KernelMatrix(K, column_means).save(self.memory)
+        return KernelMatrix.load(self.memory)
 
     def _local(self, ask: LocalTable[ReplyT]) -> Apply:
         """Return the product with the site's matrix as it was before any update."""
         if ask.kernel is not None:
-            K = self._gram(ask, ask.kernel)
+            K = self._kernel_matrix(ask, ask.kernel).K
             return lambda V: K @ V
         X = self._table(ask)
         return lambda V: X @ (X.T @ V)

@@ -25,6 +25,7 @@ from clients.peer_vfedpca import (
     RelayedVectors,
     TrackProducts,
 )
+from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, kept_variance, over_clients
 from fedkernel.numerics import Kernel, Linear
@@ -221,6 +222,13 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     def evaluation_plan(self) -> Plan:
         """Return the request for the variance."""
         return (once(MeasureOwn, **self._measured_fields()),)
+
+    def projection(self, run: Run, model: PeerComponents, *, to_sites: bool = False) -> Protocol[FloatArray]:
+        """Refuse: the vectors are at the clients, and a later run knows nothing of what an earlier one left there."""
+        raise InputError(
+            f"{type(self).__name__} cannot project new rows: each client keeps directions of its own, which no "
+            "coordinator has; allowed: VFedPCA and VFedAKPCA, with one"
+        )
 
     def _measured_fields(self) -> dict[str, Any]:
         return {"kernel": self.kernel, "center": self.center, "n_components": self.n_components}

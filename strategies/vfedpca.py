@@ -27,11 +27,12 @@ from clients.vfedpca import (
     LeadingVectors,
     MeasureVariance,
     Multiply,
+    ProjectOntoDirections,
     VFedPCAClient,
     merged,
     merging_weights,
 )
-from fedkernel.arrays import FloatArray, sum_in_order
+from fedkernel.arrays import EPS, FloatArray, sum_in_order
 from fedkernel.models import KernelPCA, compare_kernel_pca, compare_vectors, kept_variance
 from fedkernel.numerics import (
     RBF,
@@ -51,6 +52,7 @@ from fedkernel.protocol import (
     Plan,
     Protocol,
     Run,
+    Step,
     ask,
     distributed,
     once,
@@ -59,9 +61,9 @@ from fedkernel.protocol import (
     to_sum,
 )
 from fedkernel.run import Result
-from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
+from strategies.new_rows import ProjectsNewRows
 
 DEFAULT_ROUNDS = 10
 MOST_ROUNDS = 1000
@@ -75,7 +77,7 @@ def local_memory(cohort: Sequence[Member], n_components: int, kernel: Kernel | N
 
 
 @value_object()
-class VFedPCA(KernelStrategy[KernelPCA]):
+class VFedPCA(ProjectsNewRows):
     """Clients upload local leading vectors, the coordinator merges them and sends the merged ones back, T times.
 
     Parameters
@@ -111,6 +113,13 @@ class VFedPCA(KernelStrategy[KernelPCA]):
 
     The model's eigenvalues are those of the pooled ``X X^T`` with "exact"; with the paper's merges they are the
     clients' first eigenvalues of ``X_m X_m^T / d_m``, merged with the same weights, since nothing else is sent.
+
+    New rows are projected by one round more, up M k (n_new + 1) floats, down M k N. Their coordinate along a vector u
+    is ``sum_m K_m(new, training) u sqrt(lambda) / rho``, K_m being the clients' matrices, centred as in training, and
+    ``rho = u^T (sum_m K_m) u``. With "exact" rho is lambda: it is the pooled PCA's coordinate, and training rows have
+    those of `embedding`. What the paper's merges find are no eigenvectors of that sum, and their lambda is of another
+    scale; it is taken all the same, for the rows are to be compared with `embedding`: of the training rows' projected
+    coordinates the part along u is the embedding's, and the rest tells how far u is from an eigenvector.
     """
 
     n_components: Annotated[int, Field(ge=1)] = 1
@@ -222,6 +231,20 @@ class VFedPCA(KernelStrategy[KernelPCA]):
         variance = yield from to_sum(MeasureVariance(**self._table_fields(), directions=model.eigenvectors_))
         return kept_variance(float(variance.captured.sum()), variance.total, len(model.eigenvectors_))
 
+    def _projected_by(self) -> tuple[Step, int]:
+        k = self.n_components
+        return once(ProjectOntoDirections, {"k": k}, **self._table_fields()), k
+
+    def _projected(self, model: KernelPCA) -> Protocol[FloatArray]:
+        kernel = None if self._local_kernel() is None else model.kernel  # a width by rule is settled in the model
+        request = ProjectOntoDirections(kernel=kernel, center=self.center, directions=model.eigenvectors_)
+        total = yield from to_sum(request)
+        # as `KernelPCA.scale` has it, a component without variance is 0: in the model, or of the training rows
+        figures = np.array([model.eigenvalues_, total.captured])
+        floors = EPS * len(model.eigenvectors_) * np.abs(figures).max(axis=1, keepdims=True)
+        eigenvalues, captured = np.where((figures > floors).all(axis=0), figures, [[0.0], [1.0]])
+        return np.asarray(total.products * (np.sqrt(eigenvalues) / captured))
+
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
         """Return PCA of all columns in one place, centred as the clients centre theirs."""
         X = np.hstack([self._centred(shard) for shard in shards])
@@ -263,7 +286,7 @@ class VFedAKPCA(VFedPCA):
     -----
     ``center="columns"`` centres in feature space, ``"rows"`` the table. With ``merge="exact"`` the result is exact for
     the sum of the clients' kernels, a kernel of its own, and not for the kernel of the pooled columns, whose matrix is
-    no sum over clients: DKPCA is the method for that.
+    no sum over clients: DKPCA is the method for that. New rows' coordinates are by that sum, too.
     """
 
     kernel: Kernel = RBF()

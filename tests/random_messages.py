@@ -91,7 +91,17 @@ from clients.peer_vfedpca import (
     MixWithPeers,
     TrackProducts,
 )
-from clients.vfedpca import CapturedVariance, Finish, IterateLocally, LeadingVectors, MeasureVariance, Multiply, Product
+from clients.vfedpca import (
+    CapturedVariance,
+    DirectionProducts,
+    Finish,
+    IterateLocally,
+    LeadingVectors,
+    MeasureVariance,
+    Multiply,
+    Product,
+    ProjectOntoDirections,
+)
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.linalg import pack_symmetric
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
@@ -200,6 +210,8 @@ SCALARS = {
     Receipt: st.just({}),
     MeasureVariance: st.fixed_dictionaries(table),
     CapturedVariance: st.just({}),
+    ProjectOntoDirections: st.fixed_dictionaries(table),
+    DirectionProducts: st.just({}),
     SumRows: st.just({}),
     RowSum: st.just({}),
     MeasureScatter: st.just({}),

@@ -135,7 +135,10 @@ def test_an_unknown_request_is_refused():
 
 def test_what_belongs_to_the_base_class_is_no_request():
     """Neither NumPyClient's methods nor private ones can be reached by a message's name."""
-    assert set(VFedPCAClient.handlers) == {"IterateLocally", "Multiply", "Finish", "MeasureVariance"}
+    assert set(VFedPCAClient.handlers) == {
+        *("IterateLocally", "Multiply", "Finish", "MeasureVariance"),
+        *("ProjectOntoDirections", "TakeCoordinates"),
+    }
     assert KernelClient.handlers == {}
     for name in ("fit", "rng", "evaluate", "__init__", "power_iteration"):
         with pytest.raises(ProtocolError, match="is no request of this client"):

@@ -15,7 +15,7 @@ from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, M
 from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
 from clients.kmeans import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import PeerVectors, PeerVFedPCAClient
-from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, VFedPCAClient
+from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
@@ -60,6 +60,7 @@ PROBES = {
     "MeasureVariance.directions": (VFedPCAClient, lambda V: MeasureVariance(directions=V)),
     "MeasureKept.vectors": (DKPCAClient, lambda V: MeasureKept(center=False, vectors=V)),
     "ProjectNewRows.vectors": (DKPCAClient, lambda V: ProjectNewRows(vectors=V)),
+    "ProjectOntoDirections.directions": (VFedPCAClient, lambda V: ProjectOntoDirections(directions=V)),
     "SumFeatures.vector": (FKKMeansClient, lambda V: SumFeatures(features=FEATURES, t=1, vector=V[:, 0])),
 }
 
@@ -300,8 +301,11 @@ def test_a_kernel_itself_may_be_wide():
 
 @pytest.mark.parametrize(
     "request_",
-    [ComputeKernelRows(kernel=Linear()), MeasureVariance(directions=flat(2))],
-    ids=["new rows", "result"],
+    [
+        *(ComputeKernelRows(kernel=Linear()), ProjectOntoDirections(directions=flat(2))),
+        MeasureVariance(directions=flat(2)),
+    ],
+    ids=["new rows", "new rows, directions", "result"],
 )
 def test_new_rows_and_the_result_are_measured_once(request_):
     site = guarded(DKPCAClient if isinstance(request_, ComputeKernelRows) else VFedPCAClient, new=TABLE[:3])

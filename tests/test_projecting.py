@@ -22,11 +22,14 @@ from fedkernel.models import save_model
 from fedkernel.protocol import to_all
 from fedkernel.run import Job, Projecting, Study, read_outbox
 from fedkernel.run.keeping import RunRows
-from strategies import DKPCA, VFedPCA
+from strategies import DKPCA, VFedAKPCA, VFedPCA
 
 NEW = np.random.default_rng(7).standard_normal((6, 7))
 NEW_IDS = [f"new-{row}" for row in range(6)]
 EXACT = DKPCA(3, RBF(gamma=0.1), local_components=29, center=True)
+SUM = VFedAKPCA(3, "exact", kernel=RBF(gamma=0.1), tol=1e-12)
+FEW_ROWS = '[guards]\nprobed_share = 1.0\nleverage = 1.0\n[study]\napprove = "any"\njoint_seed = "never"\n'
+"""A policy that lets 29 rows be multiplied with all vectors that the exact merge of kernels takes."""
 
 
 class Asking(DKPCA):
@@ -52,10 +55,11 @@ def fitted(nodes, strategy):
 
 
 def fitted_raw(nodes, strategy, prepare):
-    run = spec(parameters=strategy.hyperparameters, plan=strategy.plan_of_run(3, 0, prepare), prepare=prepare)
+    own = {"parameters": strategy.hyperparameters, "plan": strategy.plan_of_run(3, 0, prepare), "prepare": prepare}
+    run = spec(type(strategy).__name__, joint_seed=False, **own)
     with Sites(run, nodes) as grid:
         result = strategy.run(grid, replace(settings_of(run), prepare=prepare))
-    return run, result, result.history[1]["values"]["order"]
+    return run, result, next(row["values"]["order"] for row in result.history if row["phase"] == "align")
 
 
 def projected(nodes, strategy, run, model, order, *, to_sites=True, id="trial__new", **more):
@@ -66,10 +70,28 @@ def projected(nodes, strategy, run, model, order, *, to_sites=True, id="trial__n
         return strategy.project(grid, settings_of(again), model, to_sites=to_sites)
 
 
-@pytest.mark.parametrize("strategy", [EXACT, replace(EXACT, kernel=Linear(), local_components=7)])
-def test_new_rows_have_the_coordinates_of_kernel_pca(tmp_path, strategy):
-    """Of scikit-learn's on all columns, up to a sign of each, since nothing is truncated; nothing but these leaves."""
-    nodes = with_new_rows(tmp_path, vertical(tmp_path))
+def kernel_of(strategy, X):
+    """Return the kernel between rows and the training rows that a method is exact for: of all columns, or summed."""
+    kernel, Y = getattr(strategy, "kernel", Linear()), TABLE[COMMON_ROWS]
+    if isinstance(strategy, DKPCA) or kernel == Linear():
+        return kernel.gram(X, Y)
+    return sum(kernel.gram(X[:, columns], Y[:, columns]) for columns in COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "phase", "floats"),
+    [
+        (EXACT, "ComputeKernelRows", 5 * 29),
+        (replace(EXACT, kernel=Linear(), local_components=7), "ProjectNewRows", 5 * 3),
+        (VFedPCA(3, "exact"), "ProjectOntoDirections", 6 * 3),
+        (SUM, "ProjectOntoDirections", 6 * 3),
+    ],
+)
+def test_new_rows_have_the_coordinates_of_kernel_pca(tmp_path, strategy, phase, floats):
+    """Of scikit-learn's, up to a sign of each, since nothing is truncated; nothing but these leaves."""
+    (tmp_path / "policy.toml").write_text(FEW_ROWS)
+    more = {"policy": str(tmp_path / "policy.toml")} if strategy is SUM else {}
+    nodes = with_new_rows(tmp_path, vertical(tmp_path, **more))
     run, result, order = fitted(nodes, strategy)
     new = projected(nodes, strategy, run, result.model, order)
     with np.load(tmp_path / "north" / "trial__new.npz") as kept:
@@ -77,13 +99,11 @@ def test_new_rows_have_the_coordinates_of_kernel_pca(tmp_path, strategy):
         np.testing.assert_array_equal(kept["embedding"], new.model)
     assert sorted(rows) == [0, 1, 2, 3, 4]
     assert sorted(RunRows.load(tmp_path / "east", "trial").ids) == sorted(IDS[row] for row in COMMON_ROWS)
-    kernel = "rbf" if strategy is EXACT else "linear"
-    reference = SklearnKernelPCA(3, kernel=kernel, gamma=0.1).fit(TABLE[COMMON_ROWS]).transform(NEW[rows])
+    exact = SklearnKernelPCA(strategy.n_components, kernel="precomputed").fit(kernel_of(strategy, TABLE[COMMON_ROWS]))
+    reference = exact.transform(kernel_of(strategy, NEW[rows]))
     signs = np.sign(np.sum(reference * new.model, axis=0))
     np.testing.assert_allclose(new.model * signs, reference, rtol=0, atol=1e-9)
-    phase = "ComputeKernelRows" if strategy is EXACT else "ProjectNewRows"
     assert [row["phase"] for row in new.history] == ["join", "align", phase, "TakeCoordinates"]
-    floats = 5 * 29 if strategy is EXACT else 5 * 3
     assert new.ledger.floats_up == 3 * floats
     again = projected(nodes, strategy, run, result.model, order, to_sites=False, id="trial__alone")
     assert [row["phase"] for row in again.history] == ["join", "align", phase]
@@ -124,13 +144,14 @@ def indicators(texts):
     return np.hstack([(texts[:, [site]] == LEVELS).astype(float) for site in range(2)])
 
 
-@pytest.mark.parametrize("missing", ["mean", "drop"])
-def test_new_rows_are_prepared_as_the_run_prepared_those_before(tmp_path, missing):
+@pytest.mark.parametrize(("missing", "strategy"), [("mean", EXACT), ("drop", EXACT), ("drop", VFedPCA(2, "exact"))])
+def test_new_rows_are_prepared_as_the_run_prepared_those_before(tmp_path, missing, strategy):
     """The coordinates are scikit-learn's of the pooled tables, imputed, scaled and encoded by the training rows."""
     prepare = Prepare(missing=missing, categories={"sex": LEVELS})
     train = [row for row in COMMON_ROWS if missing == "mean" or row not in HOLES]
     assert HOLES.keys() & set(COMMON_ROWS)
-    strategy = replace(EXACT, local_components=len(train))
+    if strategy is EXACT:
+        strategy = replace(EXACT, local_components=len(train))
     nodes = vertical(tmp_path)
     X, texts = raw_files(tmp_path, nodes, rows_of=HELD)
     new, new_texts = raw_files(tmp_path, nodes, NEW50, IDS50, NEW_HOLES, "-new")
@@ -152,10 +173,13 @@ def test_new_rows_are_prepared_as_the_run_prepared_those_before(tmp_path, missin
         np.hstack([scaler.transform(imputer.transform(part)), indicators(part_texts)])
         for part, part_texts in ((X[train], texts[train]), (new[rows], new_texts[rows]))
     ]
-    reference = SklearnKernelPCA(3, kernel="rbf", gamma=0.1).fit(tables[0]).transform(tables[1])
+    kernel = "rbf" if isinstance(strategy, DKPCA) else "linear"
+    exact = SklearnKernelPCA(strategy.n_components, kernel=kernel, gamma=0.1).fit(tables[0])
+    reference = exact.transform(tables[1])
     signs = np.sign(np.sum(reference * after.model, axis=0))
     np.testing.assert_allclose(after.model * signs, reference, rtol=0, atol=1e-9)
-    assert [row["phase"] for row in after.history] == ["join", "align", "ComputeKernelRows", "TakeCoordinates"]
+    phase = "ComputeKernelRows" if kernel == "rbf" else "ProjectOntoDirections"
+    assert [row["phase"] for row in after.history] == ["join", "align", phase, "TakeCoordinates"]
 
 
 def test_new_rows_that_cannot_be_prepared_stop_at_their_site_whose_log_says_why(tmp_path, caplog):
@@ -253,7 +277,7 @@ def test_the_study_says_who_gets_the_coordinates(tmp_path, capsys):
     assert "PrepareOwn" not in text
     with pytest.raises(ValueError, match="project is for runs of named sites"):
         spec(align=False, project=project)
-    assert VFedPCA().projection_plan(to_sites=True) is None
+    assert VFedPCA().projection_plan(to_sites=True) is not None
 
 
 def test_a_folder_without_a_run_to_project_onto(tmp_path):

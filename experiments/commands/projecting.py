@@ -146,7 +146,7 @@ def _chosen(runs: Sequence[Planned], run_id: str | None, folder: Path) -> Planne
     if not able:
         raise InputError(
             f"no run in {folder} is of a method that projects new rows; allowed: a model that can be applied to "
-            "rows or, where sites hold columns, DKPCA"
+            "rows or, where sites hold columns, DKPCA, VFedPCA and VFedAKPCA"
         )
     ids = ", ".join(run.id for run in able)
     if run_id is None:
