@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, WINE, Running, federation, furnish
 from named_sites import drawn_seed
+from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
@@ -28,6 +29,15 @@ from fedkernel.run.departures import missing_from, read_outbox
 from fedkernel.run.keeping import RunRows
 from fedkernel.run.result import Result, read_ledger
 from strategies import DKPCA, VFedPCA
+
+EXACT = """
+[[strategy]]
+name = "exact"
+method = "VFedPCA"
+n_components = 2
+merge = "exact"
+tol = 1e-12
+"""
 
 CLUSTERS = """
 [[strategy]]
@@ -79,18 +89,19 @@ def test_three_sites_with_their_own_rows(place, tls):
 
 
 def test_new_rows_are_projected_by_three_sites(place, tls):
-    """Onto what an earlier run found: 50 patients, in another order at each site, some missing somewhere.
+    """Onto what earlier runs found: 50 patients, in another order at each site, some missing somewhere.
 
-    The coordinates are those of the exact kernel between new and training rows, as scikit-learn prepares them in one
-    table, at the coordinator and at each site.
+    The coordinates are those of the exact kernel between new and training rows, or of PCA, as scikit-learn prepares
+    them in one table, at the coordinator and at each site.
     """
-    rng, run = np.random.default_rng(5), "DKPCA__seed=0"
+    rng, runs = np.random.default_rng(5), ["DKPCA__seed=0", "exact__seed=0"]
+    run = runs[0]
     raw = CONFIG.replace("share_model = true", "").replace("gamma = 0.05", 'width = "scale"')
     table = np.hstack(PARTS)
     table[rng.random(table.shape) < 0.05] = np.nan
     parts = np.array_split(table, 3, axis=1)
     furnish(place, parts)
-    (place / "run.toml").write_text(raw + '\n[prepare]\nmissing = "mean"\n')
+    (place / "run.toml").write_text(raw + EXACT + '\n[prepare]\nmissing = "mean"\n')
     fresh = [rng.permutation(part[rng.integers(0, 178, 54)]) for part in parts]
     held = [rng.permutation([row for row in range(54) if row not in (site, 50)]) for site in range(3)]
     for name, part, rows in zip(NAMES, fresh, held, strict=True):
@@ -100,9 +111,13 @@ def test_new_rows_are_projected_by_three_sites(place, tls):
     with federation(place, tls) as (serve, join):
         processes = [serve(), *map(join, NAMES)]
         assert [one.end() for one in processes] == [0, 0, 0, 0], processes[0].text
-        again = [serve("--project", "--name", "week-14", "--out", "new", name="again", config="out")]
-        again += [join(name, "--new", f"{name}-new.csv", log=f"{name} again") for name in NAMES]
-        assert [one.end() for one in again] == [0, 0, 0, 0], again[0].text
+        texts = []
+        for of in runs:
+            options = ("--project", "--run", of, "--name", "week-14", "--out", "new")
+            again = [serve(*options, name=f"again {of}", config="out")]
+            again += [join(name, "--new", f"{name}-new.csv", log=f"{name} again {of}") for name in NAMES]
+            assert [one.end() for one in again] == [0, 0, 0, 0], again[0].text
+            texts += [process.text for process in again]
     model = load_model(place / "out" / "results" / run / "model.npz")
     train = [int(patient[1:]) for patient in RunRows.load(place / "kept-b", run).ids]
     with np.load(place / "kept-c" / f"{run}__week-14.npz") as stored:
@@ -111,7 +126,7 @@ def test_new_rows_are_projected_by_three_sites(place, tls):
     prepared = make_pipeline(SimpleImputer(), StandardScaler())
     X, new = prepared.fit_transform(table[train]), prepared.transform(np.hstack([part[order] for part in fresh]))
     assert model.kernel.gamma == pytest.approx(1 / 13), "of columns with variance 1"
-    step = projection_of(place / "out", None, "next", to_sites=True).run.plan[0]
+    step = projection_of(place / "out", run, "next", to_sites=True).run.plan[0]
     assert step.requests[0].fields["kernel"] == {"gamma": model.kernel.gamma, "type": "rbf"}, "which the study settles"
     exact = model.project(rbf_kernel(new, X, gamma=1 / 13))
     np.testing.assert_allclose(coordinates, exact, rtol=0, atol=1e-9)
@@ -120,7 +135,11 @@ def test_new_rows_are_projected_by_three_sites(place, tls):
     assert sheet.index.tolist() == [f"n{row:03}" for row in order]
     at_server = pd.read_csv(place / "new" / f"{run}__week-14" / "coordinates.csv", index_col="row")
     np.testing.assert_array_equal(sheet.to_numpy(), at_server.to_numpy())
-    assert "n0" not in "".join(process.text for process in again)
+    assert "n0" not in "".join(texts)
+    with np.load(place / "kept-b" / f"{runs[1]}__week-14.npz") as stored:  # the run's order is its own
+        order, along = [int(patient[1:]) for patient in stored["ids"]], stored["embedding"]
+    pca = PCA(2).fit(X).transform(prepared.transform(np.hstack([part[order] for part in fresh])))
+    np.testing.assert_allclose(along * np.sign(np.sum(along * pca, axis=0)), pca, rtol=0, atol=1e-9)
 
 
 def test_new_rows_are_labelled_at_each_site(place, tls):
