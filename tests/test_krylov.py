@@ -6,7 +6,8 @@ import scipy.linalg
 from spectra import RANDOM, SPECTRA, N, assert_leading, symmetric
 
 from fedkernel.errors import InputError
-from fedkernel.numerics.krylov import block_krylov, block_krylov_above
+from fedkernel.numerics.estimates import components_by_gap
+from fedkernel.numerics.krylov import block_krylov, block_krylov_above, block_krylov_gap
 from fedkernel.numerics.linalg import leading_eigenpairs
 from fedkernel.numerics.subspaces import fix_signs, sin_theta_error
 
@@ -150,10 +151,47 @@ def test_bad_products_are_refused(product):
     for search in (
         block_krylov(np.eye(6, 2), 2, tol=0.0, max_steps=5),
         block_krylov_above(np.eye(6, 2), 0.5, tol=0.0, max_steps=5),
+        block_krylov_gap(np.eye(6, 2), 2, tol=0.0, max_steps=5),
     ):
         next(search)
         with pytest.raises(InputError, match="product of step 1"):
             search.send(product)
+
+
+# As many as there are before the largest fall
+
+
+def drive_gap(A, start, most, tol=1e-8, max_steps=200):
+    pairs, blocks = answer(A, block_krylov_gap(start, most, tol=tol, max_steps=max_steps))
+    return pairs, components_by_gap(pairs.values, most, len(A))[0], blocks
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_the_pairs_before_the_largest_fall_are_found_though_those_after_it_are_not(scale):
+    """Eigenvalues 16, 14, 7 and then many that are nearly the same, of which ten pairs take long to find."""
+    values = np.r_[16.0, 14.0, 7.0, np.linspace(0.02, 0.015, N - 3)]
+    A, start = symmetric(values) * scale, np.random.default_rng(0).standard_normal((N, 3))
+    pairs, number, blocks = drive_gap(A, start, 10)
+    assert (number, len(pairs.values)) == (3, 11)
+    assert sin_theta_error(pairs.vectors[:, :3], leading_eigenpairs(A, 3).vectors) <= 1e-16
+    _, all_blocks = drive(A, start, 10)
+    assert 2 * len(blocks) <= len(all_blocks)
+    assert drive_gap(A, start[:, :2], 2)[1] == 2, "of no more than were allowed"
+
+
+def test_a_number_is_not_believed_before_no_other_can_be_it():
+    """Falls by 1.9 after the first and by 2 after the fourth eigenvalue; of a start of one vector, and few digits."""
+    A = symmetric(np.r_[1.9, 1.0, 0.9, 0.8, np.linspace(0.4, 0.0, N - 4)])
+    starts = (np.random.default_rng(seed).standard_normal((N, 1)) for seed in range(100))
+    assert [drive_gap(A, start, 6, tol=0.5)[1] for start in starts].count(4) >= 99
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3, N])
+def test_where_eigenvalues_end_the_search_does(rank):
+    values = np.r_[np.arange(rank, 0, -1.0), np.zeros(N - rank)]
+    A = symmetric(values)
+    _, number, _ = drive_gap(A, np.random.default_rng(0).standard_normal((N, 3)), N, tol=0.0)
+    assert number == components_by_gap(values, N, N)[0]
 
 
 # All above a threshold

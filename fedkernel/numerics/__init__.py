@@ -15,7 +15,7 @@ from fedkernel.numerics.kernels import (
     Sigmoid,
     normalised_gram,
 )
-from fedkernel.numerics.krylov import Search, block_krylov, block_krylov_above
+from fedkernel.numerics.krylov import Search, block_krylov, block_krylov_above, block_krylov_gap
 from fedkernel.numerics.linalg import (
     Eigenpairs,
     above_rounding,
@@ -68,6 +68,7 @@ __all__ = [
     "assign",
     "block_krylov",
     "block_krylov_above",
+    "block_krylov_gap",
     "calinski_harabasz",
     "center_gram",
     "center_rows",

@@ -9,6 +9,7 @@ import scipy.linalg
 
 from fedkernel.arrays import EPS, FloatArray, all_finite
 from fedkernel.errors import InputError
+from fedkernel.numerics.estimates import components_by_gap
 from fedkernel.numerics.linalg import Eigenpairs, leading_eigenpairs
 from fedkernel.numerics.subspaces import complement, fix_signs
 
@@ -63,14 +64,7 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int) -> Se
     InputError
         If an argument is out of range, or a product has another shape than its block or is not finite.
     """
-    n = len(start)
-    if start.ndim == 2 and not 1 <= k <= n:
-        raise InputError(f"k = {k} is not allowed; it must be between 1 and n = {n}")
-    if max_steps < 1 or max_steps * start.shape[-1] < k:
-        raise InputError(
-            f"max_steps = {max_steps} is not allowed; blocks of {start.shape[-1]} need at least "
-            f"{-(-k // start.shape[-1])} for {k}"
-        )
+    _check_count(start, k, max_steps)
     return (yield from _search(start, _Leading(k, tol), max_steps))
 
 
@@ -101,6 +95,34 @@ def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_s
     if np.isnan(threshold):
         raise InputError(f"threshold = {threshold} is not allowed; it must be a number")
     return (yield from _search(start, _Above(threshold, tol), max_steps))
+
+
+def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int) -> Search:
+    """Find as many leading eigenpairs of a symmetric A as `components_by_gap` takes of `most`; a coroutine.
+
+    The search ends as that of `block_krylov` for that number of pairs, but not before the number is settled: with every
+    eigenvalue between its Ritz value and that and its residual, no other of the ratios may be as large. Pairs beyond
+    the number are as good as that takes. Where ratios are the same but for rounding, their pairs are found to that.
+
+    Parameters
+    ----------
+    start : ndarray of shape (n, b)
+        As for `block_krylov`.
+    most : int
+        Between 1 and n.
+    tol : float
+        At least 0.
+    max_steps : int
+        The most products, more than `most` / b. A search that they end may have another number than A.
+
+    Returns
+    -------
+    Eigenpairs
+        `most` + 1, of which the number follows, or n. Signs as by `fix_signs`.
+    """
+    number = min(most + 1, len(start))
+    _check_count(start, number, max_steps)
+    return (yield from _search(start, _BeforeGap(most, number, tol), max_steps))
 
 
 @dataclass(frozen=True)
@@ -152,6 +174,35 @@ class _Above:
         return bool(errors[wanted] <= max(allowed, distance))
 
 
+@dataclass(frozen=True)
+class _BeforeGap:
+    """Wants the pairs by which is told how many to take, and of these only as many to be good.
+
+    ``least`` of them are `most` and the next, or all.
+    """
+
+    most: int
+    least: int
+    tol: float
+
+    def wanted(self, values: FloatArray) -> int:
+        return self.least
+
+    def good(self, values: FloatArray, residual: FloatArray, wanted: int, scale: float) -> bool:
+        errors = np.array([_norm(column) for column in residual.T])
+        if _norm(errors[:wanted]) <= 4 * EPS * np.sqrt(len(residual)) * scale:
+            return True
+        largest = values + errors
+        number, candidates = components_by_gap(values[:wanted], self.most, len(residual))
+        if components_by_gap(largest[:wanted], self.most, len(residual))[1] != candidates:
+            return False
+        ratios = largest[:candidates] / values[1 : candidates + 1]
+        ratios[number - 1] = 0.0
+        if ratios.max() >= values[number - 1] / largest[number]:
+            return False
+        return _Leading(number, self.tol).good(values[: number + 1], residual[:, : number + 1], number, scale)
+
+
 class _Columns:
     """Columns of length n that come block by block, kept side by side in arrays of some blocks each.
 
@@ -196,7 +247,7 @@ class _Columns:
         return np.hstack(self._parts())
 
 
-def _search(start: FloatArray, rule: _Leading | _Above, max_steps: int) -> Search:
+def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int) -> Search:
     """Widen a Krylov basis, a block per product, until the rule is content, and return the pairs it wants."""
     n = _checked_start(start, rule.tol, max_steps)
     basis, products = _Columns(n), _Columns(n)
@@ -247,6 +298,17 @@ def _independent(X: FloatArray, basis: _Columns, scale: float) -> FloatArray:
         if X.shape[1] == 0:
             break
     return X
+
+
+def _check_count(start: FloatArray, k: int, max_steps: int) -> None:
+    n = len(start)
+    if start.ndim == 2 and not 1 <= k <= n:
+        raise InputError(f"k = {k} is not allowed; it must be between 1 and n = {n}")
+    if max_steps < 1 or max_steps * start.shape[-1] < k:
+        raise InputError(
+            f"max_steps = {max_steps} is not allowed; blocks of {start.shape[-1]} need at least "
+            f"{-(-k // start.shape[-1])} for {k}"
+        )
 
 
 def _checked_start(start: FloatArray, tol: float, max_steps: int) -> int:
