@@ -72,6 +72,7 @@ from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
+from strategies.choosing_components import AMONG_PEERS, no_choice
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +177,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     fall: see the module) and turned (the largest angle).
     """
 
-    n_components: Annotated[int, Field(ge=1)] = 1
+    n_components: Annotated[int, Field(ge=1), no_choice(AMONG_PEERS)] = 1
     kernel: Embeddable = RBF()
     graph: Graph = Topology("ring")
     neighbors: Annotated[int, Field(ge=2, multiple_of=2)] | None = None

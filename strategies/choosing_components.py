@@ -2,13 +2,12 @@
 
 import dataclasses
 import itertools
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.models import Choice, KernelPCA
+from fedkernel.models import Choice, KernelPCA, LandmarkPCA
 from fedkernel.numerics import above_rounding, components_by_gap
 from fedkernel.validation import check_at_most
 
@@ -17,6 +16,23 @@ AUTO_COMPONENTS = 10
 
 NumberOfComponents = Annotated[int, Field(ge=1)] | Literal["auto"]
 MostComponents = Annotated[int, Field(ge=1)] | None
+
+AMONG_PEERS = '"auto" is not for peers, of whom nobody sees eigenvalues; give a number, or let DKPCA or DisKPCA choose'
+BY_EIGENGAP = '"auto" is eigengap = true here, with a number, the most'
+"""What `no_choice` says of them, and of `FKKMeans`."""
+
+Components = TypeVar("Components", KernelPCA, LandmarkPCA)
+
+
+def no_choice(sentence: str) -> BeforeValidator:
+    """Return what refuses "auto" in a sentence where a number is needed."""
+
+    def check(number: object) -> object:
+        if number == "auto":
+            raise ValueError(sentence)
+        return number
+
+    return BeforeValidator(check)
 
 
 def most_components(n_components: int | Literal["auto"], max_components: int | None) -> int:
@@ -35,32 +51,27 @@ def check_components(
     check_at_most("max_components" if n_components == "auto" else "n_components", most, limit, what)
 
 
-def chosen(model: KernelPCA, n_components: int | Literal["auto"], most: int, rows: int) -> KernelPCA:
-    """Return a model's leading components: as many as are wanted or, where that is open, as the eigengap says.
+def chosen(model: Components, most: int, rows: int) -> Components:
+    """Return a model's leading components, as many as the eigengap says (`fedkernel.numerics.components_by_gap`).
 
     Parameters
     ----------
-    model : KernelPCA
-        Of the components wanted or, to choose, of one more than the most, where there are so many.
-    n_components : int or "auto"
+    model : KernelPCA or LandmarkPCA
+        Of one component more than the most, where there are so many.
     most : int
-        How many are wanted, at most where that is chosen.
     rows : int
         Of the matrix whose eigenvalues they are.
     """
-    if n_components != "auto":
-        return model.first(most)
     D, candidates = components_by_gap(model.eigenvalues_, most, rows)
     values = model.eigenvalues_[above_rounding(model.eigenvalues_, rows)]
-    why = (
-        f"n_components = {D}: of 1 to {candidates} the next eigenvalue is smallest beside its last ({_ratios(values)})"
-    )
-    if values.size < 2:
-        why = "n_components = 1: there are not two eigenvalues above 0 to compare"
-    return dataclasses.replace(model.first(D), choice_=Choice("n_components", D, why))
+    ratios = enumerate(itertools.pairwise(values.tolist()), start=1)
+    listed = ", ".join(f"{number}: {last / following:.3g}" for number, (last, following) in ratios)
+    why = f"of 1 to {candidates} the next eigenvalue is smallest beside its last ({listed})"
+    if candidates < most:
+        why = f"{why}; only {values.size} eigenvalues are above 0"
+    return dataclasses.replace(model.first(D), choice_=Choice("n_components", D, f"n_components = {D}: {why}"))
 
 
-def _ratios(values: FloatArray) -> str:
-    """Write the ratios of neighbouring eigenvalues, by the number of those before."""
-    pairs = enumerate(itertools.pairwise(values.tolist()), start=1)
-    return ", ".join(f"{D}: {last / following:.3g}" for D, (last, following) in pairs)
+def comparable(reference: Components, model: Components) -> Components:
+    """Return as many of a reference's components, which are the most that there may be, as a model has chosen."""
+    return reference.first(model.n_components) if model.n_components < reference.n_components else reference

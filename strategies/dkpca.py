@@ -48,6 +48,7 @@ from strategies.choosing_components import (
     NumberOfComponents,
     check_components,
     chosen,
+    comparable,
     most_components,
 )
 from strategies.dkpca_spectrum import certified, over_gap
@@ -253,7 +254,8 @@ class DKPCA(ProjectsNewRows):
 
     def _chosen(self, model: KernelPCA) -> KernelPCA:
         """Return as many of a model's leading components as are wanted, or chosen."""
-        return chosen(model, self.n_components, self.most_components, len(model.eigenvectors_))
+        most = self.most_components
+        return chosen(model, most, len(model.eigenvectors_)) if self.n_components == "auto" else model.first(most)
 
     def _projected_by(self) -> tuple[Step, int]:
         k = self.most_components
@@ -294,7 +296,7 @@ class DKPCA(ProjectsNewRows):
         if self.n_components == "auto":  # as many as were chosen, of as many as there might have been
             D, own = result.model.n_components, self.local_components or self.most_components
             settled = dataclasses.replace(self, n_components=D, max_components=None, local_components=own)
-            return settled.judge(result, shards, reference.first(D))
+            return settled.judge(result, shards, comparable(reference, result.model))
         figures |= compare_kernel_pca(result.model, reference)
         bound = self.theorem_1(shards) if result.history else None
         return figures if bound is None else figures | {"bound": bound}

@@ -64,6 +64,7 @@ from fedkernel.protocol import (
 from fedkernel.run import Result
 from fedkernel.validation import value_object
 from strategies.choosing import MostClusters, NumberOfClusters, most_clusters
+from strategies.choosing_components import BY_EIGENGAP, no_choice
 from strategies.feature_eigenpairs import IterationStep, by_gram, by_lanczos, divided, of_rows
 from strategies.kmeans import KMeansStrategy, kmeans_forecast, kmeans_plan
 
@@ -143,7 +144,7 @@ class FKKMeans(KMeansStrategy):
     """
 
     n_clusters: NumberOfClusters
-    n_components: Annotated[int, Field(ge=1)] | None = None
+    n_components: Annotated[Annotated[int, Field(ge=1)] | None, no_choice(BY_EIGENGAP)] = None
     n_features: Annotated[int, Field(ge=1)] = 50
     iterations: Annotated[int, Field(ge=1)] = 50
     kernel: ShiftInvariant | None = None

@@ -45,6 +45,7 @@ from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Plan, Protoc
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import check_at_most, value_object
+from strategies.choosing_components import AMONG_PEERS, no_choice
 from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory
 
 MIXED = 0.2
@@ -98,7 +99,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     times. K is 1 on a full graph, 2 and 4 on rings of 5 and 10, 3 and 4 on stars of these.
     """
 
-    n_components: Annotated[int, Field(ge=1)] = 1
+    n_components: Annotated[int, Field(ge=1), no_choice(AMONG_PEERS)] = 1
     graph: Graph = Topology("full")
     kernel: Kernel | None = None
     merge: Literal["eigenvalue", "average", "exact"] = "eigenvalue"

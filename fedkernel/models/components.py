@@ -174,17 +174,24 @@ class LandmarkPCA(Model):
     eigenvalues_ : ndarray of shape (k,)
         In non-increasing order: the squared lengths, summed over the training rows, of their coordinates; estimates
         where the method sketched them.
+    choice_ : Choice or None
+        How many components a run chose, and why; not in a file.
     """
 
     kernel: Kernel
     landmarks_: Rows
     coefficients_: FloatArray
     eigenvalues_: FloatArray
+    choice_: Choice | None = field(default=None, repr=False)
 
     @property
     def n_components(self) -> int:
         """Number of components, k."""
         return int(self.eigenvalues_.shape[0])
+
+    def first(self, k: int) -> Self:
+        """Return the model of its first k components."""
+        return replace(self, coefficients_=self.coefficients_[:, :k], eigenvalues_=self.eigenvalues_[:k])
 
     @property
     def embedding(self) -> Landmarks:
