@@ -53,7 +53,8 @@ from fedkernel.protocol import (
     to_each,
     to_sum,
 )
-from fedkernel.validation import check_at_most, value_object
+from fedkernel.validation import value_object
+from strategies.choosing_components import MostComponents, NumberOfComponents
 from strategies.landmarks import (
     Drawn,
     LandmarkStrategy,
@@ -202,13 +203,16 @@ class DisKPCA(LandmarkStrategy):
 
     Parameters
     ----------
-    n_components : int
-        k.
+    n_components : int or "auto"
+        k; "auto": of 1 to ``max_components``, by default 10, where the eigenvalues in the landmarks' span fall the
+        most, as for `DKPCA`. Clients are asked nothing more, and get the chosen ones only. Components are not centred:
+        where rows have a mean far from 0, the largest fall is that after its direction, the first. The result's
+        ``findings`` say why.
     kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
     n_adaptive : int
         Rows drawn by distance; with n_leverage the number of landmarks |Y|, where so many rows have one.
     n_leverage : int, optional
-        Rows drawn by leverage; by default k log k, rounded up, and at least k.
+        Rows drawn by leverage; by default k log k, rounded up, and at least k; of the most, where k is chosen.
     embedding_size : int
         t, coordinates of the embedding.
     point_sketch_size : int or "exact"
@@ -240,7 +244,7 @@ class DisKPCA(LandmarkStrategy):
     random features, and t (t + 1) / 2 floats per block; the coordinator M |Y| w and |Y|^2 floats.
     """
 
-    n_components: Annotated[int, Field(ge=1)] = 10
+    n_components: NumberOfComponents = 10
     kernel: Embeddable = RBF()
     n_adaptive: Annotated[int, Field(ge=0)] = 200
     n_leverage: Annotated[int, Field(ge=1)] | None = None
@@ -252,6 +256,7 @@ class DisKPCA(LandmarkStrategy):
     dtype: Precision = "float64"
     tol: Annotated[float, Field(gt=0, lt=1)] | None = None
     embed: bool = True
+    max_components: MostComponents = None
 
     client: ClassVar = DisKPCAClient
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -261,8 +266,7 @@ class DisKPCA(LandmarkStrategy):
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
-        most = "the number of landmarks, n_leverage + n_adaptive = "
-        check_at_most("n_components", self.n_components, self.n_landmarks, most)
+        self.check_components(self.n_landmarks, "the number of landmarks, n_leverage + n_adaptive = ")
         if not isinstance(self.kernel, Linear) and self.n_random_features < self.embedding_size:
             raise InputError(
                 f"n_random_features = {self.n_random_features}, but must be at least embedding_size = "
@@ -271,7 +275,7 @@ class DisKPCA(LandmarkStrategy):
 
     @property
     def _by_leverage(self) -> int:
-        k = self.n_components
+        k = self.most_components
         return max(k, math.ceil(k * math.log(k))) if self.n_leverage is None else self.n_leverage
 
     @property
@@ -306,7 +310,7 @@ class DisKPCA(LandmarkStrategy):
         embedding = any_width(self.kernel, lambda kernel: self._embedding(kernel, seed))
         scores = leverage_plan(embedding, self.dtype, self.point_sketch_size)
         points = points_plan(embedding, step, **self._draws)
-        size, w = self.n_components, self.projection_size
+        size, w = self.most_components, self.projection_size
         components = low_rank_plan(step, rows, n_components=size, columns=w, embed=self.embed)
         return *instead(uniform_plan(rows), (*scores, *points)), *components
 
@@ -326,5 +330,4 @@ class DisKPCA(LandmarkStrategy):
                 embedding, step, totals, sizes, run.rng("draws"), **self._draws
             )
         # Step 4: the components in their span
-        size, w = self.n_components, self.projection_size
-        return (yield from low_rank(step, landmarks, last, n_components=size, columns=w, embed=self.embed))
+        return (yield from low_rank(step, landmarks, last, **self._low_rank_fields()))

@@ -49,6 +49,14 @@ from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most
+from strategies.choosing_components import (
+    MostComponents,
+    NumberOfComponents,
+    check_components,
+    chosen,
+    comparable,
+    most_components,
+)
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +127,7 @@ def low_rank(
     last: Drawn,
     *,
     n_components: int,
+    choose: bool = False,
     columns: ProjectionSize,
     embed: bool,
 ) -> Protocol[LandmarkPCA]:
@@ -139,6 +148,8 @@ def low_rank(
         Those of them that the clients were not given yet: the last rows of `landmarks`.
     n_components : int
         k; fewer are found where the landmarks span fewer dimensions.
+    choose : bool
+        Whether k is the most: of A's leading eigenpairs, as many go to the clients as the eigengap says.
     columns : int, "landmarks" or "exact"
         w; "landmarks": |Y|; "exact": clients send the products k(Y, X_m) k(X_m, Y), |Y| (|Y| + 1) / 2 floats.
     embed : bool
@@ -159,13 +170,15 @@ def low_rank(
     k = min(n_components, len(A))
     if k == 0:
         raise InputError("the kernel is zero on all landmarks, so that there are no components")
-    if k < n_components:
+    if k < n_components and not choose:
         log.warning("the landmarks span %d dimensions, fewer than the %d components asked for", k, n_components)
-    pairs = leading_eigenpairs((A + A.T) / 2, k)
-    C = R @ pairs.vectors
+    pairs = leading_eigenpairs((A + A.T) / 2, min(k + 1, len(A)) if choose else k)
+    model = LandmarkPCA(step.kernel, landmarks, R @ pairs.vectors, np.maximum(pairs.values, 0.0))
+    if choose:
+        model = chosen(model, n_components, len(A))
     # Step 3: L = phi(Y) C, at every client
-    yield from to_all(TakeComponents(coefficients=C, kernel=step.kernel, embed=embed))
-    return LandmarkPCA(step.kernel, landmarks, C, np.maximum(pairs.values, 0.0))
+    yield from to_all(TakeComponents(coefficients=model.coefficients_, kernel=step.kernel, embed=embed))
+    return model
 
 
 def low_rank_plan(step: LowRank, rows: int, *, n_components: int, columns: ProjectionSize, embed: bool) -> Plan:
@@ -212,12 +225,14 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
 
     client: ClassVar[type[DisKPCAClient]] = DisKPCAClient
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
-    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "kernel")
+    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "kernel")
     tags: ClassVar = Tags("embedding", draws=0.1)
 
-    n_components: int
+    n_components: NumberOfComponents
+    max_components: MostComponents
     kernel: AnyKernel
     dtype: Precision
+    projection_size: ProjectionSize
     tol: float | None
     share_rows: bool
     embed: bool
@@ -227,11 +242,20 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
     def n_landmarks(self) -> int:
         """How many rows the clients will disclose, at most."""
 
+    @property
+    def most_components(self) -> int:
+        """k, the most of it where it is chosen."""
+        return most_components(self.n_components, self.max_components)
+
+    def check_components(self, limit: int, what: str = "the number of rows, ") -> None:
+        """Check that there are no more components than the number of something allows."""
+        check_components(self.n_components, self.most_components, limit, what)
+
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that rows may be sent, and that there are enough."""
         super().check_cohort(cohort)
         rows, columns = sum(member.rows for member in cohort), cohort[0].columns
-        check_at_most("n_components", self.n_components, rows)
+        self.check_components(rows)
         if not self.share_rows:
             sent = min(self.n_landmarks, rows)
             raise InputError(
@@ -246,7 +270,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         ``columns`` are those of the sketch; 0: there is none.
         """
         M, n, d = len(cohort), max(member.rows for member in cohort), cohort[0].columns
-        Y, k = min(self.n_landmarks, sum(member.rows for member in cohort)), self.n_components
+        Y, k = min(self.n_landmarks, sum(member.rows for member in cohort)), self.most_components
         up = Y * d + sketched_floats(cohort, Y, Y if columns == "landmarks" else columns)
         own = Y * (d + k) + (n * k if self.embed else 0) + Y * (columns if isinstance(columns, int) else Y)
         memory = FLOAT * (own + min(n, ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, ROWS) * (d + Y)
@@ -255,6 +279,10 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
     def _step(self, kernel: AnyKernel) -> LowRank:
         tol = float(np.sqrt(np.finfo(self.dtype).eps)) if self.tol is None else self.tol
         return LowRank(kernel, self.dtype, tol)
+
+    def _low_rank_fields(self) -> dict[str, Any]:
+        choice = {"n_components": self.most_components, "choose": self.n_components == "auto"}
+        return {**choice, "columns": self.projection_size, "embed": self.embed}
 
     def evaluation_plan(self) -> Plan:
         """Return the request for what is captured."""
@@ -267,20 +295,25 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         return kept_variance(float(captured), float(total), run.rows)
 
     def central(self, shards: Sequence[Rows]) -> LandmarkPCA:
-        """Return kernel PCA of all rows in one place, not centred, which takes an (N, N) array."""
+        """Return kernel PCA of all rows in one place, not centred, which takes an (N, N) array.
+
+        With "auto" of the most components that there may be.
+        """
         X = stack_rows(list(shards))
-        return kernel_pca(X, self.kernel.settled(X.shape[1]), self.n_components)
+        return kernel_pca(X, self.kernel.settled(X.shape[1]), self.most_components)
 
     def for_site(self, rows: int) -> Self:
         """Return this with no more components than the site has rows."""
-        return dataclasses.replace(self, n_components=min(self.n_components, rows))  # type: ignore[type-var]
+        k = min(self.most_components, rows)
+        return dataclasses.replace(self, n_components=k, max_components=None)  # type: ignore[type-var]
 
     def judge(
         self, result: Result[LandmarkPCA], shards: Sequence[Rows], reference: LandmarkPCA | None = None
     ) -> dict[str, float]:
         """Return the reconstruction error, also relative to the reference's, and the angles between the components."""
         if reference is not None:
-            return compare_components(result.model, reference, shards)
+            alike = comparable(reference, result.model) if self.n_components == "auto" else reference
+            return compare_components(result.model, alike, shards)
         total, captured = np.sum([result.model.captured(shard) for shard in shards], axis=0)
         return {"reconstruction_error": float(1 - captured / total)}
 

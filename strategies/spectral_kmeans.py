@@ -14,6 +14,7 @@ from pydantic import Discriminator, Field, Tag
 from clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.data import check_rows
+from fedkernel.errors import InputError
 from fedkernel.judging import Measures
 from fedkernel.models import KernelKMeans, compare_kernel_kmeans, kernel_kmeans, kmeans_objective
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run
@@ -77,6 +78,11 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         most_clusters(self.n_clusters, self.max_clusters)
+        if self.components.n_components == "auto":
+            raise InputError(
+                'components.n_components = "auto" is not for SpectralKMeans, whose rows are clustered by as many '
+                "coordinates as it says; give a number, which a run of the components alone may choose"
+            )
 
     @property
     def most_clusters(self) -> int:
@@ -92,12 +98,13 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above."""
-        components = self._embedding.forecast(cohort)
-        return components + kmeans_forecast(cohort, self.most_clusters, self.coreset_size, self.components.n_components)
+        s = self.components.most_components
+        clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, s)
+        return self._embedding.forecast(cohort) + clustered
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the components' plan, and the k-means."""
-        k, s = self.most_clusters, self.components.n_components
+        k, s = self.most_clusters, self.components.most_components
         clustered = kmeans_plan(k, self.coreset_size, s, choose=self.n_clusters == "auto")
         return *self._embedding.plan(clients, seed), *clustered
 
@@ -129,7 +136,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
         X = check_rows(stack_rows(list(shards)), "the table of all rows")
         kernel = self.components.kernel.settled(X.shape[1])
         return settled_clusters(
-            kernel_kmeans(X, kernel, self.most_clusters, self.components.n_components), self.n_clusters
+            kernel_kmeans(X, kernel, self.most_clusters, self.components.most_components), self.n_clusters
         )
 
     def judge(

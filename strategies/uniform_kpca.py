@@ -15,7 +15,8 @@ from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, to_all, to_each
-from fedkernel.validation import check_at_most, value_object
+from fedkernel.validation import value_object
+from strategies.choosing_components import MostComponents, NumberOfComponents, chosen
 from strategies.landmarks import (
     LandmarkStrategy,
     ProjectionSize,
@@ -36,8 +37,8 @@ class UniformKPCA(LandmarkStrategy):
 
     Parameters
     ----------
-    n_components : int
-        k.
+    n_components : int or "auto"
+        k; "auto": of 1 to ``max_components``, as for `DisKPCA`; with "batch" by the drawn rows' eigenvalues alone.
     kernel : Linear, RBF, Laplacian, Polynomial or ArcCosine
     n_samples : int
         |Y|, rows drawn; all of them where there are no more.
@@ -52,7 +53,7 @@ class UniformKPCA(LandmarkStrategy):
     with "disLR" M |Y| (|Y| + 1) / 2 up, of sketches M |Y| w; M |Y| k down.
     """
 
-    n_components: Annotated[int, Field(ge=1)] = 10
+    n_components: NumberOfComponents = 10
     kernel: Embeddable = RBF()
     n_samples: Annotated[int, Field(ge=1)] = 200
     solver: Literal["disLR", "batch"] = "disLR"
@@ -61,13 +62,14 @@ class UniformKPCA(LandmarkStrategy):
     dtype: Precision = "float64"
     tol: Annotated[float, Field(gt=0, lt=1)] | None = None
     embed: bool = True
+    max_components: MostComponents = None
 
     client: ClassVar = DisKPCAClient
     tags: ClassVar = dataclasses.replace(LandmarkStrategy.tags, signs=True, rotations=True)
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
-        check_at_most("n_components", self.n_components, self.n_samples, "the number of landmarks, n_samples = ")
+        self.check_components(self.n_samples, "the number of landmarks, n_samples = ")
         if self.solver == "batch" and self.projection_size != "exact":
             raise InputError(f'projection_size = {self.projection_size!r} has a meaning only with solver = "disLR"')
 
@@ -82,7 +84,7 @@ class UniformKPCA(LandmarkStrategy):
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the draw, and what the solver asks."""
-        step, rows, k = self._step(self.kernel), self.n_samples, self.n_components
+        step, rows, k = self._step(self.kernel), self.n_samples, self.most_components
         if self.solver == "disLR":
             w = self.projection_size
             return uniform_plan(rows), *low_rank_plan(step, rows, n_components=k, columns=w, embed=self.embed)
@@ -94,9 +96,12 @@ class UniformKPCA(LandmarkStrategy):
         step = self._step(self.kernel.settled(run.columns))
         drawn = yield from draw_uniformly(run.members, self.n_samples, run.rng("uniform"))
         if self.solver == "disLR":
-            size, w = self.n_components, self.projection_size
-            return (yield from low_rank(step, drawn.rows, drawn, n_components=size, columns=w, embed=self.embed))
-        model = kernel_pca(drawn.rows, step.kernel, self.n_components)
+            return (yield from low_rank(step, drawn.rows, drawn, **self._low_rank_fields()))
+        rows, k = drawn.rows.shape[0], self.most_components
+        if self.n_components == "auto":
+            model = chosen(kernel_pca(drawn.rows, step.kernel, min(k + 1, rows)), k, rows)
+        else:
+            model = kernel_pca(drawn.rows, step.kernel, k)
         yield from to_each({client: TakeLandmarks(**step.handed_out(drawn, client)) for client in run.clients})
         yield from to_all(TakeComponents(coefficients=model.coefficients_, kernel=step.kernel, embed=self.embed))
         return model
