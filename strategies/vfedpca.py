@@ -33,6 +33,7 @@ from clients.vfedpca import (
     merging_weights,
 )
 from fedkernel.arrays import EPS, FloatArray, sum_in_order
+from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, compare_kernel_pca, compare_vectors, kept_variance
 from fedkernel.numerics import (
     RBF,
@@ -40,6 +41,7 @@ from fedkernel.numerics import (
     Kernel,
     Linear,
     block_krylov,
+    block_krylov_gap,
     center_gram,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
@@ -62,7 +64,15 @@ from fedkernel.protocol import (
 )
 from fedkernel.run import Result
 from fedkernel.tags import Tags
-from fedkernel.validation import check_at_most, value_object
+from fedkernel.validation import value_object
+from strategies.choosing_components import (
+    MostComponents,
+    NumberOfComponents,
+    check_components,
+    chosen,
+    comparable,
+    most_components,
+)
 from strategies.new_rows import ProjectsNewRows
 
 DEFAULT_ROUNDS = 10
@@ -82,8 +92,11 @@ class VFedPCA(ProjectsNewRows):
 
     Parameters
     ----------
-    n_components : int
-        k, at most N.
+    n_components : int or "auto"
+        k, at most N. "auto", for ``merge="exact"``: of 1 to ``max_components``, by default 10, where the pooled
+        matrix's eigenvalues fall the most, as for `DKPCA`; the result's ``findings`` say why. The vectors that are
+        multiplied are as many as the most; only the chosen ones go to the clients. The paper's merges know no
+        eigenvalues of the pooled matrix: theirs are means of each client's own, along other directions.
     merge : {"eigenvalue", "average", "exact"}
         "eigenvalue": weights proportional to the clients' eigenvalues (equation 13); "average": equal weights
         (VFedAvgPCA), and none for clients without variance; "exact": clients multiply their matrix with a block of
@@ -122,7 +135,7 @@ class VFedPCA(ProjectsNewRows):
     coordinates the part along u is the embedding's, and the rest tells how far u is from an eigenvector.
     """
 
-    n_components: Annotated[int, Field(ge=1)] = 1
+    n_components: NumberOfComponents = 1
     merge: Literal["eigenvalue", "average", "exact"] = "eigenvalue"
     local_iterations: Iterations = 10
     rounds: Annotated[int, Field(ge=1)] | None = None
@@ -131,14 +144,34 @@ class VFedPCA(ProjectsNewRows):
     weight_scaling: bool = False
     center: Literal["columns", "rows", "none"] = "columns"
     tol: Annotated[float, Field(gt=0, lt=1)] = 1e-8
+    max_components: MostComponents = None
 
     client: ClassVar = VFedPCAClient
     partition: ClassVar[Literal["vertical"]] = "vertical"
-    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center")
-    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"PCA": {}}
+    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "center")
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"PCA": {"merge": "exact"}}
     tags: ClassVar = Tags(
         "eigenvectors_", orthonormal=True, signs=True, rotations=True, repeated=("start",), alone=True
     )
+
+    def __post_init__(self) -> None:
+        """Check what one field demands of another."""
+        most = most_components(self.n_components, self.max_components)
+        if self.n_components == "auto" and self.merge != "exact":
+            raise InputError(
+                f'n_components = "auto" is not for merge = "{self.merge}", which knows no eigenvalues of the pooled '
+                'matrix; give a number, or merge = "exact"'
+            )
+        if self.n_components == "auto" and self.rounds == 1:
+            raise InputError(
+                f'rounds = 1, but must be at least 2 with n_components = "auto": one product of {most} vectors does '
+                "not tell the next eigenvalue"
+            )
+
+    @property
+    def most_components(self) -> int:
+        """k, the most of it where it is chosen."""
+        return most_components(self.n_components, self.max_components)
 
     def _local_kernel(self) -> Kernel | None:
         return None
@@ -146,11 +179,11 @@ class VFedPCA(ProjectsNewRows):
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows."""
         super().check_cohort(cohort)
-        check_at_most("n_components", self.n_components, cohort[0].rows)
+        check_components(self.n_components, self.most_components, cohort[0].rows)
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; with "exact" R is at most ``rounds``, or else about one for each digit of ``tol``."""
-        M, N, k = len(cohort), cohort[0].rows, self.n_components
+        M, N, k = len(cohort), cohort[0].rows, self.most_components
         memory = local_memory(cohort, k, self._local_kernel())
         if self.merge != "exact":
             T = self.rounds or DEFAULT_ROUNDS
@@ -164,17 +197,17 @@ class VFedPCA(ProjectsNewRows):
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the local iterations, with "exact" as many products as the search may take, and the result."""
-        k, table = {"k": self.n_components}, self._table_fields()
+        k, table = {"k": self.most_components}, self._table_fields()
         iterate = ask(IterateLocally, k, **self._iteration_fields())
         finish = once(Finish, k, **table)
         if self.merge != "exact":
             return repeated(self.rounds or DEFAULT_ROUNDS, iterate), finish
-        products = repeated(self.rounds or MOST_ROUNDS, ask(Multiply, {"b": self.n_components}, **table))
+        products = repeated(self.rounds or MOST_ROUNDS, ask(Multiply, {"b": self.most_components}, **table))
         return repeated(1, iterate), products, finish
 
     def evaluation_plan(self) -> Plan:
         """Return the request for the variance."""
-        return (once(MeasureVariance, {"k": self.n_components}, **self._table_fields()),)
+        return (once(MeasureVariance, {"k": self.most_components}, **self._table_fields()),)
 
     def protocol(self, run: Run) -> Protocol[KernelPCA]:
         """Algorithm 2, or the exact iteration."""
@@ -185,7 +218,7 @@ class VFedPCA(ProjectsNewRows):
 
     def _merging(self) -> Protocol[KernelPCA]:
         merges: list[FloatArray] = []
-        eigenvalues, local = np.zeros(self.n_components), self._iteration_fields()
+        eigenvalues, local = np.zeros(self.most_components), self._iteration_fields()
         # t counts what came back: the vectors of t = 0 were found by clients that knew nothing of each other
         for t in range(self.rounds or DEFAULT_ROUNDS):
             # Local training: update by the last merged vectors, then power iteration
@@ -201,7 +234,7 @@ class VFedPCA(ProjectsNewRows):
         return {"kernel": self._local_kernel(), "center": self.center}
 
     def _iteration_fields(self) -> dict[str, Any]:
-        local = {"n_components": self.n_components, "iterations": self.local_iterations}
+        local = {"n_components": self.most_components, "iterations": self.local_iterations}
         return {**self._table_fields(), **local, "update": self.update, "warm_start": self.warm_start}
 
     def _merge(self, uploads: Sequence[LeadingVectors]) -> tuple[FloatArray, FloatArray]:
@@ -215,9 +248,12 @@ class VFedPCA(ProjectsNewRows):
         uploads = yield from to_all(IterateLocally(**self._iteration_fields()))
         _, start = self._merge(uploads)
         # Block Lanczos on the sum of the clients' matrices: one product per round
-        search = block_krylov(start, self.n_components, tol=self.tol, max_steps=self.rounds or MOST_ROUNDS)
+        choose, most = self.n_components == "auto", self.most_components
+        find = block_krylov_gap if choose else block_krylov
+        search = find(start, most, tol=self.tol, max_steps=self.rounds or MOST_ROUNDS)
         values, vectors = yield from distributed(search, self._multiply)
-        return KernelPCA(values, vectors, self._local_kernel() or Linear())
+        model = KernelPCA(values, vectors, self._local_kernel() or Linear())
+        return chosen(model, most, len(vectors)) if choose else model
 
     def _multiply(self, block: FloatArray, _: int) -> Protocol[FloatArray]:
         total = yield from to_sum(Multiply(**self._table_fields(), block=block))
@@ -232,7 +268,7 @@ class VFedPCA(ProjectsNewRows):
         return kept_variance(float(variance.captured.sum()), variance.total, len(model.eigenvectors_))
 
     def _projected_by(self) -> tuple[Step, int]:
-        k = self.n_components
+        k = self.most_components
         return once(ProjectOntoDirections, {"k": k}, **self._table_fields()), k
 
     def _projected(self, model: KernelPCA) -> Protocol[FloatArray]:
@@ -246,9 +282,12 @@ class VFedPCA(ProjectsNewRows):
         return np.asarray(total.products * (np.sqrt(eigenvalues) / captured))
 
     def central(self, shards: Sequence[FloatArray]) -> KernelPCA:
-        """Return PCA of all columns in one place, centred as the clients centre theirs."""
+        """Return PCA of all columns in one place, centred as the clients centre theirs.
+
+        With "auto" of the most components that there may be.
+        """
         X = np.hstack([self._centred(shard) for shard in shards])
-        pairs = leading_eigenpairs_of_factor(X, self.n_components)
+        pairs = leading_eigenpairs_of_factor(X, self.most_components)
         return KernelPCA(pairs.values, pairs.vectors, Linear())
 
     def _centred(self, X: FloatArray) -> FloatArray:
@@ -261,7 +300,10 @@ class VFedPCA(ProjectsNewRows):
         self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA | None = None
     ) -> dict[str, float]:
         """Return the errors of the eigenvectors against a reference."""
-        return {} if reference is None else compare_kernel_pca(result.model, reference)
+        if reference is None:
+            return {}
+        alike = comparable(reference, result.model) if self.n_components == "auto" else reference
+        return compare_kernel_pca(result.model, alike)
 
     def judge_steps(
         self, result: Result[KernelPCA], shards: Sequence[FloatArray], reference: KernelPCA
@@ -291,8 +333,8 @@ class VFedAKPCA(VFedPCA):
 
     kernel: Kernel = RBF()
 
-    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center", "kernel")
-    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"AKPCA": {}}
+    central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "center", "kernel")
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"AKPCA": {"merge": "exact"}}
 
     def _local_kernel(self) -> Kernel | None:
         return self.kernel
@@ -303,5 +345,5 @@ class VFedAKPCA(VFedPCA):
         K = self.kernel.gram(X)
         if self.center == "columns":
             center_gram(K)
-        pairs = leading_eigenpairs(K, self.n_components)
+        pairs = leading_eigenpairs(K, self.most_components)
         return KernelPCA(pairs.values, pairs.vectors, self.kernel)

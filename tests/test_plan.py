@@ -166,6 +166,7 @@ VARIANTS = [
     (DKPCA(2, RBF(gamma=0.05), upload="inner products"), COLUMNS),
     (VFedPCA(2, rounds=4), COLUMNS),
     (VFedPCA(2, merge="exact", rounds=2), COLUMNS),
+    (VFedPCA("auto", merge="exact", max_components=4), COLUMNS),
     (VFedAKPCA(2), COLUMNS),  # each client has a width of its own
     (PeerVFedPCA(rounds=1, graph="ring"), COLUMNS),
     (PeerVFedPCA(rounds=2, graph="star", relay=True), COLUMNS),
@@ -181,7 +182,9 @@ VARIANTS = [
     (DisKPCA(3, Linear(), **SKETCHED | {"n_adaptive": 0}, dtype="float32", projection_size=4), ROWS),
     (DisKPCA(3, point_sketch_size=20, projection_size="landmarks", **SKETCHED), ROWS),
     (DisKPCA(3, n_adaptive=40, share_rows=True, tol=1e-3, embed=False), ROWS),
+    (DisKPCA("auto", max_components=4, **SKETCHED), ROWS),
     (UniformKPCA(3, n_samples=9, share_rows=True), ROWS),
+    (UniformKPCA("auto", n_samples=9, share_rows=True, solver="batch", max_components=8), ROWS),
     (UniformKPCA(3, n_samples=9, share_rows=True, solver="batch", embed=False), ROWS),
     (SpectralKMeans(3, UniformKPCA(3, n_samples=9, share_rows=True, embed=False)), ROWS),
     (admm(rho=3.0, center=False), spread(4)),

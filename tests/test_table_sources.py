@@ -70,9 +70,6 @@ WRONG = {
         lambda f: cut(write(f / "a.npz", np.savez, X=X), 300),
         "{path} is damaged or is no npz file (BadZipFile)",
     ),
-        lambda f: cut(write(f / "a.npz", np.savez, X=X), 300),
-        "{path} is damaged or is no npz file (BadZipFile)",
-    ),
     "cut parquet": (lambda f: cut(write_parquet(f / "a.parquet", X), 300), "{path} cannot be read (ArrowInvalid)"),
     "objects": (
         lambda f: write(f / "a.npy", np.save, np.array([[None]]), allow_pickle=True),

@@ -1,0 +1,179 @@
+"""A number of components that a run chooses by eigenvalues."""
+
+import numpy as np
+import pytest
+
+from experiments.baselines import Baseline, cohort, counterpart
+from fedkernel import RBF, Linear
+from fedkernel.errors import InputError
+from fedkernel.numerics import align_signs
+from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedAKPCA, VFedPCA
+from strategies.admm_kpca import ADMMKPCA
+
+
+def planted(spreads=(16.0, 14.0, 7.0, 0.02, 0.019, 0.018, 0.015, 0.014, 0.013), rows=60):
+    """Return a table X of whose eigenvalues of X X^T three are more than noise; its columns have the mean 0."""
+    rng = np.random.default_rng(3)
+    table = rng.standard_normal((rows, len(spreads)))
+    U, V = (np.linalg.qr(part)[0] for part in (table - table.mean(axis=0), rng.standard_normal((len(spreads),) * 2)))
+    return U * np.sqrt(spreads) @ V.T
+
+
+def blobs():
+    """Return rows around four points that are as far apart as they are from 0."""
+    noise = np.random.default_rng(3).standard_normal((120, 6))
+    return 6 * np.eye(4, 6)[np.arange(120) % 4] + 0.4 * noise
+
+
+def rows(pair, *fields, **more):
+    return lambda number, **auto: pair(number, *fields, share_rows=True, **more, **auto)
+
+
+def columns(pair, **fields):
+    return lambda number, **auto: pair(number, **fields, **auto)
+
+
+PAIRS = {
+    "disKPCA": rows(DisKPCA, Linear(), n_leverage=20, n_adaptive=10),
+    "disKPCA, sketched": rows(DisKPCA, Linear(), n_leverage=20, n_adaptive=10, point_sketch_size=5, projection_size=12),
+    "disKPCA, all rows": rows(DisKPCA, Linear(), n_leverage=20, n_adaptive=40),
+    "uniform + disLR": rows(UniformKPCA, Linear(), n_samples=40),
+    "uniform + batch": rows(UniformKPCA, Linear(), n_samples=40, solver="batch"),
+    "DKPCA": columns(DKPCA, local_components=3),
+    "VFedPCA": columns(VFedPCA, merge="exact", rounds=9),
+    "VFedAKPCA": columns(VFedAKPCA, merge="exact", rounds=9, kernel=Linear()),
+}
+"""Whose other settings leave nothing to the number: n_leverage and local_components follow from it by default."""
+
+
+def directions(model):
+    return model.coefficients_ if hasattr(model, "coefficients_") else model.eigenvectors_
+
+
+def floats(run, way):
+    """Return how many went one way, by the requests; of those that may come more than once, of the last."""
+    return {line["phase"]: line[f"floats_{way}"] for line in run.history}
+
+
+@pytest.mark.parametrize("most", [6, 2])
+@pytest.mark.parametrize("name", PAIRS)
+def test_chosen_components_are_those_of_a_run_that_is_given_their_number(name, most):
+    make, D = PAIRS[name], min(most, 3)
+    strategy = make("auto", max_components=most)
+    axis = 1 if strategy.partition == "vertical" else 0
+    shards = np.array_split(planted(), 3, axis=axis)
+    result = strategy.fit(shards, evaluate=True, reference=strategy.central(shards))
+    given = make(D).fit(shards, evaluate=True, reference=make(D).central(shards))
+    assert result.findings[0].startswith(f"n_components = {D}: of 1 to {most} the next eigenvalue is smallest beside")
+    assert result.model.n_components == result.metrics["n_components"] == D
+    # VFedPCA's search ends within tol = 1e-8 of the same vectors, from other starts
+    close = {"rtol": 1e-7, "atol": 1e-7} if "VFed" in name else {"rtol": 1e-9, "atol": 1e-9}
+    expected = directions(given.model)
+    np.testing.assert_allclose(align_signs(directions(result.model), expected), expected, **close)
+    np.testing.assert_allclose(result.model.eigenvalues_, given.model.eigenvalues_, rtol=1e-9)
+    assert given.metrics.keys() == result.metrics.keys() - {"n_components"}
+    for metric, value in given.metrics.items():
+        assert result.metrics[metric] == pytest.approx(value, rel=1e-6, abs=1e-7), metric
+
+    # What comes up is that of the most, as is forecast; what is handed over at the end, that of the number
+    run, members = strategy.fit(shards), cohort(shards)
+    forecast, last = strategy.forecast(members), run.history[-1]["phase"]
+    assert forecast == make(most).forecast(members)
+    assert run.ledger.rounds <= forecast.rounds
+    if forecast.meaning == "exact":
+        assert (run.ledger.floats_up, run.ledger.floats_down) == (forecast.floats_up, forecast.floats_down)
+    assert run.ledger.floats_up <= forecast.floats_up
+    assert run.ledger.floats_down <= forecast.floats_down
+    if name.startswith("VFed"):
+        assert floats(run, "up")["IterateLocally"] == len(shards) * most * (len(planted()) + 1)
+    else:
+        assert floats(run, "up") == floats(make(most).fit(shards), "up")
+    if name != "DKPCA":  # which hands nothing over
+        assert floats(run, "down")[last] == len(shards) * directions(run.model).size
+        assert directions(run.model).shape[1] == D
+
+
+@pytest.mark.parametrize(
+    ("strategy", "number"),
+    [
+        (DisKPCA("auto", RBF(gamma=0.05), n_adaptive=20, share_rows=True), 4),
+        (UniformKPCA("auto", RBF(gamma=0.05), n_samples=30, share_rows=True), 4),
+        (UniformKPCA("auto", RBF(gamma=0.05), n_samples=30, solver="batch", share_rows=True), 4),
+        (DKPCA("auto", RBF(gamma=0.05), local_components=20, center=True), 3),
+        (VFedPCA("auto", merge="exact"), 3),
+        (VFedAKPCA("auto", merge="exact", kernel=RBF(gamma=0.05)), 3),
+    ],
+    ids=str,
+)
+def test_four_blocks_are_told_by_every_pair_that_chooses(strategy, number):
+    """Four blocks of a kernel matrix have four large eigenvalues; centred three, for the points' mean is taken off."""
+    shards = np.array_split(blobs(), 3, axis=1 if strategy.partition == "vertical" else 0)
+    result = strategy.fit(shards)
+    assert result.model.n_components == number
+    assert f"{number}: " in result.findings[0].partition("(")[2]
+
+
+def test_as_many_rows_as_there_may_be_components_are_enough():
+    for strategy in (
+        VFedPCA("auto", merge="exact"),
+        DKPCA("auto"),
+        UniformKPCA("auto", Linear(), n_samples=10, share_rows=True),
+        UniformKPCA("auto", Linear(), n_samples=10, solver="batch", share_rows=True),
+    ):
+        axis = 1 if strategy.partition == "vertical" else 0
+        result = strategy.fit(np.array_split(planted(rows=10), 2, axis=axis))
+        assert result.model.n_components == 3
+        assert result.findings[0].endswith("; only 9 eigenvalues are above 0")
+        with pytest.raises(InputError, match="max_components = 10, but must be at most the number of rows, 9"):
+            strategy.fit(np.array_split(planted(rows=9)[:9], 2, axis=axis))
+
+
+@pytest.mark.parametrize("method", ["batch KPCA", "KPCA", "PCA", "AKPCA"])
+def test_baselines_have_as_many_components_as_may_be_chosen(method):
+    parameters = {"n_components": "auto", "max_components": 5}
+    kind = counterpart(f"central {method}")
+    shards = np.array_split(planted(rows=12), 3, axis=1 if kind.partition == "vertical" else 0)
+    central = Baseline(f"central {method}", parameters).run(shards, None)
+    assert (central.model.n_components, central.metrics["error"]) == (5, 0.0)
+    alone = Baseline(f"isolated {method}", parameters).run(shards, central.model)
+    assert alone.model.n_components == (4 if kind.partition == "horizontal" else 5), "of four rows each"
+    assert alone.metrics["worst_error"] > 0.1
+
+
+def test_the_paper_s_merges_have_no_eigenvalues_to_choose_by():
+    """Two sites, each with one strong direction of its own: two of all, but one in the mean of both sites' spectra."""
+    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((40, 6)))[0] * 1.0
+    shards = [Q[:, :3] * [4.0, 0.1, 0.08], Q[:, 3:] * [3.5, 0.1, 0.08]]
+    merged = VFedPCA(3, center="none").fit(shards).model.eigenvalues_
+    assert np.argmax(merged[:-1] / merged[1:]) == 0
+    result = VFedPCA("auto", merge="exact", center="none", max_components=5).fit(shards)
+    assert result.model.n_components == 2
+    for merge in ("eigenvalue", "average"):
+        with pytest.raises(InputError, match=rf'"auto" is not for merge = "{merge}", which knows no eigenvalues of'):
+            VFedPCA("auto", merge=merge)
+    with pytest.raises(InputError, match="rounds = 1, but must be at least 2"):
+        VFedPCA("auto", merge="exact", rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: DisKPCA(3, max_components=5), 'max_components = 5 has a meaning only with n_components = "auto"'),
+        (lambda: VFedPCA(3, max_components=5), 'max_components = 5 has a meaning only with n_components = "auto"'),
+        (lambda: UniformKPCA("auto", n_samples=8), "max_components = 10, but must be at most the number of landmarks"),
+        (
+            lambda: SpectralKMeans(3, DisKPCA("auto")),
+            'components.n_components = "auto" is not for SpectralKMeans, .*; give a number',
+        ),
+        (lambda: PeerVFedPCA("auto"), "^PeerVFedPCA: n_components: .auto. is not for peers, .*; give a number, or let"),
+        (lambda: ADMMKPCA("auto"), "^ADMMKPCA: n_components: .auto. is not for peers, .*; give a number, or let"),
+        (
+            lambda: FKKMeans(3, "auto"),
+            "FKKMeans: n_components: .auto. is eigengap = true here, with a number, the most",
+        ),
+        (lambda: PeerVFedPCA("many"), "^PeerVFedPCA: n_components = 'many': input should be a valid integer"),
+    ],
+)
+def test_what_has_no_eigenvalues_to_choose_by_says_so_in_a_sentence(make, sentence):
+    with pytest.raises(InputError, match=sentence):
+        make()
