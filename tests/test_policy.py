@@ -98,6 +98,18 @@ def test_a_study_is_known_by_its_hash_which_one_character_changes():
             "a kernel of type 'rbf' has gamma = 0.1, but must be from 0.001 to 0.01",
         ),
         (run(), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but must be at most 19"),
+        (
+            run(parameters={"n_components": "auto", "max_components": 21}),
+            {"study": {"n_components": 20}},
+            "study.n_components",
+            "n_components = 21, but must be at most 20",
+        ),
+        (
+            run(parameters={"n_components": "auto", "max_components": None}),
+            {"study": {"n_components": 20}},
+            "study.n_components",
+            "n_components = auto, without max_components, but must be at most 20",
+        ),
         # a plan of its own beside harmless parameters
         (run(parameters={}), {"study": {"n_components": 19}}, "study.n_components", "n_components = 20, but"),
         (run(parameters={}), {"study": {"kernels": {"linear": {}}}}, "study.kernels", "'rbf' is not allowed"),
@@ -117,6 +129,13 @@ def test_a_policy_refuses_a_study_by_a_rule_that_it_names(spec, tables, rule, se
     with pytest.raises(RefusedError, match=r"\(" + rule.replace(".", r"\.") + r"\)$") as caught:
         check_run(rules, spec)
     assert caught.value.rule == rule
+
+
+def test_a_number_of_components_that_is_chosen_is_allowed_where_the_most_is():
+    spec = run(parameters={"components": {"n_components": "auto", "max_components": 20}})
+    assert all(
+        verdict.allowed for verdict in verdicts(policy(study={"n_components": 20}), Study(name="s", runs=[spec]))
+    )
 
 
 def test_inner_products_of_an_rbf_kernel_s_rows_are_a_linear_kernel_s_to_a_policy():

@@ -102,7 +102,7 @@ class StudyRules(_Table):
     kernels : dict of str to KernelRules, optional
         By type; None: any.
     n_components : int, optional
-        Of a run, at most.
+        Of a run, at most; where the run chooses, its ``max_components``, which then must be said.
     plan : bool
         Whether the strategy must say what it will ask.
     runs : int, optional
@@ -139,10 +139,13 @@ class StudyRules(_Table):
 
     def component_faults(self, fields: Mapping[str, Any], *, settled: bool) -> Iterator[str]:
         """Say which numbers of components are too large, and where it is `settled` which are none."""
-        for value in values_of("n_components", fields) if self.n_components is not None else ():
+        for table in _tables_with("n_components", fields) if self.n_components is not None else ():
+            value = table["n_components"]
             number = value.get(AT_MOST) if isinstance(value, Mapping) else value
             if number is None and not settled:
                 continue
+            if number == "auto":
+                number = table.get("max_components") or "auto, without max_components"
             if not isinstance(number, int) or number > (self.n_components or 0):
                 yield f"n_components = {number}, but must be at most {self.n_components}"
 
@@ -329,14 +332,19 @@ class Policy(_Table):
 
 def values_of(name: str, table: Any) -> Iterator[Any]:
     """Yield the values of that name in a table, or in one within it."""
+    return (inner[name] for inner in _tables_with(name, table))
+
+
+def _tables_with(name: str, table: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield a table and those within it, where they have a value of that name."""
     if isinstance(table, list | tuple):
         for inner in table:
-            yield from values_of(name, inner)
+            yield from _tables_with(name, inner)
     if isinstance(table, Mapping):
         if name in table:
-            yield table[name]
+            yield table
         for value in table.values():
-            yield from values_of(name, value)
+            yield from _tables_with(name, value)
 
 
 def _kernels_of(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
