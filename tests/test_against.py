@@ -1,6 +1,7 @@
 """What all sites agreed on, held against a site's file."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from messy_files import COLUMNS, ID, LABEL, NOTE, truth, write_messy_files
@@ -9,8 +10,9 @@ from typer.testing import CliRunner
 
 from experiments.cli import app
 from experiments.commands import joining
-from fedkernel.data import SiteFile
-from fedkernel.data.checks import Schema, compare, compare_schemas, look_at, read_schema
+from fedkernel.data import SiteFile, read_raw
+from fedkernel.data.checks import Schema, compare, compare_schemas, look_at, read_schema, schema_of
+from fedkernel.errors import InputError
 from fedkernel.run import read_own_data
 
 AGREED = """
@@ -123,6 +125,29 @@ def test_a_schema_is_written_from_the_data_and_tells_of_no_row_unless_asked(tmp_
     assert schema.columns["alcohol"].least == part.X[:, 0].min()
     assert schema.columns["cultivar"].levels == ("Barbera", "Barolo")
     assert not list(compare(look_at(SiteFile(paths["a"], id=ID, drop=[NOTE]), 1), schema))
+    assert schema.columns["alcohol"].measured
+
+
+def test_a_range_that_was_measured_is_no_limit_and_one_by_hand_is(tmp_path):
+    """Of 10 to 14, what is beyond by no more than 4 is a note, what is farther a fault; the same of schemas."""
+    rows = "x\n10\n14\n12\n"
+    (tmp_path / "a.csv").write_text(rows)
+    schema = schema_of(read_raw(SiteFile(tmp_path / "a.csv")), ranges=True)
+    by_hand = Schema.model_validate({"columns": {"x": {"from": 10, "to": 14}}})
+    assert '"x" = { from = 10.0, to = 14.0, measured = true, whole = true }' in schema.to_toml()
+    for least, most, severity in ((10, 14, None), (6, 18, "note"), (5, 18, "fault"), (6, 19, "fault")):
+        (tmp_path / "b.csv").write_text(f"x\n{least}\n{most}\n12\n")
+        look = look_at(SiteFile(tmp_path / "b.csv"), 1)
+        own = Schema.model_validate({"columns": {"x": {"from": least, "to": most}}})
+        whole = Schema.model_validate({"columns": {"x": {}}})
+        for findings in (compare(look, schema), compare_schemas(own, schema)):
+            assert [finding.severity for finding in findings] == [severity] * (severity is not None)
+        for findings in (compare(look, by_hand), compare_schemas(own, by_hand)):
+            assert [finding.severity for finding in findings] == ["fault"] * (severity is not None)
+        assert not list(compare_schemas(whole, by_hand))
+    (tmp_path / "wrong.toml").write_text("[columns]\nx = { from = 1, measured = true }\n")
+    with pytest.raises(InputError, match="measured = true, but not both from and to"):
+        read_schema(tmp_path / "wrong.toml")
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=5).map(str.strip).filter(bool), st.text(max_size=3), min_size=1))

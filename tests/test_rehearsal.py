@@ -24,8 +24,8 @@ def test_the_schema_of_a_table_and_rows_made_up_by_it(tmp_path):
     assert done.exit_code == 0, done.output
     assert (tmp_path / "schema.toml").read_text() == (
         "rows = 3\nids = true\nid_length = 2\n\n[columns]\n"
-        '"age" = { from = 18.0, to = 99.0, whole = true }\n'
-        '"b \\"m\\" i" = { from = 15.5, to = 45.0 }\n'
+        '"age" = { from = 18.0, to = 99.0, measured = true, whole = true }\n'
+        '"b \\"m\\" i" = { from = 15.5, to = 45.0, measured = true }\n'
     )
     schema = read_schema(tmp_path / "schema.toml").model_copy(update={"rows": 500})
     table = SiteFile(schema.write(tmp_path / "made-up.parquet", seed=0), id=schema.id).read()

@@ -41,7 +41,8 @@ def check(  # noqa: PLR0917 - one option each
         typer.Option(
             "--ranges",
             help="With --schema: also how many rows there are, the least and the greatest number of each column and "
-            "its levels, which tell of single rows.",
+            "its levels, which tell of single rows. Such a range is no limit (measured = true): of another site's "
+            "numbers only those are faults that lie beyond by more than it is wide.",
         ),
     ] = False,
     show_values: Annotated[bool, typer.Option("--show-values", help="Quote some of the cells in question.")] = False,

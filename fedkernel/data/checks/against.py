@@ -13,6 +13,9 @@ TYPES = {"number": "number", "spelt": "number", "date": "date", "text": "text"}
 """What kind of column is of which type; numbers that cannot be read as such are a fault of their own."""
 
 
+MEASURED = "nothing, or delete `measured` in the schema, which makes a limit of it"
+
+
 def compare(look: Look, schema: Schema) -> Iterator[Finding]:
     """Find where a file is not as a schema says."""
     columns = {column.name: column for column in look.columns}
@@ -38,11 +41,18 @@ def compare_schemas(own: Schema, schema: Schema) -> Iterator[Finding]:
             yield Finding("fault", f"{column.type}, where the schema has {agreed.type}", repr(name))
         if None not in (column.unit, agreed.unit) and column.unit != agreed.unit:
             yield _unit(repr(name), str(column.unit), str(agreed.unit))
-        bounds = ((column.least, agreed.least), (agreed.most, column.most))
-        if any(low is not None and high is not None and low < high for low, high in bounds):
+        if _beyond(column, agreed.limits):
             yield Finding("fault", "its range goes beyond the schema's", repr(name), "another unit? a wrong number?")
+        elif _beyond(column, agreed.range):
+            yield Finding("note", "its range goes a little beyond the one that was measured", repr(name), MEASURED)
         if column.levels and agreed.levels and (others := set(column.levels) - set(agreed.levels)):
             yield Finding("fault", f"{counted(len(others), 'level')} that the schema does not list", repr(name))
+
+
+def _beyond(column: Wanted, ends: tuple[float, float]) -> bool:
+    """Whether a column's own range, as far as it says one, goes beyond these ends."""
+    least, most = ends
+    return (column.least is not None and column.least < least) or (column.most is not None and column.most > most)
 
 
 def _names(names: Sequence[str], places: dict[str, int], schema: Schema) -> Iterator[Finding]:
@@ -104,15 +114,18 @@ def _cells(column: Column, agreed: Wanted, look: Look) -> Iterator[Finding]:
 
 
 def _numbers(column: Column, agreed: Wanted, look: Look) -> Iterator[Finding]:
-    numbers = column.kind.numbers
-    least = -np.inf if agreed.least is None else agreed.least
-    most = np.inf if agreed.most is None else agreed.most
+    numbers, (least, most) = column.kind.numbers, agreed.limits
     if outside := np.flatnonzero((numbers < least) | (numbers > most)).tolist():
         what = f"{len(outside)} of {counted(column.numbers.size, 'number')} outside what the schema allows"
         unit = "" if agreed.unit is None else f" (it has {agreed.unit})"
         middle = float(np.median(column.numbers))
         mend = f"another unit{unit}?" if not least <= middle <= most else "wrong numbers? [prepare] clip"
         yield Finding("fault", what, column.at(look.rows, outside), mend, column.quoted(outside))
+    elif outside := np.flatnonzero((numbers < agreed.range[0]) | (numbers > agreed.range[1])).tolist():
+        what = (
+            f"{len(outside)} of {counted(column.numbers.size, 'number')} a little outside the range that was measured"
+        )
+        yield Finding("note", what, column.at(look.rows, outside), MEASURED)
     if agreed.whole and (broken := np.flatnonzero((numbers != np.round(numbers)) & ~np.isnan(numbers)).tolist()):
         what = f"{counted(len(broken), 'number')} with a fraction, where the schema has whole ones"
         yield Finding("fault", what, column.at(look.rows, broken), "another unit?", column.quoted(broken))

@@ -12,6 +12,10 @@ It is written by hand, or from a site's data and then by hand::
     sex = { type = "text", levels = ["f", "m"] }
     seen = { type = "date" }
 
+A range is a limit: a number outside is a fault. One that was measured (``measured = true``, as `fedkernel check
+--schema FILE --ranges` writes it of one site's rows) is none: what is outside by no more than the range is wide is only
+noted. Whoever makes a limit of it by hand deletes that word.
+
 Sites compare their files with it (`fedkernel check --against`), and rehearse a run with rows that are made up by it.
 """
 
@@ -46,6 +50,8 @@ class Column(pydantic.BaseModel):
         Of its numbers.
     least, most : float, optional
         What its numbers may be, ``from`` and ``to`` in the file.
+    measured : bool
+        Whether these two are what some site's rows had, and so no limits.
     whole : bool
         Whether they are whole.
     levels : tuple of str, optional
@@ -58,6 +64,7 @@ class Column(pydantic.BaseModel):
     unit: str | None = None
     least: float | None = Field(None, alias="from")
     most: float | None = Field(None, alias="to")
+    measured: bool = False
     whole: bool = False
     levels: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
@@ -65,12 +72,26 @@ class Column(pydantic.BaseModel):
     def _fits(self) -> "Column":
         if self.least is not None and self.most is not None and not self.least <= self.most:
             raise ValueError(f"from = {self.least:g} is more than to = {self.most:g}")
+        if self.measured and (self.least is None or self.most is None):
+            raise ValueError("measured = true, but not both from and to, which were measured then")
         ranged = self.unit is not None or self.least is not None or self.most is not None or self.whole
         if self.type != "number" and ranged:
             raise ValueError(f'type = "{self.type}", but unit, from, to and whole are for numbers')
         if self.type != "text" and self.levels is not None:
             raise ValueError(f'type = "{self.type}", but levels are for text')
         return self
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Least and most, infinite where nothing is said."""
+        return (-np.inf if self.least is None else self.least, np.inf if self.most is None else self.most)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """What its numbers must be at least and at most; a measured range allows its own width more at either end."""
+        least, most = self.range
+        slack = most - least if self.measured else 0.0
+        return least - slack, most + slack
 
     def draw(self, rows: int, rng: np.random.Generator) -> AnyArray:
         """Return made-up cells (rows,), uniformly distributed; without a range from 0 to 1, or as near as it can be."""
@@ -195,7 +216,8 @@ def _column(column: AnyArray, ranges: bool) -> Column:
     whole = bool(numbers.size and (numbers == np.round(numbers)).all())
     if not (ranges and numbers.size):
         return Column(whole=whole)
-    return Column.model_validate({"from": float(numbers.min()), "to": float(numbers.max()), "whole": whole})
+    ends = {"from": float(numbers.min()), "to": float(numbers.max())}
+    return Column.model_validate({**ends, "measured": True, "whole": whole})
 
 
 def without_unit(name: str) -> tuple[str, str | None]:
