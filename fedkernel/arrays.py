@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -73,3 +74,34 @@ def row_blocks(n: int) -> Iterator[slice]:
     """Cut n rows into blocks of `ROWS` or fewer."""
     for first in range(0, n, ROWS):
         yield slice(first, min(first + ROWS, n))
+
+
+FEW = 6
+"""Entries of a list that `short` shows."""
+
+
+def short(value: Any) -> str:
+    """Return the repr of an object in a line or two: of arrays the shape, of long lists the length.
+
+    As `__repr__` of a dataclass it names the class and its fields, but for those that have ``repr=False`` or their
+    default.
+    """
+    name = type(value).__name__
+    if isinstance(value, np.ndarray | sparse.csr_array):
+        return f"<array {' x '.join(map(str, value.shape))}>"
+    if is_dataclass(value) and not isinstance(value, type):
+        shown = {field.name: getattr(value, field.name) for field in fields(value) if field.repr}
+        unsaid = {field.name for field in fields(value) if _is_default(shown.get(field.name), field.default)}
+        return f"{name}({', '.join(f'{field}={short(own)}' for field, own in shown.items() if field not in unsaid)})"
+    if isinstance(value, list | tuple | dict) and len(value) > FEW:
+        return f"<{name} of {len(value)}>"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {short(entry)}" for key, entry in value.items()) + "}"
+    if type(value) in (list, tuple):
+        entries = ", ".join(map(short, value))
+        return f"[{entries}]" if isinstance(value, list) else f"({entries}{',' * (len(value) == 1)})"
+    return repr(value)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (isinstance(value, bool | int | float | str | tuple) and value == default)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pydantic
 from pydantic import Field
 
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, short
 from fedkernel.data.raw import RawTable, is_text, missing_in
 from fedkernel.errors import InputError
 from fedkernel.validation import value_object
@@ -177,6 +177,8 @@ class Preparation:
     center: FloatArray
     scale: FloatArray
     flagged: tuple[str, ...] = ()
+
+    __repr__ = short
 
     @property
     def columns(self) -> tuple[str, ...]:

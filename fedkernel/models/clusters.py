@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import FloatArray, Rows, stack_rows
+from fedkernel.arrays import FloatArray, Rows, short, stack_rows
 from fedkernel.data.tables import Table
 from fedkernel.errors import InputError
 from fedkernel.models.base import Choice, Model
@@ -43,6 +43,8 @@ class KernelKMeans(Model):
     training_: FloatArray | None = None
     coreset_: WeightedPoints | None = field(default=None, repr=False)
     choice_: Choice | None = field(default=None, repr=False)
+
+    __repr__ = short
 
     def transform(self, X: npt.ArrayLike | Rows | Table) -> FloatArray:
         """Embed rows X, (n, d): coordinates of shape (n, s)."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.arrays import FloatArray, Rows
+from fedkernel.arrays import FloatArray, Rows, short
 from fedkernel.data import check_matrix
 from fedkernel.data.tables import Table
 from fedkernel.errors import InputError
@@ -57,6 +57,8 @@ class KernelPCA(Model):
     certificate_: float | None = None
     coordinates_: FloatArray | None = None
     choice_: Choice | None = field(default=None, repr=False)
+
+    __repr__ = short
 
     @classmethod
     def of_coordinates(cls, F: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
@@ -184,6 +186,8 @@ class LandmarkPCA(Model):
     eigenvalues_: FloatArray
     choice_: Choice | None = field(default=None, repr=False)
 
+    __repr__ = short
+
     @property
     def n_components(self) -> int:
         """Number of components, k."""
@@ -251,6 +255,8 @@ class PeerComponents(Model):
     lagrangian_: FloatArray | None = None
     without_multipliers_: FloatArray | None = None
 
+    __repr__ = short
+
     def _parts(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         arrays = {"lagrangian_": self.lagrangian_, "without_multipliers_": self.without_multipliers_}
         fields = {"kernel": KERNEL.dump_python(self.kernel, mode="json"), "components": self.n_components}
@@ -289,6 +295,8 @@ class NodeComponents(Model):
     alpha_: FloatArray
     center: bool = True
     features: SubspaceEmbedding | None = None
+
+    __repr__ = short
 
     def transform(self, X: npt.ArrayLike) -> FloatArray:
         """Compute coordinates along the components of rows X, (n_new, d): shape (n_new, k)."""

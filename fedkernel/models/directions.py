@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, short
 from fedkernel.models.components import KernelPCA
 from fedkernel.numerics.kernels import AnyKernel, normalised_gram
 from fedkernel.numerics.linalg import above_rounding, center_gram, leading_eigenpairs
@@ -55,6 +55,8 @@ class Directions:
 
     X: FloatArray
     model: KernelPCA
+
+    __repr__ = short
 
     @property
     def _center(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from fedkernel.arrays import FloatArray, Rows, row_blocks
+from fedkernel.arrays import FloatArray, Rows, row_blocks, short
 from fedkernel.data import check_matrix
 from fedkernel.data.rows import rows_from_arrays, rows_to_arrays
 from fedkernel.data.tables import Table, as_table
@@ -128,6 +128,8 @@ class FeatureChain(Embedding):
     maps: tuple[FloatArray, ...] = ()
     finish: tuple[FloatArray, ...] = ()
 
+    __repr__ = short
+
     kind: ClassVar[str] = "features"
 
     def __post_init__(self) -> None:
@@ -215,6 +217,8 @@ class Landmarks(Embedding):
     kernel: AnyKernel
     landmarks: Rows
     coefficients: FloatArray
+
+    __repr__ = short
 
     kind: ClassVar[str] = "landmarks"
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import AnyArray, FloatArray
+from fedkernel.arrays import AnyArray, FloatArray, short
 from fedkernel.data import Preparation, Prepare, RawTable
 from fedkernel.data.frames import is_frame
 from fedkernel.data.raw_frames import raw_table
@@ -64,6 +64,8 @@ class FittedModel:
     preparation: Preparation | None = None
     strategy: str = ""
     classes: tuple[str, ...] = ()
+
+    __repr__ = short
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedkernel.arrays import short
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -69,6 +71,8 @@ class Ledger:
 
     entries: list[Entry] = field(default_factory=list)
     letters: list[Posted] = field(default_factory=list)
+
+    __repr__ = short
 
     def add(self, entry: Entry) -> None:
         """Write one exchange down."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy.typing as npt
 
 from fedkernel.archives import open_npz
+from fedkernel.arrays import short
 from fedkernel.data import Preparation
 from fedkernel.errors import InputError
 from fedkernel.models import CoresetPicture, FittedModel, load_fitted
@@ -58,6 +59,8 @@ class Result(Generic[M]):
     preparation: Preparation | None = None
     strategy: str = ""
     findings: list[str] = field(default_factory=list)
+
+    __repr__ = short
 
     @property
     def fitted(self) -> FittedModel:
