@@ -3,7 +3,8 @@
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +19,9 @@ from fedkernel.errors import FedkernelError, InputError
 from fedkernel.models import load_model
 from fedkernel.numerics.kernels import import_kernels
 from fedkernel.run.cohort import RunSettings
+from fedkernel.run.grid import MessageGrid
 from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.journal import Journal, StrayError, header_of
 from fedkernel.run.result import Result
 from fedkernel.storage import write_whole
 from fedkernel.strategy import KernelStrategy
@@ -54,23 +57,8 @@ def server_app() -> ServerApp:
         try:
             for run in job.runs:
                 strategy = strategy_of(run.strategy, run.parameters)
-                settings = RunSettings(
-                    run=run.id,
-                    seed=run.seed,
-                    clients=run.clients,
-                    deadline=job.deadline,
-                    missing=run.missing,
-                    threads=job.threads,
-                    hashes=run.sites is not None,  # whose sites write down what leaves them
-                    joint_seed=run.joint_seed,
-                    prepare=run.prepares,
-                )
-                if run.project is None:
-                    result = strategy.run(grid, settings, evaluate=run.evaluate)
-                else:
-                    model, to_sites = _earlier_model(job, run), run.project.coordinates == "sites"
-                    result = strategy.project(grid, settings, model, to_sites=to_sites)
-                _hand_over(run, result, job)
+                with _journal_of(job, run, strategy, grid) as journal:
+                    _hand_over(run, _carried_out(job, run, strategy, grid, journal), job)
         except FedkernelError as error:
             failure = {"kind": type(error).__name__, "text": str(error)}
             if job.mark is not None:
@@ -80,6 +68,54 @@ def server_app() -> ServerApp:
             raise
 
     return app
+
+
+@contextmanager
+def _journal_of(job: Job, run: RunSpec, strategy: KernelStrategy[Any], grid: Grid) -> Iterator[Journal | None]:
+    """Open a run's journal, whose sites stand where it ends; None where there is to be none."""
+    folder = job.folder
+    if not job.journals or folder is None or not isinstance(grid, MessageGrid):
+        yield None
+        return
+    journal = Journal(folder / run.id, header_of(job, run, strategy))
+    try:
+        checkpoints = (record.sites for record in journal)
+        if len(journal) and (fault := grid.come_back(run.key, journal.answered, checkpoints)):
+            journal.set_aside(fault)
+        yield journal
+    finally:
+        journal.close()
+
+
+def _carried_out(
+    job: Job,
+    run: RunSpec,
+    strategy: KernelStrategy[Any],
+    grid: Grid,
+    journal: Journal | None,
+) -> Result[Any]:
+    """Carry a run out, or on; anew if its journal turns out to be of another."""
+    settings = RunSettings(
+        run=run.id,
+        seed=run.seed,
+        clients=run.clients,
+        deadline=job.deadline,
+        missing=run.missing,
+        threads=job.threads,
+        hashes=run.sites is not None,  # whose sites write down what leaves them
+        joint_seed=run.joint_seed,
+        prepare=run.prepares,
+    )
+    try:
+        if run.project is None:
+            return strategy.run(grid, settings, evaluate=run.evaluate, journal=journal)
+        model, to_sites = _earlier_model(job, run), run.project.coordinates == "sites"
+        return strategy.project(grid, settings, model, to_sites=to_sites, journal=journal)
+    except StrayError as error:
+        if journal is None:
+            raise
+        journal.set_aside(str(error))
+        return _carried_out(job, run, strategy, grid, journal)
 
 
 def _earlier_model(job: Job, run: RunSpec) -> Any:

@@ -28,6 +28,7 @@ from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Run
 from fedkernel.run.cohort import RunSettings, join
 from fedkernel.run.conversation import Execution
+from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account
 from fedkernel.settling import WidthClient, ruled_kernels, settle_widths, width_forecast, width_plan, with_kernels
 
@@ -54,8 +55,8 @@ class Begun(NamedTuple, Generic[MethodT]):
     method: MethodT
 
 
-def begin(method: MethodT, grid: Grid, settings: RunSettings) -> Begun[MethodT]:
-    """Do all that comes before a method's own protocol: steps 1 to 4.
+def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Begun[MethodT]:
+    """Do all that comes before a method's own protocol: steps 1 to 4; with a journal, what it has is not asked again.
 
     Raises
     ------
@@ -64,26 +65,29 @@ def begin(method: MethodT, grid: Grid, settings: RunSettings) -> Begun[MethodT]:
     InputError
         If their tables do not fit each other, or cannot be prepared as the settings say.
     """
-    execution = join_sites(method, grid, settings)
+    execution = join_sites(method, grid, settings, journal)
     return Begun(execution, _settle(method, execution))
 
 
-def join_sites(method: Method[Any], grid: Grid, settings: RunSettings) -> Execution:
+def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Execution:
     """Join the clients of a run, prepare their tables, and check that they can be used together: steps 1 to 3."""
     name, pair, go_on = type(method).__name__, method.client.__name__, method.on_missing == "continue"
     account = Account()
-    members, settings = join(grid, settings, pair, account, method.partition)
+    members, settings = join(grid, settings, pair, account, method.partition, journal=journal)
     run, preparation = Run(tuple(members), settings.seed), None
     warnings: tuple[str, ...] = ()
     if settings.prepare is not None:
-        preparing = Execution(name, PrepareClient.__name__, method.partition, False, grid, settings, run, account)
+        preparer = PrepareClient.__name__
+        preparing = Execution(*(name, preparer, method.partition, False, grid, settings, run, account), journal=journal)
         outcome = preparing.finish(prepare_tables(run, settings.prepare, method.partition))
         warnings = tuple(finding.text for finding in outcome.findings)
         for warning in warnings:
             log.warning("%s: %s", settings.run, warning)
         run, preparation = Run(outcome.members, settings.seed), outcome.preparation
     method.check_cohort(run.members)
-    return Execution(name, pair, method.partition, go_on, grid, settings, run, account, preparation, warnings)
+    return Execution(
+        *(name, pair, method.partition, go_on, grid, settings, run, account, preparation, warnings), journal=journal
+    )
 
 
 def _settle(method: MethodT, execution: Execution) -> MethodT:

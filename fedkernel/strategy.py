@@ -23,6 +23,7 @@ from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Protocol, Run
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import shares_rows
+from fedkernel.run.journal import Journal
 from fedkernel.run.result import Result
 from fedkernel.simulate import Outputs, check_tables, simulated_sites, through_files
 from fedkernel.threads import blas_threads
@@ -179,7 +180,14 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             execution = join_sites(self, grid, settings)
             return execution.finish(protocol(execution.run)), outputs
 
-    def run(self, grid: Grid, settings: RunSettings | None = None, *, evaluate: bool = False) -> Result[M]:
+    def run(
+        self,
+        grid: Grid,
+        settings: RunSettings | None = None,
+        *,
+        evaluate: bool = False,
+        journal: Journal | None = None,
+    ) -> Result[M]:
         """Run the protocol over a grid and return the model together with what it cost.
 
         Parameters
@@ -188,9 +196,11 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         settings : RunSettings, optional
         evaluate : bool
             Measure the model on the clients by a round or two more, where the method has such a measure.
+        journal : Journal, optional
+            Has the replies of a run that was stopped, which is resumed, and is given those that come.
         """
         began = time.perf_counter()
-        execution, settled = begin(self, grid, settings or RunSettings())
+        execution, settled = begin(self, grid, settings or RunSettings(), journal)
         model = execution.finish(settled.protocol(execution.run))
         measures = measure(settled, execution, model) if evaluate else Measures({})
         account, seconds = execution.account, time.perf_counter() - began
@@ -206,16 +216,19 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         if (choice := getattr(model, "choice_", None)) is not None:
             result.metrics[choice.name] = float(choice.value)
             result.findings.append(choice.why)
-        result.findings = [*execution.warnings, *result.findings, *measures.warnings]
+        result.findings = [*execution.warnings, *result.findings, *measures.warnings, *_resumed(journal)]
         return result
 
-    def project(self, grid: Grid, settings: RunSettings, model: M, *, to_sites: bool) -> Result[FloatArray]:
+    def project(
+        self, grid: Grid, settings: RunSettings, model: M, *, to_sites: bool, journal: Journal | None = None
+    ) -> Result[FloatArray]:
         """Run `projection` over a grid, whose clients have new rows, and return coordinates and what they cost."""
         began = time.perf_counter()
-        execution = join_sites(self, grid, replace(settings, project=True))
+        execution = join_sites(self, grid, replace(settings, project=True), journal)
         coordinates = execution.finish(self.projection(execution.run, model, to_sites=to_sites))
         account, seconds = execution.account, time.perf_counter() - began
-        return Result(coordinates, account.ledger, account.history, seconds=seconds)
+        findings = _resumed(journal)
+        return Result(coordinates, account.ledger, account.history, seconds=seconds, findings=findings)
 
     def _columns_of(self, members: Sequence[Member]) -> tuple[str, ...]:
         """Return the names of the columns of all, where clients have the same ones and these have names."""
@@ -224,3 +237,11 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
     @property
     def _shares_rows(self) -> bool:
         return shares_rows(self.hyperparameters)
+
+
+def _resumed(journal: Journal | None) -> list[str]:
+    """Say where a run was resumed, if it was."""
+    if journal is None:
+        return []
+    journal.note_live("its end")
+    return [f"the run had been stopped, and was resumed at {journal.resumed}"] if journal.resumed else []

@@ -1,6 +1,7 @@
 """Sites in processes of their own, started as their operators would: who joins, what is kept, what goes wrong."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -215,7 +216,7 @@ def test_a_site_that_is_killed_and_comes_back_goes_on(place, tls):
 
 
 def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
-    """The sites come back by themselves; what was finished is not repeated."""
+    """The sites come back by themselves; what was finished is not repeated, and what was under way goes on."""
     (place / "run.toml").write_text(CONFIG + SLOW)
     with federation(place, tls) as (serve, join):
         server, site = serve(), join("a")
@@ -232,7 +233,20 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
         again = serve(name="third")
         assert [one.end(90) for one in (again, *sites.values())] == [0, 0, 0, 0], again.text
         assert (place / "out" / "results" / "DKPCA__seed=0" / "result.json").stat().st_mtime_ns == first
-        assert (place / "out" / "results" / "slow__seed=0" / "result.json").exists()
+    assert re.search(r"slow__seed=0: resumed at round \d+, after \d+ recorded exchanges", again.text), again.text
+    folder = place / "out" / "results" / "slow__seed=0"
+    assert not list(folder.glob("journal*")), "its result is there"
+    result, order = (
+        Result.load(folder),
+        [int(patient[1:]) for patient in RunRows.load(place / "kept-b", "slow__seed=0").ids],
+    )
+    reference = VFedPCA(rounds=400).fit([part[order] for part in PARTS], seed=drawn_seed(result))
+    np.testing.assert_array_equal(result.model.eigenvectors_, reference.model.eigenvectors_)
+    assert result.ledger.rounds == reference.ledger.rounds
+    for client, name in enumerate(NAMES):
+        left = [line for line in read_outbox(place / f"kept-{name}").departures if line.run == "slow__seed=0"]
+        hashes = [entry.sha256 for entry in result.ledger.of_client(client).entries]
+        assert [line.sha256 for line in left] == hashes, "each was asked and answered once"
 
 
 # --- who approves what

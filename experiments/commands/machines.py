@@ -120,7 +120,8 @@ def serve(  # noqa: PLR0917 - one option each
         folder = out or Path("runs") / experiment.name
         if (study := study_of(experiment, plan(experiment))) is not None:
             say(f"study {study.sha256}, which each site approves: fedkernel study show {config}")
-        with report_failed_handshakes(say), Follow(say, "fedkernel.run.alignment"), progress() as tell:
+        aligned, resumed = Follow(say, "fedkernel.run.alignment"), Follow(say, "fedkernel.run.journal")
+        with report_failed_handshakes(say), aligned, resumed, progress() as tell:
             outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
         show_results(experiment, outcome, folder)
 

@@ -34,7 +34,7 @@ from fedkernel.models import (
     own_metrics,
     save_model,
 )
-from fedkernel.run import Job, Result, Study
+from fedkernel.run import Job, Result, Study, remove_journal
 from fedkernel.threads import blas_threads
 
 AT_SITES = ("superlink",)
@@ -92,6 +92,7 @@ def run_experiment(
     try:
         for row in _carry_out(experiment, [run for run in planned if run.id not in done], study, out, engine):
             append_run(out / "runs.jsonl", row)
+            remove_journal(out / "results" / row.id)
             rows.append(row)
             track(row)
             if progress is not None:
@@ -140,6 +141,7 @@ def _carry_out(
             out=str((out / "results").resolve()),
             deadline=experiment.deadline,
             threads=experiment.threads,
+            journals=True,
         )
         waiting = list(by_id)
         # they run one after the other: what the engine raises is the next one's

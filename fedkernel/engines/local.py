@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedkernel.engines.apps import answer, carry_out
@@ -20,6 +20,7 @@ from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import REASON
 from fedkernel.run.grid import MessageGrid
 from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.memory import changes_of, copy_of, take_changes
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.site import FindSite, Site
 from fedkernel.threads import blas_threads
@@ -55,6 +56,7 @@ class LocalGrid(MessageGrid):
             for node in range(1, clients + 1)
         }
         self._locks = {node: threading.Lock() for node in self._contexts}
+        self._noted = {node: RecordDict() for node in self._contexts}
         self._tasks: queue.SimpleQueue[tuple[str, tuple[bytes, ...]] | None] = queue.SimpleQueue()
         self._workers = min(clients, os.cpu_count() or 1)
         for number in range(self._workers):
@@ -75,6 +77,29 @@ class LocalGrid(MessageGrid):
         """Send messages and wait for the replies, or for those that come before the timeout."""
         with blas_threads(self._threads):
             return super().send_and_receive(messages, timeout=timeout)
+
+    def checkpoint(self) -> bytes:
+        """Return what has changed in the clients' memory since the last time; one that hangs is left out."""
+        changes = RecordDict()
+        for node, context in self._contexts.items():
+            if not self._locks[node].acquire(blocking=False):
+                continue
+            try:
+                for name, record in changes_of(self._noted[node], context.state).items():
+                    changes[f"{node} {name}"] = record
+                self._noted[node] = copy_of(context.state)
+            finally:
+                self._locks[node].release()
+        return b"".join(flower.content_to_parts(changes))
+
+    def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
+        """Give the clients the memory that they had."""
+        for checkpoint in checkpoints:
+            for place, record in flower.content_from_bytes(checkpoint).items():
+                node, _, name = place.partition(" ")
+                take_changes(self._contexts[int(node)].state, name, record)
+        self._noted = {node: copy_of(context.state) for node, context in self._contexts.items()}
+        return ""
 
     def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
         self._tasks.put((message_id, parts))

@@ -5,6 +5,7 @@ from fedkernel.run.cohort import RunSettings
 from fedkernel.run.departures import Departure, check_payload, departures_of, missing_from, read_outbox
 from fedkernel.run.foreseen import ReplySize, foreseen, reply_sizes
 from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
+from fedkernel.run.journal import remove_journal
 from fedkernel.run.outbox import check_record
 from fedkernel.run.own_files import own_file, own_shape, read_own_data
 from fedkernel.run.own_keys import read_own_keys
@@ -49,6 +50,7 @@ __all__ = [
     "read_own_data",
     "read_own_keys",
     "read_policy",
+    "remove_journal",
     "reply_sizes",
     "sign",
     "simulated_partition",

@@ -17,8 +17,9 @@ from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
 from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of
-from fedkernel.run.exchange import POLL, node_called, send_and_receive
+from fedkernel.run.exchange import POLL, node_called, record_of, recorded, send_and_receive
 from fedkernel.run.joining import HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
+from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account, Entry
 from fedkernel.run.seeding import commitment, joint_seed
 from fedkernel.run.wire import digest, from_content, identity_of, to_content
@@ -96,6 +97,8 @@ def join(
     pair: str,
     account: Account,
     partition: Divided,
+    *,
+    journal: Journal | None = None,
 ) -> tuple[list[Member], RunSettings]:
     """Ask every node who it is, and return the cohort in the order of the clients' own numbers, and the run's settings.
 
@@ -111,7 +114,7 @@ def join(
     """
     started = time.perf_counter()
     nodes = {node: node_called(grid, node) for node in _wait_for_nodes(grid, settings)}
-    wire = _Wire(grid, settings, pair)
+    wire = _Wire(grid, settings, pair, journal)
     down, introductions = wire.ask(Introduce(), MessageType.QUERY, "joining", nodes)
     members = [_member(node, reply) for node, (reply, _) in introductions.items()]
     contents = {reply.client: content for reply, content in introductions.values()}
@@ -220,6 +223,7 @@ class _Wire:
     grid: Grid
     settings: RunSettings
     pair: str
+    journal: Journal | None = None
 
     def ask(
         self, request: Request[ReplyT], kind: str, doing: str, nodes: Mapping[int, str]
@@ -235,6 +239,24 @@ class _Wire:
         """
         content = to_content(request, self.settings.header(self.pair))
         messages = [Message(content, node, kind, group_id="0") for node in nodes]
+        if (record := recorded(self.journal, self.grid, messages, doing)) is not None:
+            contents = dict(zip(record.nodes, map(flower.content_from_bytes, record.contents), strict=True))
+        else:
+            contents = self._contents(messages, doing, nodes)
+        decoded: dict[int, tuple[ReplyT, RecordDict]] = {}
+        for node, who in nodes.items():
+            try:
+                reply: ReplyT = from_content(request.reply_type, contents[node])  # type: ignore[assignment]
+                request.check_reply(reply)
+            except (ProtocolError, ValueError) as error:
+                raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}") from None
+            decoded[node] = reply, contents[node]
+        if self.journal is not None and record is None:
+            self.journal.add(record_of(self.grid, messages, list(nodes), [contents[node] for node in nodes]))
+        return flower.content_bytes(content), decoded
+
+    def _contents(self, messages: Sequence[Message], doing: str, nodes: Mapping[int, str]) -> dict[int, RecordDict]:
+        """Return what the nodes reply, by node."""
         replies = send_and_receive(self.grid, messages, self.settings.deadline)
         reply_of = {reply.metadata.src_node_id: reply for reply in replies}
         if silent := [who for node, who in nodes.items() if node not in reply_of]:
@@ -243,15 +265,7 @@ class _Wire:
         failures = sorted(reason_of(reply) for reply in replies if reply.has_error())
         if failures:
             raise ProtocolError(failures[0] + and_more(len(failures) - 1))
-        decoded: dict[int, tuple[ReplyT, RecordDict]] = {}
-        for node, who in nodes.items():
-            try:
-                reply: ReplyT = from_content(request.reply_type, reply_of[node].content)  # type: ignore[assignment]
-                request.check_reply(reply)
-            except (ProtocolError, ValueError) as error:
-                raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}") from None
-            decoded[node] = reply, reply_of[node].content
-        return flower.content_bytes(content), decoded
+        return {node: reply.content for node, reply in reply_of.items()}
 
     def entry(self, phase: str, client: int, bytes_down: int, content: RecordDict) -> Entry:
         """Return the account of one reply."""

@@ -17,8 +17,9 @@ from fedkernel.protocol.messages import Reply, Request
 from fedkernel.protocol.rounds import Member, Protocol, Round, Run
 from fedkernel.run import flower
 from fedkernel.run.cohort import RunSettings, reason_of
-from fedkernel.run.exchange import send_and_receive
-from fedkernel.run.ledger import Account, Entry, Posted
+from fedkernel.run.exchange import record_of, recorded, send_and_receive
+from fedkernel.run.journal import Journal, Record
+from fedkernel.run.ledger import Account, Entry, Ledger, Posted
 from fedkernel.run.wire import from_content, to_content
 from fedkernel.threads import steps_within
 
@@ -50,6 +51,8 @@ class Execution:
         What was done to the tables before, where rows are divided.
     warnings : tuple of str
         What was seen of them then that may make the result wrong.
+    journal : Journal, optional
+        Has the replies that came before the run was stopped, and is given those that come.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Execution:
     account: Account
     preparation: Preparation | None = None
     warnings: tuple[str, ...] = ()
+    journal: Journal | None = None
 
     def converse(self, protocol: Protocol[T]) -> "Conversation[T]":
         """Return a protocol under way, whose every step has the threads of the settings."""
@@ -72,7 +76,10 @@ class Execution:
         conversation = self.converse(protocol)
         while not conversation.done:
             messages = conversation.messages()
-            conversation.receive(send_and_receive(self.grid, messages, self.settings.deadline))
+            if (record := recorded(self.journal, self.grid, messages, conversation.where)) is not None:
+                conversation.replay(record)
+            else:
+                conversation.receive(send_and_receive(self.grid, messages, self.settings.deadline))
         return conversation.value
 
 
@@ -95,6 +102,7 @@ class Conversation(Generic[T]):
         self._round_number = self._account.ledger.rounds
         self._pending: Round
         self._requests: dict[int, tuple[Request[Any], int]]
+        self._messages: list[Message]
         self._started = 0.0
         self.done = False
         self.value: T
@@ -134,6 +142,7 @@ class Conversation(Generic[T]):
             raise ProtocolError(
                 f"{self._execution.name}, round {self._round_number}: it asks no client that is in the run"
             )
+        self._messages = messages
         return messages
 
     def receive(self, replies: Iterable[Message]) -> bool:
@@ -159,17 +168,58 @@ class Conversation(Generic[T]):
             raise ProtocolError(next(iter(failures.values())) + and_more(len(failures) - 1))
         for client, cause in failures.items():
             log.warning("going on without client %d: %s", client, cause)
-            del self._requests[client]
-        self._cohort = [member for member in self._cohort if member.client not in failures]
-        decoded = [self._decode(client, reply_of[client].content) for client in self._requests]
+        self._leave_out(failures)
+        ledger = self._account.ledger
+        before = len(ledger.entries), len(ledger.letters)
+        contents = [reply_of[client].content for client in self._requests]
+        decoded = [self._decode(*pair) for pair in zip(self._requests, contents, strict=True)]
         self._check_shared_dimensions(decoded)
-        slowest = max(self._seconds(client, reply_of[client].content) for client in self._requests)
+        slowest = max(self._seconds(*pair) for pair in zip(self._requests, contents, strict=True))
         seconds = time.perf_counter() - self._started
+        total = self._sum_of(decoded) if self._pending.summed else None
+        if (journal := self._execution.journal) is not None:
+            part = Ledger(ledger.entries[before[0] :], ledger.letters[before[1] :])
+            account = {"seconds": seconds, "slowest": slowest, "ledger": part.to_table()}
+            node_of = {member.client: member.node_id for member in self._cohort}
+            nodes = [node_of[client] for client in self._requests]
+            what = contents if total is None else [to_content(total)]  # never what was only to be added up
+            journal.add(record_of(self._execution.grid, self._messages, nodes, what, account))
+        self._close(seconds, slowest)
+        self._advance(decoded if total is None else total)
+        return self.done
+
+    def replay(self, record: Record) -> None:
+        """Move the protocol on with what was replied to the pending round before the run was stopped."""
+        client_of = {member.node_id: member.client for member in self._cohort}
+        answered = [client_of[node] for node in record.nodes]
+        self._leave_out(self._requests.keys() - answered)
+        part = Ledger.from_table(record.account["ledger"])
+        self._account.ledger.entries += part.entries
+        self._account.ledger.letters += part.letters
+        self._close(record.account["seconds"], record.account["slowest"])
+        contents = [flower.content_from_bytes(content) for content in record.contents]
+        if self._pending.summed:
+            self._advance(from_content(self._pending.reply_type, contents[0]))
+            return
+        kinds = [self._requests[client][0].reply_type for client in answered]
+        self._advance([from_content(*pair) for pair in zip(kinds, contents, strict=True)])
+
+    @property
+    def where(self) -> str:
+        """Say for texts which round is pending."""
+        return f"round {self._round_number}"
+
+    def _leave_out(self, clients: Iterable[int]) -> None:
+        """Go on without some clients."""
+        gone = set(clients)
+        self._requests = {client: asked for client, asked in self._requests.items() if client not in gone}
+        self._cohort = [member for member in self._cohort if member.client not in gone]
+
+    def _close(self, seconds: float, slowest: float) -> None:
+        """Account for the pending round, whose entries are in the ledger."""
         self._account.close_round(self._round_number, self._pending.phase, seconds, self._pending.values, slowest)
         figures = "".join(f", {name} = {value:g}" for name, value in self._pending.values.items())
         log.info("%s: round %d, %s%s", self._execution.settings.run, self._round_number, self._pending.phase, figures)
-        self._advance(self._sum_of(decoded) if self._pending.summed else decoded)
-        return self.done
 
     def _sum_of(self, replies: Sequence[Any]) -> Reply:
         try:

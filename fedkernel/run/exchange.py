@@ -1,13 +1,18 @@
 """Sending messages over whatever grid there is, and waiting for the replies."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedkernel.run import flower
 from fedkernel.run.grid import MessageGrid
+from fedkernel.run.journal import Journal, Record, asked_of, content_to_bytes
+
+__all__ = ["POLL", "node_called", "record_of", "recorded", "send_and_receive"]
 
 POLL = 0.2
 """Seconds between two questions for replies."""
@@ -16,6 +21,35 @@ POLL = 0.2
 def node_called(grid: Grid, node: int) -> str:
     """Return what texts call a node before it has said which client it is."""
     return grid.called(node) if isinstance(grid, MessageGrid) else f"node {node}"
+
+
+def recorded(journal: Journal | None, grid: Grid, messages: Sequence[Message], where: str) -> Record | None:
+    """Return what a journal has of the replies to messages; None: these are to be sent, `where` tells in which round.
+
+    Raises
+    ------
+    StrayError
+        If it has replies to something else.
+    """
+    if journal is None:
+        return None
+    if (record := journal.next(asked_of(messages))) is None:
+        journal.note_live(where)
+    elif isinstance(grid, MessageGrid):
+        grid.recall(messages)
+    return record
+
+
+def record_of(
+    grid: Grid,
+    messages: Sequence[Message],
+    nodes: Sequence[int],
+    contents: Sequence[RecordDict],
+    account: Mapping[str, Any] = MappingProxyType({}),
+) -> Record:
+    """Return what a journal is to have of an exchange: `nodes` answered, `contents` are their replies or the sum."""
+    changes = grid.checkpoint() if isinstance(grid, MessageGrid) else b""
+    return Record(asked_of(messages), list(nodes), dict(account), [*map(content_to_bytes, contents)], changes)
 
 
 def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:

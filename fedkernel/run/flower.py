@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
-from flwr.common.serde import message_from_proto, message_to_proto, recorddict_to_proto
+from flwr.common.serde import message_from_proto, message_to_proto, recorddict_from_proto, recorddict_to_proto
 from flwr.common.serde_utils import metadata_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.recorddict_pb2 import Array as ArrayProto
+from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
@@ -27,6 +28,7 @@ from fedkernel.errors import ProtocolError, one_line
 __all__ = [
     "Run",
     "content_bytes",
+    "content_from_bytes",
     "content_to_parts",
     "empty_run",
     "ensure_task_identity",
@@ -116,6 +118,11 @@ def content_to_parts(content: RecordDict) -> list[bytes]:
         else:
             parts.append(recorddict_to_proto(RecordDict({name: record})).SerializeToString())
     return parts
+
+
+def content_from_bytes(data: bytes) -> RecordDict:
+    """Rebuild a content from the bytes of its `content_to_parts`, which are our own."""
+    return recorddict_from_proto(RecordDictProto.FromString(data))
 
 
 def from_bytes(data: bytes) -> Message:

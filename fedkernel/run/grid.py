@@ -3,7 +3,7 @@
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -31,6 +31,29 @@ class MessageGrid(Grid):
     def called(self, node: int) -> str:
         """Return what texts call a node before it has said which client it is."""
         return f"node {node}"
+
+    # What a run that is resumed needs, see `fedkernel.run.journal`.
+
+    def checkpoint(self) -> bytes:
+        """Return what has changed in the memory of nodes that end with this process, since the last time."""
+        return b""
+
+    def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
+        """Have the nodes stand where they stood in a run, and return why they do not; empty: they do.
+
+        Parameters
+        ----------
+        run : str
+            What `fedkernel.run.job.RunSpec.key` is of it.
+        answered : mapping of int to int
+            How many requests each node has answered.
+        checkpoints : iterable of bytes
+            What `checkpoint` returned, in order.
+        """
+        return "its sites remember nothing"
+
+    def recall(self, messages: Iterable[Message]) -> None:
+        """Take note of messages of the run that were answered before this process began."""
 
     def _deliver(self, message_id: str, reply: Message) -> None:
         """Keep the reply to a message until it is asked for."""

@@ -178,6 +178,11 @@ class RunSpec(pydantic.BaseModel):
         return {name: value for name, value in table.items() if name not in unsaid or value != unsaid[name]}
 
     @property
+    def key(self) -> str:
+        """SHA-256 of all that it says: another run has another."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    @property
     def prepares(self) -> Prepare | None:
         """What the run begins with; None where the sites' tables are not prepared, or are as they were before."""
         return self.prepare if self.project is None else None
@@ -285,6 +290,9 @@ class Job(pydantic.BaseModel):
         Seconds that a round may take.
     threads : int
         BLAS threads of each client and of the coordinator; part of the configuration since it decides the last bits.
+    journals : bool
+        Write each run's replies down in its folder, and go on with a run that was stopped (`fedkernel.run.journal`);
+        whoever says so removes them once he has the result. Nothing that sites are told.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -298,6 +306,13 @@ class Job(pydantic.BaseModel):
     models: dict[str, str] = {}
     deadline: float = pydantic.Field(default=3600.0, gt=0)
     threads: int = pydantic.Field(default=1, ge=1)
+    journals: bool = False
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_journals(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what sites are not told, and who knows no journals could not read."""
+        table: dict[str, Any] = plain(self)
+        return {name: value for name, value in table.items() if name != "journals" or value}
 
     @classmethod
     def from_json(cls, text: str) -> "Job":

@@ -1,6 +1,7 @@
 """What a client remembers from one message of a run to the next, in Flower's context."""
 
 from collections.abc import Iterator, MutableMapping
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
@@ -16,6 +17,40 @@ def copy_of(state: RecordDict) -> RecordDict:
     for name, record in state.items():
         copies[name] = type(record)(dict(record))  # type: ignore[arg-type] # each of its own kind
     return copies
+
+
+GONE = "gone "
+"""Before the name of a record: what is said of it is which entries it has no more."""
+
+
+def changes_of(before: RecordDict, state: RecordDict) -> RecordDict:
+    """Return what a context's state has that its `copy_of` before lacks, or has otherwise, and what it has no more.
+
+    Arrays, which are never changed in place, are compared by what they are and not by their entries.
+    """
+    changes = RecordDict()
+    for name, record in state.items():
+        known = dict(before.get(name, {}))
+        if isinstance(record, ArrayRecord):
+            changed = ArrayRecord({key: array for key, array in record.items() if known.get(key) is not array})
+            if changed or name not in before:
+                changes[name] = changed
+        else:  # scalars, which are few
+            changes[name] = record
+        if gone := [key for key in known if key not in record]:
+            changes[GONE + name] = ConfigRecord({"names": gone})
+    return changes
+
+
+def take_changes(state: RecordDict, name: str, record: Any) -> None:
+    """Change a context's state by one of what `changes_of` returned."""
+    if name.startswith(GONE):
+        for key in record["names"]:
+            state[name.removeprefix(GONE)].pop(key, None)
+        return
+    if name not in state:
+        state[name] = type(record)({})
+    state[name].update(record)
 
 
 class Memory(MutableMapping[str, AnyArray]):

@@ -34,6 +34,19 @@ def digest(identity: str, arrays: Iterable[AnyArray]) -> str:
     return sha256.hexdigest()
 
 
+def content_digest(content: RecordDict) -> str:
+    """Return the SHA-256 of all that a message's content has: the same wherever and whenever it is the same."""
+    sha256 = hashlib.sha256()
+    for name, record in sorted(content.items()):
+        if isinstance(record, ArrayRecord):
+            for key, array in record.items():
+                sha256.update(json.dumps([name, key, len(array.data)]).encode())
+                sha256.update(array.data)
+        else:
+            sha256.update(json.dumps([name, sorted(record.items())], default=repr).encode())
+    return sha256.hexdigest()
+
+
 def from_content(kind: type[MessageT], content: RecordDict) -> MessageT:
     """Rebuild a message of the given kind and check everything about it.
 

@@ -125,12 +125,13 @@ def run_job(job: Job) -> Iterator[str]:
             _processes(folder, names, port) as look,
         ):
             hub.wait_for_all(look)
-            yield from _run_over(hub, job)
+            # its processes end with this one: there would be nothing to go on with
+            yield from _run_over(hub, job.model_copy(update={"journals": False}))
 
 
 def _for_sites(job: Job) -> str:
-    """Return a job as sites are sent it: without the server's folders."""
-    return job.model_copy(update={"out": None, "models": {}}).model_dump_json()
+    """Return a job as sites are sent it: without the server's folders, and what it keeps there."""
+    return job.model_copy(update={"out": None, "models": {}, "journals": False}).model_dump_json()
 
 
 def _run_over(hub: Hub, job: Job) -> Iterator[str]:

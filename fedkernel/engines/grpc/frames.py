@@ -18,6 +18,10 @@ METHOD = "/fedkernel.Hub/Connect"
 NAME, INSTANCE, SPOKEN = "fedkernel-site", "fedkernel-instance", "fedkernel-transport"
 """Metadata with which a node calls: its site's name, a number for its process's life, and the version."""
 
+STANDS = "fedkernel-stands"
+"""Metadata of a node that remembers a run: the run's `fedkernel.run.job.RunSpec.key`, and how many of its requests are
+answered, which whoever asked them knows."""
+
 CHUNK = 1 << 20
 LIMIT = (1 << 31) - 1
 """Bytes of a message: protobuf's own limit."""

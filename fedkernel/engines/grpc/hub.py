@@ -5,7 +5,7 @@ import queue
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from fedkernel.engines.grpc.frames import (
     NAME,
     OPTIONS,
     SPOKEN,
+    STANDS,
     VERSION,
     Envelope,
     FileName,
@@ -69,6 +70,8 @@ class _Seat:
         The requests of the run under way, and their size; only the last one if they are not `complete`.
     behind : bool
         Whether the site's process was restarted and has not answered yet what is waited for.
+    stands : str
+        Which run it said that it remembers, when it came, and how much of that.
     waiting : dict of str to Message
         Requests that are not answered yet, by id.
     """
@@ -78,6 +81,7 @@ class _Seat:
     outbox: "queue.SimpleQueue[bytes | Envelope | None] | None" = None
     instance: str = ""
     peer: str = ""
+    stands: str = ""
     since: float = 0.0
     sent: list[Envelope] = field(default_factory=list)
     sent_bytes: int = 0
@@ -149,15 +153,39 @@ class Hub(MessageGrid):
                 "(--max-message)"
             )
         with self._arrived:
-            if message.metadata.message_type == MessageType.QUERY:  # a run begins
-                seat.sent, seat.sent_bytes, seat.complete, seat.behind = [], 0, True, False
-            seat.sent.append(envelope)
-            seat.sent_bytes += envelope.size
-            if seat.sent_bytes > KEPT_BYTES:
-                seat.sent, seat.sent_bytes, seat.complete = [envelope], envelope.size, False
+            self._keep(seat, message, envelope)
             seat.waiting[message_id] = message
             if seat.outbox is not None:
                 seat.outbox.put(envelope)
+
+    @staticmethod
+    def _keep(seat: _Seat, message: Message, envelope: Envelope) -> None:
+        """Keep a request for a process that may be restarted."""
+        if message.metadata.message_type == MessageType.QUERY:  # a run begins
+            seat.sent, seat.sent_bytes, seat.complete, seat.behind = [], 0, True, False
+        seat.sent.append(envelope)
+        seat.sent_bytes += envelope.size
+        if seat.sent_bytes > KEPT_BYTES:
+            seat.sent, seat.sent_bytes, seat.complete = [envelope], envelope.size, False
+
+    def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
+        """Return which site does not remember the run as far as it went, if there is one.
+
+        Each may have answered one request more, whose reply was not recorded any more: its answer comes again.
+        """
+        for seat in self._nodes:
+            key, _, taken = seat.stands.partition(" ")
+            count = answered.get(seat.node, 0)
+            if count and (key != run or taken not in (str(count), str(count + 1))):
+                return f"site {seat.name!r} does not stand where it ended, as after a restart"
+        return ""
+
+    def recall(self, messages: Iterable[Message]) -> None:
+        """Keep messages that were answered before this process began, as if it had sent them."""
+        for message in messages:
+            envelope = Envelope(flower.stamp(message), flower.to_parts(message))
+            with self._arrived:
+                self._keep(self._nodes[message.metadata.dst_node_id - 1], message, envelope)
 
     def _is_gone(self, seat: _Seat) -> bool:
         return seat.outbox is None and time.monotonic() - seat.since > self._patience
@@ -230,6 +258,7 @@ class Hub(MessageGrid):
                 if seat.behind or envelope.id in seat.waiting:
                     outbox.put(envelope)
             seat.outbox, seat.instance, seat.peer = outbox, instance, context.peer()
+            seat.stands = metadata.get(STANDS, "")
             self._arrived.notify_all()
         how = "is back" if again else "is back, restarted" if restarted else "is here"
         self._tell(f"{name} {how}, from {seat.peer} ({self.present} of {len(self._nodes)})")

@@ -6,10 +6,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import grpc
-from flwr.app import Context, Error, Message
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedkernel.engines.apps import answer
@@ -21,6 +21,7 @@ from fedkernel.engines.grpc.frames import (
     NAME,
     OPTIONS,
     SPOKEN,
+    STANDS,
     VERSION,
     Envelope,
     FrameError,
@@ -32,6 +33,7 @@ from fedkernel.errors import EngineError, InputError, ProtocolError
 from fedkernel.run import flower
 from fedkernel.run.answering import FAILED
 from fedkernel.run.job import Job
+from fedkernel.run.wire import content_digest
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +107,8 @@ class Node:
         self._tasks: queue.SimpleQueue[Job | tuple[Envelope, Context] | None] = queue.SimpleQueue()
         self._taken: set[str] = set()
         self._last = Envelope("", ())
+        self._last_asked = ""
+        self._stands = Standing()
         self._outbox: queue.SimpleQueue[Envelope | None] | None = None
         self._call: grpc.Call | None = None
         self._broken: BaseException | None = None
@@ -177,7 +181,7 @@ class Node:
             What the server says the work failed with; empty: it is done; None: the stream ended without such a word.
         """
         outbox: queue.SimpleQueue[Envelope | None] = queue.SimpleQueue()
-        metadata = ((NAME, self.name), (INSTANCE, self.instance), (SPOKEN, str(VERSION)))
+        metadata = ((NAME, self.name), (INSTANCE, self.instance), (SPOKEN, str(VERSION)), (STANDS, self._stands.text))
         with _channel(address, tls) as channel:
             call = channel.stream_stream(METHOD)(_frames_of(outbox), metadata=metadata)
             inbox, file = Inbox(self._limit, notes=True), ""
@@ -215,14 +219,23 @@ class Node:
         return None
 
     def _settle(self, welcome: Welcome) -> None:
-        """Take in what the server says of the run; the memory stays unless it is another job's."""
+        """Take in what the server says of the work; the memory stays unless it is of no run of that."""
         if self._context is None or welcome.job != self._job:
             self._look_at(welcome.job)
-            place = {"partition-id": welcome.client, "num-partitions": welcome.clients}
-            self._context = flower.new_context(welcome.client + 1, {**self.config, **place}, {"job": welcome.job})
             self._job = welcome.job
+            if self._context is not None and self._stands.run in self._keys():
+                # a server that was started again has fewer runs before it; this one's sites are in the key
+                self._context.run_config["job"] = welcome.job
+            else:
+                place = {"partition-id": welcome.client, "num-partitions": welcome.clients}
+                self._context = flower.new_context(welcome.client + 1, {**self.config, **place}, {"job": welcome.job})
+                self._stands = Standing()
         self._welcomed = True
         self._limit, self._files = welcome.limit, frozenset(welcome.files)
+
+    def _keys(self) -> set[str]:
+        """Return what the runs of the work are known by."""
+        return set() if self.work is None else {run.key for run in self.work.runs}
 
     def _look_at(self, text: str) -> None:
         """Tell what a job asks for, and have it considered."""
@@ -278,6 +291,11 @@ class Node:
             message = flower.from_bytes(*request.parts)
         except ProtocolError as error:
             raise EngineError(f"the server does not speak as a fedkernel server does: {error}") from None
+        asked, begins = _digest(message), message.metadata.message_type == MessageType.QUERY
+        if asked == self._last_asked and not begins:  # by a server that was started again before it had the reply
+            again = Message(RecordDict(), reply_to=message)
+            flower.stamp(again)
+            return Envelope(request.id, (flower.to_parts(again)[0], *self._last.parts[1:]))
         reply = Envelope(request.id, answer(self.app, message, context))
         if reply.size > self._limit:
             reason = f"the reply of site {self.name!r} has {reply.size:,} bytes; allowed are {self._limit:,}"
@@ -285,7 +303,38 @@ class Node:
             flower.stamp(refusal)
             self.tell(reason)
             reply = Envelope(request.id, flower.to_parts(refusal))
+        if begins:
+            self._stands = Standing(self._key_of(message))
+        self._last_asked = ""
+        if len(reply.parts) > 1:  # it is no error
+            self._last_asked, self._stands = asked, replace(self._stands, taken=self._stands.taken + 1)
         return reply
+
+    def _key_of(self, message: Message) -> str:
+        """Return what the run is known by that a message begins; empty: it is none of the work."""
+        runs = () if self.work is None or not message.has_content() else self.work.runs
+        config = message.content.config_records.get("config", ConfigRecord()) if runs else ConfigRecord()
+        return next((run.key for run in runs if run.id == config.get("run")), "")
+
+
+def _digest(message: Message) -> str:
+    """Return by what a request is known again: its type, round and content."""
+    if not message.has_content():
+        return ""
+    return f"{message.metadata.message_type} {message.metadata.group_id} {content_digest(message.content)}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Which run a node remembers, by its key, and how many of its requests it has answered."""
+
+    run: str = ""
+    taken: int = 0
+
+    @property
+    def text(self) -> str:
+        """As a server is told."""
+        return f"{self.run} {self.taken}" if self.run else ""
 
 
 def _frames_of(outbox: "queue.SimpleQueue[Envelope | None]") -> Iterator[bytes]:

@@ -1,0 +1,326 @@
+"""A run's replies as they came, in one file that is only added to, so that the same command goes on where it stopped.
+
+A protocol is pure: given the same run and the same replies it does the same. So a run is resumed by handing its course
+the replies again that are recorded, without asking anybody, and asking from there on: the result has the same bits.
+
+A record per exchange, written down and synchronised before the next request is computed: what was asked, as a hash;
+what each client replied, as it came, or of a round that is summed nothing but the sum; the ledger's entries; and where
+sites end with this process, what has changed in their memory. Each record has its length and the SHA-256 of itself and
+of the one before, so a file that was cut off or damaged ends at its last whole record. The first record says whose
+journal it is: one of other data, settings or versions is set aside, and never used.
+
+What stands in it the coordinator has seen, and no more: addends of a sum are not in it. Only its owner may read it.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import struct
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib.metadata import version
+from io import FileIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flwr.app import Message, RecordDict
+
+from fedkernel.errors import InputError
+from fedkernel.installation import HOME, installed_version
+from fedkernel.run import flower
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.wire import content_digest
+from fedkernel.storage import owner_only
+
+log = logging.getLogger(__name__)
+
+NAME, ASIDE = "journal", "journal.aside"
+"""The file in a run's folder, and where one is put that does not fit the run."""
+
+FORMAT = 1
+"""Version of the form."""
+
+MOST_BYTES = 1 << 32
+"""Of a journal: a run that would write more goes on without one."""
+
+_HEAD = struct.Struct(">QI32s")
+"""Of a record: the bytes that follow, how many of these are its description, and the SHA-256."""
+
+PACKAGES, OURS = ("flwr", "numpy", "scipy", "scikit-learn"), ("fedkernel", "clients", "strategies")
+"""What the bits of a result may depend on: by its version, and by its code."""
+
+
+class Record(NamedTuple):
+    """What is written down of one exchange.
+
+    Attributes
+    ----------
+    asked : str
+        What `asked_of` is of the requests.
+    nodes : list of int
+        That answered, in the order of `contents` unless these are summed.
+    account : dict
+        What else its reader wants to know again, as JSON has it.
+    contents : list of bytes
+        Of replies, or of their sum.
+    sites : bytes
+        What has changed in the memory of sites that end with this process.
+    """
+
+    asked: str
+    nodes: list[int]
+    account: dict[str, Any]
+    contents: list[bytes]
+    sites: bytes = b""
+
+
+class Journal:
+    """The journal of one run.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's.
+    header : mapping
+        Whose journal it is, see `header_of`; another one's is set aside.
+
+    Attributes
+    ----------
+    resumed : str
+        From where the run went on, once it has; empty: it did not.
+    """
+
+    def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / NAME
+        self.resumed = ""
+        self._header = json.loads(json.dumps(header, default=repr))
+        self._file = self._opened()
+        self._places: list[int] = []
+        """Where its records begin, the header's left out."""
+        self._next = self._replayed = 0
+        self._chain, self._end = b"", 0
+        self._read()
+
+    # --- what is there
+
+    def _opened(self) -> FileIO:
+        file = FileIO(self.path, "a+", opener=owner_only)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise InputError(f"{self.path} is being written: another process carries this run out") from None
+        return file
+
+    def _read(self) -> None:
+        """Find the whole records, leave out what comes after them, and see whether they are of this run."""
+        size, header = os.fstat(self._file.fileno()).st_size, None
+        while (record := self._record_at(self._end, self._chain)) is not None:
+            description, _, chain = record
+            if header is None:
+                header = description
+            else:
+                self._places.append(self._end)
+            self._chain, self._end = chain, self._file.tell()
+        if self._end < size:
+            log.warning(
+                "%s is damaged or was cut off after %d whole records; what follows is left out",
+                *(self.path, len(self._places)),
+            )
+            self._file.truncate(self._end)
+        if header is None:
+            self._write(self._header, [])
+        elif header != self._header:
+            differing = [name for name in {**header, **self._header} if header.get(name) != self._header.get(name)]
+            self.set_aside(f"it is of another run ({', '.join(differing)})")
+
+    def _record_at(self, place: int, chain: bytes) -> tuple[dict[str, Any], bytes, bytes] | None:
+        """Return the description, the rest and the hash of the record at a place; None: there is no whole one."""
+        self._file.seek(place)
+        head = self._file.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            return None
+        length, described, sha256 = _HEAD.unpack(head)
+        if length > os.fstat(self._file.fileno()).st_size - self._file.tell() or described > length:
+            return None
+        body = self._file.read(length)
+        if len(body) < length or _hash(chain, described, [body]) != sha256:
+            return None
+        return json.loads(body[:described]), body[described:], sha256
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield the records, from the first."""
+        return map(self._record, range(len(self._places)))
+
+    def _record(self, number: int) -> Record:
+        self._file.seek(self._places[number])
+        length, described, _ = _HEAD.unpack(self._file.read(_HEAD.size))
+        body = self._file.read(length)
+        description, rest = json.loads(body[:described]), body[described:]
+        parts = []
+        for size in description.pop("sizes"):
+            parts.append(rest[:size])
+            rest = rest[size:]
+        return Record(contents=parts[:-1], sites=parts[-1], **description)
+
+    @property
+    def answered(self) -> Counter[int]:
+        """How many requests each node has answered."""
+        return Counter(node for record in self for node in record.nodes)
+
+    # --- what the course of a run does
+
+    def next(self, asked: str) -> Record | None:
+        """Return what was replied to what is asked now; None: it was not asked yet.
+
+        Raises
+        ------
+        StrayError
+            If something else was asked there.
+        """
+        if self._next == len(self._places):
+            return None
+        record = self._record(self._next)
+        if record.asked != asked:
+            raise StrayError(f"its record {self._next + 1} is of another request")
+        self._next += 1
+        self._replayed = self._next
+        return record
+
+    def note_live(self, where: str) -> None:
+        """Say from where the run goes on, if what came before was recorded and this is the first that is not."""
+        if self._replayed and not self.resumed:
+            self.resumed = where
+            log.info("%s: resumed at %s, after %d recorded exchanges", self._header["run"], where, self._replayed)
+
+    def add(self, record: Record) -> None:
+        """Write an exchange down, for good."""
+        if self._file.closed:
+            return
+        place = self._end
+        description = {"asked": record.asked, "nodes": record.nodes, "account": record.account}
+        contents = [*record.contents, record.sites]
+        if place + sum(map(len, contents)) > MOST_BYTES:
+            log.warning("%s would be larger than %d bytes; the run goes on without one", self.path, MOST_BYTES)
+            self.remove()
+            return
+        self._write(description | {"sizes": [len(content) for content in contents]}, contents)
+        self._places.append(place)
+        self._next = len(self._places)
+
+    def _write(self, description: Mapping[str, Any], contents: Sequence[bytes]) -> None:
+        text = json.dumps(description).encode()
+        parts, length = [text, *contents], len(text) + sum(map(len, contents))
+        chain = _hash(self._chain, len(text), parts)
+        for part in (_HEAD.pack(length, len(text), chain), *parts):
+            written = 0
+            while written < len(part):
+                written += self._file.write(memoryview(part)[written:])
+        os.fdatasync(self._file.fileno())
+        self._chain, self._end = chain, self._end + _HEAD.size + length
+
+    # --- its end
+
+    def set_aside(self, why: str) -> None:
+        """Put it aside, say why, and begin anew."""
+        log.warning("%s is set aside as %s, and the run begins anew: %s", self.path, ASIDE, why)
+        self.path.replace(self.path.with_name(ASIDE))
+        self._file.close()
+        self._file = self._opened()
+        self._places, self._next, self._replayed, self._chain, self._end, self.resumed = [], 0, 0, b"", 0, ""
+        self._write(self._header, [])
+
+    def close(self) -> None:
+        """Let go of the file, which stays."""
+        self._file.close()
+
+    def remove(self) -> None:
+        """Let go of the file and remove it."""
+        self._file.close()
+        remove_journal(self.path.parent)
+
+
+class StrayError(Exception):
+    """A run asks something else than is recorded of it."""
+
+
+def _hash(chain: bytes, described: int, parts: Iterable[bytes]) -> bytes:
+    sha256 = hashlib.sha256(chain + struct.pack(">I", described))
+    for part in parts:
+        sha256.update(part)
+    return sha256.digest()
+
+
+def remove_journal(folder: Path) -> None:
+    """Remove what a run's folder holds of journals: its result is there, or nobody is to go on with it."""
+    for name in (NAME, ASIDE):
+        with contextlib.suppress(FileNotFoundError):
+            (folder / name).unlink()
+
+
+def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:
+    """Return whose journal a run's is: all that decides its bits, but the sites' own data.
+
+    Of these speak the introductions, which are the first that is recorded; files of simulated sites are hashed.
+    """
+    versions = {"fedkernel": installed_version()} | {name: version(name) for name in PACKAGES}
+    files = [str(file) if isinstance(file, str) else str(file.path) for file in run.shards or ()]
+    files += [file for file in run.labels or () if file is not None]
+    files += [run.data.name] if run.data is not None and Path(run.data.name).is_file() else []
+    return {
+        "format": FORMAT,
+        "run": run.id,
+        "settings": json.loads(run.model_dump_json()),
+        "study": "" if job.study is None else job.study.sha256,
+        "strategy": repr(strategy),
+        "threads": job.threads,
+        "versions": versions,
+        "code": _code_of(type(strategy), *([] if (client := getattr(strategy, "client", None)) is None else [client])),
+        "data": {path: _sha256_of(path, *_state_of(path)) for path in files},
+    }
+
+
+def _code_of(*kinds: type) -> str:
+    """Return the SHA-256 of what computes: fedkernel's packages, and the modules of classes of somebody else's."""
+    modules = {owner.__module__ for kind in kinds for owner in kind.__mro__}
+    others = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
+    files = [path for package in OURS for path in sorted((HOME / package).rglob("*.py"))]
+    files += [Path(file) for file in others if file is not None]
+    hashes = [_sha256_of(str(path), *_state_of(str(path))) for path in dict.fromkeys(files)]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def _state_of(path: str) -> tuple[int, int]:
+    state = os.stat(path)
+    return state.st_size, state.st_mtime_ns
+
+
+@lru_cache(maxsize=4096)
+def _sha256_of(path: str, size: int, changed: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def content_to_bytes(content: RecordDict) -> bytes:
+    """Return a reply's content as it is recorded."""
+    return b"".join(flower.content_to_parts(content))
+
+
+def asked_of(messages: Iterable[Message]) -> str:
+    """Return the SHA-256 of what is asked of nodes."""
+    digests: dict[int, str] = {}  # most rounds ask everybody the same
+    asked = []
+    for message in messages:
+        if (known := id(message.content)) not in digests:
+            digests[known] = content_digest(message.content)
+        asked.append((message.metadata.dst_node_id, message.metadata.message_type, digests[known]))
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()

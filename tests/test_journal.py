@@ -1,0 +1,253 @@
+"""A run that was stopped goes on where it stood, with the bits of one that was not: every engine's journal."""
+
+import logging
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import WINE
+from counting import Died, Process
+from networks import admm, digits
+
+from fedkernel import RBF
+from fedkernel.engines.grpc import serve
+from fedkernel.engines.grpc.node import Node
+from fedkernel.engines.local import run_job
+from fedkernel.flower_apps import APPS
+from fedkernel.run.answering import client_app
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.journal import ASIDE, NAME, Journal
+from fedkernel.run.placement import site_of_job
+from fedkernel.run.result import Result
+from fedkernel.simulate import as_file
+from strategies import DisKPCA, FKKMeans
+
+ROWS = np.array_split(WINE, 3)
+METHODS = {
+    "FKKMeans": (FKKMeans(3, n_features=10, iterations=2, coreset_size=20), ROWS),
+    "ADMMKPCA": (admm(n_components=2, iterations=2), digits(12, 3)),
+    "DisKPCA": (DisKPCA(3, RBF(0.05), n_adaptive=30, embedding_size=12, point_sketch_size=11, share_rows=True), ROWS),
+}
+
+
+def SiteOfJob(app, *others):  # noqa: N802 - in place of a class
+    """Return a node whose data are the job's."""
+    return Node(client_app({}, site_of_job), *others)
+
+
+def leave(site):
+    """End a site as a signal ends a process."""
+    site.node._tasks.put(None)
+    site.node._broken = Died()
+
+
+class Stopped(BaseException):
+    """What ends a process."""
+
+
+@pytest.fixture
+def stop(monkeypatch):
+    """Has a process stopped once so many exchanges are recorded, or answered and the last one not recorded."""
+    own = Journal.add
+
+    def at(count, *, recorded):
+        def add(journal, record):
+            if len(journal) + 1 < count:
+                own(journal, record)
+                return
+            if recorded:
+                own(journal, record)
+            raise Stopped
+
+        monkeypatch.setattr(Journal, "add", add)
+
+    at.never = lambda: monkeypatch.setattr(Journal, "add", own)
+    return at
+
+
+def job_of(name, folder, out="out", *, journals=True, **changes):
+    strategy, shards = METHODS[name]
+    (folder / "data").mkdir(exist_ok=True)
+    files = [as_file(shard, folder / "data" / f"{number}") for number, shard in enumerate(shards)]
+    parameters = {**strategy.hyperparameters, **changes}
+    run = RunSpec(id="run", strategy=name, parameters=parameters, shards=files, seed=3, clients=len(shards))
+    return Job(runs=[run], apps=APPS, out=str(folder / out), journals=journals)
+
+
+def carry_out(job):
+    assert list(run_job(job)) == ["run"]
+    return Result.load(f"{job.out}/run")
+
+
+def assert_same(result, reference):
+    for (name, array), (other, expected) in zip(vars(result.model).items(), vars(reference.model).items(), strict=True):
+        assert name == other
+        assert np.array_equal(array, expected) if isinstance(array, np.ndarray) else repr(array) == repr(expected), name
+    assert result.ledger == reference.ledger
+    histories = [
+        [{name: value for name, value in row.items() if "seconds" not in name} for row in which.history]
+        for which in (result, reference)
+    ]
+    assert histories[0] == histories[1]
+    assert result.outputs.keys() == reference.outputs.keys()
+    for client, outputs in result.outputs.items():
+        for name, array in outputs.items():
+            np.testing.assert_array_equal(array, reference.outputs[client][name])
+
+
+def stops(result):
+    """Where a run is stopped: the first exchange, some rounds later, and the last; not always with a record of it."""
+    exchanges = 1 + result.ledger.rounds
+    return [(1, False), (2, True), (exchanges // 2, False), (exchanges - 1, True), (exchanges, False)]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_that_was_stopped_has_the_bits_of_one_that_was_not(name, tmp_path, stop):
+    """Its sites are others each time, in this process, and have the memory that they had."""
+    reference = carry_out(job_of(name, tmp_path, "whole", journals=False))
+    job = job_of(name, tmp_path)
+    for count, recorded in stops(reference):
+        stop(count, recorded=recorded)
+        with pytest.raises(Stopped):
+            carry_out(job)
+    stop.never()
+    result = carry_out(job)
+    assert_same(result, reference)
+    last = f"round {reference.ledger.rounds}"
+    assert result.findings == [*reference.findings, f"the run had been stopped, and was resumed at {last}"]
+    journal = tmp_path / "out" / "run" / NAME
+    assert journal.stat().st_mode & 0o777 == 0o600
+    assert_same(carry_out(job), reference)  # everything is recorded
+    assert not journal.with_name(ASIDE).exists()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_server_that_was_stopped_finds_its_sites_where_they_stood(name, tmp_path, stop):
+    """Over gRPC; the sites' processes live on, and nobody starts them again."""
+    reference = carry_out(job_of(name, tmp_path, "whole", journals=False))
+    job = job_of(name, tmp_path)
+    names = [f"site-{number}" for number in range(job.runs[0].clients)]
+    told, ports, sites = [], [], []
+
+    def begin(port):
+        if not sites:
+            ports.append(port)
+            sites.extend(Process(site, port, node=SiteOfJob) for site in names)
+
+    def run():
+        port = ports[0] if ports else 0
+        assert list(serve(job, names, f"127.0.0.1:{port}", None, tell=told.append, ready=begin)) == ["run"]
+        return Result.load(f"{job.out}/run")
+
+    for count, recorded in stops(reference):
+        stop(count, recorded=recorded)
+        with pytest.raises(Stopped):
+            run()
+    stop.never()
+    result = run()
+    assert_same(result, replace(reference, outputs={}))
+    assert [site.end() for site in sites] == [None] * len(names)
+    assert not [line for line in told if "restarted" in line]
+    assert not (tmp_path / "out" / "run" / ASIDE).exists()
+
+
+def recorded_up_to(name, folder, stop, count):
+    """Return a job that was stopped then, and its journal."""
+    job = job_of(name, folder)
+    stop(count, recorded=True)
+    with pytest.raises(Stopped):
+        carry_out(job)
+    stop.never()
+    return job, folder / "out" / "run" / NAME
+
+
+def places_in(data):
+    """Return where a journal's records begin, as its docstring says, the header's left out."""
+    head, place, places = struct.Struct(">QI32s"), 0, []
+    while place < len(data):
+        places.append(place)
+        place += head.size + head.unpack_from(data, place)[0]
+    return places[1:]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "doubled"])
+def test_a_damaged_journal_ends_at_its_last_whole_record(damage, tmp_path, stop, caplog):
+    reference = carry_out(job_of("FKKMeans", tmp_path, "whole", journals=False))
+    job, path = recorded_up_to("FKKMeans", tmp_path, stop, 12)
+    data = bytearray(path.read_bytes())
+    places = places_in(data)
+    if damage == "cut":
+        data = data[:-3]
+    elif damage == "flipped":
+        data[places[8] + 200] ^= 1
+    else:  # a record that is whole, and not where it was
+        data += data[places[3] : places[4]]
+    path.write_bytes(data)
+    whole = {"cut": 11, "flipped": 8, "doubled": 12}[damage]
+    with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
+        assert_same(carry_out(job), reference)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path} is damaged or was cut off after {whole} whole records; what follows is left out",
+        f"run: resumed at round {whole}, after {whole} recorded exchanges",
+    ]
+
+
+def other_parameters(job, path):
+    run = job.runs[0]
+    parameters = {**run.parameters, "n_adaptive": 20}
+    return job.model_copy(update={"runs": [run.model_copy(update={"parameters": parameters})]}), "settings, strategy"
+
+
+def other_seed(job, path):
+    return job.model_copy(update={"runs": [job.runs[0].model_copy(update={"seed": 4})]}), "settings"
+
+
+def other_threads(job, path):
+    return job.model_copy(update={"threads": 2}), "threads"
+
+
+def other_rows(job, path):
+    """Of the same shape."""
+    file = job.runs[0].shards[1]
+    np.save(file, 1.5 * np.load(file))
+    return job, "data"
+
+
+@pytest.mark.parametrize("change", [other_parameters, other_seed, other_threads, other_rows])
+def test_a_journal_of_another_run_is_set_aside(change, tmp_path, stop, caplog):
+    job, path = recorded_up_to("DisKPCA", tmp_path, stop, 4)
+    before = path.read_bytes()
+    changed, what = change(job, path)
+    with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
+        result = carry_out(changed)
+    assert_same(result, carry_out(changed.model_copy(update={"out": str(tmp_path / "again"), "journals": False})))
+    assert path.with_name(ASIDE).read_bytes() == before
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == f"{path} is set aside as {ASIDE}, and the run begins anew: it is of another run ({what})"
+
+
+def test_a_site_that_was_restarted_meanwhile_begins_the_run_anew(tmp_path, stop, caplog):
+    """Its memory is gone, and what it was sent, such as keys, is not sent again."""
+    job = job_of("ADMMKPCA", tmp_path)
+    reference = carry_out(job_of("ADMMKPCA", tmp_path, "whole", journals=False))
+    names, sites, ports = ["a", "b", "c"], {}, []
+
+    def begin(port):
+        ports.append(port)
+        for name in names:
+            if name not in sites:
+                sites[name] = Process(name, port, node=SiteOfJob)
+
+    def run():
+        return list(serve(job, names, f"127.0.0.1:{(ports or [0])[0]}", None, ready=begin))
+
+    stop(6, recorded=True)
+    with pytest.raises(Stopped):
+        run()
+    stop.never()
+    leave(sites.pop("c"))
+    with caplog.at_level(logging.WARNING, "fedkernel.run.journal"):
+        assert run() == ["run"]
+    assert_same(Result.load(f"{job.out}/run"), replace(reference, outputs={}))
+    assert "site 'c' does not stand where it ended, as after a restart" in caplog.text
