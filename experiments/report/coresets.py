@@ -9,8 +9,8 @@ from experiments.report.scatter import Panel, draw_panels
 from experiments.results import Run, by_setting, setting
 from fedkernel.models import CoresetPicture
 
-PANELS, SIDE = 2, 2.7
-"""In a line, and their side in inches: as wide as is read on a telephone."""
+SIDES = (3.8, 2.7)
+"""Inches of a panel's side where there is one in a line, and where there are two: all that is read on a telephone."""
 
 
 def coreset_pictures(runs: Sequence[Run], coresets: Mapping[str, CoresetPicture]) -> Drawn | None:
@@ -36,10 +36,11 @@ def coreset_pictures(runs: Sequence[Run], coresets: Mapping[str, CoresetPicture]
     left_out = f" {len(having) - MOST_PICTURES} more are not drawn." if len(having) > MOST_PICTURES else ""
     seeds = ", ".join(map(str, sorted({run.seed for run in having})))
     caption = (
-        "The weighted points that each method found its clusters from: sampled rows, as they lie in the method's "
-        "embedding, and the sites' own centres, together the coreset, which the coordinator had and, by the study, "
-        f"keeps; seed {seeds}. Each picture is along the two axes on which its points spread most, with scales of its "
-        "own, and not to be compared point by point; a point's area is as the rows that it stands for, its colour the "
-        f"cluster, a cross the cluster's centre. Clusters are numbered by each method for itself.{left_out}"
+        "The points from which each method found its clusters, at the coordinator: sampled rows as they lie in the "
+        f"method's embedding, and the sites' own centres, seed {seeds}. A point's area is the rows that it stands for, "
+        "its colour the cluster; crosses are the clusters' centres. Each picture has the two axes along which its own "
+        "points spread most, and clusters are numbered by each method for itself: places and colours do not compare "
+        f"between pictures.{left_out}"
     )
-    return "The coreset", caption, draw_panels(list(lines.values()), columns=PANELS, side=SIDE, below=True)
+    side = SIDES[any(len(line) > 1 for line in lines.values())]
+    return "The coreset", caption, draw_panels(list(lines.values()), columns=len(SIDES), side=side, below=True)
