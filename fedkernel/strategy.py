@@ -216,7 +216,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         if (choice := getattr(model, "choice_", None)) is not None:
             result.metrics[choice.name] = float(choice.value)
             result.findings.append(choice.why)
-        result.findings = [*execution.warnings, *result.findings, *measures.warnings, *_resumed(journal)]
+        result.findings = [*result.findings, *measures.warnings, *execution.warnings, *_resumed(journal)]
         return result
 
     def project(

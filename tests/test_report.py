@@ -665,6 +665,12 @@ def test_the_page_says_what_runs_chose_and_warn_of(tmp_path: Path) -> None:
     (items,) = re.findall(r"What the runs say</h3>\n<ul>(.*?)</ul>", path.read_text(encoding="utf-8"), re.DOTALL)
     sentences = [f"{runs[0].id}: {sentence}" for sentence in findings]
     assert re.findall(r"<li>(.*?)</li>", items) == [html.escape(sentence, quote=False) for sentence in sentences]
+    many = [f"column {place}: drift" for place in range(20)]
+    runs = [a_run(name, findings=[f"{name} is unlike sites.", *many]) for name in ("a", "b")]
+    page = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs).read_text(encoding="utf-8")
+    said = re.findall(r"<li>.*?: (.*?)</li>", page)
+    assert said[:3] == ["a is unlike sites.", "b is unlike sites.", many[0]], "the first of each run, before all others"
+    assert "and 10 more" in page
     for swept in (2, 3):
         runs.append(a_run(metrics={"silhouette": swept / 10}, point={"k": swept}))
     page = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs).read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """What runs say in words: which swept setting their own measures recommend, what they chose, what they warn of."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from experiments.results.rows import Run
@@ -36,11 +37,15 @@ MOST_FINDINGS = 12
 
 
 def findings(runs: Sequence[Run]) -> list[str]:
-    """Return what runs say in words, each sentence once, beginning with the first run that says it."""
+    """Return what runs say in words, each sentence once, beginning with the first run that says it.
+
+    What each says first comes first: what it chose, and what is told of its model before what is told of its data.
+    """
     first: dict[str, str] = {}
-    for run in runs:
-        for sentence in run.findings:
-            first.setdefault(sentence, run.id)
+    for said in itertools.zip_longest(*(run.findings for run in runs)):
+        for run, sentence in zip(runs, said, strict=True):
+            if sentence is not None:
+                first.setdefault(sentence, run.id)
     sentences = [f"{run}: {sentence}" for sentence, run in first.items()]
     rest = len(sentences) - MOST_FINDINGS
     return sentences[:MOST_FINDINGS] + ([f"and {rest} more, in runs.jsonl"] if rest > 0 else [])
