@@ -18,7 +18,8 @@ from experiments.report.about import data_lines
 from experiments.report.answer import size_rows
 from experiments.report.axes import value_scale
 from experiments.report.plots import draw
-from experiments.results import Run, Spread, append_run, read_runs, summarise, write_shapes
+from experiments.results import Columns, Run, Spread, append_run, leading_metric, read_runs, summarise, write_shapes
+from experiments.running import run_experiment
 from fedkernel.data import PartitionSpec
 from fedkernel.errors import InputError
 from fedkernel.models.metrics import METRICS, check_metric, metric_of, own_metrics
@@ -243,7 +244,7 @@ def test_of_clusters_what_compares_across_settings_stands_before_their_objective
         path = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs)
         assert tables(path)["Answer"][0][1 : 1 + len(order)] == order
         assert order[0] in "\n".join(printed(runs))
-        assert draw(runs, tmp_path)[0].name == f"{order[0]}_by_method"
+        assert leading_metric(summarise(runs)) == order[0]
     objective = [a_run(metrics={"kmeans_objective": 0.3})]
     assert "kmeans_objective" in "\n".join(printed(objective)), "which leads where there is nothing else"
 
@@ -646,6 +647,44 @@ def test_the_page_says_what_the_data_are_how_they_are_divided_and_what_each_metr
         ("divided", "by rows (horizontal), dirichlet, alpha = 0.5, shuffled anew with every seed, among 13 clients"),
         ("sizes", "208 rows and 4 columns; 10 to 22 rows at the clients"),
     ]
+
+
+def test_the_page_says_which_columns_there_are_and_what_was_done_to_them_before(tmp_path: Path) -> None:
+    """Rows that files here have lost are counted; sites that hold their own drop them before they say how many."""
+    rng = np.random.default_rng(0)
+    for name, cells in (("a", ["", "f", "f"]), ("b", ["1.5", "", "m"]), ("c", ["2.5", "f", "m"])):
+        rows = [f"{a:.3f},{b:.3f},{'fm'[place % 2]}" for place, (a, b) in enumerate(rng.random((20, 2)))]
+        rows += [f"{cells[0]},1.0,{kind}" for kind in cells[1:]]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["age,glucose,sex", *rows]), encoding="utf-8")
+    prepare = {"missing": "drop", "log": ["glucose"], "categories": {"sex": ["f", "m"]}, "drift": "ignore"}
+    table = {
+        "name": "x",
+        "data": {"shards": [str(tmp_path / f"{name}.csv") for name in "abc"]},
+        "prepare": prepare | {"clip": {"age": [0, 90]}},
+        "strategy": [{"name": "a", "method": "RFKKMeans", "n_clusters": 2, "n_features": 10}],
+        "report": {"plots": False},
+    }
+    run_experiment(Experiment.from_table(table, "x.toml"), tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    lines = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    assert lines["sizes"].startswith("63 rows and 4 columns; 20, 21, 22 rows")
+    assert lines["columns"] == "3: age, glucose, sex; 4 once prepared"
+    assert lines["prepared"] == (
+        "clipped: age to 0 to 90; logarithms of glucose; rows with an empty cell are left out; so left out: 2 at "
+        "client 0, 1 at client 1; scaled to mean 0 and standard deviation 1; levels as columns of 0 and 1: sex (f, m); "
+        "over the rows of all clients together"
+    )
+    own = {"data": {"sites": ["north", "east"]}, "prepare": {"missing": "median", "indicator": True, "scale": "none"}}
+    columns = Columns(tuple(f"c{place}" for place in range(32)), 32)
+    method = {"name": "a", "method": "DKPCA", "n_components": 1}
+    of_sites = dict(data_lines(Experiment.from_table(table | own | {"strategy": [method]}, "x.toml"), [], columns))
+    assert of_sites["columns"].startswith("32: c0, c1, ")
+    assert of_sites["columns"].endswith(", c29 and 2 more")
+    assert of_sites["prepared"] == (
+        "empty cells get the column's median, each with a column that says where; not scaled; by each client for its "
+        "own columns"
+    )
+    assert "prepared" not in dict(data_lines(experiment(), []))
 
 
 def test_each_seed_has_a_dot_of_its_own_beside_the_mean(tmp_path: Path) -> None:

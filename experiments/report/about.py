@@ -1,13 +1,14 @@
 """What a report says of its numbers: which data, how they are divided, and what every metric means."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.config import Experiment, Shards, Sites
 from experiments.report.cells import count
+from experiments.results import Columns
 from fedkernel.addresses import find
-from fedkernel.data import DataSpec
+from fedkernel.data import DataSpec, Prepare
 from fedkernel.models import ROUNDING, metric_of
 from fedkernel.strategy import KernelStrategy
 
@@ -17,21 +18,49 @@ Shapes = Sequence[tuple[int, int]]
 Line = tuple[str, str]
 """A term, and what is said of it."""
 
+MOST_NAMES = 30
+"""Names of columns that are listed."""
 
-def data_lines(experiment: Experiment, shapes: Shapes) -> list[Line]:
-    """Describe the data and how they are divided.
+MISSING = {
+    "refuse": "no empty cell is allowed",
+    "drop": "rows with an empty cell are left out",
+    "mean": "empty cells get the column's mean",
+    "median": "empty cells get the column's median",
+}
+SCALE = {
+    "standard": "scaled to mean 0 and standard deviation 1",
+    "minmax": "scaled to the range from 0 to 1",
+    "robust": "scaled by the median and the distance of the quartiles",
+    "none": "not scaled",
+}
+"""What `Prepare` does, in words."""
+
+
+def data_lines(
+    experiment: Experiment, shapes: Shapes, columns: Columns | None = None, dropped: Sequence[int] = ()
+) -> list[Line]:
+    """Describe the data, how they are divided and how they were prepared.
 
     Parameters
     ----------
     experiment : Experiment
     shapes : sequence of (int, int)
         Of the first setting and seed; empty where only the sites know theirs.
+    columns : Columns, optional
+        Where their names are known.
+    dropped : sequence of int
+        How many rows each client has left out, where that is known and any could be.
     """
     lines = [("data", _data(experiment.data))]
     if isinstance(experiment.data, DataSpec):
         lines.append(("divided", _division(experiment)))
     if shapes:
         lines.append(("sizes", _sizes(shapes, experiment)))
+    if columns is not None:
+        others = "" if columns.prepared == len(columns.names) else f"; {count(columns.prepared)} once prepared"
+        lines.append(("columns", f"{count(len(columns.names))}: {_names(columns.names)}{others}"))
+    if (prepare := experiment.prepare) is not None:
+        lines.append(("prepared", "; ".join(_steps(prepare, experiment, dropped))))
     lines += [(f"swept: {name}", ", ".join(map(str, values))) for name, values in experiment.swept.items()]
     return lines
 
@@ -55,6 +84,31 @@ def _division(experiment: Experiment) -> str:
     how = _named(partition.method, {name: value for name, value in shown.items() if value is not None})
     shuffled = ", shuffled anew with every seed" if partition.shuffle and partition.seed is None else ""
     return f"by {what} ({partition.kind}), {how}{shuffled}, among {experiment.clients} clients"
+
+
+def _steps(prepare: Prepare, experiment: Experiment, dropped: Sequence[int]) -> Iterator[str]:
+    """Yield what is done to the tables, in its order, and at last by whom."""
+    if prepare.clip:
+        yield "clipped: " + ", ".join(f"{name} to {low:g} to {high:g}" for name, (low, high) in prepare.clip.items())
+    if prepare.log:
+        yield f"logarithms of {_names(prepare.log)}"
+    yield MISSING[prepare.missing] + (", each with a column that says where" if prepare.indicator else "")
+    if sum(dropped):
+        each = ", ".join(f"{count(rows)} at client {client}" for client, rows in enumerate(dropped) if rows)
+        yield f"so left out: {each}"
+    yield SCALE[prepare.scale]
+    if prepare.categories:
+        levels = (f"{name} ({_names(levels)})" for name, levels in prepare.categories.items())
+        yield f"levels as columns of 0 and 1: {', '.join(levels)}"
+    if _is_vertical(experiment):
+        yield "by each client for its own columns"
+    else:
+        yield "over the rows of all clients together"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def _named(name: Any, options: Mapping[str, Any]) -> str:

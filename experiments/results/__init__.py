@@ -13,7 +13,7 @@ from experiments.results.row_pictures import (
     write_row_picture,
 )
 from experiments.results.rows import Run, append_run, read_runs
-from experiments.results.shapes import read_shapes, write_shapes
+from experiments.results.shapes import Columns, read_columns, read_dropped, read_shapes, write_shapes
 from experiments.results.summaries import (
     LEADING,
     NOISE,
@@ -36,6 +36,7 @@ __all__ = [
     "LEADING",
     "MOST_ROWS",
     "NOISE",
+    "Columns",
     "Compared",
     "Difference",
     "Matched",
@@ -57,8 +58,10 @@ __all__ = [
     "mean_and_error",
     "measured",
     "point_key",
+    "read_columns",
     "read_coresets",
     "read_directions",
+    "read_dropped",
     "read_row_pictures",
     "read_runs",
     "read_shapes",

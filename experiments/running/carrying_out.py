@@ -83,7 +83,7 @@ def run_experiment(
     with blas_threads(experiment.threads):
         planned = plan(experiment)
     rows = open_folder(out, experiment, restart)
-    write_shapes(out, planned[0].shapes)
+    write_shapes(out, planned[0].shapes, planned[0].dropped)
     done = {row.id for row in rows}
     track = track or (lambda row: None)
     for row in rows:

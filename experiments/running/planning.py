@@ -15,7 +15,7 @@ from clients.kmeans import SampleCoreset
 from experiments.baselines import Baseline, Classes, cohort, counterpart
 from experiments.config import Experiment, Method, Shards, Sites, with_value
 from experiments.running.raw_shards import prepared_shards, raw_shards
-from experiments.running.site_tables import are_aligned, check_files, files_of, labels_of, tables_of
+from experiments.running.site_tables import are_aligned, check_files, files_of, labels_of, raw_tables, tables_of
 from experiments.running.widths import Widths
 from fedkernel.addresses import address_of, find
 from fedkernel.arrays import AnyArray, FloatArray, Rows
@@ -139,6 +139,15 @@ class Planned:
         if (prepare := experiment.prepare) is None:
             return self.shards
         return raw_shards(experiment, prepare, self.seed, self.strategy.partition, self.id)
+
+    @property
+    def dropped(self) -> list[int]:
+        """How many rows of each client's file, if rows are divided and files here, are left out for an empty cell."""
+        data, prepare = self.point.experiment.data, self.point.experiment.prepare
+        drops = prepare is not None and prepare.missing == "drop" and self.strategy.partition == "horizontal"
+        if not drops or not isinstance(data, Shards):
+            return []
+        return [raw.rows - rows for raw, (rows, _) in zip(raw_tables(data, "horizontal"), self.shapes, strict=True)]
 
     @property
     def order(self) -> str:
