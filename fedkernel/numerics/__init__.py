@@ -1,5 +1,6 @@
 """Kernels, linear algebra, sketches, clustering: arrays in, arrays out, with no word of transport."""
 
+from fedkernel.numerics.agreement import Agreement, adjusted_rand, adjusted_rand_within
 from fedkernel.numerics.blockwise import RowSketch, draw_distinct, is_sketched
 from fedkernel.numerics.clustering import WeightedPoints, allot, assign, coreset, k_means
 from fedkernel.numerics.estimates import components_by_gap, eigengap, mean_error, squared_move
@@ -46,6 +47,7 @@ __all__ = [
     "KERNELS",
     "RBF",
     "WIDTHS",
+    "Agreement",
     "AnyKernel",
     "ArcCosine",
     "Eigenpairs",
@@ -63,6 +65,8 @@ __all__ = [
     "SubspaceEmbedding",
     "WeightedPoints",
     "above_rounding",
+    "adjusted_rand",
+    "adjusted_rand_within",
     "align_signs",
     "allot",
     "assign",
