@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Generic
 import numpy as np
 
 from clients.kmeans import (
+    CompareClusters,
     CountClusters,
     Embedding,
     KMeansClient,
@@ -188,7 +189,7 @@ class FKKMeansClient(KMeansClient):
 
     answers = (
         *(SumRows, MeasureScatter, LabelNewRows, SolveLocally, SampleCoreset, LabelRows),
-        *(MeasureClusters, CountClusters),
+        *(MeasureClusters, CountClusters, CompareClusters),
         *(MultiplyColumns, MultiplyGram, SumFeatures, CombineFeatures, EmbedRows, TakeEmbedding),
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray
@@ -144,6 +145,47 @@ class CountClusters(Request[ClusterSizes]):
             raise ValueError(f"sizes add up to {reply.sizes.sum():g}, but there are {rows} rows")
 
 
+class SharedRows(Summed):
+    """How many of the site's rows are in a cluster of an earlier run and in one of this, for each pair: k^2 + 1 floats.
+
+    In whole steps of 5 rows or more. Reveals these sizes but for the step: of fewer rows than that it says 0. With the
+    sizes of the clusters in either run, which have the same step, more is known of what was rounded off: where a size
+    is larger than its pairs together by all that rounding can take of these, they are known exactly. A coordinator that
+    follows the protocol has but the sum over the sites.
+
+    Attributes
+    ----------
+    sizes : ndarray of shape (k, k)
+        Rounded down; a row for each cluster of the earlier run.
+    slack : float
+        By how much each is less than it was, at most: 1 less than the step.
+    """
+
+    sizes: Annotated[FloatArray, Shape("k", "k")]
+    slack: Annotated[float, Shape()]
+
+
+class CompareClusters(Request[SharedRows]):
+    """Asks how many rows are in which cluster of both runs, of one that the study says; never by less than 5 rows."""
+
+    once: ClassVar = True
+    largest: ClassVar = {"k": "n_clusters"}
+    run: Annotated[str, Field(max_length=240)]
+    n_clusters: Count
+    step: Annotated[int, Field(ge=SMALL_CELL, le=1_000_000)] = SMALL_CELL
+
+    def known_dimensions(self) -> dict[str, int]:
+        """Return the size of the table: of so many clusters, also where a run found fewer."""
+        return {"k": self.n_clusters}
+
+    def check_reply(self, reply: SharedRows) -> None:
+        """Check also that the sizes are multiples of a step that is no smaller."""
+        super().check_reply(reply)
+        step = reply.slack + 1
+        if step < self.step or np.any(reply.sizes % step != 0) or np.any(reply.sizes < 0):
+            raise ValueError(f"sizes must be multiples of slack + 1, and that at least {self.step}, not {step:g}")
+
+
 class RowSum(Summed):
     """The sum of the site's rows: d floats. Reveals the site's mean row."""
 
@@ -207,7 +249,7 @@ class KMeansClient(KernelClient):
 
     answers: ClassVar[Answers] = (
         *(SolveLocally, SampleCoreset, LabelRows, SumRows, MeasureScatter, LabelNewRows),
-        *(MeasureClusters, CountClusters),
+        *(MeasureClusters, CountClusters, CompareClusters),
     )
 
     def solve_locally(self, ask: SolveLocally) -> LocalCost:
@@ -243,10 +285,29 @@ class KMeansClient(KernelClient):
 
     def count_clusters(self, ask: CountClusters) -> ClusterSizes:
         """Count the rows of each cluster, down to whole steps."""
-        H, centers = Embedding.load(self.memory).rows, CommonCenters.load(self.memory).centers
-        counts = np.bincount(assign(H, centers)[0], minlength=len(centers))
-        step = ask.step if self.guards is None else max(ask.step, self.guards.cell_rows)
+        labels, k = self._common_labels()
+        counts, step = np.bincount(labels, minlength=k), self._step(ask.step)
         return ClusterSizes(sizes=(counts - counts % step).astype(np.float64), step=float(step))
+
+    def compare_clusters(self, ask: CompareClusters) -> SharedRows:
+        """Count the rows of each pair of clusters, down to whole steps."""
+        k, (labels, own) = ask.n_clusters, self._common_labels()
+        earlier = self.labels_of(ask.run)
+        if len(earlier) != len(labels):
+            raise ProtocolError(f"run {ask.run!r} was not on the rows that this one is on")
+        if max(own, int(earlier.max(initial=0)) + 1) > k or k > len(labels):
+            raise ProtocolError(f"n_clusters = {k} does not fit the clusters of both runs, or the {len(labels)} rows")
+        counts, step = np.bincount(earlier * k + labels, minlength=k * k), self._step(ask.step)
+        sizes = (counts - counts % step).astype(np.float64).reshape(k, k)
+        return SharedRows(sizes=sizes, slack=step - 1.0)
+
+    def _common_labels(self) -> tuple[npt.NDArray[np.int64], int]:
+        """Return the labels by the common centres, and how many centres there are."""
+        H, centers = Embedding.load(self.memory).rows, CommonCenters.load(self.memory).centers
+        return assign(H, centers)[0], len(centers)
+
+    def _step(self, step: int) -> int:
+        return step if self.guards is None else max(step, self.guards.cell_rows)
 
     def _squared_lengths(self, kernel: AnyKernel) -> float:
         """Return the sum of k(x, x) over the rows."""

@@ -15,6 +15,7 @@ from clients.diskpca import (
     TakeLandmarks,
 )
 from clients.kmeans import (
+    CompareClusters,
     CountClusters,
     Embedding,
     KMeansClient,
@@ -36,7 +37,7 @@ class SpectralKMeansClient(DisKPCAClient, KMeansClient):
     answers = (
         *(SketchPoints, MultiplyPoints, ScoreRows, DrawByLeverage, MeasureDistances, DrawByDistance, DrawUniformly),
         *(TakeLandmarks, SketchKernel, MultiplyKernel, TakeComponents, SolveLocally, SampleCoreset, LabelRows),
-        *(MeasureClusters, CountClusters),
+        *(MeasureClusters, CountClusters, CompareClusters),
     )
 
     def take_components(self, ask: TakeComponents) -> Receipt:

@@ -105,6 +105,7 @@ def _carried_out(
         hashes=run.sites is not None,  # whose sites write down what leaves them
         joint_seed=run.joint_seed,
         prepare=run.prepares,
+        compare=run.compare,
     )
     try:
         if run.project is None:

@@ -120,7 +120,10 @@ def _figure(place: int) -> str:
 def measure(method: Method[M], execution: Execution, model: M) -> Measures:
     """Let the clients measure a model, where there is such a measure: step 6."""
     measuring = method.evaluation(execution.run, model)
-    return Measures({}) if measuring is None else note(execution, execution.finish(measuring))
+    measures = Measures({}) if measuring is None else note(execution, execution.finish(measuring))
+    if (earlier := execution.settings.compare) is not None:
+        measures.update(execution.finish(method.comparison(execution.run, earlier)))
+    return measures
 
 
 def note(execution: Execution, figures: dict[str, float]) -> Measures:
@@ -133,14 +136,25 @@ def note(execution: Execution, figures: dict[str, float]) -> Measures:
 
 
 def plan_of_run(
-    method: Method[Any], clients: int, seed: int, prepare: Prepare | None = None, *, evaluate: bool = False
+    method: Method[Any],
+    clients: int,
+    seed: int,
+    prepare: Prepare | None = None,
+    *,
+    evaluate: bool = False,
+    compare: str | None = None,
 ) -> Plan | None:
-    """Return what a run asks of each client: steps 2, 4, 5 and, with `evaluate`, 6; None where the method says none."""
+    """Return what a run asks of each client: steps 2, 4, 5 and, with `evaluate`, 6; None where the method says none.
+
+    With `compare`, an earlier run's id, that ends with a comparison with it.
+    """
     if (own := method.plan(clients, seed)) is None:
         return None
     preparing = () if prepare is None else preparing_plan(prepare, method.partition, clients)
     settling = width_plan(ruled_kernels(method), method.partition)
-    return (*preparing, *settling, *own, *(method.evaluation_plan() if evaluate else ()))
+    measuring = method.evaluation_plan() if evaluate else ()
+    comparing = () if compare is None else method.comparison_plan(compare)
+    return *preparing, *settling, *own, *measuring, *comparing
 
 
 def forecast_of_run(method: Method[Any], cohort: Sequence[Member], prepare: Prepare | None = None) -> Forecast | None:

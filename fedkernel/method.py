@@ -80,6 +80,14 @@ class Method(Judged[M], ABC, Generic[M]):
         """Return what `evaluation` asks."""
         return ()
 
+    def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
+        """Return a protocol that compares the clients' clusters with those that they kept of the run of that id."""
+        raise InputError(f"{type(self).__name__} cannot compare its results with those of run {earlier!r}")
+
+    def comparison_plan(self, earlier: str) -> Plan:
+        """Return what `comparison` asks; empty: the strategy has no such protocol."""
+        return ()
+
     def projection(self, run: Run, model: M, *, to_sites: bool = False) -> Protocol[FloatArray]:
         """Return a protocol that projects rows which are new at the clients onto a model of a vertical partition.
 

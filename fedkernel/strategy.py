@@ -127,10 +127,16 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         return settled_as(self, result.history)
 
     def plan_of_run(
-        self, clients: int, seed: int, prepare: Prepare | None = None, *, evaluate: bool = False
+        self,
+        clients: int,
+        seed: int,
+        prepare: Prepare | None = None,
+        *,
+        evaluate: bool = False,
+        compare: str | None = None,
     ) -> Plan | None:
         """Return `plan` with what comes before and after it in a run: see `fedkernel.course.plan_of_run`."""
-        return plan_of_run(self, clients, seed, prepare, evaluate=evaluate)
+        return plan_of_run(self, clients, seed, prepare, evaluate=evaluate, compare=compare)
 
     def forecast_of_run(self, cohort: Sequence[Member], prepare: Prepare | None = None) -> Forecast | None:
         """Return `forecast` with what comes before it in a run: see `fedkernel.course.forecast_of_run`."""

@@ -44,6 +44,7 @@ from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
 from strategies.choosing import Clustered, best_division, most_among, most_clusters, settled_clusters
 from strategies.cluster_measures import measure_clusters, measuring_plan
+from strategies.stability import compare_clusters, comparing_plan
 
 CORESET, SHARE = 1000, 0.25
 """By default, what is sampled by all clients together, and the most of its rows that a client samples: its guards'."""
@@ -212,6 +213,14 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
     def evaluation_plan(self) -> Plan:
         """Return the requests for sums and sizes."""
         return measuring_plan(self.kernel or RBF())
+
+    def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
+        """Return `stability` of the clusters: one round, k^2 + 1 floats from each client, which are summed."""
+        return compare_clusters(run, earlier, self.most_clusters)
+
+    def comparison_plan(self, earlier: str) -> Plan:
+        """Return the request for what the clusters of both runs share."""
+        return comparing_plan(earlier, self.most_clusters)
 
     def federated_kernel(self, run: Run) -> Protocol[AnyKernel]:
         """Return the kernel: as given, or RBF with the paper's width, from sums over all rows: two rounds."""

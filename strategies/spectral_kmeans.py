@@ -25,6 +25,7 @@ from strategies.choosing import MostClusters, NumberOfClusters, most_among, most
 from strategies.cluster_measures import measure_clusters, measuring_plan
 from strategies.diskpca import DisKPCA
 from strategies.kmeans import check_coreset, check_local_clusters, distributed_kmeans, kmeans_forecast, kmeans_plan
+from strategies.stability import compare_clusters, comparing_plan
 from strategies.uniform_kpca import UniformKPCA
 
 
@@ -130,6 +131,14 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     def evaluation_plan(self) -> Plan:
         """Return the requests for sums and sizes."""
         return measuring_plan(self.components.kernel)
+
+    def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
+        """Return `stability` of the clusters: one round, k^2 + 1 floats from each client, which are summed."""
+        return compare_clusters(run, earlier, self.most_clusters)
+
+    def comparison_plan(self, earlier: str) -> Plan:
+        """Return the request for what the clusters of both runs share."""
+        return comparing_plan(earlier, self.most_clusters)
 
     def central(self, shards: Sequence[Rows]) -> KernelKMeans:
         """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""

@@ -68,6 +68,7 @@ from clients.fk_kmeans import (
 from clients.kmeans import (
     ClusterSizes,
     ClusterSums,
+    CompareClusters,
     CountClusters,
     LabelNewRows,
     LabelRows,
@@ -78,6 +79,7 @@ from clients.kmeans import (
     RowSum,
     SampleCoreset,
     Scatter,
+    SharedRows,
     SolveLocally,
     SumRows,
 )
@@ -169,6 +171,8 @@ SCALARS = {
     ClusterSums: st.just({}),
     CountClusters: st.fixed_dictionaries({"step": st.integers(5, 10**6)}),
     ClusterSizes: st.just({}),
+    CompareClusters: st.fixed_dictionaries({"run": st.text(max_size=240), "n_clusters": counts}),
+    SharedRows: st.just({}),
     MeasureOwn: st.fixed_dictionaries({**table, "n_components": counts}),
     preparing.CountCells: st.fixed_dictionaries(named),
     preparing.Cells: st.just({}),

@@ -16,6 +16,7 @@ from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, WINE, Running, 
 from named_sites import drawn_seed
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
+from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -144,10 +145,12 @@ def test_new_rows_are_projected_by_three_sites(place, tls):
 
 
 def test_new_rows_are_labelled_at_each_site(place, tls):
-    """By the model, which the server sends; it is not told how many rows there are."""
-    (place / "run.toml").write_text(
-        CONFIG.split("share_model", maxsplit=1)[0] + CLUSTERS + "\n[report]\ncoreset = true\n"
-    )
+    """By the model, which the server sends; it is not told how many rows there are.
+
+    Before that, the sites have compared the clusters of two seeds, of which they keep the labels.
+    """
+    seeds, picture = "seeds = [0, 1]\nevaluate = true\n", "\n[report]\ncoreset = true\n"
+    (place / "run.toml").write_text(seeds + CONFIG.split("share_model", maxsplit=1)[0] + CLUSTERS + picture)
     names, run = [f"c{column}" for column in range(13)], "clusters__seed=0"
     for site, name in enumerate(NAMES):
         frame = pd.DataFrame(WINE, columns=names).assign(patient=[f"p{row}" for row in range(178)])
@@ -156,7 +159,7 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
     with federation(place, tls) as (serve, join):
         processes = [serve(), *map(join, NAMES)]
         assert [one.end() for one in processes] == [0, 0, 0, 0], processes[0].text
-        again = [serve("--project", name="again", config="out")]
+        again = [serve("--project", "--run", run, name="again", config="out")]
         again += [join(name, "--new", f"{name}-new.csv", log=f"{name} again") for name in "ab"]
         own = ("--data", "c-new.csv", "--id", "patient", "--min-rows", "1")  # with the new rows and no others
         again.append(join("c", *own, log="c again"))
@@ -170,7 +173,13 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
         assert sheet.index.tolist() == [f"p{row}" for row in range(site, 9, 2)]
         np.testing.assert_array_equal(sheet["label"], result.model.predict(WINE[site:9:2]))
         left = read_outbox(place / f"kept-{name}").departures
-        assert sum(line.request == "Introduce" for line in left) == 1, "nothing was asked again"
+        assert sum(line.request == "Introduce" for line in left) == 2, "nothing was asked again"
+    metrics = Result.load(place / "out" / "results" / "clusters__seed=1").metrics
+    labels = [
+        [pd.read_csv(place / f"kept-{name}" / f"clusters__seed={seed}.csv").label for name in NAMES] for seed in (0, 1)
+    ]
+    stability = adjusted_rand_score(*map(np.concatenate, labels))
+    assert abs(metrics["stability"] - stability) <= metrics["stability_error"]
 
 
 def test_a_site_that_is_killed_fails_the_run_with_one_cause(place, tls):

@@ -1,12 +1,28 @@
 """Stability over seeds where labels stay at sites: what these tell of two runs, what follows, what they refuse."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from named_sites import LENIENT, NAMES, Sites, settings_of
 from sklearn.metrics import adjusted_rand_score
 
+from clients.kmeans import CommonCenters, CompareClusters, Embedding, KMeansClient
+from experiments.config import Experiment
+from experiments.running import plan, run_experiment, study_of
+from fedkernel import RBF
+from fedkernel.coordinator import server_app
+from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics import adjusted_rand, adjusted_rand_within
+from fedkernel.protocol import Guards
+from fedkernel.protocol.plan import Step
+from fedkernel.run import Job, Study, flower, read_outbox
+from strategies import RFKKMeans
 
-STEP = 5
+SEEDS, STEP = [0, 1, 2], 5
+METHOD = {"name": "RFK", "method": "RFKKMeans", "n_clusters": 3, "n_features": 20}
+METHOD |= {"kernel": {"type": "rbf", "gamma": 0.5}}
+STRATEGY = RFKKMeans(3, n_features=20, kernel=RBF(gamma=0.5))
 
 
 def overlaps(rng, rows, clusters, moved, sites=3):
@@ -40,3 +56,187 @@ def test_of_rounded_overlaps_the_index_is_no_further_off_than_is_said(clusters, 
         likely, rounded = np.mean(off, axis=0)
         if rows == 600 and clusters == 8 and 0.02 < moved < 1:
             assert rounded > 0.1 > 3 * abs(likely)
+
+
+@pytest.mark.parametrize(("rows", "most"), [(600, 0.15), (3000, 0.03), (30_000, 0.003)])
+def test_a_tenth_of_the_rows_elsewhere_is_seen_as_well_as_is_said(rows, most):
+    """What docs/experiments.md says of 3 sites and 3 clusters."""
+    for seed in range(10):
+        first, second, table = overlaps(np.random.default_rng(seed), rows, 3, 0.1)
+        told = (table - table % STEP).sum(axis=0)
+        estimate, error = adjusted_rand_within(told, rows - told.sum(), 3 * (STEP - 1))
+        assert 2 * abs(estimate - adjusted_rand_score(first, second)) <= error < most
+
+
+def test_a_site_tells_overlaps_in_steps_and_of_fewer_rows_nothing():
+    labels = np.repeat([0, 1, 2], [14, 9, 4])
+    centers = np.arange(3.0)[:, None]
+    earlier = np.repeat([1, 0, 1, 0], [14, 6, 3, 4])
+
+    def shared(guards=None, **more):
+        site = KMeansClient(np.eye(27), guards=guards, earlier={"first": earlier}.__getitem__)
+        Embedding(centers[labels]).save(site.memory)
+        CommonCenters(centers).save(site.memory)
+        ask = CompareClusters(run="first", **{"n_clusters": 3} | more)
+        ask.check_reply(reply := site.compare_clusters(ask))
+        return reply
+
+    assert shared().sizes.tolist() == [[0, 5, 0], [10, 0, 0], [0, 0, 0]]
+    assert shared().slack == 4
+    assert shared(Guards(cell_rows=7)).sizes.tolist() == [[0, 0, 0], [14, 0, 0], [0, 0, 0]]
+    assert shared(Guards(cell_rows=1), step=14).slack == 13
+    assert shared(n_clusters=5).sizes.shape == (5, 5)
+    with pytest.raises(ProtocolError, match="n_clusters = 2 does not fit the clusters of both runs, or the 27 rows"):
+        shared(n_clusters=2)
+    with pytest.raises(ValueError, match="greater than or equal to 5"):
+        CompareClusters(run="first", n_clusters=3, step=1)
+    with pytest.raises(ValueError, match=r"must be multiples of slack \+ 1, and that at least 7, not 5"):
+        CompareClusters(run="first", n_clusters=3, step=7).check_reply(shared())
+    with pytest.raises(InputError, match="client 0 compares its clusters with those of no other run"):
+        KMeansClient(np.eye(2)).labels_of("first")
+
+
+class Nodes(Sites):
+    """Sites that are given a job with its study, and have just been started."""
+
+    def __init__(self, job, nodes):
+        super().__init__(job.runs[0], nodes)
+        for context in self._contexts.values():
+            context.run_config = {"job": job.model_dump_json()}
+
+
+class Federation:
+    """Three sites with a file each, which are started anew for each run, and a study of theirs."""
+
+    def __init__(self, folder):
+        flower.ensure_task_identity()
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((1200, 2)) + np.array([[0, 0], [3, 0], [1.5, 2.0]])[np.arange(1200) % 3]
+        self.folder, self.files = folder, [str(folder / f"{name}.npy") for name in NAMES]
+        for file, part in zip(self.files, np.array_split(X, 3), strict=True):
+            np.save(file, part)
+        common = {"approve": "any", **LENIENT}
+        self.nodes = [
+            {"name": name, "data": file, "out": str(folder / name), **common}
+            for name, file in zip(NAMES, self.files, strict=True)
+        ]
+        self.experiment = self.experiment_with({"sites": list(NAMES), "joint_seed": False}, engine="grpc")
+        self.study = study_of(self.experiment, plan(self.experiment))
+
+    def experiment_with(self, data, **more):
+        table = {"name": "stable", "seeds": SEEDS, "evaluate": True, "data": data, "strategy": [METHOD], **more}
+        return Experiment.from_table(table, "stable.toml")
+
+    def engine(self, job):
+        for run in job.runs:
+            own = job.model_copy(update={"runs": [run]})
+            with Nodes(own, self.nodes) as grid:
+                server_app()(grid, flower.new_context(0, {}, {"job": own.model_dump_json()}))
+            yield run.id
+
+    def ask(self, strategy, **changes):
+        """Run the study's second run as a coordinator does that has changed it, and asks by this strategy."""
+        first, second, third = self.study.runs
+        run = second.model_copy(update=changes)
+        job = Job(runs=[run], study=Study(name="stable", runs=[first, run, third]))
+        with Nodes(job, self.nodes) as grid:
+            return strategy.run(grid, replace(settings_of(run), compare=run.compare), evaluate=True)
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    own = Federation(tmp_path_factory.mktemp("stable"))
+    own.rows = run_experiment(own.experiment, own.folder / "out", engine=own.engine).rows
+    return own
+
+
+def test_three_sites_find_the_stability_of_three_seeds_that_the_same_rows_have_in_one_place(federation):
+    """Within what they say it may be off by, from labels that no site tells; under the same name, of the same seeds."""
+    local = federation.experiment_with({"shards": federation.files})
+    expected = [row.metrics.get("stability") for row in run_experiment(local, federation.folder / "local").rows]
+    labels = []
+    for seed in SEEDS:
+        kept = [np.load(federation.folder / name / f"RFK__seed={seed}.npz")["labels"] for name in NAMES]
+        labels.append(np.concatenate(kept))
+    assert [row.seed for row in federation.rows] == SEEDS
+    assert federation.rows[0].metrics.get("stability") is expected[0] is None
+    for row, exact, own in zip(federation.rows[1:], expected[1:], labels[1:], strict=True):
+        assert exact == pytest.approx(adjusted_rand_score(labels[0], own), abs=1e-12)
+        assert abs(row.metrics["stability"] - exact) <= row.metrics["stability_error"] < 0.15
+        assert exact < 0.99, "or nothing is to be told apart"
+        (round_,) = [round_ for round_ in row.history if round_.phase == "CompareClusters"]
+        assert round_.floats_up == 3 * (3 * 3 + 1)
+    left = [line.reply for line in read_outbox(federation.folder / "east").departures if line.reply == "SharedRows"]
+    assert len(left) == 2
+
+
+class Twice(RFKKMeans):
+    """Asks for the comparison a second time."""
+
+    def comparison(self, run, earlier):
+        yield from super().comparison(run, earlier)
+        return (yield from super().comparison(run, earlier))
+
+
+class Comparing(RFKKMeans):
+    """Compares with the run after."""
+
+    def comparison(self, run, earlier):
+        return super().comparison(run, "RFK__seed=2")
+
+
+def test_a_pair_of_runs_is_compared_once_and_no_other_than_the_study_says(federation):
+    """Whatever its plan says: that may come from anybody."""
+    *steps, last = federation.study.runs[1].plan
+    asked = last.requests[0]
+    assert (asked.request, asked.fields) == (
+        "CompareClusters",
+        {"run": "RFK__seed=0", "n_clusters": 3, "step": STEP},
+    )
+    twice = Twice(**STRATEGY.hyperparameters)
+    with pytest.raises(ProtocolError, match="CompareClusters came 1 times, as often as the plan has it"):
+        federation.ask(twice, id="once")
+    often = (*steps, Step(requests=(asked,), times=2))
+    with pytest.raises(ProtocolError, match="CompareClusters was answered before in this run; allowed: once"):
+        federation.ask(twice, id="often", plan=often)
+    other = (*steps, Step(requests=(asked.model_copy(update={"fields": {"n_clusters": 3}}),)))
+    with pytest.raises(ProtocolError, match="compares its clusters only with those of a run that the study has before"):
+        federation.ask(Comparing(**STRATEGY.hyperparameters), id="other", plan=other)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"compare": "RFK__seed=2"},
+        {"compare": "trial"},
+        {"parameters": {**STRATEGY.hyperparameters, "n_features": 22}},
+        {"seed": 0},
+    ],
+    ids=["a later run", "no run of the study", "of other parameters", "the same seed"],
+)
+def test_made_up_pairs_are_refused_before_anything_is_asked(federation, changes):
+    with pytest.raises(ProtocolError, match="compares its clusters only with those of a run that the study has before"):
+        federation.ask(STRATEGY, id="made-up", **changes)
+
+
+def test_a_run_that_a_site_has_not_kept_or_not_of_this_table_cannot_be_compared_with(federation):
+    kept = federation.folder / "east" / "RFK__seed=0.npz"
+    content = kept.read_bytes()
+    sentence = r"'east'\) has no clusters of run 'RFK__seed=0' to compare this run's with; its log says why$"
+    try:
+        kept.unlink()
+        with pytest.raises(ProtocolError, match=sentence):
+            federation.ask(STRATEGY, id="gone")
+        kept.write_bytes((federation.folder / "east" / "RFK__seed=2.npz").read_bytes())
+        with pytest.raises(ProtocolError, match=sentence):
+            federation.ask(STRATEGY, id="of-another")
+    finally:
+        kept.write_bytes(content)
+    table = np.load(federation.files[1])
+    try:
+        np.save(federation.files[1], table[::-1])
+        with pytest.raises(ProtocolError, match=sentence):
+            federation.ask(STRATEGY, id="turned")
+    finally:
+        np.save(federation.files[1], table)
+    assert "stability" in federation.ask(STRATEGY, id="again").metrics

@@ -17,7 +17,7 @@ from experiments.report import write_report
 from experiments.results import Run, append_run, in_order, write_directions, write_row_picture, write_shapes
 from experiments.running.folder import open_folder
 from experiments.running.known_columns import knowing_its_columns
-from experiments.running.planning import Planned, due, plan, run_id, study_of
+from experiments.running.planning import Planned, due, plan, study_of
 from experiments.running.row_pictures import is_pictured, row_picture
 from fedkernel.arrays import AnyArray, Rows, stack_rows
 from fedkernel.data.labels import labelled
@@ -225,11 +225,11 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
 def _stability(run: Planned, model: Model, shards: Sequence[Rows], out: Path) -> dict[str, float]:
     """Return how far clusters are those of the first seed: each model labels all rows that this run was about.
 
-    Only where these are here: labels stay at sites that hold their own data, and what the coordinator has of two runs,
-    points in two embeddings, does not compare. So the first seed's own run has none.
+    Only where these are here; of sites that hold their own data it is in the result, from a comparison among them
+    (`strategies.stability`). The first seed's own run has none.
     """
     experiment = run.point.experiment
-    first = out / "results" / run_id(run.method, run.point, experiment.seeds[0]) / "model.npz"
+    first = out / "results" / run.first / "model.npz"
     if not isinstance(model, KernelKMeans) or run.seed == experiment.seeds[0] or not first.exists():
         return {}
     rows, other = stack_rows(list(shards)), load_model(first)

@@ -206,6 +206,16 @@ class Planned:
         return simulated_partition(experiment.data, experiment.partition, experiment.clients or 1, self.seed)
 
     @property
+    def first(self) -> str:
+        """The id of the run of the same method and settings with the first seed, with whose clusters others compare."""
+        return run_id(self.method, self.point, self.point.experiment.seeds[0])
+
+    @property
+    def _compared(self) -> str | None:
+        """The run with whose clusters sites compare those of this one; None where there are none, or it is itself."""
+        return self.first if self.first != self.id and self.strategy.comparison_plan(self.first) else None
+
+    @property
     def spec(self) -> RunSpec:
         """The run as a job has it."""
         experiment, kind = self.point.experiment, type(self.strategy)
@@ -218,10 +228,13 @@ class Planned:
             common |= {"parameters": self.strategy.hyperparameters, "missing": experiment.data.missing}
             sites = experiment.data.sites  # who approve all that will be asked of them
             evaluate, joint = experiment.evaluate, experiment.data.joint_seed
-            steps = self.strategy.plan_of_run(len(sites), self.seed, experiment.prepare, evaluate=evaluate)
+            compare = self._compared if evaluate else None
+            steps = self.strategy.plan_of_run(
+                len(sites), self.seed, experiment.prepare, evaluate=evaluate, compare=compare
+            )
             joint = is_seeded(steps) if joint is None else joint
             common |= {"align": kind.partition == "vertical", "plan": steps, "joint_seed": joint}
-            return RunSpec(**common, sites=sites)
+            return RunSpec(**common, sites=sites, compare=compare)
         return RunSpec(**common, data=experiment.data, partition=experiment.partition)
 
 

@@ -195,6 +195,13 @@ _KNOWN = (
         digits=(",.0f", ",.1f"),
     ),
     _SHARE("stability", "adjusted Rand index of the clusters and those of the first seed, of all rows: 1 is the same"),
+    Metric(
+        "stability_error",
+        "how far off stability is at most, where rows stay at sites and overlaps of clusters are told in steps of 5",
+        better="lower",
+        leads=False,
+        digits=(".4f", ".4f"),
+    ),
     Metric("n_clusters", "clusters that the run chose", leads=False, digits=(".3g", ".2g")),
     Metric("n_components", "components that the run chose", leads=False, digits=(".3g", ".2g")),
     _SHARE("explained_variance_ratio", "share of the clients' total variance that the components keep"),

@@ -50,6 +50,8 @@ class KernelClient(NumPyClient):
         What noise is drawn with, see `fedkernel.noise`; empty: the operating system's generator.
     y : ndarray of shape (n_m,), optional
         Labels of the rows, for a class that needs them; no other is given them.
+    earlier : callable, optional
+        Given a run's id, returns the clusters (n_m,) that the site kept of its rows there.
 
     Attributes
     ----------
@@ -71,6 +73,7 @@ class KernelClient(NumPyClient):
         guards: Guards | None = None,
         noise_key: bytes = b"",
         y: Array | None = None,
+        earlier: Callable[[str], Array] | None = None,
     ) -> None:
         self.X = self.table(X, f"the data of client {client}")
         self.new = None if new is None else self.table(new, f"the new rows of client {client}")
@@ -81,6 +84,7 @@ class KernelClient(NumPyClient):
         self.guards = guards
         self.noise_key = noise_key
         self.outputs: dict[str, Array] = {}
+        self._earlier = earlier
         if self.needs_labels:
             self.y = self._checked_labels(y)
 
@@ -137,6 +141,12 @@ class KernelClient(NumPyClient):
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the generator of this run, this client and one purpose: the same whenever it is asked for."""
         return generator(purpose, self.seed, self.client)
+
+    def labels_of(self, run: str) -> Array:
+        """Return the clusters (n_m,) that the site kept of its rows in an earlier run."""
+        if self._earlier is None:
+            raise InputError(f"client {self.client} compares its clusters with those of no other run")
+        return self._earlier(run)
 
     def _checked_labels(self, y: Array | None) -> Array:
         name, rows = type(self).__name__, self.X.shape[0]

@@ -132,6 +132,8 @@ class _Call:
             own |= {"identity": site.identity, "pins": site.pins}
         if kind.needs_labels:
             own["y"] = site.labels_at(positions)
+        if site.earlier is not None:
+            own["earlier"] = site.earlier
         client = kind(X, new=new, client=site.number, seed=self.seed, memory=memory, **own)
         site.check_rows(client.X.shape[0])
         return client

@@ -41,6 +41,7 @@ class RunSettings:
     protocol's own steps have as many BLAS `threads`. With `hashes`, the ledger has that of every reply. With
     `joint_seed`, the clients draw the seed, in two rounds more, and the history has it. With `prepare`, the sites'
     tables are raw, and are prepared first. With `project`, it is the clients' new rows that are compared by their ids.
+    What measures the model ends with a comparison with the clusters of the run `compare`, where there is one.
     """
 
     run: str = "run"
@@ -53,6 +54,7 @@ class RunSettings:
     joint_seed: bool = False
     prepare: Prepare | None = None
     project: bool = False
+    compare: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""

@@ -115,6 +115,9 @@ class RunSpec(pydantic.BaseModel):
         Whether the coordinator keeps, and shows, where sampled points lie: `fedkernel.models.CoresetPicture`.
     project : Projecting, optional
         In place of fitting, with a vertical partition and named sites that know their rows by ids.
+    compare : str, optional
+        With `evaluate`, the id of an earlier run, of the same method with another seed, with whose clusters the sites
+        compare those of this one.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -138,6 +141,7 @@ class RunSpec(pydantic.BaseModel):
     prepare: Prepare | None = None
     project: Projecting | None = None
     keep_coreset: bool = False
+    compare: RunId | None = None
 
     @pydantic.field_validator("data")
     @classmethod
@@ -169,12 +173,12 @@ class RunSpec(pydantic.BaseModel):
 
     @pydantic.model_serializer(mode="wrap")
     def _without_what_is_not_said(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out labels, which only simulated sites have, and a coreset that is not kept.
+        """Leave out labels, which only simulated sites have, a coreset that is not kept, and no run to compare with.
 
-        Neither is then a part of what sites approve and draw their seeds from.
+        None of these is then a part of what sites approve and draw their seeds from.
         """
         table: dict[str, Any] = plain(self)
-        unsaid = {"labels": None, "keep_coreset": False}
+        unsaid = {"labels": None, "keep_coreset": False, "compare": None}
         return {name: value for name, value in table.items() if name not in unsaid or value != unsaid[name]}
 
     @property

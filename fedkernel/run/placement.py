@@ -30,6 +30,7 @@ from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, Projecting, RunSpec
 from fedkernel.run.keeping import RunRows, keeper, kept_preparation
 from fedkernel.run.outbox import check_record
+from fedkernel.run.own_clusters import OwnClusters
 from fedkernel.run.own_files import new_file, own_file, read_file, read_new_rows, read_own_data, sha256_of
 from fedkernel.run.own_keys import read_own_keys
 from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
@@ -232,10 +233,11 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
     study, key = job.study.sha256 if job.study else "", _key_of(text, run.id)
     with _for_its_log(site.called, "keep its secret"):
         secret = own_secret(out)
+    clusters = OwnClusters(out, job, run, partial(sha256_of, node), site.called)
 
     def keep(outputs: dict[str, AnyArray]) -> None:
         with _for_its_log(site.called, "store what it keeps"):
-            keeper(results, sheet)(outputs)
+            keeper(results, sheet)(clusters.marked(outputs))
 
     def check_keep() -> None:
         with _for_its_log(site.called, "store what it keeps"):
@@ -244,6 +246,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
             for file in (data, *(Path(str(node[name])).expanduser() for name in ("new",) if name in node)):
                 if file.resolve() in (results.resolve(), sheet.resolve()):
                     raise InputError(f"results of run {run.id!r} would replace {file}; choose another folder (--out)")
+        clusters.check()
 
     def apart(positions: Positions | None, note: bool) -> None:
         if least := policy.table.rows_apart:
@@ -276,6 +279,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         threads=min(site.threads, os.cpu_count() or 1),
         path=str(data),  # as error texts have it
         check_keep=check_keep,
+        earlier=None if run.compare is None else clusters.of,
     )
 
 

@@ -80,6 +80,8 @@ class Site:
         Whether the run projects `new` in place of fitting `X`; `ids` are those of `new` then.
     check_keep : callable
         Raises OwnFileError if nothing can be stored on the site.
+    earlier : callable, optional
+        Given the id of the run with whose clusters those of this run are compared, returns them, (n_m,).
     labels : callable
         Returns the labels of the rows of `X`, (n_m,), or None: called for clients only that need them.
     outline : callable
@@ -111,6 +113,7 @@ class Site:
     remember_order: Callable[[Positions | None, int], object] = lambda positions, order: None
     projects: bool = False
     check_keep: Callable[[], object] = lambda: None
+    earlier: Callable[[str], AnyArray] | None = None
     labels: Callable[[], AnyArray | None] = lambda: None
     outline: Callable[[Exception], str] = logged
 

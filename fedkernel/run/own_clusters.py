@@ -1,0 +1,100 @@
+"""The clusters that a site kept of a run's rows, for a later run of the study whose clusters are compared with them.
+
+They are in the site's own file of that run, marked with what they are of, so that they survive its process, and are no
+other's: neither another study's of that name, nor of a table that was changed since.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedkernel.arrays import AnyArray
+from fedkernel.errors import OwnFileError, RefusedError
+from fedkernel.run.job import Job, RunSpec
+from fedkernel.storage import UNREADABLE
+
+ORIGIN = "origin"
+"""What the mark is called among the arrays of a site's file."""
+
+SAME = ("strategy", "pair", "parameters", "sites", "prepare", "evaluate")
+"""Of runs that are compared."""
+
+
+@dataclass(frozen=True)
+class OwnClusters:
+    """What a site keeps of a run's clusters, and has of those that they may be compared with.
+
+    Attributes
+    ----------
+    folder : Path
+        The site's own.
+    job : Job
+    run : RunSpec
+    table : callable
+        Returns the SHA-256 of the site's file.
+    who : str
+        What texts call the site.
+    """
+
+    folder: Path
+    job: Job
+    run: RunSpec
+    table: Callable[[], str]
+    who: str
+
+    def marked(self, outputs: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        """Return arrays that the site keeps, with the mark of their run where clusters are among them."""
+        return {**outputs, ORIGIN: np.array(self._origin(self.run))} if "labels" in outputs else dict(outputs)
+
+    def check(self) -> None:
+        """Raise FedkernelError, as `of` does, where the run's clusters are to be compared and cannot be."""
+        if self.run.compare is not None:
+            self.of(self.run.compare)
+
+    def of(self, run: str) -> AnyArray:
+        """Return the clusters (n_m,) of the site's rows in the run of that id.
+
+        Raises
+        ------
+        RefusedError
+            If that is not the one that the study says, or none of the same method and sites that comes before.
+        OwnFileError
+            If the site has kept none of it, or of another run of that id, or its table was changed.
+        """
+        earlier = self._earlier()
+        if earlier is None or run != earlier.id:
+            raise RefusedError(
+                "study.plan",
+                f"{self.who} compares its clusters only with those of a run that the study has before this one, of the "
+                f"same method with another seed, but was asked for run {run[:240]!r} (study.plan)",
+            )
+        path = self.folder / f"{run}.npz"
+        try:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+                labels: AnyArray = file["labels"]
+                origin = str(file[ORIGIN])
+        except (KeyError, *UNREADABLE) as error:
+            raise self._nothing(run, f"{path} cannot be read ({type(error).__name__})") from None
+        if origin != self._origin(earlier):
+            raise self._nothing(run, f"{path} is of another run of that name, or of a table that has changed since")
+        return labels
+
+    def _earlier(self) -> RunSpec | None:
+        """Return the run that this one may be compared with."""
+        runs = self.job.runs if self.job.study is None else self.job.study.runs
+        for other in runs[: runs.index(self.run)]:
+            if other.id == self.run.compare:
+                same = all(getattr(other, name) == getattr(self.run, name) for name in SAME)
+                return other if same and other.seed != self.run.seed else None
+        return None
+
+    def _origin(self, run: RunSpec) -> str:
+        """Return what tells a run on the site's table from all others: a hash of both."""
+        return hashlib.sha256(f"{self.table()}{run.model_dump_json()}".encode()).hexdigest()
+
+    def _nothing(self, run: str, why: str) -> OwnFileError:
+        outline = f"{self.who} has no clusters of run {run!r} to compare this run's with; its log says why"
+        return OwnFileError(outline, f"{self.who}: {why}; allowed: the folder that it was joined with (--out)")

@@ -1,0 +1,40 @@
+"""How far the clusters of a run are those of an earlier one with another seed, by what the sites kept of that."""
+
+import numpy as np
+
+from clients.kmeans import CompareClusters
+from fedkernel.errors import ProtocolError
+from fedkernel.numerics import adjusted_rand_within
+from fedkernel.protocol import Plan, Protocol, Run, once, to_sum
+
+
+def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[dict[str, float]]:
+    """Compare the clusters of all rows with those of an earlier run; a sub-protocol, of one round, at the end.
+
+    Up: M (k^2 + 1) floats, which are summed; down none. The labels stay at the sites, and so do overlaps of fewer than
+    5 rows: the index is therefore one of a likely table, see `fedkernel.numerics.adjusted_rand_within`.
+
+    Parameters
+    ----------
+    run : Run
+    earlier : str
+        The run's id.
+    n_clusters : int
+        k, the most that either run has.
+
+    Returns
+    -------
+    dict
+        ``stability``, the adjusted Rand index, and ``stability_error``, how far off that is at most.
+    """
+    shared = yield from to_sum(CompareClusters(run=earlier, n_clusters=n_clusters))
+    missing = run.rows - float(shared.sizes.sum())
+    if not 0 <= missing <= shared.slack * np.size(shared.sizes):
+        raise ProtocolError(f"CompareClusters: {missing:g} of {run.rows} rows are in no pair of clusters")
+    agreement = adjusted_rand_within(shared.sizes, missing, shared.slack)
+    return {"stability": agreement.estimate, "stability_error": agreement.error}
+
+
+def comparing_plan(earlier: str, n_clusters: int) -> Plan:
+    """Return what `compare_clusters` asks."""
+    return (once(CompareClusters, **dict(CompareClusters(run=earlier, n_clusters=n_clusters))),)
