@@ -68,7 +68,7 @@ def chosen(model: Components, most: int, rows: int) -> Components:
     listed = ", ".join(f"{number}: {last / following:.3g}" for number, (last, following) in ratios)
     why = f"of 1 to {candidates} the next eigenvalue is smallest beside its last ({listed})"
     if candidates < most:
-        why = f"{why}; only {values.size} eigenvalues are above 0"
+        why = f"{why}; only {values.size} eigenvalues are told from 0"
     return dataclasses.replace(model.first(D), choice_=Choice("n_components", D, f"n_components = {D}: {why}"))
 
 

@@ -228,7 +228,7 @@ class DisKPCA(LandmarkStrategy):
         and rows should be scaled to be of the order of the kernel's width.
     tol : float, optional
         Of the basis of the landmarks' span: directions whose squared length is below so much of the largest are left
-        out; by default the root of the machine epsilon of `dtype`.
+        out; by default the root of the machine epsilon of `dtype`. Where k is chosen, falls below that are not seen.
     embed : bool
         Whether clients compute the coordinates of their rows, (n_m, k), at the end.
 

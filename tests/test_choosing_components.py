@@ -123,9 +123,20 @@ def test_as_many_rows_as_there_may_be_components_are_enough():
         axis = 1 if strategy.partition == "vertical" else 0
         result = strategy.fit(np.array_split(planted(rows=10), 2, axis=axis))
         assert result.model.n_components == 3
-        assert result.findings[0].endswith("; only 9 eigenvalues are above 0")
+        assert result.findings[0].endswith("; only 9 eigenvalues are told from 0")
         with pytest.raises(InputError, match="max_components = 10, but must be at most the number of rows, 9"):
             strategy.fit(np.array_split(planted(rows=9)[:9], 2, axis=axis))
+
+
+def test_a_fall_below_what_the_landmarks_span_is_told_by_is_not_seen_but_said():
+    """Of eigenvalues 16, 14, 7 and 1e-4 float32, whose tol is 3e-4, finds three, so that the last is beside nothing."""
+    shards = np.array_split(planted((16.0, 14.0, 7.0, *[1e-4] * 6)), 3)
+    strategy = rows(DisKPCA, Linear(), n_leverage=20, n_adaptive=10)
+    assert strategy("auto").fit(shards).model.n_components == 3
+    result = strategy("auto", dtype="float32").fit(shards)
+    assert result.model.n_components == 2
+    assert result.findings[0].startswith("n_components = 2: of 1 to 2 ")
+    assert result.findings[0].endswith("; only 3 eigenvalues are told from 0")
 
 
 @pytest.mark.parametrize("method", ["batch KPCA", "KPCA", "PCA", "AKPCA"])
