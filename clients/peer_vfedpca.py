@@ -12,14 +12,13 @@ from typing import Annotated, ClassVar, Generic, Literal
 import numpy as np
 from pydantic import Field
 
+from clients.merging import merged, merging_weights
 from clients.vfedpca import (
     CapturedVariance,
     Finish,
     LocalIterations,
     LocalTable,
     VFedPCAClient,
-    merged,
-    merging_weights,
 )
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.numerics import Eigenpairs, fix_signs, orthonormal_basis

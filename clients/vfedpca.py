@@ -4,23 +4,21 @@ Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis 
 Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 and 3, equations 10 and 14.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Generic, Literal
 
 import numpy as np
 from scipy.linalg import pinvh
 
+from clients.merging import ROUNDING
 from clients.new_rows import NewRowsClient, TakeCoordinates
-from fedkernel.arrays import FloatArray, sum_in_order
+from fedkernel.arrays import FloatArray
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
-    align_signs,
     center_gram,
     center_rows,
-    fix_signs,
-    orthonormal_basis,
     power_iteration,
 )
 from fedkernel.protocol import (
@@ -42,9 +40,6 @@ from fedkernel.validation import check_at_most
 Centering = Literal["columns", "rows", "none"]
 
 Apply = Callable[[FloatArray], FloatArray]
-
-ROUNDING = 1e-12
-"""A client's eigenvalues below this part of its largest are zero but for rounding."""
 
 
 class LocalTable(Request[ReplyT], Generic[ReplyT]):
@@ -185,45 +180,6 @@ class ProjectOntoDirections(LocalTable[DirectionProducts]):
     probes: ClassVar = ("directions",)
     once: ClassVar = True
     directions: Annotated[FloatArray, Shape("N", "k")]
-
-
-def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "average"], scaling: bool) -> FloatArray:
-    """Return by what clients' vectors are weighted where they are merged: equations 13 and 15.
-
-    A vector whose eigenvalue is zero is no direction of its client's but the random start: it weighs 0. Where no client
-    has an eigenvalue, all weigh the same.
-
-    Parameters
-    ----------
-    eigenvalues : ndarray of shape (M, k)
-        Of each client, for each of its vectors.
-    rule : {"eigenvalue", "average"}
-    scaling : bool
-        Raise the weights of the half of clients with the largest eigenvalues, and lower the others (equation 15).
-
-    Returns
-    -------
-    ndarray of shape (M, k)
-    """
-    # A sigmoid kernel is indefinite, and power iteration finds the eigenvalue of largest magnitude.
-    sizes = np.abs(eigenvalues)
-    clients = len(sizes)
-    sizes = np.where(sizes > ROUNDING * sizes.max(axis=1, keepdims=True), sizes, 0.0)
-    votes = np.sign(sizes) if rule == "average" else sizes
-    total = votes.sum(axis=0)
-    weights = np.where(total > 0, votes / np.where(total > 0, total, 1), 1 / clients)
-    if scaling:
-        rank = np.argsort(np.argsort(-sizes, axis=0, kind="stable"), axis=0)
-        eta = weights.sum(axis=0) / clients
-        weights = weights * np.where(rank < (clients + 1) // 2, 1 + eta, 1 - eta)
-    return np.asarray(weights)
-
-
-def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> FloatArray:
-    """Return the merged vectors (N, k): signs as those of the client with the largest eigenvalue, orthonormal."""
-    first = pairs[int(np.argmax([abs(pair.values[0]) for pair in pairs]))].vectors
-    total = sum_in_order([align_signs(pair.vectors, first) * w for pair, w in zip(pairs, weights, strict=True)])
-    return fix_signs(orthonormal_basis(total))
 
 
 def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:

@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from clients.merging import merged, merging_weights
 from clients.vfedpca import (
     Finish,
     IterateLocally,
@@ -29,8 +30,6 @@ from clients.vfedpca import (
     Multiply,
     ProjectOntoDirections,
     VFedPCAClient,
-    merged,
-    merging_weights,
 )
 from fedkernel.arrays import EPS, FloatArray, sum_in_order
 from fedkernel.errors import InputError

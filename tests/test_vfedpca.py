@@ -9,7 +9,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from clients.vfedpca import merged, merging_weights
+from clients.merging import merged, merging_weights
 from fedkernel import RBF, Linear, Sigmoid
 from fedkernel.data import DataSpec, PartitionSpec, load, split
 from fedkernel.errors import InputError
