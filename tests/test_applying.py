@@ -248,6 +248,7 @@ def test_whatever_model_a_server_sends_the_site_stays_and_says_so(tmp_path):
     rows, texts = np.arange(4), list[str]()
     RunRows(1, rows, rows.astype(str), "0" * 64).save(tmp_path, "trial")
     pd.DataFrame(X[:4], columns=NAMES).assign(patient=list("abcd")).to_csv(tmp_path / "new.csv", index=False)
+    new = SiteFile(tmp_path / "new.csv", id="patient")
     short = KernelPCA(np.array([1.0]), np.full((3, 1), 3**-0.5), Linear())
     FittedModel(short).save(tmp_path / "short.npz")
     announcing_64_gib(tmp_path / "large.npz")
@@ -256,9 +257,34 @@ def test_whatever_model_a_server_sends_the_site_stays_and_says_so(tmp_path):
         ("large", ""),
     ):
         content = (tmp_path / f"{name}.npz").read_bytes()
-        _receive(tmp_path, SiteFile(tmp_path / "new.csv", id="patient"), texts.append, "trial.model.npz", content)
+        _receive(tmp_path, new, texts.append, "trial.model.npz", content, ["trial"])
         assert f"cannot be applied here: {text}" in texts[-1]
     assert not (tmp_path / "trial.csv").exists()
+
+
+def test_a_model_that_is_handed_out_replaces_no_results(tmp_path):
+    """Of a run that the site took part in earlier: neither that run's, nor those of rows with the same name."""
+    rows, texts, new = np.arange(4), list[str](), SiteFile(tmp_path / "next.csv", id="patient")
+    RunRows(1, rows, rows.astype(str), "0" * 64).save(tmp_path, "trial")
+    pd.DataFrame(X[:4], columns=NAMES).assign(patient=list("abcd")).to_csv(tmp_path / "next.csv", index=False)
+    FittedModel(KernelPCA(np.array([1.0]), np.full((4, 1), 0.5), Linear())).save(tmp_path / "coordinates.npz")
+    fitted = FKKMeans(n_clusters=3, n_features=20, iterations=2).fit(FRAMES).fitted
+    fitted.save(tmp_path / "labels.npz")
+
+    def sent(name, kind, runs=()):
+        _receive(tmp_path, new, texts.append, f"{name}.model.npz", (tmp_path / f"{kind}.npz").read_bytes(), runs)
+        return texts[-1].removeprefix(f"wrote {tmp_path}/")
+
+    assert sent("trial", "coordinates", ["trial"]) == "trial.csv"
+    (tmp_path / "trial.csv").write_text("own")
+    assert sent("trial", "coordinates").startswith("new rows: fedkernel predict ")
+    assert sent("trial", "labels") == "trial-2.csv"
+    assert sent("trial__week-14", "labels") == "trial__week-14.csv"
+    assert sent("trial__week-14", "labels") == "trial__week-14-2.csv"
+    assert sent("trial", "labels", ["trial"]) == "trial__next.csv"
+    assert (tmp_path / "trial.csv").read_text() == "own"
+    sheet = pd.read_csv(tmp_path / "trial__week-14.csv", index_col="id")
+    np.testing.assert_array_equal(sheet["label"], fitted.predict(pd.read_csv(tmp_path / "next.csv")).values)
 
 
 def test_a_run_s_id_is_no_path():

@@ -159,7 +159,7 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
     with federation(place, tls) as (serve, join):
         processes = [serve(), *map(join, NAMES)]
         assert [one.end() for one in processes] == [0, 0, 0, 0], processes[0].text
-        again = [serve("--project", "--run", run, name="again", config="out")]
+        again = [serve("--project", "--run", run, "--name", "week-14", name="again", config="out")]
         again += [join(name, "--new", f"{name}-new.csv", log=f"{name} again") for name in "ab"]
         own = ("--data", "c-new.csv", "--id", "patient", "--min-rows", "1")  # with the new rows and no others
         again.append(join("c", *own, log="c again"))
@@ -167,9 +167,10 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
     result = Result.load(place / "out" / "results" / run)
     assert result.columns == tuple(names)
     assert '<figure id="coreset">' in (place / "out" / "report.html").read_text(encoding="utf-8")
-    assert [path.parent.name for path in place.rglob("coreset.npz")] == [run], "the coordinator keeps it, and no site"
+    kept = {path.parent for path in place.rglob("coreset.npz")}
+    assert kept == {place / "out" / "results" / f"clusters__seed={seed}" for seed in (0, 1)}, "and no site keeps it"
     for site, name in enumerate(NAMES):
-        sheet = pd.read_csv(place / f"kept-{name}" / f"{run}__{name}-new.csv", index_col="id")
+        sheet = pd.read_csv(place / f"kept-{name}" / f"{run}__week-14.csv", index_col="id")
         assert sheet.index.tolist() == [f"p{row}" for row in range(site, 9, 2)]
         np.testing.assert_array_equal(sheet["label"], result.model.predict(WINE[site:9:2]))
         left = read_outbox(place / f"kept-{name}").departures

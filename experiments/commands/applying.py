@@ -17,7 +17,7 @@ from fedkernel.errors import InputError
 from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, load_fitted
 from fedkernel.models.fitted import Applied, class_names
 from fedkernel.run.keeping import SHEET, RunRows
-from fedkernel.storage import rows_as_csv, write_rows, write_whole
+from fedkernel.storage import rows_as_csv, write_new, write_rows, write_whole
 
 Where = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A model's file, a run's folder, or an output folder with one run.")
@@ -97,11 +97,14 @@ def transform(  # noqa: PLR0917 - one option each
         _hand_over(arrays, raw, applied, out)
 
 
-def apply_received(model: Path, run: str, out: Path, new: SiteFile | None = None) -> str | None:
+def apply_received(
+    model: Path, run: str, out: Path, new: SiteFile | None = None, *, handed_out: bool = False
+) -> str | None:
     """Apply a model that the site was sent, in its own folder, and say so.
 
-    Rows that came since get labels and coordinates. Of components over the rows themselves, which all sites have in one
-    order, each of the run's rows gets its own.
+    Rows that came since get labels and coordinates, in a file of their own, which takes the place of none. Of
+    components over the rows themselves, which all sites have in one order, each of the rows of the run that the site
+    has just taken part in gets its own.
 
     Parameters
     ----------
@@ -112,9 +115,12 @@ def apply_received(model: Path, run: str, out: Path, new: SiteFile | None = None
         The site's folder.
     new : SiteFile, optional
         Rows that came since.
+    handed_out : bool
+        Whether the site was sent the model for these alone, under an id that says what they are called, and took part
+        in no run of it. Else they are called as their file.
     """
     fitted = load_fitted(model)
-    if isinstance(fitted.model, KernelPCA):
+    if isinstance(fitted.model, KernelPCA) and not handed_out:
         try:
             ids = RunRows.load(out, run).ids
         except InputError:  # its rows had no ids, and stand in the file's order
@@ -130,7 +136,8 @@ def apply_received(model: Path, run: str, out: Path, new: SiteFile | None = None
     arrays = {"embedding": applied.values[:, :SHEET]}
     if hasattr(fitted.model, "predict"):
         arrays["labels"] = fitted.predict(raw).values
-    return f"wrote {write_rows(out / f'{run}__{Path(new.path).stem}.csv', _named(raw, applied) | arrays)}"
+    name = run if handed_out else f"{run}__{Path(new.path).stem}"
+    return f"wrote {write_new(out / f'{name}.csv', rows_as_csv(_named(raw, applied) | arrays).encode())}"
 
 
 def find_model(where: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -206,7 +206,7 @@ def join(  # noqa: PLR0917 - one option each
                 name,
                 {**config, "name": name},
                 tell,
-                lambda sent, content: _receive(out, fresh(node.work), tell, sent, content),
+                lambda sent, content: _receive(out, fresh(node.work), tell, sent, content, _runs_of(node.work)),
                 consider,
             )
             node.attend(server, secured, patience)
@@ -233,13 +233,26 @@ def _new_rows(file: SiteFile, new: Path | None) -> Callable[[Job | None], SiteFi
     return lambda work: rows if new is not None or (work is not None and work.study is None) else None
 
 
-def _receive(out: Path, new: SiteFile | None, tell: Callable[[str], object], sent: str, content: bytes) -> None:
-    """Keep a file that the server sends, and apply it to the site's rows if it is a model."""
-    path = write_new(out / "received" / sent, content)
+def _runs_of(work: Job | None) -> Sequence[str]:
+    """Return the ids of the runs that a site takes part in by a job; none where that hands models out."""
+    return () if work is None or work.study is None else [run.id for run in work.runs]
+
+
+def _receive(  # noqa: PLR0917 - what the site has, then what it is sent
+    out: Path,
+    new: SiteFile | None,
+    tell: Callable[[str], object],
+    sent: str,
+    content: bytes,
+    runs: Sequence[str] = (),
+) -> None:
+    """Keep a file that the server sends, and apply it to the site's rows if it is a model, of one of `runs` or not."""
+    path, run = write_new(out / "received" / sent, content), sent.removesuffix(MODEL)
     tell(f"received {path}")
     if sent.endswith(MODEL) and out.name != REHEARSAL:
         try:
-            tell(apply_received(path, sent.removesuffix(MODEL), out, new) or f"new rows: fedkernel predict {path} FILE")
+            wrote = apply_received(path, run, out, new, handed_out=run not in runs)
+            tell(wrote or f"new rows: fedkernel predict {path} FILE")
         except Exception as error:  # what the server sends, whatever it is, is no reason to leave it
             text = str(error) if isinstance(error, InputError | OSError) else type(error).__name__
             tell(f"{path} cannot be applied here: {text}")

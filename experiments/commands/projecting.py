@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class Projection(NamedTuple):
         That the run belongs to.
     sites : Sites
     run : RunSpec
-        That projects; or, where sites hold rows and label new ones by themselves, the finished one.
+        That projects; or, where sites hold rows and label new ones by themselves, the finished one under the new id.
     model : Path
         Its file.
     """
@@ -113,7 +113,7 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
     chosen = _chosen(runs, run_id, folder)
     model = folder / "results" / chosen.id / "model.npz"
     if chosen.strategy.partition == "horizontal":
-        return Projection(experiment, experiment.data, chosen.spec, model)
+        return Projection(experiment, experiment.data, _named(chosen.spec, name), model)
     result = Result.load(model.parent)
     orders = [row["values"]["order"] for row in result.history if row["phase"] == "align"]
     if not orders:
@@ -125,14 +125,18 @@ def projection_of(folder: Path, run_id: str | None, name: str, *, to_sites: bool
         model=hashlib.sha256(model.read_bytes()).hexdigest(),
         coordinates="sites" if to_sites else "coordinator",
     )
-    fields = {field: getattr(spec, field) for field in RunSpec.model_fields}
-    fields |= {"id": f"{chosen.id}__{name}", "plan": strategy.projection_plan(to_sites=to_sites)}
-    fields |= {"parameters": strategy.hyperparameters}
+    fields = {"plan": strategy.projection_plan(to_sites=to_sites), "parameters": strategy.hyperparameters}
+    run = _named(spec, name, **fields, project=project, joint_seed=False, evaluate=False)
+    return Projection(experiment, experiment.data, run, model)
+
+
+def _named(spec: RunSpec, name: str, **changed: Any) -> RunSpec:
+    """Return a run, changed, under an id that says of which rows it is."""
+    fields = {field: getattr(spec, field) for field in RunSpec.model_fields} | changed
     try:
-        run = RunSpec(**fields | {"project": project, "joint_seed": False, "evaluate": False})
+        return RunSpec(**fields | {"id": f"{spec.id}__{name}"})
     except ValueError:
         raise InputError(f"name = {name!r}, but must be letters, digits and . = , + - _") from None
-    return Projection(experiment, experiment.data, run, model)
 
 
 def _can_project(run: Planned, folder: Path) -> bool:

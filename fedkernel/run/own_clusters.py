@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedkernel.archives import open_npz
 from fedkernel.arrays import AnyArray
-from fedkernel.errors import OwnFileError, RefusedError
+from fedkernel.errors import InputError, OwnFileError, RefusedError
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.storage import UNREADABLE
 
 ORIGIN = "origin"
 """What the mark is called among the arrays of a site's file."""
@@ -73,11 +73,12 @@ class OwnClusters:
             )
         path = self.folder / f"{run}.npz"
         try:
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-                labels: AnyArray = file["labels"]
-                origin = str(file[ORIGIN])
-        except (KeyError, *UNREADABLE) as error:
-            raise self._nothing(run, f"{path} cannot be read ({type(error).__name__})") from None
+            with open_npz(path) as file:
+                labels, origin = file["labels"], str(file[ORIGIN])
+        except FileNotFoundError:
+            raise self._nothing(run, f"there is no {path}") from None
+        except InputError as error:
+            raise self._nothing(run, str(error)) from None
         if origin != self._origin(earlier):
             raise self._nothing(run, f"{path} is of another run of that name, or of a table that has changed since")
         return labels
