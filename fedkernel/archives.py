@@ -6,8 +6,10 @@ takes whatever a small file unpacks to.
 """
 
 import io
+import lzma
 import math
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -31,7 +33,7 @@ MEMORY = os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")
 
 UNREADABLE = (
     *(EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError),  # also an encrypted zip; pyarrow's are among
-    *(zipfile.BadZipFile, zlib.error),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, MemoryError),
 )
 """What goes wrong in reading a file that is damaged or another than it seems."""
 

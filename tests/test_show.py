@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,17 @@ def test_a_page_of_what_is_there_says_what_brings_the_rest(site: Path, tmp_path:
     )
 
 
+UNFIT = {
+    "broken-labels": {"labels": [0.5, 1.5]},
+    "negative-labels": {"labels": [0, -1]},
+    "text-labels": {"labels": ["a", "b"]},
+    "no-rows": {"labels": 3},
+    "other-rows": {"labels": [0, 1], "embedding": np.ones((3, 2))},
+    "flat": {"embedding": np.ones(3)},
+}
+"""What files hold that are read, but that no site keeps."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -154,6 +166,9 @@ def test_a_page_of_what_is_there_says_what_brings_the_rest(site: Path, tmp_path:
             "east.csv lacks 50 of the 50 rows of run 'clusters', by their ids",
         ),
         (["torn"], "torn/run.npz is damaged"),
+        *(([name], f"{name}/run.npz is damaged: its arrays do not fit together") for name in UNFIT),
+        (["no-preparation"], "no-preparation/run.npz is damaged: "),
+        (["no-header"], "labels in no-header/run.npz has no header of an .npy file (TokenError)"),
     ],
 )
 def test_what_is_refused(site: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], text: str) -> None:
@@ -161,6 +176,12 @@ def test_what_is_refused(site: Path, monkeypatch: pytest.MonkeyPatch, arguments:
     for name in ("empty", "torn"):
         (site / name).mkdir(exist_ok=True)
     (site / "torn" / "run.npz").write_text("PK")
+    for name, arrays in (UNFIT | {"no-preparation": {"labels": [0], "preparation": "{"}}).items():
+        (site / name).mkdir(exist_ok=True)
+        np.savez(site / name / "run.npz", **arrays)
+    (site / "no-header").mkdir(exist_ok=True)
+    with zipfile.ZipFile(site / "no-header" / "run.npz", "w") as file:
+        file.writestr("labels.npy", b"\x93NUMPY\x01\x00\x04\x00{(, ")
     assert text in told(*arguments, code=2)
     assert not (site / "empty" / "page.html").exists()
 

@@ -273,7 +273,31 @@ def _described(
 def _arrays(path: Path) -> dict[str, AnyArray]:
     """Return what an npz file holds; nothing of one that cannot be read, or that is a model."""
     with open_npz(path) as file:
-        return {} if "header" in file else dict(file)
+        arrays = {} if "header" in file else dict(file)
+    try:
+        _check_fitting(arrays)
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+    return arrays
+
+
+OF_ROWS = {"labels": ("iu", 1), "rows": ("iu", 1), "ids": ("U", 1)} | dict.fromkeys(
+    KEPT - {"labels", "features"}, ("f", 2)
+)
+"""Arrays with an entry for each row: kinds of their entries, and how many dimensions they have."""
+
+
+def _check_fitting(arrays: Mapping[str, AnyArray]) -> None:
+    """Raise ValueError if arrays of a run are not as a site keeps them."""
+    of_rows = {name: array for name, array in arrays.items() if name in OF_ROWS}
+    fit = all(
+        array.dtype.kind in OF_ROWS[name][0] and array.ndim == OF_ROWS[name][1] for name, array in of_rows.items()
+    )
+    fit &= len({len(array) for array in of_rows.values() if array.ndim}) <= 1
+    if not fit or (arrays.get("labels", np.zeros(1)) < 0).any():
+        raise ValueError("its arrays do not fit together")
+    if "preparation" in arrays:
+        from_text(str(arrays["preparation"]))
 
 
 def _received(out: Path) -> dict[str, Path]:
