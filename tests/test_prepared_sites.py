@@ -192,8 +192,9 @@ def test_sites_study_has_what_is_asked_of_their_raw_tables_first(tmp_path):
     check_plan(run.plan, answers_of(run))
 
 
-def guarded_site(values, **prepare):
-    return PrepareClient(RawTable({"a": values}), prepare=Prepare(**prepare), guards=Guards(), memory={})
+def guarded_site(values, min_rows=1, **prepare):
+    raw = RawTable({"a": values})
+    return PrepareClient(raw, prepare=Prepare(**prepare), min_rows=min_rows, guards=Guards(), memory={})
 
 
 def test_thresholds_of_a_coordinator_s_choice_tell_no_more_of_a_column_than_its_quantiles():
@@ -218,15 +219,29 @@ def test_thresholds_of_a_coordinator_s_choice_tell_no_more_of_a_column_than_its_
             counted(unneeded, -8.0, 8.0)
 
 
-@pytest.mark.parametrize(("values", "leaves"), [(0, True), (1, False), (4, False), (5, True)])
-def test_no_sum_leaves_that_is_about_a_few_cells(values, leaves):
-    site = guarded_site(np.where(np.arange(40) < values, 7.0, np.nan), missing="mean")
+@pytest.mark.parametrize(("min_rows", "fewest"), [(1, 5), (4, 5), (20, 20)])
+@pytest.mark.parametrize(("values", "leaves"), [("none", True), ("one", False), ("too few", False), ("enough", True)])
+def test_no_sum_leaves_that_is_about_a_few_cells(values, leaves, min_rows, fewest):
+    """About fewer than a guard says, or than the rows that a site answers from: the larger of both holds."""
+    count = {"none": 0, "one": 1, "too few": fewest - 1, "enough": fewest}[values]
+    site = guarded_site(np.where(np.arange(40) < count, 7.0, np.nan), missing="mean", min_rows=min_rows)
     for request in (CountCells(names=("a",)), SumSquares(names=("a",), center=np.zeros(1))):
         if leaves:
             assert site.fit(*encode(request))[1] == 40
         else:
-            with pytest.raises(InputError, match=r"fewer than 5 values in column 'a'.*\(guard: cells\)"):
+            with pytest.raises(InputError, match=rf"fewer than {fewest} values in column 'a'.*\(guard: cells\)"):
                 site.fit(*encode(request))
+
+
+def test_a_site_with_a_policy_sums_no_fewer_values_than_it_answers_from_rows(tmp_path):
+    """Twenty, without a word in its policy."""
+    sites = [frame.copy() for frame in frames()]
+    numbers = [name for name in sites[1].columns if name not in CATEGORIES]
+    sites[1].loc[sites[1].index[19:], numbers[0]] = np.nan
+    with pytest.raises(ProtocolError, match=rf"fewer than 20 values in column '{numbers[0]}'.*\(guard: cells\)"):
+        run_prepared(
+            list(horizontal_nodes(tmp_path, "", sites)), CLUSTERS, Prepare(missing="mean", categories=CATEGORIES)
+        )
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ class PrepareClient(KernelClient):
         The rows that the run works on.
     prepare : Prepare
         What the run does to it, as the site knows it.
+    min_rows : int
+        From how many rows the site answers: where guards hold, from as many values of a column, too.
     **more
         As of `KernelClient`.
 
@@ -77,9 +79,10 @@ class PrepareClient(KernelClient):
         PrepareOwn,
     )
 
-    def __init__(self, X: RawTable, *, prepare: Prepare, **more: Any) -> None:
+    def __init__(self, X: RawTable, *, prepare: Prepare, min_rows: int = 1, **more: Any) -> None:
         super().__init__(X, **more)  # type: ignore[arg-type] # which `table` takes
         self.prepare = prepare
+        self.min_rows = min_rows
         self.preparation: Preparation | None = None
 
     @staticmethod
@@ -198,10 +201,11 @@ class PrepareClient(KernelClient):
         with self._for_the_log():
             numbers = self.prepare.numbers(ordered)
         if self.guards is not None:
+            least = max(self.guards.cell_rows, self.min_rows)
             for name, count in zip(names, _counts(numbers).astype(int).tolist(), strict=True):
-                if 0 < count < self.guards.cell_rows:
+                if 0 < count < least:
                     raise InputError(
-                        f"client {self.client} has fewer than {self.guards.cell_rows} values in column {name!r}, whose "
+                        f"client {self.client} has fewer than {least} values in column {name!r}, whose "
                         "sum would be about these; allowed: none or more of them, or to leave the column out (guard: "
                         "cells)"
                     )

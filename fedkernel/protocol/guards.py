@@ -96,7 +96,8 @@ class Guards:
         row's in any case: with a quarter of the rows sampled, honest ones weigh from 0.1 to 1.
     cell_rows : int
         By how many rows the sizes of clusters at the site are told apart at least: fewer are told as none. So many
-        values, too, a column has at least whose sum leaves, where tables are prepared, or none.
+        values, too, and no fewer than ``table.min_rows``, a column has at least whose sum leaves, where tables are
+        prepared, or none.
 
     Notes
     -----

@@ -115,7 +115,7 @@ class _Call:
             new, positions = as_table(new, f"the new rows of {site.called}").take(positions), None
         own: dict[str, Any] = {"share_rows": site.share_rows, "guards": site.guards, "noise_key": site.noise_key}
         if isinstance(X, TableToPrepare) and issubclass(kind, PrepareClient):
-            X, new, own = X.rows(positions), X.new, own | {"prepare": X.prepare}
+            X, new, own = X.rows(positions), X.new, own | {"prepare": X.prepare, "min_rows": site.min_rows}
         elif isinstance(X, TableToPrepare):
             if (text := memory.preparation) is None:
                 raise InputError(f"{site.called} was asked by a method before its table was prepared")
