@@ -17,6 +17,7 @@ from experiments.cli import app
 from experiments.commands.joining import _receive
 from fedkernel import RBF, KernelPCA, Linear
 from fedkernel.data import DataSpec, Preparation, Prepare, RawTable, SiteFile, load
+from fedkernel.data.labels import NO_LABEL, contingency
 from fedkernel.errors import InputError
 from fedkernel.models import FittedModel, LandmarkPCA, load_fitted, load_model, save_model
 from fedkernel.models.fitted import class_names
@@ -197,8 +198,15 @@ def test_clusters_are_called_by_their_classes(tmp_path, clusters):
     result, folder = clusters
     file, named = patients(tmp_path), tmp_path / "named.npz"
     naming = ("--label", "diagnosis", "--name-classes", "--save-model", named)
-    told("predict", folder, file, *naming, "--out", tmp_path / "first.csv")
+    lines = told("predict", folder, file, *naming, "--out", tmp_path / "first.csv").stderr.splitlines()
+    first = next(place for place, line in enumerate(lines) if line.startswith("cluster "))
+    table = lines[first : first + 4]
     labels = result.model.predict(X)
+    counts = pd.crosstab(labels, IRIS.target_names[IRIS.target])  # in the order of their names
+    assert table[0].split() == ["cluster", *counts.columns]
+    assert [[int(cell) for cell in line.split()[2:]] for line in table[1:]] == counts.to_numpy().tolist()
+    kinds, met = contingency(np.array([0, 2, 2]), np.array(["10", NO_LABEL, "9"]), 4)
+    assert (kinds, met.tolist()) == (["9", "10", NO_LABEL], [[0, 1, 0], [0, 0, 0], [1, 0, 1], [0, 0, 0]])
     expected = [IRIS.target_names[np.argmax(np.bincount(IRIS.target[labels == cluster]))] for cluster in labels]
     assert list(pd.read_csv(tmp_path / "first.csv")["class"]) == expected
     next_week = write(tmp_path / "next.csv", pd.DataFrame(X[:7], columns=NAMES))

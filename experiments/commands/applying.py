@@ -13,6 +13,7 @@ from experiments.commands.console import Follow, errors, messages, output, say
 from experiments.commands.reading import Decimal, Delimiter, Encoding, Id
 from fedkernel.arrays import AnyArray
 from fedkernel.data import RawTable, SiteFile, read_raw
+from fedkernel.data.labels import NO_LABEL, contingency
 from fedkernel.errors import InputError
 from fedkernel.models import FittedModel, KernelKMeans, KernelPCA, load_fitted
 from fedkernel.models.fitted import Applied, class_names
@@ -195,13 +196,13 @@ def _named(raw: RawTable, applied: Applied) -> dict[str, AnyArray]:
 
 def _print_contingency(labels: AnyArray, classes: list[str | None], fitted: FittedModel) -> None:
     """Print how many rows of each cluster have each class, beside the output, which may be somebody's input."""
-    names = sorted({name or "" for name in classes})
+    kinds = np.array([NO_LABEL if name is None else name for name in classes])
+    names, counts = contingency(labels, kinds, _clusters(fitted, Applied(labels, labels)))
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("cluster")
     for name in names:
-        table.add_column(Text(name or "(none)"), justify="right")
-    for cluster in range(_clusters(fitted, Applied(labels, labels))):
-        own = [name or "" for name, label in zip(classes, labels, strict=True) if label == cluster]
+        table.add_column(Text(name), justify="right")
+    for cluster, row in enumerate(counts.tolist()):
         called = f"{cluster} {fitted.classes[cluster]}" if fitted.classes else str(cluster)
-        table.add_row(Text(called), *(str(own.count(name)) for name in names))
+        table.add_row(Text(called), *map(str, row))
     messages.print(table)

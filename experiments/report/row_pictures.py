@@ -7,9 +7,10 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
 
 from experiments.report.axes import Drawn
-from experiments.report.scatter import Panel, draw_panels, kinds_in_order
+from experiments.report.scatter import Panel, draw_panels
 from experiments.results import MOST_ROWS, RowPicture, Run, by_setting, setting
 from fedkernel.arrays import AnyArray, FloatArray
+from fedkernel.data.labels import kinds_in_order
 
 MOST_PICTURES = 24
 

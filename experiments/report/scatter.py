@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 
 from experiments.report.axes import HUES, MARKERS, beside, plain
 from fedkernel.arrays import AnyArray, FloatArray
+from fedkernel.data.labels import kinds_in_order
 
 COLUMNS = 4
 """Panels in a line."""
@@ -130,9 +131,3 @@ def _areas(weights: FloatArray, inches: float) -> FloatArray:
     """Return areas in square points, as the weights are; the least can be seen, and the largest leaves room."""
     panel = (72 * inches) ** 2
     return np.array(np.clip(INKED * panel * weights / weights.sum(), 4.0, panel / 100))
-
-
-def kinds_in_order(kinds: AnyArray) -> list[str]:
-    """Return the kinds of points, numbers first and by size."""
-    names = {str(name) for name in kinds}
-    return sorted(names, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))

@@ -2,7 +2,6 @@
 
 import base64
 import io
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +12,11 @@ import numpy as np
 from experiments.report.axes import STYLE
 from experiments.report.pages import render
 from experiments.report.row_pictures import places_of
-from experiments.report.scatter import Panel, draw_panels, kinds_in_order
+from experiments.report.scatter import Panel, draw_panels
 from experiments.report.site_rows import SiteRun
 from experiments.results import MOST_ROWS, along_two, chosen_rows
 from fedkernel.arrays import AnyArray
-from fedkernel.data.labels import NO_LABEL
+from fedkernel.data.labels import NO_LABEL, contingency
 from fedkernel.errors import InputError
 from fedkernel.models import METRICS, compare_classes
 from fedkernel.run import departures_of
@@ -131,9 +130,8 @@ def _sizes(labels: AnyArray) -> list[tuple[str, str, str]]:
 
 def _contingency(name: str, kinds: AnyArray, labels: AnyArray) -> dict[str, Any]:
     """Return how often each cluster meets each kind, and how far the two divisions of rows with a label agree."""
-    counts = Counter(zip(labels.tolist(), kinds.tolist(), strict=True))
-    columns = kinds_in_order(kinds)
-    rows = [(str(cluster), [counts[cluster, kind] for kind in columns]) for cluster in range(int(labels.max()) + 1)]
+    columns, counts = contingency(labels, kinds, int(labels.max()) + 1)
+    rows = [(str(cluster), row) for cluster, row in enumerate(counts.tolist())]
     known = kinds != NO_LABEL
     agreement = compare_classes(labels[known], kinds[known]) if known.any() else {}
     figures = [

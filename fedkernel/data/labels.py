@@ -18,6 +18,27 @@ def labelled(classes: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     return np.array([label is not None for label in np.asarray(classes).tolist()], dtype=bool)
 
 
+def kinds_in_order(kinds: AnyArray) -> list[str]:
+    """Return the kinds of rows, numbers first and by size."""
+    names = {str(name) for name in kinds}
+    return sorted(names, key=lambda name: (0, int(name), name) if name.isdecimal() else (1, 0, name))
+
+
+def contingency(labels: AnyArray, kinds: AnyArray, clusters: int) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Count how often clusters (n,) and kinds (n,), which are texts, meet.
+
+    Returns
+    -------
+    list of str
+        The kinds in order.
+    ndarray of shape (clusters, kinds)
+        How many rows of each cluster have each kind.
+    """
+    names = kinds_in_order(kinds)
+    counts = [np.bincount(labels[kinds == name], minlength=clusters) for name in names]
+    return names, np.array(counts, dtype=np.int64).reshape(len(names), clusters).T
+
+
 def as_classes(texts: AnyArray) -> AnyArray:
     """Return labels as whole numbers or numbers where all are such, or else as texts; "01" is text.
 
