@@ -117,6 +117,10 @@ def run(  # noqa: PLR0917 - one option each
             )
         if every and (dry_run or connection is not None or track is not None):
             raise InputError("--all takes no --dry-run, --connection or --track; allowed: these with one experiment")
+        if jobs is not None and not every:
+            raise InputError(
+                f"--jobs {jobs} is how many experiments run at a time; allowed: with --all and a folder of such"
+            )
         if every:
             name = f"{config.resolve().name}{'-quick' if quick else ''}"
             run_folder(config, out or Path("runs") / name, changes, quick=quick, restart=restart, jobs=jobs)

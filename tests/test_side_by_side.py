@@ -117,6 +117,7 @@ def test_a_folder_is_run_with_all_and_a_file_without(folder: Path) -> None:
         ([str(folder)], "is a folder; allowed: a folder with --all, a file without it"),
         ([str(folder / "first.toml"), "--all"], "is no folder; allowed: a folder with --all, a file without it"),
         ([str(folder), "--all", "--dry-run"], "--all takes no --dry-run"),
+        ([str(folder / "first.toml"), "--jobs", "2"], "--jobs 2 is how many experiments run at a time; allowed: with"),
     ):
         result = CliRunner().invoke(app, ["run", *arguments])
         assert (result.exit_code, says in result.output) == (2, True)
