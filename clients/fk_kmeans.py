@@ -17,7 +17,6 @@ from clients.kmeans import (
     CompareClusters,
     CountClusters,
     Embedding,
-    KMeansClient,
     LabelNewRows,
     LabelRows,
     MeasureClusters,
@@ -26,6 +25,7 @@ from clients.kmeans import (
     SolveLocally,
     SumRows,
 )
+from clients.width_grid import EmbedAtWidths, LabelAtWidth, SampleAtWidths, SolveAtWidths, WidthGridClient
 from fedkernel.arrays import FloatArray, row_blocks
 from fedkernel.errors import ProtocolError
 from fedkernel.models import advance, combine_draws
@@ -179,7 +179,7 @@ class ColumnProducts(State):
     G: FloatArray
 
 
-class FKKMeansClient(KMeansClient):
+class FKKMeansClient(WidthGridClient):
     """Answers with products of its columns.
 
     Memory between rounds: B_t, n_m r_t floats, and with the Lanczos solver the (D + r_t)^2 products of the columns,
@@ -191,6 +191,7 @@ class FKKMeansClient(KMeansClient):
         *(SumRows, MeasureScatter, LabelNewRows, SolveLocally, SampleCoreset, LabelRows),
         *(MeasureClusters, CountClusters, CompareClusters),
         *(MultiplyColumns, MultiplyGram, SumFeatures, CombineFeatures, EmbedRows, TakeEmbedding),
+        *(EmbedAtWidths, SolveAtWidths, SampleAtWidths, LabelAtWidth),
     )
 
     def multiply_columns(self, ask: MultiplyColumns) -> PackedGram:

@@ -254,13 +254,17 @@ class KMeansClient(KernelClient):
 
     def solve_locally(self, ask: SolveLocally) -> LocalCost:
         """Compute a local solution of constant approximation ratio: k-means++ and Lloyd's iterations."""
-        H = Embedding.load(self.memory).rows
-        centers = k_means(H, ask.n_clusters, self.rng("local k-means"))
+        centers, cost = self._local_centers(Embedding.load(self.memory).rows, ask.n_clusters)
         LocalCenters(centers).save(self.memory)
+        return LocalCost(cost=cost)
+
+    def _local_centers(self, H: FloatArray, n_clusters: int) -> tuple[FloatArray, float]:
+        """Return the centres (k, s) of a local solution of embedded rows (n_m, s), and its cost."""
+        centers = k_means(H, n_clusters, self.rng("local k-means"))
         labels, costs = assign(H, centers)
         if self.guards is not None:
             self.guards.check_groups(np.bincount(labels))
-        return LocalCost(cost=float(costs.sum()))
+        return centers, float(costs.sum())
 
     def sample_coreset(self, ask: SampleCoreset) -> LocalCoreset:
         """Sample by cost, and add the centres with what the samples do not stand for."""

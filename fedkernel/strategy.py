@@ -219,9 +219,10 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         )
         if self.partition == "horizontal":
             result.preparation = execution.preparation
-        if (choice := getattr(model, "choice_", None)) is not None:
-            result.metrics[choice.name] = float(choice.value)
-            result.findings.append(choice.why)
+        for choice in (getattr(model, name, None) for name in ("width_choice_", "choice_")):
+            if choice is not None:
+                result.metrics[choice.name] = float(choice.value)
+                result.findings.append(choice.why)
         result.findings = [*result.findings, *measures.warnings, *execution.warnings, *_resumed(journal)]
         return result
 

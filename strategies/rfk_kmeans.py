@@ -6,17 +6,31 @@ k-means of Balcan, Ehrlich, Liang, NIPS 2013.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from clients.fk_kmeans import EmbedRows, FKKMeansClient
-from fedkernel.models import FeatureChain, KernelKMeans
-from fedkernel.numerics import RBF, AnyKernel, RandomFeatures, ShiftInvariant
+from fedkernel.arrays import FloatArray
+from fedkernel.errors import InputError
+from fedkernel.models import FeatureChain, KernelKMeans, training_of
+from fedkernel.numerics import (
+    RBF,
+    AnyKernel,
+    RandomFeatures,
+    ShiftInvariant,
+    WidthFactors,
+    assign,
+    kernel_silhouette,
+    scaled_width,
+)
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
 from fedkernel.validation import value_object
 from strategies.choosing import MostClusters, NumberOfClusters, most_clusters
-from strategies.kmeans import KMeansStrategy, kmeans_forecast, kmeans_plan
+from strategies.cluster_measures import measuring_plan
+from strategies.kmeans import KMeansStrategy, check_coreset, kmeans_forecast, kmeans_plan
+from strategies.width_grid import best_width, kmeans_at_widths, widths_forecast, widths_plan
 
 
 @value_object()
@@ -31,11 +45,18 @@ class RFKKMeans(KMeansStrategy):
         D, also the dimensions of what is clustered.
     kernel, coreset_size, features, max_clusters
         As for `FKKMeans`.
+    width_factors : sequence of float, optional
+        A grid of widths, such as (0.25, 0.5, 1, 2, 4): what the kernel's width is multiplied by, sigma of an RBF, so
+        that gamma is divided by the factor's square, and 1 / gamma of a Laplacian; also one by rule, or the paper's. In
+        one run, of the same features drawn once, the width with the largest mean silhouette on its coreset is taken;
+        ``"auto"`` chooses the number of clusters at each. A coreset is sampled at each width, of `coreset_size` points;
+        by default the quarter of its rows that a client samples at most is of all together.
 
     Notes
     -----
     Costs: 2 rounds for the width, 1 for the features, 3 for the k-means, whose floats are those of D dimensions.
-    Memory: a client needs n_m D floats.
+    Memory: a client needs n_m D floats. With G widths as many rounds, G times the floats up and as many down, and
+    G n_m D floats of memory.
     """
 
     n_clusters: NumberOfClusters
@@ -44,14 +65,18 @@ class RFKKMeans(KMeansStrategy):
     coreset_size: Annotated[int, Field(ge=1)] | None = None
     features: Literal["pairs", "cosine"] = "pairs"
     max_clusters: MostClusters = None
+    width_factors: WidthFactors | None = None
 
     client: ClassVar = FKKMeansClient
-    tags: ClassVar = dataclasses.replace(KMeansStrategy.tags, orthonormal=False)
+    central_fields: ClassVar[tuple[str, ...]] = (*KMeansStrategy.central_fields, "width_factors")
+    # widths are compared by the same draws
+    tags: ClassVar = dataclasses.replace(KMeansStrategy.tags, orthonormal=False, repeated=("local k-means", "coreset"))
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         self._features(RBF(gamma=1.0))
-        most_clusters(self.n_clusters, self.max_clusters)
+        if most_clusters(self.n_clusters, self.max_clusters) == 1 and self.width_factors is not None:
+            raise InputError("width_factors needs n_clusters of 2 or more: one cluster has no silhouette to choose by")
 
     @property
     def dimensions(self) -> int:
@@ -63,21 +88,62 @@ class RFKKMeans(KMeansStrategy):
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; coresets may be smaller."""
+        if self.width_factors is not None:
+            sizes = self.most_clusters, self.coreset_size, self.n_features, len(self.width_factors)
+            return self.width_forecast(cohort) + widths_forecast(cohort, *sizes)
         clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, self.n_features)
         return self.width_forecast(cohort) + Forecast(1) + clustered
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the width, the features, without a map from others, and the k-means."""
         features = any_width(self.kernel or RBF(), lambda kernel: self._features(kernel, seed))
-        embed = once(EmbedRows, {"r": 0}, features=features, t=1)
         k, choose = self.most_clusters, self.n_clusters == "auto"
+        if self.width_factors is not None:
+            sizes = k, self.coreset_size, self.n_features
+            return (*self.width_plan(), *widths_plan(features, self.width_factors, *sizes, choose=choose))
+        embed = once(EmbedRows, {"r": 0}, features=features, t=1)
         return (*self.width_plan(), embed, *kmeans_plan(k, self.coreset_size, self.n_features, choose=choose))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """One draw of features, then distributed k-means."""
-        features = self._features((yield from self.federated_kernel(run)), run.seed)
-        yield from to_all(EmbedRows(features=features, t=1))
-        clustered = yield from self.clusters(run)
+        features, width = self._features((yield from self.federated_kernel(run)), run.seed), None
+        if self.width_factors is None:
+            yield from to_all(EmbedRows(features=features, t=1))
+            clustered = yield from self.clusters(run)
+        else:
+            k, choose = self.most_among(run.members), self.n_clusters == "auto"
+            features, clustered, width = yield from kmeans_at_widths(
+                run, features, self.width_factors, k, self.coreset_size, choose=choose
+            )
         return KernelKMeans(
-            clustered.centers, FeatureChain(features, run.columns), coreset_=clustered.coreset, choice_=clustered.choice
+            clustered.centers,
+            FeatureChain(features, run.columns),
+            coreset_=clustered.coreset,
+            choice_=clustered.choice,
+            width_choice_=width,
         )
+
+    def evaluation_plan(self) -> Plan:
+        """Return the requests for sums and sizes; where the run chooses the width, with any."""
+        kernel = self.kernel or RBF()
+        return measuring_plan(kernel if self.width_factors is None else type(kernel)())
+
+    def check_cohort(self, cohort: Sequence[Member]) -> None:
+        """Check also that sites let be sampled what the coresets of all widths have together."""
+        super().check_cohort(cohort)
+        check_coreset(cohort, self.coreset_size, len(self.width_factors or (1.0,)))
+
+    def central(self, shards: Sequence[FloatArray]) -> KernelKMeans:
+        """Return exact kernel k-means of all rows in one place; of a grid, at the width that is best there.
+
+        Silhouettes are then of all rows, by their distances in feature space. A run may take another width.
+        """
+        if self.width_factors is None:
+            return super().central(shards)
+        X, models, worth = np.vstack(list(shards)), [], []
+        kernels: list[Any] = [scaled_width(self.central_kernel(X), factor) for factor in self.width_factors]
+        for kernel in kernels:
+            models.append(dataclasses.replace(self, kernel=kernel, width_factors=None).central(shards))
+            worth.append(kernel_silhouette(kernel.gram(X), assign(training_of(models[-1]), models[-1].centers_)[0]))
+        place, choice = best_width(kernels, self.width_factors, worth)
+        return dataclasses.replace(models[place], width_choice_=choice)

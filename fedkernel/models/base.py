@@ -26,7 +26,7 @@ class Choice:
     """What a run chose by itself, where it was left to: the parameter, its value, and why in a sentence."""
 
     name: str
-    value: int
+    value: float
     why: str
 
 

@@ -35,6 +35,8 @@ class KernelKMeans(Model):
         go to sites, has not. See `fedkernel.models.CoresetPicture`.
     choice_ : Choice or None
         How many clusters a run chose, and why; not in a file either.
+    width_choice_ : Choice or None
+        Which of several widths of the kernel, and why.
     """
 
     centers_: FloatArray
@@ -43,6 +45,7 @@ class KernelKMeans(Model):
     training_: FloatArray | None = None
     coreset_: WeightedPoints | None = field(default=None, repr=False)
     choice_: Choice | None = field(default=None, repr=False)
+    width_choice_: Choice | None = field(default=None, repr=False)
 
     __repr__ = short
 

@@ -34,6 +34,7 @@ from fedkernel.numerics.linalg import (
 from fedkernel.numerics.quality import (
     Silhouette,
     calinski_harabasz,
+    kernel_silhouette,
     ratio_of_variances,
     scored,
     silhouette,
@@ -41,6 +42,7 @@ from fedkernel.numerics.quality import (
 )
 from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
 from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
+from fedkernel.numerics.width_grid import WidthFactors, scaled_width
 from fedkernel.numerics.widths import WIDTHS, dimension_sigma, fk_gamma, moments, scale_gamma, with_number, with_width
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "Silhouette",
     "SubspaceEmbedding",
     "WeightedPoints",
+    "WidthFactors",
     "above_rounding",
     "adjusted_rand",
     "adjusted_rand_within",
@@ -87,6 +90,7 @@ __all__ = [
     "fk_gamma",
     "is_sketched",
     "k_means",
+    "kernel_silhouette",
     "leading_eigenpairs",
     "leading_eigenpairs_of_factor",
     "mean_error",
@@ -97,6 +101,7 @@ __all__ = [
     "power_iteration",
     "ratio_of_variances",
     "scale_gamma",
+    "scaled_width",
     "scored",
     "silhouette",
     "sin_theta_error",

@@ -41,7 +41,16 @@ from fedkernel.validation import value_object
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
 WidthRule: TypeAlias = Literal["median", "mean", "scale", "dimension"]
-Positive = Annotated[float, pydantic.Field(gt=0)]
+SWEEP = 'widths are compared by an experiment, with "strategy.NAME.kernel.gamma" = [0.1, 1.0] in its table [sweep]'
+
+
+def _single(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        raise ValueError(f"{value} is not one number; {SWEEP}")
+    return value
+
+
+Positive = Annotated[float, pydantic.Field(gt=0), pydantic.BeforeValidator(_single)]
 
 _BLOCK = 256
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
-from sklearn.metrics import mutual_info_score
+from sklearn.metrics import mutual_info_score, silhouette_score
 
 from fedkernel.arrays import FloatArray, row_blocks
 from fedkernel.numerics.clustering import IntArray, WeightedPoints, assign
@@ -62,6 +62,22 @@ def silhouette(coreset: WeightedPoints, labels: IntArray) -> Silhouette | None:
     shares = weights / weights.sum()
     mean = float(shares @ values)
     return Silhouette(mean, float(np.linalg.norm(shares * (values - mean))))
+
+
+def kernel_silhouette(K: FloatArray, labels: IntArray) -> float | None:
+    """Return the mean silhouette of rows by their distances in a kernel's feature space; None of fewer than 2 clusters.
+
+    Parameters
+    ----------
+    K : ndarray of shape (n, n)
+        The kernel's values.
+    labels : ndarray of shape (n,)
+    """
+    if not 1 < len(np.unique(labels)) < len(labels):
+        return None
+    squares = np.diag(K)[:, None] + np.diag(K) - 2 * K
+    np.fill_diagonal(squares, 0.0)
+    return float(silhouette_score(np.sqrt(squares.clip(0.0)), labels, metric="precomputed"))
 
 
 def calinski_harabasz(coreset: WeightedPoints, labels: IntArray) -> float | None:

@@ -9,8 +9,9 @@ All are values: fields of messages, whose numbers depend on the fields and the n
 on them have the same maps without a matrix crossing the wire.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, TypeAlias, cast
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from fedkernel.arrays import FloatArray, Rows, row_blocks
 from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.row_products import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
+from fedkernel.numerics.width_grid import scaled_width
 from fedkernel.seeds import generator
 from fedkernel.validation import value_object
 
@@ -84,21 +86,40 @@ class RandomFeatures:
         """
         dtype = float_type(dtype)
         frequencies, offsets = (array.astype(dtype, copy=False) for array in self._draw(columns, draw))
+        return lambda X: self._of_angles(in_dtype(X, dtype) @ frequencies, offsets)
+
+    def at_width(self, factor: float) -> Self:
+        """Return the features at a width that is a factor times as large: of the same draw, w^T x divided by it."""
+        return dataclasses.replace(self, kernel=scaled_width(self.kernel, factor))
+
+    def at_widths(self, X: FloatArray, factors: Sequence[float]) -> FloatArray:
+        """Compute A of each `at_width`, (G, n, D), of one draw: what the rows X (n, d) are multiplied with is the same.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+        factors : sequence of G floats
+        """
+        frequencies, offsets = self._draw(X.shape[1])
+        A = np.empty((len(factors), len(X), self.n_features))
+        for rows in row_blocks(len(X)):
+            angles = X[rows] @ frequencies
+            for place, factor in enumerate(factors):
+                A[place, rows] = self._of_angles(angles / factor, offsets)
+        return A
+
+    def _of_angles(self, angles: FloatArray, offsets: FloatArray) -> FloatArray:
+        """Compute A from w^T x, (n, count), which is worked in."""
         count = len(offsets)
-
-        def features(X: Rows) -> FloatArray:
-            angles: FloatArray = in_dtype(X, dtype) @ frequencies
-            if self.form == "cosine":
-                angles += offsets
-                A: FloatArray = np.cos(angles, out=angles)
-            else:
-                A = np.empty((X.shape[0], self.n_features), dtype)
-                np.cos(angles, out=A[:, :count])
-                np.sin(angles, out=A[:, count:])
-            A *= np.sqrt(2)
-            return A
-
-        return features
+        if self.form == "cosine":
+            angles += offsets
+            A: FloatArray = np.cos(angles, out=angles)
+        else:
+            A = np.empty((len(angles), self.n_features), angles.dtype)
+            np.cos(angles, out=A[:, :count])
+            np.sin(angles, out=A[:, count:])
+        A *= np.sqrt(2)
+        return A
 
     def _draw(self, columns: int, draw: int = 1) -> tuple[FloatArray, FloatArray]:
         """Draw the frequencies w, of shape (columns, count), and the offsets b, of shape (count,)."""
