@@ -40,6 +40,13 @@ class SolveLocally(Request[LocalCost]):
     n_clusters: Count
 
 
+def check_weights(weights: FloatArray, rows: int) -> None:
+    """Raise ValueError if weighted points do not stand for so many rows."""
+    total = float(weights.sum())
+    if abs(total - rows) > ROUNDING * rows:
+        raise ValueError(f"weights add up to {total:.6g}, but there are {rows} rows")
+
+
 class LocalCoreset(Reply):
     """Weighted points that stand for the site's rows: (samples + k) (s + 1) floats, n_m (s + 1) at most.
 
@@ -64,9 +71,7 @@ class SampleCoreset(Request[LocalCoreset]):
     def check_table(self, reply: LocalCoreset, sizes: Mapping[str, int]) -> None:
         """Check also that the points stand for as many rows as there are."""
         super().check_table(reply, sizes)
-        rows, total = sizes["n_m"], float(reply.weights.sum())
-        if abs(total - rows) > ROUNDING * rows:
-            raise ValueError(f"weights add up to {total:.6g}, but there are {rows} rows")
+        check_weights(reply.weights, sizes["n_m"])
 
 
 class LabelRows(Request[Receipt]):
@@ -161,8 +166,8 @@ class SharedRows(Summed):
         By how much each is less than it was, at most: 1 less than the step.
     """
 
-    sizes: Annotated[FloatArray, Shape("k", "k")]
-    slack: Annotated[float, Shape()]
+    sizes: Annotated[FloatArray, Shape("k", "k"), Within(whole=True)]
+    slack: Annotated[float, Shape(), Within(whole=True)]
 
 
 class CompareClusters(Request[SharedRows]):
@@ -182,7 +187,7 @@ class CompareClusters(Request[SharedRows]):
         """Check also that the sizes are multiples of a step that is no smaller."""
         super().check_reply(reply)
         step = reply.slack + 1
-        if step < self.step or np.any(reply.sizes % step != 0) or np.any(reply.sizes < 0):
+        if step < self.step or np.any(reply.sizes % step != 0):
             raise ValueError(f"sizes must be multiples of slack + 1, and that at least {self.step}, not {step:g}")
 
 

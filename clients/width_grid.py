@@ -4,7 +4,7 @@ The rounds are those of `clients.kmeans` at one width, and so is what is drawn i
 features, the starts of the local k-means, the rows of a coreset. At the end labels are for the width that was chosen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pydantic
 from pydantic import Field
 
-from clients.kmeans import Embedding, KMeansClient, LabelRows
+from clients.kmeans import Embedding, KMeansClient, LabelRows, check_weights
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import ProtocolError
 from fedkernel.numerics import RandomFeatures, WeightedPoints, WidthFactors, coreset
-from fedkernel.protocol import Answers, Count, Receipt, Reply, Request, Shape, State
+from fedkernel.protocol import Answers, Count, Receipt, Reply, Request, Shape, State, Within
 
 IntArray = npt.NDArray[np.int32]
 
@@ -40,7 +40,7 @@ class LocalCosts(Reply):
     the distances between its rows, G of them.
     """
 
-    costs: Annotated[FloatArray, Shape("G")]
+    costs: Annotated[FloatArray, Shape("G"), Within()]
 
 
 class SolveAtWidths(Request[LocalCosts]):
@@ -70,8 +70,8 @@ class LocalCoresets(Reply):
     """
 
     points: Annotated[FloatArray, Shape("c_m", "s")]
-    weights: Annotated[FloatArray, Shape("c_m")]
-    sizes: Annotated[IntArray, Shape("G", dtype="int32")]
+    weights: Annotated[FloatArray, Shape("c_m"), Within()]
+    sizes: Annotated[IntArray, Shape("G", dtype="int32"), Within(1)]
 
     @classmethod
     def of(cls, coresets: Sequence[WeightedPoints]) -> Self:
@@ -104,8 +104,14 @@ class SampleAtWidths(Request[LocalCoresets]):
     def check_reply(self, reply: LocalCoresets) -> None:
         """Check also that the points are those of the widths."""
         super().check_reply(reply)
-        if reply.sizes.min() < 1 or int(reply.sizes.sum()) != len(reply.weights):
-            raise ValueError(f"sizes must be 1 or more and add up to {len(reply.weights)}, the number of points")
+        if int(reply.sizes.sum()) != len(reply.weights):
+            raise ValueError(f"sizes must add up to {len(reply.weights)}, the number of points")
+
+    def check_table(self, reply: LocalCoresets, sizes: Mapping[str, int]) -> None:
+        """Check also that at each width the points stand for as many rows as there are."""
+        super().check_table(reply, sizes)
+        for own in reply.coresets:
+            check_weights(own.weights, sizes["n_m"])
 
     @pydantic.model_validator(mode="after")
     def _adds_up(self) -> Self:

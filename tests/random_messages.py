@@ -104,6 +104,14 @@ from clients.vfedpca import (
     Product,
     ProjectOntoDirections,
 )
+from clients.width_grid import (
+    EmbedAtWidths,
+    LabelAtWidth,
+    LocalCoresets,
+    LocalCosts,
+    SampleAtWidths,
+    SolveAtWidths,
+)
 from fedkernel import RBF, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.linalg import pack_symmetric
 from fedkernel.numerics.sketch import MOST_FEATURES, RandomFeatures, SubspaceEmbedding
@@ -173,6 +181,14 @@ SCALARS = {
     ClusterSizes: st.just({}),
     CompareClusters: st.fixed_dictionaries({"run": st.text(max_size=240), "n_clusters": counts}),
     SharedRows: st.just({}),
+    EmbedAtWidths: st.fixed_dictionaries({"features": features, "factors": st.just((0.5, 1.0, 2.0))}),
+    SolveAtWidths: st.fixed_dictionaries({"n_clusters": counts}),
+    LocalCosts: st.just({}),
+    SampleAtWidths: st.lists(st.integers(0, 1000), min_size=1, max_size=4).map(
+        lambda each: {"samples": sum(each), "each": tuple(each)}
+    ),
+    LocalCoresets: st.just({}),
+    LabelAtWidth: st.fixed_dictionaries({"chosen": st.integers(0, 2**62)}),
     MeasureOwn: st.fixed_dictionaries({**table, "n_components": counts}),
     preparing.CountCells: st.fixed_dictionaries(named),
     preparing.Cells: st.just({}),
