@@ -1,5 +1,9 @@
 """Widths over a grid, in one run: what a run at each width finds, and the one of these with the largest silhouette."""
 
+import re
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_iris, make_circles
@@ -216,6 +220,14 @@ def test_an_experiment_takes_a_grid_and_recommends_what_a_sweep_does(tmp_path):
     assert worth[factor] == max(worth.values())
     (sentence,) = recommendations(alone)
     assert sentence.startswith(f"RFK: strategy.RFK.width_factors = [{factor:g}] is recommended, with the largest mean")
+
+
+def test_the_example_of_the_documentation_prints_what_stands_below_it(tmp_path, capsys):
+    page = (Path(__file__).parent.parent / "docs" / "experiments.md").read_text()
+    ((code, printed),) = re.findall(r"```python\n(.*?)```\s+```text\n(.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "example.py").write_text(code)
+    runpy.run_path(str(tmp_path / "example.py"))
+    assert capsys.readouterr().out == printed
 
 
 def test_named_sites_are_told_of_the_widths_before():
