@@ -151,12 +151,12 @@ class CountClusters(Request[ClusterSizes]):
 
 
 class SharedRows(Summed):
-    """How many of the site's rows are in a cluster of an earlier run and in one of this, for each pair: k^2 + 1 floats.
+    """How many rows the clusters of two runs share at the site, in whole steps of 5 rows or more: k^2 + 1 floats.
 
-    In whole steps of 5 rows or more. Reveals these sizes but for the step: of fewer rows than that it says 0. With the
-    sizes of the clusters in either run, which have the same step, more is known of what was rounded off: where a size
-    is larger than its pairs together by all that rounding can take of these, they are known exactly. A coordinator that
-    follows the protocol has but the sum over the sites.
+    Reveals how many of the site's rows are in a cluster of the earlier run and in one of this, for each pair, but for
+    the step: of fewer rows than that it says 0. With the clusters' own sizes, told in either run in the same steps,
+    more is known of what was rounded off: where one is larger than its pairs together by all that rounding can take of
+    these, they are known exactly. A coordinator that follows the protocol has but the sum over the sites.
 
     Attributes
     ----------
