@@ -46,16 +46,16 @@ def test_of_rounded_overlaps_the_index_is_no_further_off_than_is_said(clusters, 
         off = []
         for _ in range(times):
             first, second, table = overlaps(rng, rows, clusters, moved)
-            index, told = adjusted_rand_score(first, second), (table - table % STEP).sum(axis=0)
+            index, rounded = adjusted_rand_score(first, second), (table - table % STEP).sum(axis=0)
             assert adjusted_rand(table.sum(axis=0)) == pytest.approx(index, abs=1e-12)
             assert adjusted_rand_within(table.sum(axis=0), 0, 4) == (pytest.approx(index, abs=1e-12), 0)
-            estimate, error = adjusted_rand_within(told, rows - told.sum(), 3 * (STEP - 1))
+            estimate, error = adjusted_rand_within(rounded, rows - rounded.sum(), 3 * (STEP - 1))
             assert abs(estimate - index) <= error + 1e-12
             assert error < 0.02 or rows < 20_000
-            off.append((estimate - index, adjusted_rand(told) - index))
-        likely, rounded = np.mean(off, axis=0)
+            off.append((estimate - index, adjusted_rand(rounded) - index))
+        likely_off, rounded_off = np.mean(off, axis=0)
         if rows == 600 and clusters == 8 and 0.02 < moved < 1:
-            assert rounded > 0.1 > 3 * abs(likely)
+            assert rounded_off > 0.1 > 3 * abs(likely_off)
 
 
 @pytest.mark.parametrize(("rows", "most"), [(600, 0.15), (3000, 0.03), (30_000, 0.003)])
@@ -63,8 +63,8 @@ def test_a_tenth_of_the_rows_elsewhere_is_seen_as_well_as_is_said(rows, most):
     """What docs/experiments.md says of 3 sites and 3 clusters."""
     for seed in range(10):
         first, second, table = overlaps(np.random.default_rng(seed), rows, 3, 0.1)
-        told = (table - table % STEP).sum(axis=0)
-        estimate, error = adjusted_rand_within(told, rows - told.sum(), 3 * (STEP - 1))
+        rounded = (table - table % STEP).sum(axis=0)
+        estimate, error = adjusted_rand_within(rounded, rows - rounded.sum(), 3 * (STEP - 1))
         assert 2 * abs(estimate - adjusted_rand_score(first, second)) <= error < most
 
 
@@ -143,6 +143,9 @@ class Federation:
             return strategy.run(grid, replace(settings_of(run), compare=run.compare), evaluate=True)
 
 
+together = pytest.mark.xdist_group("stability")  # or each worker makes a federation of its own
+
+
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
     own = Federation(tmp_path_factory.mktemp("stable"))
@@ -150,14 +153,15 @@ def federation(tmp_path_factory):
     return own
 
 
+@together
 def test_three_sites_find_the_stability_of_three_seeds_that_the_same_rows_have_in_one_place(federation):
     """Within what they say it may be off by, from labels that no site tells; under the same name, of the same seeds."""
     local = federation.experiment_with({"shards": federation.files})
     expected = [row.metrics.get("stability") for row in run_experiment(local, federation.folder / "local").rows]
     labels = []
     for seed in SEEDS:
-        kept = [np.load(federation.folder / name / f"RFK__seed={seed}.npz")["labels"] for name in NAMES]
-        labels.append(np.concatenate(kept))
+        parts = [np.load(federation.folder / name / f"RFK__seed={seed}.npz")["labels"] for name in NAMES]
+        labels.append(np.concatenate(parts))
     assert [row.seed for row in federation.rows] == SEEDS
     assert federation.rows[0].metrics.get("stability") is expected[0] is None
     for row, exact, own in zip(federation.rows[1:], expected[1:], labels[1:], strict=True):
@@ -185,25 +189,27 @@ class Comparing(RFKKMeans):
         return super().comparison(run, "RFK__seed=2")
 
 
+@together
 def test_a_pair_of_runs_is_compared_once_and_no_other_than_the_study_says(federation):
     """Whatever its plan says: that may come from anybody."""
     *steps, last = federation.study.runs[1].plan
-    asked = last.requests[0]
-    assert (asked.request, asked.fields) == (
+    planned = last.requests[0]
+    assert (planned.request, planned.fields) == (
         "CompareClusters",
         {"run": "RFK__seed=0", "n_clusters": 3, "step": STEP},
     )
     twice = Twice(**STRATEGY.hyperparameters)
     with pytest.raises(ProtocolError, match="CompareClusters came 1 times, as often as the plan has it"):
         federation.ask(twice, id="once")
-    often = (*steps, Step(requests=(asked,), times=2))
+    often = (*steps, Step(requests=(planned,), times=2))
     with pytest.raises(ProtocolError, match="CompareClusters was answered before in this run; allowed: once"):
         federation.ask(twice, id="often", plan=often)
-    other = (*steps, Step(requests=(asked.model_copy(update={"fields": {"n_clusters": 3}}),)))
+    other = (*steps, Step(requests=(planned.model_copy(update={"fields": {"n_clusters": 3}}),)))
     with pytest.raises(ProtocolError, match="compares its clusters only with those of a run that the study has before"):
         federation.ask(Comparing(**STRATEGY.hyperparameters), id="other", plan=other)
 
 
+@together
 @pytest.mark.parametrize(
     "changes",
     [
@@ -219,19 +225,20 @@ def test_made_up_pairs_are_refused_before_anything_is_asked(federation, changes)
         federation.ask(STRATEGY, id="made-up", **changes)
 
 
+@together
 def test_a_run_that_a_site_has_not_kept_or_not_of_this_table_cannot_be_compared_with(federation):
-    kept = federation.folder / "east" / "RFK__seed=0.npz"
-    content = kept.read_bytes()
+    path = federation.folder / "east" / "RFK__seed=0.npz"
+    content = path.read_bytes()
     sentence = r"'east'\) has no clusters of run 'RFK__seed=0' to compare this run's with; its log says why$"
     try:
-        kept.unlink()
+        path.unlink()
         with pytest.raises(ProtocolError, match=sentence):
             federation.ask(STRATEGY, id="gone")
-        kept.write_bytes((federation.folder / "east" / "RFK__seed=2.npz").read_bytes())
+        path.write_bytes((federation.folder / "east" / "RFK__seed=2.npz").read_bytes())
         with pytest.raises(ProtocolError, match=sentence):
             federation.ask(STRATEGY, id="of-another")
     finally:
-        kept.write_bytes(content)
+        path.write_bytes(content)
     table = np.load(federation.files[1])
     try:
         np.save(federation.files[1], table[::-1])
@@ -239,4 +246,6 @@ def test_a_run_that_a_site_has_not_kept_or_not_of_this_table_cannot_be_compared_
             federation.ask(STRATEGY, id="turned")
     finally:
         np.save(federation.files[1], table)
-    assert "stability" in federation.ask(STRATEGY, id="again").metrics
+    once, again = (federation.ask(STRATEGY, id="again").metrics for _ in range(2))
+    assert once == again, "begun again, a run tells nothing else"
+    assert "stability" in once
