@@ -35,12 +35,12 @@ def coreset_pictures(runs: Sequence[Run], coresets: Mapping[str, CoresetPicture]
         line.append(replace(panel, weights=picture.weights, centers=picture.centers))
     left_out = f" {len(having) - MOST_PICTURES} more are not drawn." if len(having) > MOST_PICTURES else ""
     seeds = ", ".join(map(str, sorted({run.seed for run in having})))
+    several = ", in each picture its own, and clusters are numbered by each method for itself: neither compares"
     caption = (
         "The points from which each method found its clusters, at the coordinator: sampled rows as they lie in the "
         f"method's embedding, and the sites' own centres, seed {seeds}. A point's area is the rows that it stands for, "
-        "its colour the cluster; crosses are the clusters' centres. Each picture has the two axes along which its own "
-        "points spread most, and clusters are numbered by each method for itself: places and colours do not compare "
-        f"between pictures.{left_out}"
+        "its colour the cluster; crosses are the clusters' centres. Axes are the two along which the points spread most"
+        f"{several if len(having) > 1 else ''}.{left_out}"
     )
     side = SIDES[any(len(line) > 1 for line in lines.values())]
     return "The coreset", caption, draw_panels(list(lines.values()), columns=len(SIDES), side=side, below=True)

@@ -17,7 +17,7 @@ from fedkernel.data.labels import kinds_in_order
 COLUMNS = 4
 """Panels in a line."""
 
-WIDTH = 1.2
+WIDTH = 0.95
 """Inches of an entry of a legend that stands below."""
 
 INKED = 0.15
