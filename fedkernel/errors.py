@@ -68,3 +68,11 @@ def one_line(text: str) -> str:
 def called(client: int, site: str | None) -> str:
     """Return how texts call a client: by its number, and by its site's name where that is known."""
     return f"client {client}" if site is None else f"client {client} (site {site!r})"
+
+
+def row_of_file(position: int) -> str:
+    """Return what a spreadsheet calls a row of a file, and how it counts; position 0 is the first below the names.
+
+    Empty lines, which are passed over in reading, are not counted; `fedkernel check` counts them, too.
+    """
+    return f"row {position + 2} (row 1 has the names)"

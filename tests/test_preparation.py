@@ -33,7 +33,7 @@ def test_rows_with_an_empty_cell_are_dropped_where_that_is_asked():
 @pytest.mark.parametrize(
     ("prepare", "names", "text"),
     [
-        (Prepare(), ("a", "b"), r"row 1, column 'b' .* holds no value"),
+        (Prepare(), ("a", "b"), r"row 1 \(counted from 0\), column 'b' holds no value"),
         (Prepare(missing="mean"), ("a", "sex"), "column 'sex' holds text"),
         (Prepare(missing="mean"), ("a", "age"), "no column 'age'; there are: b, sex, a"),
         (Prepare(missing="mean", categories={"sex": ["m", "w"]}), ("sex",), "row 0 .* has a level"),

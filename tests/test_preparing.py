@@ -205,7 +205,7 @@ def test_columns_that_are_divided_are_prepared_where_they_are_and_nothing_crosse
         DKPCA(2, Linear()).fit(parts, prepare=Prepare(missing="mean", log=["crp"]))
     with pytest.raises(InputError, match=r'missing = "drop", but client 0 has no ids'):
         DKPCA(2, Linear()).fit(parts, prepare=Prepare(missing="drop"))
-    with pytest.raises(InputError, match=r"shards\[1\]: row 4, column '0' .* holds no value"):
+    with pytest.raises(InputError, match=r"shards\[1\]: row 4 \(counted from 0\), column '0' holds no value"):
         DKPCA(2, Linear()).fit(parts, prepare=Prepare())
 
 

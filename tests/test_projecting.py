@@ -204,9 +204,9 @@ def test_new_rows_that_cannot_be_prepared_stop_at_their_site_whose_log_says_why(
 
     assert "'c1' is no column of" in refused(lambda frame: frame.drop(columns="c1"))
     empty = refused(lambda frame: frame.assign(c0=frame["c0"].where(frame.index != 7)))
-    assert "row 7, column 'c0' (counted from 0) holds no value" in empty
+    assert "row 9 (row 1 has the names), column 'c0' holds no value" in empty
     unknown = refused(lambda frame: frame.assign(sex=frame["sex"].where(frame.index != 9, "x")))
-    assert "row 9 (counted from 0) of column 'sex' has a level that prepare.categories does not list" in unknown
+    assert "row 11 (row 1 has the names) of column 'sex' has a level that prepare.categories does not list" in unknown
     # nor is anything else done to the rows than the run did
     other = replace(prepare, scale="none")
     caplog.clear()

@@ -175,15 +175,15 @@ def test_how_a_file_is_written_is_guessed_where_that_is_safe_and_said(tmp_path, 
         (
             "a,b\n1,5,2\n3,5,4\n",
             {},
-            "row 0 (counted from 0) has 3 values; allowed: one for each of the 2 columns (w",
+            "row 2 (row 1 has the names) has 3 values; allowed: one for each of the 2 columns (w",
         ),
         ("a;b,c\n1;2,3\n", {}, "can be divided by ',' and by ';'; allowed: one that is named (--delimiter)"),
         (
             "a;b\n1,234;2\n",
             {},
-            "string in row 0 (counted from 0), where a decimal comma may stand (--decimal)",
+            "string in row 2 (row 1 has the names), where a decimal comma may stand (--decimal)",
         ),  # 1.234 or 1234
-        ("a;b\n1,2;2.5\n", {}, "column 'a' holds string in row 0"),  # two decimal marks
+        ("a;b\n1,2;2.5\n", {}, "column 'a' holds string in row 2"),  # two decimal marks
         ("a\n\xe4\n", {"encoding": "ascii"}, "cannot be read (UnicodeDecodeError)"),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_spreadsheet_is_read_as_a_csv_file(tmp_path):
     assert raw.names == ("x", "y")
     assert raw.labels["when"].tolist() == ["2020-01-01 00:00:00", "?"]
     np.testing.assert_array_equal(SiteFile(tmp_path / "a.xlsx", columns=["x"], id="id").read().X, [[1], [3]])
-    with pytest.raises(InputError, match=r"column 'y' .* holds no value"):
+    with pytest.raises(InputError, match=r"row 3 \(row 1 has the names\), column 'y' holds no value"):
         SiteFile(tmp_path / "a.xlsx", id="id", label="when").read()
 
 
@@ -283,19 +283,23 @@ REFUSED = {
     "text": (
         csv_of(f"a,b\n1,2\n{NUMBER},x{NUMBER}\n"),
         {},
-        "{path}: column 'b' holds string in row 1 (counted from 0); allowed in the table: numbers (--columns chooses "
-        "columns, --label, --id and --drop keep some out)",
+        "{path}: column 'b' holds string in row 3 (row 1 has the names); allowed in the table: numbers (--columns "
+        "chooses columns, --label, --id and --drop keep some out)",
     ),
     "text, parquet": (write_parquet, {"id": "patient"}, "{path}: column 'city' holds string; allowed in the table"),
     "dates": (csv_of("a\n2020-01-01\n"), {}, "{path}: column 'a' holds date32[day]; allowed in the table: numbers"),
-    "no value": (csv_of(f"a,b\n1,2\n{NUMBER},\n"), {}, "{path}: row 1, column 'b' (counted from 0) holds no value"),
-    "NaN": (csv_of("a,b\n1,2\n3,NaN\n"), {}, "{path}: row 1, column 'b' (counted from 0) holds no value"),
-    "no values": (csv_of("a,b\n1,\n3,\n"), {}, "{path}: row 0, column 'b' (counted from 0) holds no value"),
-    "an empty line": (csv_of("a\n1\n\n3\n"), {}, "{path}: row 1, column 'a' (counted from 0) holds no value"),
+    "no value": (
+        csv_of(f"a,b\n1,2\n{NUMBER},\n"),
+        {},
+        "{path}: row 3 (row 1 has the names), column 'b' holds no value",
+    ),
+    "NaN": (csv_of("a,b\n1,2\n3,NaN\n"), {}, "{path}: row 3 (row 1 has the names), column 'b' holds no value"),
+    "no values": (csv_of("a,b\n1,\n3,\n"), {}, "{path}: row 2 (row 1 has the names), column 'b' holds no value"),
+    "an empty line": (csv_of("a\n1\n\n3\n"), {}, "{path}: row 3 (row 1 has the names), column 'a' holds no value"),
     "a short row": (
         csv_of(f"a,b\n1,2\n{NUMBER}\n"),
         {},
-        "{path}: row 1 (counted from 0) has 1 values; allowed: one for each of the 2 columns",
+        "{path}: row 3 (row 1 has the names) has 1 values; allowed: one for each of the 2 columns",
     ),
     "the same name": (csv_of("a,b,a\n1,2,3\n"), {}, "{path} has two columns 'a'; allowed: names that differ"),
     "the same name, parquet": (
@@ -312,13 +316,13 @@ REFUSED = {
     "the same id": (
         csv_of(f"i,x\nb,1\n{NUMBER},2\nc,3\n{NUMBER},4\n"),
         {"id": "i"},
-        "{path}: column 'i': rows 1 and 3 (counted from 0) have the same id; allowed: unique ids",
+        "{path}: column 'i': rows 3 and 5 (row 1 has the names) have the same id; allowed: unique ids",
     ),
-    "no id": (csv_of("i,x\nb,1\n ,2\n"), {"id": "i"}, "{path}: column 'i': row 1 (counted from 0) has no id"),
+    "no id": (csv_of("i,x\nb,1\n ,2\n"), {"id": "i"}, "{path}: column 'i': row 3 (row 1 has the names) has no id"),
     "no id, parquet": (
         lambda f: write_parquet(f, {"i": ["a", None], "x": [1, 2]}),
         {"id": "i"},
-        "{path}: column 'i': row 1 (counted from 0) has no id",
+        "{path}: column 'i': row 3 (row 1 has the names) has no id",
     ),
     "fractions as ids": (
         lambda f: write_parquet(f, {"i": [0.5, 1.5], "x": [1, 2]}),

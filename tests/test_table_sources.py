@@ -109,7 +109,7 @@ def test_a_parquet_file_without_a_value(tmp_path):
     values = pa.array([1.0] * 7 + [None] + [2.0] * 5)
     table = open_table(write_parquet(tmp_path / "a.parquet", None, a=np.ones(13), b=values))
     np.testing.assert_array_equal(table.block(0, 5), np.ones((5, 2)))
-    with pytest.raises(InputError, match=r"row 7, column 'b' \(counted from 0\) holds no value; allowed: finite"):
+    with pytest.raises(InputError, match=r"row 9 \(row 1 has the names\), column 'b' holds no value; allowed: finite"):
         table.block(5, 6)
 
 

@@ -207,13 +207,13 @@ def _numbers(file: SiteFile) -> Rows:
     for name, column in raw.columns.items():
         if (empty := missing_in(column)).any():
             raise InputError(
-                f"data: {name_of}: row {np.argmax(empty)}, column {name!r} (counted from 0) holds no value"
+                f"data: {name_of}: {raw.row(int(np.argmax(empty)))}, column {name!r} holds no value"
                 f"{and_more(int(empty.sum()) - 1)}; allowed: finite numbers, or a table [prepare] that says what empty "
                 "cells mean"
             )
         if is_text(column):
             raise InputError(
-                f"data: {name_of}: row 0, column {name!r} (counted from 0) holds text; allowed: numbers, its levels in "
+                f"data: {name_of}: column {name!r} holds text; allowed: numbers, its levels in "
                 "[prepare] categories, or to keep it out (data.columns, data.label, data.id)"
             )
     return np.column_stack([*raw.columns.values()])

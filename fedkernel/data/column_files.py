@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedkernel.data.forms import ALLOWED, Form, with_mark
 from fedkernel.data.tables import readable
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, row_of_file
 
 NULLS = frozenset(
     ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL",
@@ -69,7 +69,7 @@ def _read_csv(path: Path, form: Form, header: dict[str, str], include: Sequence[
         commas = form.delimiter == "," and wrong[0].actual_columns > len(header)
         hint = " (with decimal commas, another --delimiter between the values)" if commas else ""
         raise InputError(
-            f"{path}: row {wrong[0].number - 2} (counted from 0) has {wrong[0].actual_columns} values; "
+            f"{path}: {row_of_file(wrong[0].number - 2)} has {wrong[0].actual_columns} values; "
             f"allowed: one for each of the {len(header)} columns{hint}"
         ) from None
     return read.rename_columns(list(include))

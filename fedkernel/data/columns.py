@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fedkernel.arrays import AnyArray
 from fedkernel.data.frames import frame_columns, is_frame
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, row_of_file
 
 
 def column_names(tables: Sequence[Any]) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0) ->
         if column.null_count:
             row = int(np.flatnonzero(column.is_null().to_numpy())[0]) + first
             raise InputError(
-                f"{what}: row {row}, column {name!r} (counted from 0) holds no value; allowed: finite numbers only"
+                f"{what}: {row_of_file(row)}, column {name!r} holds no value; allowed: finite numbers only"
             )
         table[:, place] = column.to_numpy()
     return table

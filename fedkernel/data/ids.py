@@ -16,15 +16,19 @@ def ids_of(name: str | None, path: Path, read: Any) -> tuple[str, ...] | None:
         column = column.cast(column.type.value_type)
     if not any(is_kind(column.type) for is_kind in (types.is_integer, types.is_string, types.is_large_string)):
         raise InputError(f"{path}: column {name!r} holds {column.type}; allowed for ids: text or whole numbers")
-    return checked_ids(["" if id_ is None else str(id_) for id_ in column.to_pylist()], f"{path}: column {name!r}")
+    return checked_ids(["" if id_ is None else str(id_) for id_ in column.to_pylist()], f"{path}: column {name!r}", 2)
 
 
-def checked_ids(ids: list[str], what: str) -> tuple[str, ...]:
-    """Return the ids if there is one for each row and no two are the same; a text names rows, never an id."""
+def checked_ids(ids: list[str], what: str, begin: int = 0) -> tuple[str, ...]:
+    """Return the ids if there is one for each row and no two are the same; a text names rows, never an id.
+
+    It counts them from `begin`: of a file with names above, from 2, as a spreadsheet does.
+    """
     first: dict[str, int] = {}
-    for row, id_ in enumerate(ids):
+    counted = "counted from 0" if begin == 0 else "row 1 has the names"
+    for row, id_ in enumerate(ids, begin):
         if not id_.strip():
-            raise InputError(f"{what}: row {row} (counted from 0) has no id; allowed: an id for each row")
+            raise InputError(f"{what}: row {row} ({counted}) has no id; allowed: an id for each row")
         if (other := first.setdefault(id_, row)) != row:
-            raise InputError(f"{what}: rows {other} and {row} (counted from 0) have the same id; allowed: unique ids")
+            raise InputError(f"{what}: rows {other} and {row} ({counted}) have the same id; allowed: unique ids")
     return tuple(ids)

@@ -77,7 +77,7 @@ def read_labels(file: SiteFile) -> AnyArray | None:
         return None
     if (empty := missing_in(texts)).any():
         raise InputError(
-            f"{raw.what}: row {np.argmax(empty)} (counted from 0) has no label in column {next(iter(raw.labels))!r}; "
+            f"{raw.what}: {raw.row(int(np.argmax(empty)))} has no label in column {next(iter(raw.labels))!r}; "
             "allowed: one for each row"
         )
     return as_classes(texts)

@@ -114,7 +114,7 @@ class Prepare:
             if name in self.log:
                 if (wrong := np.flatnonzero(column <= 0)).size:
                     raise InputError(
-                        f"{raw.what}: row {wrong[0]} (counted from 0) of column {name!r} has no logarithm; allowed in "
+                        f"{raw.what}: {raw.row(wrong[0])} of column {name!r} has no logarithm; allowed in "
                         "prepare.log: columns of positive numbers"
                     )
                 column = np.log(column)
@@ -148,7 +148,7 @@ class Prepare:
             if missing.any() and self.missing == "refuse":
                 more = f", nor do {missing.sum() - 1} more of its cells" if missing.sum() > 1 else ""
                 raise InputError(
-                    f"{raw.what}: row {np.argmax(missing)}, column {name!r} (counted from 0) holds no value{more}; "
+                    f"{raw.what}: {raw.row(int(np.argmax(missing)))}, column {name!r} holds no value{more}; "
                     'allowed: finite numbers, or [prepare] missing = "drop", "mean" or "median"'
                 )
             whole &= ~missing
@@ -218,7 +218,7 @@ class Preparation:
         texts = column if is_text(column) else np.array([None if np.isnan(cell) else f"{cell:g}" for cell in column])
         if strange := [row for row, cell in enumerate(texts) if cell is not None and cell not in levels]:
             raise InputError(
-                f"{raw.what}: row {strange[0]} (counted from 0) of column {name!r} has a level that prepare.categories "
+                f"{raw.what}: {raw.row(strange[0])} of column {name!r} has a level that prepare.categories "
                 f"does not list; allowed: {', '.join(levels)}"
             )
         return [np.array([cell == level for cell in texts], dtype=bool) for level in levels]

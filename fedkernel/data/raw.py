@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.arrays import AnyArray, FloatArray
-from fedkernel.errors import InputError, some
+from fedkernel.arrays import AnyArray, FloatArray, Positions
+from fedkernel.errors import InputError, row_of_file, some
 
 Texts = npt.NDArray[Any]
 """Objects: texts, and None where one is missing."""
@@ -28,12 +28,15 @@ class RawTable:
         What each row is known by.
     labels : dict of str to ndarray of shape (n,)
         Columns that are kept out of the table, as texts or None.
+    places : ndarray of shape (n,), or None
+        Where a file with names has each row, 0 being the first below them; None: the table is of no such file.
     """
 
     columns: Mapping[str, AnyArray]
     what: str = "the table"
     ids: tuple[str, ...] | None = None
     labels: Mapping[str, Texts] = field(default_factory=dict)
+    places: Positions | None = None
 
     @classmethod
     def of_array(cls, X: FloatArray, names: Sequence[str] = (), what: str = "the table") -> Self:
@@ -65,7 +68,12 @@ class RawTable:
             columns={name: column[places] for name, column in self.columns.items()},
             ids=None if self.ids is None else tuple(self.ids[place] for place in places),
             labels={name: column[places] for name, column in self.labels.items()},
+            places=None if self.places is None else self.places[places],
         )
+
+    def row(self, position: int) -> str:
+        """Return what texts call a row: of a file as a spreadsheet does."""
+        return f"row {position} (counted from 0)" if self.places is None else row_of_file(int(self.places[position]))
 
     def select(self, names: Sequence[str]) -> Self:
         """Return the columns of these names, in this order; others are left out.

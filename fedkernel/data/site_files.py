@@ -21,7 +21,7 @@ from fedkernel.data.columns import is_numeric, stack_columns
 from fedkernel.data.forms import Form, form_of
 from fedkernel.data.ids import checked_ids, ids_of
 from fedkernel.data.tables import ArrayTable, ParquetTable, SparseTable, Table, open_table, readable
-from fedkernel.errors import InputError, some
+from fedkernel.errors import InputError, row_of_file, some
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class SiteFile:
         InputError
             A file that is missing, empty, damaged or of another kind; a column that is not there, is not of numbers or
             has no name of its own; a cell without a value; ids that are missing or not unique. The text names the file,
-            rows (counted from 0) and columns, and quotes no value.
+            rows, as a spreadsheet counts them (of arrays from 0), and columns, and quotes no value.
         """
         path = Path(self.path).expanduser()
         if path.suffix.lower() not in _READERS:
@@ -264,15 +264,13 @@ def _check_numbers(path: Path, name: str, column: Any) -> None:
     """Refuse a column of a CSV file that is not of numbers, and say where it begins to be none."""
     kind = str(column.type)
     if kind == "null":  # not one value
-        raise InputError(
-            f"{path}: row 0, column {name!r} (counted from 0) holds no value; allowed: finite numbers only"
-        )
+        raise InputError(f"{path}: {row_of_file(0)}, column {name!r} holds no value; allowed: finite numbers only")
     where = ""
     if kind == "string":
         strange = ((row, str(cell)) for row, cell in enumerate(column) if not _is_number(str(cell)))
         for row, cell in itertools.islice(strange, 1):
             comma = ", where a decimal comma may stand (--decimal)" if _is_number(cell.replace(",", ".", 1)) else ""
-            where = f" in row {row} (counted from 0){comma}"
+            where = f" in {row_of_file(row)}{comma}"
     _check_kind(path, name, column.type, where)
 
 

@@ -101,6 +101,6 @@ def _check_finite(raw: RawTable) -> None:
     for name, column in raw.columns.items():
         if not is_text(column) and (infinite := np.isinf(column)).any():
             raise InputError(
-                f"{raw.what}: row {np.argmax(infinite)}, column {name!r} (counted from 0) is not finite; allowed: "
+                f"{raw.what}: {raw.row(int(np.argmax(infinite)))}, column {name!r} is not finite; allowed: "
                 "finite numbers and empty cells"
             )

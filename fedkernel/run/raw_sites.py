@@ -5,6 +5,7 @@ made of it last, so that it is not prepared anew for every message either.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -61,7 +62,8 @@ def _raw_shard(file: str | SiteFile, version: Version, prepare: Prepare) -> Tabl
     if isinstance(file, SiteFile):
         return TableToPrepare(read_raw(file), prepare)
     if Path(file).suffix.lower() == ".parquet":
-        return TableToPrepare(read_raw(SiteFile(file)), prepare)
+        # a frame that was written to a file, whose rows are counted from 0
+        return TableToPrepare(replace(read_raw(SiteFile(file)), places=None), prepare)
     opened = open_tables(file)
     if opened.X.sparse:
         raise InputError(f"{file} is sparse; allowed where it is prepared: dense tables")
