@@ -88,6 +88,7 @@ def run_experiment(
     track = track or (lambda row: None)
     for row in rows:
         track(row)
+        remove_journal(out / "results" / row.id)
     study = study_of(experiment, planned)
     try:
         for row in _carry_out(experiment, [run for run in planned if run.id not in done], study, out, engine):

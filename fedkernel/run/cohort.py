@@ -17,7 +17,7 @@ from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
 from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of
-from fedkernel.run.exchange import POLL, node_called, record_of, recorded, send_and_receive
+from fedkernel.run.exchange import POLL, node_called, recorded, send_and_receive, write_down
 from fedkernel.run.joining import HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account, Entry
@@ -254,7 +254,7 @@ class _Wire:
                 raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}") from None
             decoded[node] = reply, contents[node]
         if self.journal is not None and record is None:
-            self.journal.add(record_of(self.grid, messages, list(nodes), [contents[node] for node in nodes]))
+            write_down(self.journal, self.grid, list(nodes), [contents[node] for node in nodes])
         return flower.content_bytes(content), decoded
 
     def _contents(self, messages: Sequence[Message], doing: str, nodes: Mapping[int, str]) -> dict[int, RecordDict]:

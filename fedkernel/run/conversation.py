@@ -17,7 +17,7 @@ from fedkernel.protocol.messages import Reply, Request
 from fedkernel.protocol.rounds import Member, Protocol, Round, Run
 from fedkernel.run import flower
 from fedkernel.run.cohort import RunSettings, reason_of
-from fedkernel.run.exchange import record_of, recorded, send_and_receive
+from fedkernel.run.exchange import recorded, send_and_receive, write_down
 from fedkernel.run.journal import Journal, Record
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
 from fedkernel.run.wire import from_content, to_content
@@ -102,7 +102,6 @@ class Conversation(Generic[T]):
         self._round_number = self._account.ledger.rounds
         self._pending: Round
         self._requests: dict[int, tuple[Request[Any], int]]
-        self._messages: list[Message]
         self._started = 0.0
         self.done = False
         self.value: T
@@ -142,7 +141,6 @@ class Conversation(Generic[T]):
             raise ProtocolError(
                 f"{self._execution.name}, round {self._round_number}: it asks no client that is in the run"
             )
-        self._messages = messages
         return messages
 
     def receive(self, replies: Iterable[Message]) -> bool:
@@ -183,7 +181,7 @@ class Conversation(Generic[T]):
             node_of = {member.client: member.node_id for member in self._cohort}
             nodes = [node_of[client] for client in self._requests]
             what = contents if total is None else [to_content(total)]  # never what was only to be added up
-            journal.add(record_of(self._execution.grid, self._messages, nodes, what, account))
+            write_down(journal, self._execution.grid, nodes, what, account)
         self._close(seconds, slowest)
         self._advance(decoded if total is None else total)
         return self.done

@@ -12,7 +12,7 @@ from fedkernel.run import flower
 from fedkernel.run.grid import MessageGrid
 from fedkernel.run.journal import Journal, Record, asked_of, content_to_bytes
 
-__all__ = ["POLL", "node_called", "record_of", "recorded", "send_and_receive"]
+__all__ = ["POLL", "node_called", "recorded", "send_and_receive", "write_down"]
 
 POLL = 0.2
 """Seconds between two questions for replies."""
@@ -40,16 +40,16 @@ def recorded(journal: Journal | None, grid: Grid, messages: Sequence[Message], w
     return record
 
 
-def record_of(
+def write_down(
+    journal: Journal,
     grid: Grid,
-    messages: Sequence[Message],
     nodes: Sequence[int],
     contents: Sequence[RecordDict],
     account: Mapping[str, Any] = MappingProxyType({}),
-) -> Record:
-    """Return what a journal is to have of an exchange: `nodes` answered, `contents` are their replies or the sum."""
+) -> None:
+    """Record the exchange that was looked up last: `nodes` answered, `contents` are their replies or the sum."""
     changes = grid.checkpoint() if isinstance(grid, MessageGrid) else b""
-    return Record(asked_of(messages), list(nodes), dict(account), [*map(content_to_bytes, contents)], changes)
+    journal.add(Record(journal.asked, list(nodes), dict(account), [*map(content_to_bytes, contents)], changes))
 
 
 def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:

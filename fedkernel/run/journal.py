@@ -91,6 +91,10 @@ class Journal:
 
     Attributes
     ----------
+    answered : Counter of int
+        How many requests each node has answered.
+    asked : str
+        What `asked_of` is of the requests that were looked up last, and are not recorded.
     resumed : str
         From where the run went on, once it has; empty: it did not.
     """
@@ -98,14 +102,18 @@ class Journal:
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / NAME
-        self.resumed = ""
+        self._begin()
         self._header = json.loads(json.dumps(header, default=repr))
         self._file = self._opened()
-        self._places: list[int] = []
-        """Where its records begin, the header's left out."""
+        self._read()
+
+    def _begin(self) -> None:
+        """Know of no record."""
+        self.answered: Counter[int] = Counter()
+        self.asked = self.resumed = ""
+        self._places: list[int] = []  # where records begin, the header's left out
         self._next = self._replayed = 0
         self._chain, self._end = b"", 0
-        self._read()
 
     # --- what is there
 
@@ -122,11 +130,12 @@ class Journal:
         """Find the whole records, leave out what comes after them, and see whether they are of this run."""
         size, header = os.fstat(self._file.fileno()).st_size, None
         while (record := self._record_at(self._end, self._chain)) is not None:
-            description, _, chain = record
+            description, chain = record
             if header is None:
                 header = description
             else:
                 self._places.append(self._end)
+                self.answered.update(description["nodes"])
             self._chain, self._end = chain, self._file.tell()
         if self._end < size:
             log.warning(
@@ -140,8 +149,8 @@ class Journal:
             differing = [name for name in {**header, **self._header} if header.get(name) != self._header.get(name)]
             self.set_aside(f"it is of another run ({', '.join(differing)})")
 
-    def _record_at(self, place: int, chain: bytes) -> tuple[dict[str, Any], bytes, bytes] | None:
-        """Return the description, the rest and the hash of the record at a place; None: there is no whole one."""
+    def _record_at(self, place: int, chain: bytes) -> tuple[dict[str, Any], bytes] | None:
+        """Return the description and the hash of the record at a place; None: there is no whole one."""
         self._file.seek(place)
         head = self._file.read(_HEAD.size)
         if len(head) < _HEAD.size:
@@ -152,7 +161,7 @@ class Journal:
         body = self._file.read(length)
         if len(body) < length or _hash(chain, described, [body]) != sha256:
             return None
-        return json.loads(body[:described]), body[described:], sha256
+        return json.loads(body[:described]), sha256
 
     def __len__(self) -> int:
         return len(self._places)
@@ -172,11 +181,6 @@ class Journal:
             rest = rest[size:]
         return Record(contents=parts[:-1], sites=parts[-1], **description)
 
-    @property
-    def answered(self) -> Counter[int]:
-        """How many requests each node has answered."""
-        return Counter(node for record in self for node in record.nodes)
-
     # --- what the course of a run does
 
     def next(self, asked: str) -> Record | None:
@@ -187,6 +191,7 @@ class Journal:
         StrayError
             If something else was asked there.
         """
+        self.asked = asked
         if self._next == len(self._places):
             return None
         record = self._record(self._next)
@@ -213,8 +218,15 @@ class Journal:
             log.warning("%s would be larger than %d bytes; the run goes on without one", self.path, MOST_BYTES)
             self.remove()
             return
-        self._write(description | {"sizes": [len(content) for content in contents]}, contents)
+        try:
+            self._write(description | {"sizes": [len(content) for content in contents]}, contents)
+        except OSError as error:
+            log.warning("%s cannot be written: %s; the run goes on, and is not recorded any more", self.path, error)
+            self._file.truncate(place)
+            self.close()
+            return
         self._places.append(place)
+        self.answered.update(record.nodes)
         self._next = len(self._places)
 
     def _write(self, description: Mapping[str, Any], contents: Sequence[bytes]) -> None:
@@ -236,7 +248,7 @@ class Journal:
         self.path.replace(self.path.with_name(ASIDE))
         self._file.close()
         self._file = self._opened()
-        self._places, self._next, self._replayed, self._chain, self._end, self.resumed = [], 0, 0, b"", 0, ""
+        self._begin()
         self._write(self._header, [])
 
     def close(self) -> None:
@@ -292,11 +304,17 @@ def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:
 def _code_of(*kinds: type) -> str:
     """Return the SHA-256 of what computes: fedkernel's packages, and the modules of classes of somebody else's."""
     modules = {owner.__module__ for kind in kinds for owner in kind.__mro__}
-    others = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
-    files = [path for package in OURS for path in sorted((HOME / package).rglob("*.py"))]
-    files += [Path(file) for file in others if file is not None]
-    hashes = [_sha256_of(str(path), *_state_of(str(path))) for path in dict.fromkeys(files)]
-    return hashlib.sha256("".join(hashes).encode()).hexdigest()
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
+    hashes = [_sha256_of(file, *_state_of(file)) for file in files if file is not None]
+    return hashlib.sha256("".join([_own_code(), *hashes]).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _own_code() -> str:
+    sha256 = hashlib.sha256()
+    for path in (path for package in OURS for path in sorted((HOME / package).rglob("*.py"))):
+        sha256.update(path.read_bytes())
+    return sha256.hexdigest()
 
 
 def _state_of(path: str) -> tuple[int, int]:
@@ -304,7 +322,7 @@ def _state_of(path: str) -> tuple[int, int]:
     return state.st_size, state.st_mtime_ns
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def _sha256_of(path: str, size: int, changed: int) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
