@@ -27,6 +27,7 @@ from fedkernel.protocol.rounds import Protocol, to_all
 from fedkernel.protocol.rounds import Run as RunUnderWay
 from fedkernel.run import placement
 from fedkernel.run.job import Job
+from fedkernel.run.journal import Journal, Record
 from fedkernel.run.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import value_object
@@ -267,6 +268,27 @@ def test_an_interrupted_experiment_goes_on_where_it_stopped(
     assert models == {id_: (folder / "results" / id_ / "model.npz").stat().st_mtime_ns for id_ in models}
     assert numbers(rows) == numbers(whole[1])
     assert (folder / "report.html").exists()
+
+
+def test_a_run_that_was_stopped_between_rounds_is_resumed(
+    whole: tuple[Path, list[Run]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same command; the replies that were written down for that are gone once there is a result."""
+    folder, own = tmp_path / "out", Journal.add
+
+    def add(journal: Journal, record: Record) -> None:
+        own(journal, record)
+        if journal.path.parent.name == IDS[1] and len(journal) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "add", add)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(folder)
+    assert list(folder.rglob("journal*")) == [folder / "results" / IDS[1] / "journal"]
+    rows = carry_out(folder)
+    assert numbers([row.model_copy(update={"findings": []}) for row in rows]) == numbers(whole[1])
+    assert [row.findings for row in rows if row.findings] == [["the run had been stopped, and was resumed at round 2"]]
+    assert not list(folder.rglob("journal*"))
 
 
 def test_a_finished_experiment_only_has_its_report_written_again(tmp_path: Path, started: list[str]) -> None:
