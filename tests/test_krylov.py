@@ -194,6 +194,13 @@ def test_where_eigenvalues_end_the_search_does(rank):
     assert number == components_by_gap(values, N, N)[0]
 
 
+def test_one_eigenvalue_beside_none_is_one():
+    """All rows alike: the next eigenvalue is 0 to the last digit, and no ratio is there to compare."""
+    pairs, number, _ = drive_gap(np.ones((N, N)), np.eye(N, 2), 1)
+    assert number == 1
+    np.testing.assert_allclose(pairs.values, [N, 0], atol=1e-12)
+
+
 # All above a threshold
 
 

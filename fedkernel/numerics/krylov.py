@@ -196,10 +196,11 @@ class _BeforeGap:
         number, candidates = components_by_gap(values[:wanted], self.most, len(residual))
         if components_by_gap(largest[:wanted], self.most, len(residual))[1] != candidates:
             return False
-        ratios = largest[:candidates] / values[1 : candidates + 1]
-        ratios[number - 1] = 0.0
-        if ratios.max() >= values[number - 1] / largest[number]:
-            return False
+        if candidates > 1:
+            ratios = largest[:candidates] / values[1 : candidates + 1]
+            ratios[number - 1] = 0.0
+            if ratios.max() >= values[number - 1] / largest[number]:
+                return False
         return _Leading(number, self.tol).good(values[: number + 1], residual[:, : number + 1], number, scale)
 
 
