@@ -85,6 +85,7 @@ def kernel_of(strategy, X):
         (replace(EXACT, kernel=Linear(), local_components=7), "ProjectNewRows", 5 * 3),
         (VFedPCA(3, "exact"), "ProjectOntoDirections", 6 * 3),
         (SUM, "ProjectOntoDirections", 6 * 3),
+        (VFedPCA("auto", "exact", max_components=6), "ProjectOntoDirections", 6 * 5),
     ],
 )
 def test_new_rows_have_the_coordinates_of_kernel_pca(tmp_path, strategy, phase, floats):
@@ -99,7 +100,8 @@ def test_new_rows_have_the_coordinates_of_kernel_pca(tmp_path, strategy, phase, 
         np.testing.assert_array_equal(kept["embedding"], new.model)
     assert sorted(rows) == [0, 1, 2, 3, 4]
     assert sorted(RunRows.load(tmp_path / "east", "trial").ids) == sorted(IDS[row] for row in COMMON_ROWS)
-    exact = SklearnKernelPCA(strategy.n_components, kernel="precomputed").fit(kernel_of(strategy, TABLE[COMMON_ROWS]))
+    components = result.model.n_components
+    exact = SklearnKernelPCA(components, kernel="precomputed").fit(kernel_of(strategy, TABLE[COMMON_ROWS]))
     reference = exact.transform(kernel_of(strategy, NEW[rows]))
     signs = np.sign(np.sum(reference * new.model, axis=0))
     np.testing.assert_allclose(new.model * signs, reference, rtol=0, atol=1e-9)
