@@ -122,13 +122,14 @@ def test_columns_that_are_no_numbers_are_left_out_or_categories_and_said(tmp_pat
         table["blood group"] = rng.choice(["A", "B", "0"] if site == "a" else ["A", "AB"], rows)
         table["seen"] = [f"2024-01-{1 + row % 28:02}" for row in range(rows)]
         table["note"] = [f"row {row} of {site}" for row in range(rows)]
-        table["void"], table["clinic"] = "", "north"
+        table["void"], table["clinic"], table["number"] = "", "north", range(rows)
+        table["outcome"] = rng.choice(["good", "bad"], rows)
         table.loc[3, ["u", "blood group"]] = None
         table["v"] = table["v"].astype(object)
         table.loc[5, "v"] = "< 3" if site == "b" else 3
         table.to_csv(tmp_path / f"{site}.csv", index=False)
     monkeypatch.chdir(tmp_path)
-    text = command("a.csv", "b.csv", "--goal", "clusters", "--toml", "study.toml", "--drop", "v")
+    text = command("a.csv", "b.csv", "--goal", "clusters", "--toml", "study.toml", "--drop", "v", "--label", "outcome")
     left_out = re.findall(r"column '([a-z]+)' is left out, being ([^:]+): --drop '\1'\n", text)
     assert left_out == [
         ("seen", "dates"),
@@ -136,11 +137,16 @@ def test_columns_that_are_no_numbers_are_left_out_or_categories_and_said(tmp_pat
         ("void", "without a value"),
         ("clinic", "text that is the same in all rows"),
     ]
-    assert "column 'blood group' is text of 4 levels, each of which becomes a column: [prepare] categories" in text
+    assert (
+        "column 'blood group' is text of 4 levels, each of which becomes a column ([prepare] categories); --label"
+        in text
+    )
     assert "to be mended" not in text
     (planned,) = plan(read_config(Path("study.toml")))
     assert planned.point.experiment.prepare.categories == {"blood group": ("0", "A", "AB", "B")}
-    assert planned.shapes == ((40, 2 + 4), (30, 2 + 4))
+    assert planned.shapes == ((40, 3 + 4), (30, 3 + 4))
+    assert planned.point.experiment.report.metric == "ari"
+    assert re.findall("column '(.*)' holds whole numbers that differ from row to row: --id", text) == ["number"]
     with_faults = command("a.csv", "b.csv", "--goal", "clusters")
     assert "b.csv has 1 fault to be mended before it can be used: fedkernel check b.csv" in with_faults
 

@@ -261,7 +261,9 @@ def starting_toml(
         shards = [os.path.relpath(Path(file).expanduser().resolve(), folder) for file in files]
         data: dict[str, Any] = {"shards": shards} | {key: value for key, value in reading.items() if value is not None}
         sections: dict[str, dict[str, Any]] = {"data": data, "prepare": {"scale": "standard", **prepare}}
-        note = "the sites' files; across sites: sites = [names] in place of shards, id and label, which join says"
+        if reading.get("label") and situation.goal == "clusters":
+            sections["report"] = {"metric": "ari"}  # how far clusters are the label's classes
+        note = "the sites' files; across sites: sites = [names] in place of all in this table, which join says"
     else:
         vertical = situation.divided == "vertical"
         n = cohort[0].rows if vertical else sum(member.rows for member in cohort)

@@ -5,14 +5,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
 from experiments.commands.forecast import read_shape
 from fedkernel.data import Divided, SiteFile, read_raw
 from fedkernel.data.checks import look_at
+from fedkernel.data.checks.checking import Column
 from fedkernel.data.checks.schemas import MOST_LEVELS
 from fedkernel.data.raw import is_text, missing_in
 from fedkernel.errors import InputError
 
 EMPTY = "without a value"
+
+ENOUGH = 8
+"""Rows from which on it is no chance that whole numbers all differ."""
 
 
 class Part(NamedTuple):
@@ -29,6 +35,8 @@ class Part(NamedTuple):
         The texts of columns that can be categories.
     unusable : dict of str to str
         Columns of which no method makes anything, and what they are.
+    like_ids : tuple of str
+        Columns of whole numbers that differ from row to row.
     faults : int
         How many more ``fedkernel check`` finds that neither leaving these out nor ``[prepare]`` mends.
     """
@@ -40,6 +48,7 @@ class Part(NamedTuple):
     empty: bool = False
     levels: Mapping[str, set[str]] = MappingProxyType({})
     unusable: Mapping[str, str] = MappingProxyType({})
+    like_ids: tuple[str, ...] = ()
     faults: int = 0
 
 
@@ -80,7 +89,14 @@ def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = 
         settled.add(str(column))
     others = (finding for finding in look.findings if finding.severity == "fault" and "[prepare]" not in finding.mend)
     faults = sum(not any(finding.where.startswith(where) for where in settled) for finding in others)
-    return Part(raw.rows, len(names), names, raw.ids, empty, levels, unusable, faults)
+    like_ids = tuple(column.name for column in look.columns if column.name in names and _is_like_ids(column))
+    return Part(raw.rows, len(names), names, raw.ids, empty, levels, unusable, like_ids, faults)
+
+
+def _is_like_ids(column: Column) -> bool:
+    x = column.numbers
+    whole = column.kind.name == "number" and x.size == len(column.cells) and bool((x == np.round(x)).all())
+    return whole and x.size >= ENOUGH and len(np.unique(x)) == x.size
 
 
 def left_out(parts: Sequence[Part], divided: Divided) -> dict[str, str]:
@@ -127,7 +143,12 @@ def about_columns(
     for name, why in reasons.items():
         yield f"column {name!r} is left out, being {why}: --drop {name!r}"
     for name, levels in categories.items():
-        yield f"column {name!r} is text of {len(levels)} levels, each of which becomes a column: [prepare] categories"
+        becomes = "each of which becomes a column ([prepare] categories); --label, if it is to be compared with"
+        yield f"column {name!r} is text of {len(levels)} levels, {becomes}"
+    for name in dict.fromkeys(name for part in parts for name in part.like_ids):
+        if all(name in part.like_ids for part in parts if name in part.names):
+            hint = f"--id {name!r} or --drop {name!r}, if they name rows and measure nothing"
+            yield f"column {name!r} holds whole numbers that differ from row to row: {hint}"
     for table, part in zip(tables, parts, strict=False):
         if part.faults:
             faults = "1 fault" if part.faults == 1 else f"{part.faults} faults"
