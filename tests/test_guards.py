@@ -347,14 +347,15 @@ def test_a_coreset_too_large_for_the_sites_is_refused_before_the_rounds(tmp_path
         assert answered == ["Introduce", "ShowShare", "TakeShares"]
 
 
-def test_what_a_site_does_not_let_be_sampled_others_sample(tmp_path):
+@pytest.mark.parametrize("widths", [{}, {"width_factors": (0.5, 1)}], ids=["one width", "two widths"])
+def test_what_a_site_does_not_let_be_sampled_others_sample(tmp_path, widths):
     """By cost alone the last site, whose rows are far apart, would give nearly all points."""
-    result = clustered(tmp_path, (60, 40, 80), 44)
+    result = clustered(tmp_path, (60, 40, 80), 22 if widths else 44, **widths)
     samples = [
         line.parameters["samples"]
         for name in NAMES
         for line in read_outbox(tmp_path / name).departures
-        if line.request == "SampleCoreset"
+        if line.request in ("SampleCoreset", "SampleAtWidths")
     ]
     assert sum(samples) == 44
     assert samples[2] == 20
