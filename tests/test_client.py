@@ -155,21 +155,21 @@ class Unordered(DKPCAClient):
     answers = (FindLocalEigenpairs,)
 
     def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
-        return LocalSpectrum(vectors=np.ones((9, 2)), values=np.array([1.0, 2.0]))
+        return LocalSpectrum(vectors=np.eye(9, 2), values=np.array([1.0, 2.0]))
 
 
 class TooMany(DKPCAClient):
     answers = (FindLocalEigenpairs,)
 
     def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
-        return LocalSpectrum(vectors=np.ones((9, 3)), values=np.ones(3))
+        return LocalSpectrum(vectors=np.eye(9, 3), values=np.ones(3))
 
 
 class Contradicting(DKPCAClient):
     answers = (FindLocalEigenpairs,)
 
     def find_local_eigenpairs(self, ask: FindLocalEigenpairs) -> LocalSpectrum:
-        return LocalSpectrum(vectors=np.ones((9, 2)), values=np.ones(3))
+        return LocalSpectrum(vectors=np.eye(9, 2), values=np.ones(3))
 
 
 class NotFinite(DKPCAClient):
