@@ -14,7 +14,7 @@ from pydantic import Field
 from clients.fk_kmeans import EmbedRows, FKKMeansClient
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
-from fedkernel.models import FeatureChain, KernelKMeans, training_of
+from fedkernel.models import FeatureChain, KernelKMeans, kernel_kmeans, training_of
 from fedkernel.numerics import (
     RBF,
     AnyKernel,
@@ -27,7 +27,7 @@ from fedkernel.numerics import (
 )
 from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
 from fedkernel.validation import value_object
-from strategies.choosing import MostClusters, NumberOfClusters, most_clusters
+from strategies.choosing import MostClusters, NumberOfClusters, most_clusters, settled_clusters
 from strategies.cluster_measures import measuring_plan
 from strategies.kmeans import KMeansStrategy, check_coreset, kmeans_forecast, kmeans_plan
 from strategies.width_grid import best_width, kmeans_at_widths, widths_forecast, widths_plan
@@ -143,7 +143,8 @@ class RFKKMeans(KMeansStrategy):
         X, models, worth = np.vstack(list(shards)), [], []
         kernels: list[Any] = [scaled_width(self.central_kernel(X), factor) for factor in self.width_factors]
         for kernel in kernels:
-            models.append(dataclasses.replace(self, kernel=kernel, width_factors=None).central(shards))
+            clustered = kernel_kmeans(X, kernel, self.most_clusters, self.dimensions)
+            models.append(settled_clusters(clustered, self.n_clusters))
             worth.append(kernel_silhouette(kernel.gram(X), assign(training_of(models[-1]), models[-1].centers_)[0]))
         place, choice = best_width(kernels, self.width_factors, worth)
         return dataclasses.replace(models[place], width_choice_=choice)

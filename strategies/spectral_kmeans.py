@@ -72,6 +72,7 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
         "n_clusters",
         "most_clusters",
         "components.n_components",
+        "components.max_components",
         "components.kernel",
     )
     tags: ClassVar = dataclasses.replace(DisKPCA.tags, error="recover_error")
