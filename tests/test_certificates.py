@@ -8,6 +8,7 @@ import pytest
 from cryptography import x509
 
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
+from fedkernel.engines.grpc.revocation import revoke, revoked_serials
 from fedkernel.errors import InputError
 
 
@@ -107,3 +108,24 @@ def test_a_certificate_of_another_authority(copy, tmp_path):
     shutil.copy(tmp_path / "others" / "ca.crt", copy / "a" / "ca.crt")
     with pytest.raises(InputError, match=r"tls.crt is not signed by the authority beside it, ca.crt"):
         read_tls(copy / "a", "site")
+
+
+def test_the_list_of_revoked_certificates_grows_and_is_the_authority_s(copy, tmp_path):
+    serials = {
+        name: x509.load_pem_x509_certificate((copy / name / "tls.crt").read_bytes()).serial_number for name in "ab"
+    }
+    authority = x509.load_pem_x509_certificate((copy / "ca.crt").read_bytes())
+    assert revoked_serials(copy / "ca.crl", authority) == set()
+    revoke(copy, ["a"])
+    revoke(copy, ["b"])
+    assert revoked_serials(copy / "server" / "ca.crl", authority) == set(serials.values())
+    with pytest.raises(InputError, match=r"c.tls.crt is no certificate of the authority in .* \(FileNotFoundError\)"):
+        revoke(copy, ["c"])
+    make_certificates(tmp_path / "others", ["localhost"], ["a"])
+    shutil.copy(tmp_path / "others" / "a" / "tls.crt", copy / "a")
+    with pytest.raises(InputError, match=r"a.tls.crt is no certificate of the authority in .* \(InvalidSignature\)"):
+        revoke(copy, ["a"])
+    revoke(tmp_path / "others", [])
+    shutil.copy(tmp_path / "others" / "ca.crl", copy)
+    with pytest.raises(InputError, match=r"ca.crl is not signed by the authority beside it"):
+        revoke(copy, ["b"])

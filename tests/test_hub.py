@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 import socket
 from contextlib import contextmanager
 
@@ -17,6 +18,7 @@ from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, Envelope, FrameError, Inbox
 from fedkernel.engines.grpc.hub import HANDSHAKE, Hub, listening
 from fedkernel.engines.grpc.node import Node
+from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.errors import EngineError, ProtocolError
 from fedkernel.protocol.messages import VERSION
 
@@ -106,6 +108,25 @@ def test_certificates_say_who_is_who(certified):
         assert "its certificate is not of the authority in ca.crt" in stranger
         plain = Process("b", port).end()
         assert "closes every connection: it is doubtful that it speaks plaintext" in plain
+        b = Process("b", port, read_tls(ours / "b", "site"))
+        hub.wait_for_all()
+        assert count(hub).model == [3.0, 3.0]
+    assert [a.end(), b.end()] == [None, None]
+
+
+def test_a_certificate_that_is_revoked_is_refused_by_a_server_that_runs_and_another_is_taken(certified, tmp_path):
+    ours = tmp_path / "ours"
+    shutil.copytree(certified / "ours", ours)
+    with server("a", "b", tls=read_tls(ours / "server", "server")) as (hub, port):
+        a = Process("a", port, read_tls(ours / "a", "site"))
+        lost = read_tls(ours / "b", "site")
+        assert revoke(ours, ["b"]) == [ours / "ca.crl", ours / "server" / "ca.crl"]
+        assert Process("b", port, lost).end().endswith("cannot be joined: its certificate is revoked")
+        (ours / "server" / "ca.crl").write_text("none")
+        unread = Process("b", port, lost, patience=0.5).end()
+        assert "the list of revoked certificates cannot be read" in hub.messages[-1], unread
+        revoke(ours, ["b"])
+        make_certificates(ours, [], ["b"], renew=True)
         b = Process("b", port, read_tls(ours / "b", "site"))
         hub.wait_for_all()
         assert count(hub).model == [3.0, 3.0]

@@ -16,6 +16,7 @@ from fedkernel.engines.grpc.certificates import TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.frames import LIMIT
 from fedkernel.engines.grpc.handshakes import report_failed_handshakes
 from fedkernel.engines.grpc.hub import PATIENCE
+from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.errors import InputError
 from fedkernel.peers.sealing import KeyPair
 from fedkernel.run import (
@@ -34,10 +35,18 @@ def certs(  # noqa: PLR0917 - one option each
     client: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A site's name; again for more.")] = None,
     days: Annotated[float, typer.Option(help="How long the certificates are valid.")] = 365,
     renew: Annotated[bool, typer.Option("--renew", help="Replace certificates that are there.")] = False,
+    revoked: Annotated[
+        list[str] | None,
+        typer.Option("--revoke", metavar="NAME", help="A site whose certificate is no longer taken; again for more."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Make certificates for a server and its sites, signed by an authority of your own."""
+    """Make certificates for a server and its sites, signed by an authority of your own; or revoke some of them."""
     with errors(debug):
+        for path in revoke(folder, revoked) if revoked else []:
+            output.print(f"{path}: {', '.join(revoked or [])} revoked", highlight=False, markup=False, soft_wrap=True)
+        if revoked and not (server or client):
+            return
         folders = make_certificates(folder, server or [], client or [], days=days, renew=renew)
         for owner in folders:
             output.print(

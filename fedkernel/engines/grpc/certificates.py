@@ -45,12 +45,15 @@ class TLS:
     authority, certificate, key : bytes
     name : str
         Whom the certificate names.
+    folder : Path
+        Where they are.
     """
 
     authority: bytes
     certificate: bytes
     key: bytes
     name: str
+    folder: Path
 
 
 def check_name(name: str) -> str:
@@ -102,7 +105,7 @@ def make_certificates(
     hosts = [_host(server) for server in servers]
     if not renew and (issued := [name for name in names if (folder / name / "tls.crt").exists()]):
         raise InputError(f"{folder / issued[0]} holds a certificate already; --renew writes a new one")
-    authority, signer = _authority(folder)
+    authority, signer = own_authority(folder)
     for name in names:
         role = SERVER if name == SERVER else "site"
         key = ec.generate_private_key(ec.SECP256R1())
@@ -159,10 +162,10 @@ def read_tls(folder: Path, role: str) -> TLS:
     usage = own.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     if _ROLES[role] not in usage:
         raise InputError(f"the certificate in {folder} is that of {name!r}, which is no {role}")
-    return TLS(parts["ca.crt"], parts["tls.crt"], parts["tls.key"], name)
+    return TLS(parts["ca.crt"], parts["tls.crt"], parts["tls.key"], name, folder)
 
 
-def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def own_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     """Return the folder's authority; it is made where there is none."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     if certificate.exists() != key.exists():

@@ -33,7 +33,8 @@ from fedkernel.engines.grpc.frames import (
     Welcome,
     frames,
 )
-from fedkernel.errors import EngineError, ProtocolError, one_line
+from fedkernel.engines.grpc.revocation import Revoked
+from fedkernel.errors import EngineError, InputError, ProtocolError, one_line
 from fedkernel.run import flower
 from fedkernel.run.grid import MessageGrid
 
@@ -108,6 +109,11 @@ class Hub(MessageGrid):
     files : sequence of str
         Names of all files that `give` may send.
 
+    Attributes
+    ----------
+    is_revoked : callable
+        Tells whether a certificate (PEM) is no longer taken; `listening` sets it.
+
     Notes
     -----
     A site that comes back while it is asked something is asked again: the same process, whose reply may have been lost,
@@ -132,6 +138,7 @@ class Hub(MessageGrid):
         self._limit = limit
         self._tell = tell or log.info
         self._files = list(files)
+        self.is_revoked: Callable[[bytes], bool] = lambda certificate: False
         self._over = False
 
     # What Flower's Grid does.
@@ -239,6 +246,12 @@ class Hub(MessageGrid):
         certified = [text.decode() for text in context.auth_context().get("x509_common_name", [])]
         if certified and certified != [name]:
             refuse(grpc.StatusCode.PERMISSION_DENIED, f"its certificate names {certified[0]!r}")
+        for certificate in context.auth_context().get("x509_pem_cert", []):
+            try:
+                if self.is_revoked(certificate):
+                    refuse(grpc.StatusCode.PERMISSION_DENIED, "its certificate is revoked")
+            except InputError as error:  # rather nobody than somebody who should not
+                refuse(grpc.StatusCode.UNAVAILABLE, f"the list of revoked certificates cannot be read: {error}")
         if name not in self._seats or not instance:
             refuse(grpc.StatusCode.PERMISSION_DENIED, f"no site of this run is called {name!r}")
         seat = self._seats[name]
@@ -388,6 +401,8 @@ def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
     EngineError
         If the address cannot be listened at.
     """
+    if tls is not None:
+        hub.is_revoked = Revoked(tls.folder)
     # every stream keeps a thread; one that is refused needs one, too, and so does a health check
     _allow_open_files()
     pool = ThreadPoolExecutor(len(hub.missing) + 8, thread_name_prefix="hub")

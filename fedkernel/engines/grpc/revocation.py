@@ -1,0 +1,107 @@
+"""Certificates that are no longer taken: a list that the authority signs (RFC 5280), which the server looks into.
+
+``fedkernel certs DIR --revoke NAME`` writes ``DIR/ca.crl``, and a copy beside the server's certificate if that is
+there, from where ``fedkernel serve`` reads it as a site connects: a server need not be started again. A site that is
+connected stays so until its stream ends.
+"""
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+
+from fedkernel.engines.grpc.certificates import AUTHORITY_DAYS, CLOCK_SKEW, SERVER, check_name, own_authority
+from fedkernel.errors import InputError
+from fedkernel.storage import write_whole
+
+LIST = "ca.crl"
+"""The file's name."""
+
+
+def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Have the authority of a folder of `make_certificates` revoke the certificates that stand under these names there.
+
+    Parameters
+    ----------
+    folder : Path
+    names : sequence of str
+
+    Returns
+    -------
+    list of Path
+        The lists that were written.
+
+    Raises
+    ------
+    InputError
+        A name without a certificate there, or whose certificate is not this authority's; a damaged list.
+    """
+    authority, signer = own_authority(folder)
+    serials = revoked_serials(folder / LIST, authority)
+    for name in names:
+        path = folder / check_name(name) / "tls.crt"
+        try:
+            certificate = x509.load_pem_x509_certificate(path.read_bytes())
+            certificate.verify_directly_issued_by(authority)
+        except Exception as error:  # of the file, of PEM, of the signature
+            raise InputError(
+                f"{path} is no certificate of the authority in {folder} ({type(error).__name__}), which revokes its own"
+            ) from None
+        serials |= {certificate.serial_number}
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject)
+    builder = builder.last_update(now - CLOCK_SKEW).next_update(now + datetime.timedelta(days=AUTHORITY_DAYS))
+    for serial in sorted(serials):
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
+        builder = builder.add_revoked_certificate(entry.build())
+    content = builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    paths = [folder / LIST, *([folder / SERVER / LIST] if (folder / SERVER).is_dir() else [])]
+    for path in paths:
+        write_whole(path, lambda file: file.write(content))
+    return paths
+
+
+def revoked_serials(path: Path, authority: x509.Certificate) -> frozenset[int]:
+    """Return the serial numbers of the certificates that an authority has revoked; none where there is no list.
+
+    Raises
+    ------
+    InputError
+        If the list is damaged, or not signed by the authority.
+    """
+    try:
+        revoked = x509.load_pem_x509_crl(path.read_bytes())
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is no list of revoked certificates ({type(error).__name__})") from None
+    if not revoked.is_signature_valid(authority.public_key()):  # type: ignore[arg-type] # ours have such a key
+        raise InputError(f"{path} is not signed by the authority beside it, ca.crt")
+    return frozenset(entry.serial_number for entry in revoked)
+
+
+class Revoked:
+    """What the server asks of a site's certificate as it connects: whether it has been revoked meanwhile.
+
+    Parameters
+    ----------
+    folder : Path
+        The server's folder of certificates.
+
+    Raises
+    ------
+    InputError
+        If the list there is damaged, or of another authority.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LIST
+        self._authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        revoked_serials(self._path, self._authority)
+
+    def __call__(self, certificate: bytes) -> bool:
+        """Return whether a certificate, as PEM, is revoked; InputError if the list cannot be read any more."""
+        serial = x509.load_pem_x509_certificate(certificate).serial_number
+        return serial in revoked_serials(self._path, self._authority)
