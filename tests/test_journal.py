@@ -1,5 +1,6 @@
 """A run that was stopped goes on where it stood, with the bits of one that was not: every engine's journal."""
 
+import json
 import logging
 import struct
 from dataclasses import replace
@@ -15,6 +16,7 @@ from fedkernel.engines.grpc import serve
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.local import run_job
 from fedkernel.flower_apps import APPS
+from fedkernel.protocol.messages import Summed
 from fedkernel.run.answering import client_app
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.journal import ASIDE, NAME, Journal
@@ -23,6 +25,7 @@ from fedkernel.run.result import Result
 from fedkernel.simulate import as_file
 from strategies import DisKPCA, FKKMeans
 
+HEAD = struct.Struct(">QI32s")
 ROWS = np.array_split(WINE, 3)
 METHODS = {
     "FKKMeans": (FKKMeans(3, n_features=10, iterations=2, coreset_size=20), ROWS),
@@ -164,10 +167,10 @@ def recorded_up_to(name, folder, stop, count):
 
 def places_in(data):
     """Return where a journal's records begin, as its docstring says, the header's left out."""
-    head, place, places = struct.Struct(">QI32s"), 0, []
+    place, places = 0, []
     while place < len(data):
         places.append(place)
-        place += head.size + head.unpack_from(data, place)[0]
+        place += HEAD.size + HEAD.unpack_from(data, place)[0]
     return places[1:]
 
 
@@ -251,3 +254,18 @@ def test_a_site_that_was_restarted_meanwhile_begins_the_run_anew(tmp_path, stop,
         assert run() == ["run"]
     assert_same(Result.load(f"{job.out}/run"), replace(reference, outputs={}))
     assert "site 'c' does not stand where it ended, as after a restart" in caplog.text
+
+
+def test_of_replies_that_are_only_summed_a_journal_has_the_sum(tmp_path):
+    """And of others each client's: nothing that the coordinator was not to keep."""
+    job = job_of("FKKMeans", tmp_path)
+    carry_out(job)
+    data = (tmp_path / "out" / "run" / NAME).read_bytes()
+    summed = {kind.__name__ for kind in FKKMeans.client.answers if issubclass(kind.reply_type, Summed)}
+    counts = {True: set(), False: set()}
+    for place in places_in(data):
+        described = HEAD.unpack_from(data, place)[1]
+        record = json.loads(data[place + HEAD.size :][:described])
+        phases = {entry["phase"] for entry in record["account"].get("ledger", [])}
+        counts[phases <= summed and phases != set()].add(len(record["sizes"]) - 1)
+    assert counts == {True: {1}, False: {len(ROWS)}}

@@ -15,6 +15,7 @@ What stands in it the coordinator has seen, and no more: addends of a sum are no
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -174,11 +175,9 @@ class Journal:
         self._file.seek(self._places[number])
         length, described, _ = _HEAD.unpack(self._file.read(_HEAD.size))
         body = self._file.read(length)
-        description, rest = json.loads(body[:described]), body[described:]
-        parts = []
-        for size in description.pop("sizes"):
-            parts.append(rest[:size])
-            rest = rest[size:]
+        description = json.loads(body[:described])
+        places = list(itertools.accumulate(description.pop("sizes"), initial=described))
+        parts = [body[begin:end] for begin, end in itertools.pairwise(places)]
         return Record(contents=parts[:-1], sites=parts[-1], **description)
 
     # --- what the course of a run does
@@ -287,7 +286,7 @@ def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:
     versions = {"fedkernel": installed_version()} | {name: version(name) for name in PACKAGES}
     files = [str(file) if isinstance(file, str) else str(file.path) for file in run.shards or ()]
     files += [file for file in run.labels or () if file is not None]
-    files += [run.data.name] if run.data is not None and Path(run.data.name).is_file() else []
+    files += [] if run.data is None else [run.data.name]
     return {
         "format": FORMAT,
         "run": run.id,
@@ -297,7 +296,8 @@ def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:
         "threads": job.threads,
         "versions": versions,
         "code": _code_of(type(strategy), *([] if (client := getattr(strategy, "client", None)) is None else [client])),
-        "data": {path: _sha256_of(path, *_state_of(path)) for path in files},
+        # what is missing is said by whoever reads it
+        "data": {path: _sha256_of(path, *_state_of(path)) for path in files if Path(path).is_file()},
     }
 
 
