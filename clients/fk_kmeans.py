@@ -31,7 +31,7 @@ from fedkernel.errors import ProtocolError
 from fedkernel.models import advance, combine_draws
 from fedkernel.numerics import RandomFeatures, pack_symmetric, unpack_symmetric
 from fedkernel.protocol import Count, PackedSemidefinite, Receipt, Reply, ReplyT, Request, Shape, State, Summed
-from fedkernel.protocol.rules import ROUNDING, SEMIDEFINITE
+from fedkernel.protocol.rules import ROUNDING
 
 
 class Iteration(Request[ReplyT], Generic[ReplyT]):
@@ -98,11 +98,11 @@ class MultiplyGram(Iteration[GramProduct]):
 
     vector: Annotated[FloatArray, Shape("p")]
 
-    def check_reply(self, reply: GramProduct) -> None:
-        """Check also that c^T G c is not below 0."""
-        super().check_reply(reply)
-        form = float(self.vector @ reply.product)
-        if form < -SEMIDEFINITE * float(np.linalg.norm(self.vector) * np.linalg.norm(reply.product)):
+    def check_table(self, reply: GramProduct, sizes: Mapping[str, int]) -> None:
+        """Check also that c^T G c is not below 0, but for rounding of a G with a trace as large as that of features."""
+        super().check_table(reply, sizes)
+        form, length = float(self.vector @ reply.product), float(self.vector @ self.vector)
+        if form < -ROUNDING * 2 * sizes["n_m"] * (self.features.n_features + 1) * length:
             raise ValueError(f"vector^T product must be at least 0, not {form:.6g}")
 
 

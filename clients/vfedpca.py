@@ -34,7 +34,7 @@ from fedkernel.protocol import (
     State,
     Summed,
 )
-from fedkernel.protocol.rules import SEMIDEFINITE, check_semidefinite, check_share
+from fedkernel.protocol.rules import SEMIDEFINITE, check_share
 from fedkernel.validation import check_at_most
 
 Centering = Literal["columns", "rows", "none"]
@@ -116,14 +116,11 @@ class Multiply(LocalTable[Product]):
     def check_reply(self, reply: Product) -> None:
         """Check also that the product is that of a symmetric matrix without eigenvalues below 0, where it has none."""
         super().check_reply(reply)
-        form = self.block.T @ reply.product
-        if not np.abs(form - form.T).max() <= SEMIDEFINITE * np.abs(reply.product).max() * len(self.block) ** 0.5:
-            raise ValueError("product is not that of a symmetric matrix")
-        if self.semidefinite:
-            try:
-                check_semidefinite((form + form.T) / 2)
-            except ValueError as error:
-                raise ValueError(f"block^T product {error}") from None
+        form, rounding = self.block.T @ reply.product, SEMIDEFINITE * float(np.linalg.norm(reply.product))
+        if not np.abs(form - form.T).max() <= rounding:
+            raise ValueError("block^T product must be symmetric, as the site's matrix is")
+        if self.semidefinite and (least := float(np.linalg.eigvalsh((form + form.T) / 2)[0])) < -rounding:
+            raise ValueError(f"block^T product must have no eigenvalue below 0, as the site's matrix, not {least:.6g}")
 
 
 class Finish(LocalTable[Receipt]):

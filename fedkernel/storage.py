@@ -69,7 +69,7 @@ def load_parts(path: str | os.PathLike[str]) -> Parts:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged or is no fedkernel model ({type(error).__name__})") from None
     if not isinstance(header, dict) or header.pop("format", None) != FORMAT or not isinstance(header.get("model"), str):
-        raise InputError(f"{path} holds no fedkernel model")
+        raise InputError(f"{path} is damaged or holds no fedkernel model")
     if (file_version := header.pop("version", None)) != FORMAT_VERSION:
         raise InputError(f"{path} has model format version {file_version}, but this version reads {FORMAT_VERSION}")
     named = header.pop("arrays", None)

@@ -158,7 +158,10 @@ def multiplied(self, ask: Multiply) -> Product:
     return self.multiply(ask)
 
 
-SILENT = "Own does not say what it answers: write answers = (Finish, IterateLocally, MeasureVariance, Multiply"
+SILENT = (
+    "Own does not say what it answers: write answers = (Finish, IterateLocally, MeasureVariance, Multiply, "
+    "ProjectOntoDirections, TakeCoordinates"
+)
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,7 @@ def test_a_header_that_is_wrong(saved, change, sentence):
         {"eigenvectors_": None},
         {"column_means_": None},
         {"iterates_": None},
+        {"header": None},
     ],
     ids=lambda change: f"{next(iter(change))}-{getattr(next(iter(change.values())), 'shape', None)}",
 )

@@ -51,7 +51,7 @@ LIES = [
     ),
     (VFedPCA(2), COLUMNS, VFedPCAClient, "iterate_locally", times(1000, "vectors"), "must have orthonormal columns"),
     (VFedPCA(2), COLUMNS, VFedPCAClient, "iterate_locally", times(-1, "values"), "values must be at least 0"),
-    (VFedPCA(2, merge="exact"), COLUMNS, VFedPCAClient, "multiply", times(-1, "product"), "has eigenvalues below 0"),
+    (VFedPCA(2, merge="exact"), COLUMNS, VFedPCAClient, "multiply", times(-1, "product"), "no eigenvalue below 0"),
     (VFedPCA(2), COLUMNS, VFedPCAClient, "measure_variance", times(1e6, "captured"), "captured must be from 0 to"),
     (GRAM, PARTS, FKKMeansClient, "multiply_columns", times(-1, "upper"), "has eigenvalues below 0"),
     (GRAM, PARTS, FKKMeansClient, "multiply_columns", times(2, "upper"), "up to twice 25 rows"),

@@ -95,23 +95,19 @@ class PackedSemidefinite(Rule):
 
     def check(self, array: npt.NDArray[Any]) -> None:
         """Raise ValueError if it is none."""
-        check_semidefinite(unpack_symmetric(array))
-
-
-def check_semidefinite(matrix: FloatArray) -> None:
-    """Raise ValueError if a symmetric matrix (p, p) has an eigenvalue below 0 by more than 1e-6 of its trace."""
-    diagonal = np.diagonal(matrix)
-    largest = float(diagonal.max(initial=0.0))
-    failed = bool(diagonal.min(initial=0.0) < -SEMIDEFINITE * largest)
-    if not failed and largest > 0:
-        shifted = matrix / largest  # sums of huge features would overflow
-        shifted.flat[:: len(matrix) + 1] += SEMIDEFINITE * float(np.trace(shifted))
-        try:
-            scipy.linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
-        except scipy.linalg.LinAlgError:
-            failed = True
-    if failed or (largest <= 0 and bool(np.any(matrix))):
-        raise ValueError("must be products of a matrix with itself, but has eigenvalues below 0")
+        matrix = unpack_symmetric(array)
+        diagonal = np.diagonal(matrix)
+        largest = float(diagonal.max(initial=0.0))
+        failed = bool(diagonal.min(initial=0.0) < -SEMIDEFINITE * largest)
+        if not failed and largest > 0:
+            shifted = matrix / largest  # sums of huge features would overflow
+            shifted.flat[:: len(matrix) + 1] += SEMIDEFINITE * float(np.trace(shifted))
+            try:
+                scipy.linalg.cholesky(shifted, lower=True, overwrite_a=True, check_finite=False)
+            except scipy.linalg.LinAlgError:
+                failed = True
+        if failed or (largest <= 0 and bool(np.any(matrix))):
+            raise ValueError("must be products of a matrix with itself, but has eigenvalues below 0")
 
 
 def check_share(captured: FloatArray, total: float) -> None:
