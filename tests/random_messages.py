@@ -119,7 +119,7 @@ from fedkernel.peers.letters import OVERHEAD, CarriesLetters, Letters, pack
 from fedkernel.peers.sealing import Header, seal
 from fedkernel.preparing import messages as preparing
 from fedkernel.protocol import Eigenvalues, Orthonormal, PackedSemidefinite, Rule, Within
-from fedkernel.protocol.messages import CarriesRows, Receipt
+from fedkernel.protocol.messages import LARGEST, CarriesRows, Receipt
 from fedkernel.settling import client as settling
 
 positive = st.floats(1e-6, 1e6)
@@ -293,7 +293,7 @@ SCALARS = {
 }
 
 
-finite = st.floats(allow_nan=False, allow_infinity=False)
+finite = st.floats(-LARGEST, LARGEST)
 tables = arrays(np.float64, st.tuples(st.integers(0, 5), st.integers(1, 5)), elements=finite | st.just(0.0))
 headers = st.builds(Header, *[st.integers(0, 2**32 - 1)] * 4)
 letters = st.builds(

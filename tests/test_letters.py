@@ -42,7 +42,7 @@ from fedkernel.peers.letters import (
     unpack,
 )
 from fedkernel.peers.sealing import HEADER, TAG, Header
-from fedkernel.protocol.messages import Shape, encode
+from fedkernel.protocol.messages import LARGEST, Shape, encode
 
 # The toy itself
 
@@ -116,7 +116,7 @@ class Full(Letter):
     c: Annotated[FloatArray, Shape("n", "p", "q")]
 
 
-finite = st.floats(allow_nan=False, allow_infinity=False)
+finite = st.floats(-LARGEST, LARGEST)
 
 
 @given(st.data())

@@ -16,7 +16,7 @@ from fedkernel.arrays import FloatArray
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import VERSION, Reply, Request, Shape, Summed
+from fedkernel.protocol.messages import LARGEST, VERSION, Reply, Request, Shape, Summed
 from fedkernel.protocol.rounds import to_all, to_each, to_sum
 from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import RunSettings
@@ -323,7 +323,7 @@ class Part(Summed):
 
 
 class AskPart(Request[Part]):
-    """Asks for a tenth and the client's number, times ``word``, or for what is not finite in a sum."""
+    """Asks for a tenth and the client's number, times ``word``, or for what is too large in a sum."""
 
     word: int = 1
     huge: bool = False
@@ -333,7 +333,7 @@ class Summer(KernelClient):
     answers = (AskPart,)
 
     def part(self, ask: AskPart) -> Part:
-        return Part(values=np.full(3, 1.7e308) if ask.huge else ask.word * (0.1 + np.arange(3.0) + self.client))
+        return Part(values=np.full(3, LARGEST) if ask.huge else ask.word * (0.1 + np.arange(3.0) + self.client))
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -363,9 +363,9 @@ def test_a_protocol_is_sent_the_sum_in_the_order_of_the_clients_and_nothing_else
     assert not [record for record in caplog.records if "1.1" in record.getMessage()]
 
 
-def test_a_sum_that_is_not_finite_is_no_sum():
+def test_a_sum_that_is_too_large_is_no_sum():
     text = error_of(Toy(lambda: to_sum(AskPart(huge=True)), client=Summer))
-    assert text == "Toy, round 1 (AskPart): the sum over the clients is not finite"
+    assert text == "Toy, round 1 (AskPart): the sum over the clients is too large"
 
 
 def test_a_sum_without_a_part_is_no_sum_whoever_goes_on():

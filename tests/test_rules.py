@@ -58,6 +58,8 @@ LIES = [
     (GRAM, PARTS, FKKMeansClient, "multiply_columns", paired, "up to twice 25 rows"),
     (LANCZOS, PARTS, FKKMeansClient, "multiply_gram", times(-1, "product"), "vector^T product must be at least 0"),
     (RANDOM, PARTS, KMeansClient, "solve_locally", times(-1, "cost"), "cost must be at least 0"),
+    (RANDOM, PARTS, KMeansClient, "sample_coreset", times(1e300, "points"), "with entries of up to 1e+150"),
+    (RANDOM, PARTS, KMeansClient, "measure_clusters", times(1e300, "sum"), "with entries of up to 1e+150"),
     (RANDOM, PARTS, KMeansClient, "sample_coreset", times(-1, "weights"), "weights must be at least 0"),
     (RANDOM, PARTS, KMeansClient, "sample_coreset", times(1e12, "weights"), "but there are 25 rows"),
     (RANDOM, PARTS, KMeansClient, "measure_clusters", times(1000, "sum"), "longer than that of 25 rows"),

@@ -30,6 +30,7 @@ from fedkernel.preparing.messages import (
 )
 from fedkernel.preparing.settling import QUARTILES, fitted
 from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.messages import LARGEST
 from fedkernel.protocol.state import State
 
 log = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ class PrepareClient(KernelClient):
 
     def find_extremes(self, ask: FindExtremes) -> Extremes:
         """Find the least and the greatest value of each column."""
-        numbers, limit = self._numbers(ask.names), np.finfo(np.float64).max
+        numbers, limit = self._numbers(ask.names), LARGEST
         missing = np.isnan(numbers)
         least = np.where(missing, limit, numbers).min(axis=0)
         return Extremes(least=least, greatest=np.where(missing, -limit, numbers).max(axis=0))

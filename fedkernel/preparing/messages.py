@@ -149,7 +149,7 @@ class Extremes(Reply):
     Attributes
     ----------
     least, greatest : ndarray of shape (p,)
-        The largest float and its negative where the site has no value.
+        The largest number of a message and its negative where the site has no value.
     """
 
     least: Annotated[FloatArray, Shape("p", empty=True)]

@@ -41,6 +41,9 @@ ConfigValue = Scalar | list[int] | list[float] | list[str] | list[bytes] | list[
 """What Flower's ConfigRecord holds."""
 
 
+LARGEST = 1e150
+"""A number in an array at most: the squares of larger ones, or sums of these, are infinite."""
+
 Size = Annotated[int, pydantic.Field(ge=0, le=10**10)]
 """Rows or columns of a table: no site has more than ten thousand million."""
 
@@ -92,6 +95,8 @@ class Shape:
             raise ValueError(f"{rule} with {least} one entry, not {value.shape}")
         if not all_finite(value):
             raise ValueError(f"{rule}, but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite")
+        if value.dtype.kind == "f" and max(value.max(initial=0.0), -value.min(initial=0.0)) > LARGEST:
+            raise ValueError(f"{rule} with entries of up to {LARGEST:g}, but there are larger ones")
         return value if self.dimensions else float(value[0])
 
 
@@ -239,7 +244,7 @@ class Summed(Reply):
 
     @classmethod
     def sum_of(cls, replies: Sequence[Self]) -> Self:
-        """Return the sum of replies, in their order; ValueError if it is not finite."""
+        """Return the sum of replies, in their order; ValueError if it is too large."""
         arrays = [reply.arrays() for reply in replies]
         with np.errstate(over="ignore", invalid="ignore"):  # the sum's own check says it
             return cls(**{name: sum_in_order([reply[name] for reply in arrays]) for name in arrays[0]})

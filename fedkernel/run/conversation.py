@@ -224,7 +224,7 @@ class Conversation(Generic[T]):
             total: Reply = type(replies[0]).sum_of(replies)
         except ValueError:
             where = f"{self._execution.name}, round {self._round_number} ({self._pending.phase})"
-            raise ProtocolError(f"{where}: the sum over the clients is not finite") from None
+            raise ProtocolError(f"{where}: the sum over the clients is too large") from None
         return total
 
     def _where(self, client: int) -> str:
