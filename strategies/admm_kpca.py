@@ -43,7 +43,7 @@ from clients.admm_kpca import (
 )
 from fedkernel.arrays import FloatArray
 from fedkernel.data import check_matrix
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import (
     Directions,
     KernelPCA,
@@ -422,6 +422,9 @@ def _signs(mail: Mail, peers: list[tuple[int, ...]]) -> Protocol[FloatArray]:
     nothing, does not stand between others that are alike.
     """
     replies = yield from mail.to_all(CompareStarts())
+    for j, (others, reply) in enumerate(zip(peers, replies, strict=True)):
+        if len(reply.cosines) != len(others):
+            raise ProtocolError(f"client {j} sent {len(reply.cosines)} cosines; allowed: {len(others)}, its neighbours")
     cosines = {
         (j, q): float(x) for j, others in enumerate(peers) for q, x in zip(others, replies[j].cosines, strict=True)
     }

@@ -75,6 +75,14 @@ LIES = [
         times(-1, "bound"),
         "bound must be at least",
     ),
+    (
+        ADMMKPCA(1, RBF(gamma=0.1), share_rows=True),
+        PARTS,
+        ADMMKPCAClient,
+        "compare_starts",
+        lambda reply: {"cosines": reply.cosines[1:]},
+        "sent 0 cosines; allowed: 1, its neighbours",
+    ),
 ]
 
 
