@@ -190,6 +190,13 @@ class CompareClusters(Request[SharedRows]):
         if step < self.step or np.any(reply.sizes % step != 0):
             raise ValueError(f"sizes must be multiples of slack + 1, and that at least {self.step}, not {step:g}")
 
+    def check_table(self, reply: SharedRows, sizes: Mapping[str, int]) -> None:
+        """Check also that the pairs have as many rows as there are, but for what is rounded off."""
+        super().check_table(reply, sizes)
+        rows, total, off = sizes["n_m"], float(reply.sizes.sum()), reply.slack * reply.sizes.size
+        if not rows - off <= total <= rows:
+            raise ValueError(f"sizes add up to {total:g}, but there are {rows} rows")
+
 
 class RowSum(Summed):
     """The sum of the site's rows: d floats. Reveals the site's mean row."""

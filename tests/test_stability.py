@@ -79,6 +79,7 @@ def test_a_site_tells_overlaps_in_steps_and_of_fewer_rows_nothing():
         CommonCenters(centers).save(site.memory)
         ask = CompareClusters(run="first", **{"n_clusters": 3} | more)
         ask.check_reply(reply := site.compare_clusters(ask))
+        ask.check_table(reply, {"n_m": 27})
         return reply
 
     assert shared().sizes.tolist() == [[0, 5, 0], [10, 0, 0], [0, 0, 0]]
@@ -92,6 +93,9 @@ def test_a_site_tells_overlaps_in_steps_and_of_fewer_rows_nothing():
         CompareClusters(run="first", n_clusters=3, step=1)
     with pytest.raises(ValueError, match=r"must be multiples of slack \+ 1, and that at least 7, not 5"):
         CompareClusters(run="first", n_clusters=3, step=7).check_reply(shared())
+    for rows in (14, 27 + 9 * 4):
+        with pytest.raises(ValueError, match=f"sizes add up to 15, but there are {rows} rows"):
+            CompareClusters(run="first", n_clusters=3).check_table(shared(), {"n_m": rows})
     with pytest.raises(InputError, match="client 0 compares its clusters with those of no other run"):
         KMeansClient(np.eye(2)).labels_of("first")
 
