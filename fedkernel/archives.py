@@ -80,8 +80,9 @@ class Archive(Mapping[str, AnyArray]):
 
     def __init__(self, file: zipfile.ZipFile) -> None:
         self._file = file
-        members = {member.filename: member for member in file.infolist()}
-        self._members = {name.removesuffix(".npy"): member for name, member in members.items()}
+        self._members = {member.filename.removesuffix(".npy"): member for member in file.infolist()}
+        if len(self._members) < len(file.infolist()):
+            raise InputError(f"{file.filename} names an array twice")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)

@@ -1,6 +1,7 @@
 """npz files as data sets: found by name or path, and refused in one sentence when they hold no table."""
 
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -73,11 +74,15 @@ def test_npz_files_that_are_none(folder, monkeypatch):
     np.savez(folder / "cut.npz", X=np.random.default_rng(0).random((50, 50)))
     whole = (folder / "cut.npz").read_bytes()
     (folder / "cut.npz").write_bytes(whole[:200] + b"\0" * 500 + whole[700:])
+    np.savez(folder / "twice.npz", X=np.eye(2))
+    with zipfile.ZipFile(folder / "twice.npz", "a") as archive:
+        archive.writestr("X", whole)
     for name, text in {
+        "twice": "twice.npz names an array twice",
         "text": "text.npz is not an npz file",
         "cut": "cut.npz is damaged or is no npz file (BadZipFile)",
         "npz:absent.npz": "absent.npz is not a file",
-        "npz:absent": f"npz:absent is not there ({folder} holds cut, text)",
+        "npz:absent": f"npz:absent is not there ({folder} holds cut, text, twice)",
     }.items():
         with pytest.raises(InputError) as caught:
             load(name)
