@@ -230,7 +230,7 @@ def test_made_up_pairs_are_refused_before_anything_is_asked(federation, changes)
 
 
 @together
-def test_a_run_that_a_site_has_not_kept_or_not_of_this_table_cannot_be_compared_with(federation):
+def test_a_run_that_a_site_has_not_kept_or_not_of_this_table_cannot_be_compared_with(federation, caplog):
     path = federation.folder / "east" / "RFK__seed=0.npz"
     content = path.read_bytes()
     sentence = r"'east'\) has no clusters of run 'RFK__seed=0' to compare this run's with; its log says why$"
@@ -241,6 +241,10 @@ def test_a_run_that_a_site_has_not_kept_or_not_of_this_table_cannot_be_compared_
         path.write_bytes((federation.folder / "east" / "RFK__seed=2.npz").read_bytes())
         with pytest.raises(ProtocolError, match=sentence):
             federation.ask(STRATEGY, id="of-another")
+        np.savez(path, ids=np.arange(3))
+        with pytest.raises(ProtocolError, match=sentence):
+            federation.ask(STRATEGY, id="after-a-failure")
+        assert f"{path} holds no labels, since the run has not finished here" in caplog.text
     finally:
         path.write_bytes(content)
     table = np.load(federation.files[1])

@@ -74,6 +74,8 @@ class OwnClusters:
         path = self.folder / f"{run}.npz"
         try:
             with open_npz(path) as file:
+                if "labels" not in file:  # a run that failed here leaves what the site has kept until then
+                    raise InputError(f"{path} holds no labels, since the run has not finished here")
                 labels, origin = file["labels"], str(file[ORIGIN])
         except FileNotFoundError:
             raise self._nothing(run, f"there is no {path}") from None
