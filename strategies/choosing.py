@@ -78,8 +78,10 @@ def best_division(coreset: WeightedPoints, most: int, rng: Callable[[], np.rando
     best = (sufficient or divisions)[0]
     k, value = len(best.centers), best.silhouette
     listed = ", ".join(f"{number}: {worth[number].mean:.3f}" for number in sorted(worth))
-    near = "the largest" if value == largest else f"within a standard error, {largest.error:.3f}, of the largest"
-    why = f"n_clusters = {k} has {near} mean silhouette on the coreset of 2 to {most} ({listed})"
+    near = "the largest mean silhouette"
+    if value != largest:
+        near = f"a mean silhouette within a standard error, {largest.error:.3f}, of the largest"
+    why = f"n_clusters = {k} has {near} on the coreset of 2 to {most} ({listed})"
     if value is None or value.mean < WEAK:
         why = f"{why}; below {WEAK} there may be no clusters at all"
     return Clustered(best.centers, coreset, Choice("n_clusters", k, why))

@@ -19,6 +19,7 @@ from fedkernel.models import KernelKMeans
 from fedkernel.numerics import WeightedPoints, calinski_harabasz, silhouette, site_agreement
 from fedkernel.protocol import Guards
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedPCA
+from strategies.choosing import best_division
 
 LOADERS = (load_iris, load_wine, load_breast_cancer, load_diabetes, load_digits)
 EVERY = 10**6  # points of a coreset: all
@@ -135,6 +136,18 @@ def test_a_site_whose_column_is_in_another_unit_is_called_out(caplog):
 def blobs(clusters, rows=240, seed=3):
     rng = np.random.default_rng(seed)
     return 6 * np.eye(clusters, 6)[np.arange(rows) % clusters] + 0.4 * rng.standard_normal((rows, 6))
+
+
+def test_of_rows_without_clusters_it_is_said_that_fewer_are_nearly_as_good():
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    choice = best_division(WeightedPoints(rows, np.ones(60)), 5, lambda: np.random.default_rng(0)).choice
+    assert choice is not None
+    means = dict(item.split(": ") for item in choice.why.rpartition("(")[2].rstrip(")").split(", "))
+    error = float(choice.why.split(", ")[1])
+    assert float(means["3"]) - error <= float(means["2"]) < float(means["3"]) == max(map(float, means.values()))
+    assert choice.why.startswith(
+        f"n_clusters = 2 has a mean silhouette within a standard error, {error}, of the largest on"
+    )
 
 
 @pytest.mark.parametrize("clusters", [2, 4, 5])
