@@ -96,7 +96,7 @@ def run(  # noqa: PLR0917 - one option each
         int | None, typer.Option(min=1, help="With --all: how many at a time; by default as there are processors.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A rehearsal of seconds, as the file's table [quick] says.")
+        bool, typer.Option("--quick", help="A rehearsal of seconds, as the file's table \\[quick] says.")
     ] = False,
     track: Annotated[
         Tracker | None, typer.Option(help="Show each finished run there, too: mlflow, an extra to be installed.")

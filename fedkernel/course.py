@@ -122,7 +122,9 @@ def measure(method: Method[M], execution: Execution, model: M) -> Measures:
     measuring = method.evaluation(execution.run, model)
     measures = Measures({}) if measuring is None else note(execution, execution.finish(measuring))
     if (earlier := execution.settings.compare) is not None:
-        measures.update(execution.finish(method.comparison(execution.run, earlier)))
+        comparison = note(execution, execution.finish(method.comparison(execution.run, earlier)))
+        measures.update(comparison)
+        measures.warnings += comparison.warnings
     return measures
 
 

@@ -66,7 +66,7 @@ def chosen(model: Components, most: int, rows: int) -> Components:
     values = model.eigenvalues_[above_rounding(model.eigenvalues_, rows)]
     ratios = enumerate(itertools.pairwise(values.tolist()), start=1)
     listed = ", ".join(f"{number}: {last / following:.3g}" for number, (last, following) in ratios)
-    why = f"of 1 to {candidates} the next eigenvalue is smallest beside its last ({listed})"
+    why = f"of 1 to {candidates} the eigenvalues fall the most after that one, by a factor of ({listed})"
     if candidates < most:
         why = f"{why}; only {values.size} eigenvalues are told from 0"
     return dataclasses.replace(model.first(D), choice_=Choice("n_components", D, f"n_components = {D}: {why}"))

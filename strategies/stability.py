@@ -4,11 +4,15 @@ import numpy as np
 
 from clients.kmeans import CompareClusters
 from fedkernel.errors import ProtocolError
+from fedkernel.judging import Measures
 from fedkernel.numerics import adjusted_rand_within
 from fedkernel.protocol import Plan, Protocol, Run, once, to_sum
 
+VAGUE = 0.1
+"""An error of the index from which a result says how little it tells."""
 
-def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[dict[str, float]]:
+
+def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[Measures]:
     """Compare the clusters of all rows with those of an earlier run; a sub-protocol, of one round, at the end.
 
     Up: M (k^2 + 1) floats, which are summed; down none. The labels stay at the sites, and so do overlaps of fewer than
@@ -24,7 +28,7 @@ def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[dict[s
 
     Returns
     -------
-    dict
+    Measures
         ``stability``, the adjusted Rand index, and ``stability_error``, how far off that is at most.
     """
     shared = yield from to_sum(CompareClusters(run=earlier, n_clusters=n_clusters))
@@ -32,7 +36,12 @@ def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[dict[s
     if not 0 <= missing <= shared.slack * np.size(shared.sizes):
         raise ProtocolError(f"CompareClusters: {missing:g} of {run.rows} rows are in no pair of clusters")
     agreement = adjusted_rand_within(shared.sizes, missing, shared.slack)
-    return {"stability": agreement.estimate, "stability_error": agreement.error}
+    vague = (
+        f"stability is {agreement.estimate:.2f}, but for {agreement.error:.2f} at most: sites tell in steps of rows "
+        f"what clusters share, which of {run.rows} rows leaves much open"
+    )
+    figures = {"stability": agreement.estimate, "stability_error": agreement.error}
+    return Measures(figures, warnings=[vague] if agreement.error >= VAGUE else [])
 
 
 def comparing_plan(earlier: str, n_clusters: int) -> Plan:

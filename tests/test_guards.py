@@ -191,7 +191,8 @@ def test_a_coreset_is_a_share_of_the_rows_and_comes_once():
 
 def test_a_centre_stands_for_some_rows():
     assert refusal(embedded(), SolveLocally(n_clusters=N)) == (
-        "a local centre would stand for 1 rows; allowed: at least 3 (guard: groups)"
+        "a local centre would stand for 1 rows; allowed: at least 3, as of fewer clusters (n_clusters, max_clusters) "
+        "(guard: groups)"
     )
 
 

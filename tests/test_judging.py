@@ -236,7 +236,7 @@ def test_the_number_of_components_is_where_eigenvalues_fall_the_most(rank, uploa
     reference = strategy.central(columns)
     result = strategy.fit(columns, reference=reference)
     assert result.model.n_components == result.metrics["n_components"] == rank
-    assert result.findings[0].startswith(f"n_components = {rank}: of 1 to 6 the next eigenvalue is smallest")
+    assert result.findings[0].startswith(f"n_components = {rank}: of 1 to 6 the eigenvalues fall the most")
     assert naive.sin_theta(result.model.eigenvectors_, reference.eigenvectors_[:, :rank]) < 1e-6
     assert result.metrics["error"] < 1e-6
     assert result.ledger.floats_up == DKPCA(6, kernel, center=True, upload=upload).fit(columns).ledger.floats_up
@@ -250,7 +250,7 @@ def test_where_columns_end_or_what_was_sent_of_them_is_no_gap(local, most):
     X = np.linalg.qr(np.random.default_rng(3).standard_normal((60, 6)))[0] * np.sqrt([16, 4, 3, 2, 1.5, 1.2])
     result = DKPCA("auto", Linear(), local_components=local).fit(np.array_split(X, 3, axis=1))
     assert result.model.n_components == 1
-    assert result.findings[0].startswith(f"n_components = 1: of 1 to {most} the next")
+    assert result.findings[0].startswith(f"n_components = 1: of 1 to {most} the eigenvalues")
 
 
 def test_a_request_before_the_labels_is_refused():

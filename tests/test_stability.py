@@ -172,6 +172,8 @@ def test_three_sites_find_the_stability_of_three_seeds_that_the_same_rows_have_i
         assert exact == pytest.approx(adjusted_rand_score(labels[0], own), abs=1e-12)
         assert abs(row.metrics["stability"] - exact) <= row.metrics["stability_error"] < 0.15
         assert exact < 0.99, "or nothing is to be told apart"
+        vague = [finding for finding in row.findings if finding.startswith("stability is ")]
+        assert len(vague) == (row.metrics["stability_error"] >= 0.1)
         (round_,) = [round_ for round_ in row.history if round_.phase == "CompareClusters"]
         assert round_.floats_up == 3 * (3 * 3 + 1)
     left = [line.reply for line in read_outbox(federation.folder / "east").departures if line.reply == "SharedRows"]

@@ -178,7 +178,8 @@ class Guards:
         """Raise InputError if a local centre stands for too few rows; `rows` are those of each."""
         if (least := int(rows[rows > 0].min())) < self.group_rows:
             raise InputError(
-                f"a local centre would stand for {least} rows; allowed: at least {self.group_rows} (guard: groups)"
+                f"a local centre would stand for {least} rows; allowed: at least {self.group_rows}, as of fewer "
+                "clusters (n_clusters, max_clusters) (guard: groups)"
             )
 
     def foresee(self, plan: Plan, answers: Sequence[type[Request[Any]]], rows: int) -> Iterator[Foreseen]:
