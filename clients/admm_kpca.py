@@ -30,8 +30,7 @@ from fedkernel.numerics import (
     orthonormal_basis,
 )
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Receipt, Reply, ReplyT, Request, Shape, State, Summed, Within
-from fedkernel.protocol.rules import ROUNDING
+from fedkernel.protocol import ROUNDING, Receipt, Reply, ReplyT, Request, Shape, State, Summed, Within
 
 CUT = 1e-3
 """Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""

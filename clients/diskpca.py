@@ -44,8 +44,8 @@ from fedkernel.protocol import (
     State,
     Summed,
     Within,
+    check_share,
 )
-from fedkernel.protocol.rules import check_share
 
 Precision = Literal["float64", "float32"]
 """What a site computes its embedding and its kernel values in; sums and what it sends are float64."""

@@ -23,6 +23,7 @@ from fedkernel.numerics import (
     leading_eigenpairs_of_factor,
 )
 from fedkernel.protocol import (
+    ROUNDING,
     Count,
     Eigenvalues,
     Orthonormal,
@@ -32,8 +33,8 @@ from fedkernel.protocol import (
     Shape,
     Summed,
     Within,
+    check_share,
 )
-from fedkernel.protocol.rules import ROUNDING, check_share
 from fedkernel.validation import check_at_most
 
 

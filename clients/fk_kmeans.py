@@ -30,8 +30,18 @@ from fedkernel.arrays import FloatArray, row_blocks
 from fedkernel.errors import ProtocolError
 from fedkernel.models import advance, combine_draws
 from fedkernel.numerics import RandomFeatures, pack_symmetric, unpack_symmetric
-from fedkernel.protocol import Count, PackedSemidefinite, Receipt, Reply, ReplyT, Request, Shape, State, Summed
-from fedkernel.protocol.rules import ROUNDING
+from fedkernel.protocol import (
+    ROUNDING,
+    Count,
+    PackedSemidefinite,
+    Receipt,
+    Reply,
+    ReplyT,
+    Request,
+    Shape,
+    State,
+    Summed,
+)
 
 
 class Iteration(Request[ReplyT], Generic[ReplyT]):

@@ -17,8 +17,19 @@ from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import combine_draws
 from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means, moments
-from fedkernel.protocol import Answers, Count, KernelClient, Receipt, Reply, Request, Shape, State, Summed, Within
-from fedkernel.protocol.rules import ROUNDING
+from fedkernel.protocol import (
+    ROUNDING,
+    Answers,
+    Count,
+    KernelClient,
+    Receipt,
+    Reply,
+    Request,
+    Shape,
+    State,
+    Summed,
+    Within,
+)
 
 SMALL_CELL = 5
 """Fewer rows than this are never told, the rule of most owners of data about people."""

@@ -22,6 +22,7 @@ from fedkernel.numerics import (
     power_iteration,
 )
 from fedkernel.protocol import (
+    SEMIDEFINITE,
     Answers,
     Count,
     Iterations,
@@ -33,8 +34,8 @@ from fedkernel.protocol import (
     Shape,
     State,
     Summed,
+    check_share,
 )
-from fedkernel.protocol.rules import SEMIDEFINITE, check_share
 from fedkernel.validation import check_at_most
 
 Centering = Literal["columns", "rows", "none"]

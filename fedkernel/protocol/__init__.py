@@ -7,12 +7,23 @@ from fedkernel.protocol.lanczos import distributed
 from fedkernel.protocol.messages import CarriesRows, Count, Iterations, Receipt, Reply, ReplyT, Request, Shape, Summed
 from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, ask, instead, once, repeated
 from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
-from fedkernel.protocol.rules import Eigenvalues, Orthonormal, PackedSemidefinite, Rule, Within
+from fedkernel.protocol.rules import (
+    ROUNDING,
+    SEMIDEFINITE,
+    Eigenvalues,
+    Orthonormal,
+    PackedSemidefinite,
+    Rule,
+    Within,
+    check_share,
+)
 from fedkernel.protocol.state import State
 
 __all__ = [
     "ENGINE_COSTS",
     "FLOAT",
+    "ROUNDING",
+    "SEMIDEFINITE",
     "Answers",
     "AtMost",
     "CarriesRows",
@@ -40,6 +51,7 @@ __all__ = [
     "Within",
     "any_width",
     "ask",
+    "check_share",
     "distributed",
     "instead",
     "largest",
