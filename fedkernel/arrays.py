@@ -90,9 +90,11 @@ def short(value: Any) -> str:
     if isinstance(value, np.ndarray | sparse.csr_array):
         return f"<array {' x '.join(map(str, value.shape))}>"
     if is_dataclass(value) and not isinstance(value, type):
-        shown = {field.name: getattr(value, field.name) for field in fields(value) if field.repr}
-        unsaid = {field.name for field in fields(value) if _is_default(shown.get(field.name), field.default)}
-        return f"{name}({', '.join(f'{field}={short(own)}' for field, own in shown.items() if field not in unsaid)})"
+        own_fields = {field.name: getattr(value, field.name) for field in fields(value) if field.repr}
+        unsaid = {field.name for field in fields(value) if _is_default(own_fields.get(field.name), field.default)}
+        return (
+            f"{name}({', '.join(f'{field}={short(own)}' for field, own in own_fields.items() if field not in unsaid)})"
+        )
     if isinstance(value, list | tuple | dict) and len(value) > FEW:
         return f"<{name} of {len(value)}>"
     if isinstance(value, dict):

@@ -45,8 +45,8 @@ def findings(runs: Sequence[Run]) -> list[str]:
     What each says first comes first: what it chose, and what is told of its model before what is told of its data.
     """
     first: dict[str, str] = {}
-    for said in itertools.zip_longest(*(run.findings for run in runs)):
-        for run, sentence in zip(runs, said, strict=True):
+    for nth in itertools.zip_longest(*(run.findings for run in runs)):
+        for run, sentence in zip(runs, nth, strict=True):
             if sentence is not None:
                 first.setdefault(sentence, run.id)
     sentences = [f"{run}: {sentence}" for sentence, run in first.items()]

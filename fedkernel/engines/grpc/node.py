@@ -291,8 +291,8 @@ class Node:
             message = flower.from_bytes(*request.parts)
         except ProtocolError as error:
             raise EngineError(f"the server does not speak as a fedkernel server does: {error}") from None
-        asked, begins = _digest(message), message.metadata.message_type == MessageType.QUERY
-        if asked == self._last_asked and not begins:  # by a server that was started again before it had the reply
+        digest, begins = _digest(message), message.metadata.message_type == MessageType.QUERY
+        if digest == self._last_asked and not begins:  # by a server that was started again before it had the reply
             again = Message(RecordDict(), reply_to=message)
             flower.stamp(again)
             return Envelope(request.id, (flower.to_parts(again)[0], *self._last.parts[1:]))
@@ -307,7 +307,7 @@ class Node:
             self._stands = Standing(self._key_of(message))
         self._last_asked = ""
         if len(reply.parts) > 1:  # it is no error
-            self._last_asked, self._stands = asked, replace(self._stands, taken=self._stands.taken + 1)
+            self._last_asked, self._stands = digest, replace(self._stands, taken=self._stands.taken + 1)
         return reply
 
     def _key_of(self, message: Message) -> str:
