@@ -121,6 +121,9 @@ def test_the_list_of_revoked_certificates_grows_and_is_the_authority_s(copy, tmp
     assert revoked_serials(copy / "server" / "ca.crl", authority) == set(serials.values())
     with pytest.raises(InputError, match=r"c.tls.crt is no certificate of the authority in .* \(FileNotFoundError\)"):
         revoke(copy, ["c"])
+    with pytest.raises(InputError, match=r"there is no authority in .*nowhere \(ca.key\)"):
+        revoke(tmp_path / "nowhere", ["a"])
+    assert not (tmp_path / "nowhere").exists()
     make_certificates(tmp_path / "others", ["localhost"], ["a"])
     shutil.copy(tmp_path / "others" / "a" / "tls.crt", copy / "a")
     with pytest.raises(InputError, match=r"a.tls.crt is no certificate of the authority in .* \(InvalidSignature\)"):

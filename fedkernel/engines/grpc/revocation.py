@@ -36,8 +36,11 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
     Raises
     ------
     InputError
-        A name without a certificate there, or whose certificate is not this authority's; a damaged list.
+        A folder without an authority; a name without a certificate there, or whose certificate is not this authority's;
+        a damaged list.
     """
+    if not (folder / "ca.key").exists():  # else one would be made
+        raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
     authority, signer = own_authority(folder)
     serials = revoked_serials(folder / LIST, authority)
     for name in names:
