@@ -7,7 +7,7 @@ this is kernel k-means. So do pairs whose kernel's width follows from all rows, 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Generic
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from fedkernel.protocol import (
     KernelClient,
     Receipt,
     Reply,
+    ReplyT,
     Request,
     Shape,
     State,
@@ -70,14 +71,18 @@ class LocalCoreset(Reply):
     weights: Annotated[FloatArray, Shape("c_m"), Within()]
 
 
-class SampleCoreset(Request[LocalCoreset]):
-    """Asks for so many sampled points, and the local centres."""
+class Sampling(Request[ReplyT], Generic[ReplyT]):
+    """What requests for sampled points say; rows are sampled once in a run, whichever of them it is."""
 
     once: ClassVar = True
     sampled: ClassVar = "samples"
     seeded: ClassVar = True
     setting: ClassVar = "coreset_size"
     samples: Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class SampleCoreset(Sampling[LocalCoreset]):
+    """Asks for so many sampled points, and the local centres."""
 
     def check_table(self, reply: LocalCoreset, sizes: Mapping[str, int]) -> None:
         """Check also that the points stand for as many rows as there are."""

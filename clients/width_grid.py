@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pydantic
 from pydantic import Field
 
-from clients.kmeans import Embedding, KMeansClient, LabelRows, check_weights
+from clients.kmeans import Embedding, KMeansClient, LabelRows, Sampling, check_weights
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import ProtocolError
 from fedkernel.numerics import RandomFeatures, WeightedPoints, WidthFactors, coreset
@@ -87,14 +87,9 @@ class LocalCoresets(Reply):
         return list(map(WeightedPoints, np.split(self.points, ends), np.split(self.weights, ends)))
 
 
-class SampleAtWidths(Request[LocalCoresets]):
+class SampleAtWidths(Sampling[LocalCoresets]):
     """Asks for so many sampled points at each width, `samples` of all together, and the local centres."""
 
-    once: ClassVar = True
-    sampled: ClassVar = "samples"
-    seeded: ClassVar = True
-    setting: ClassVar = "coreset_size"
-    samples: Annotated[int, Field(ge=0, le=1_000_000)]
     each: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 
     def known_dimensions(self) -> dict[str, int]:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from experiments.report.axes import Drawn
-from experiments.report.row_pictures import MOST_PICTURES
+from experiments.report.row_pictures import Pictured
 from experiments.report.scatter import Panel, draw_panels
-from experiments.results import Run, by_setting, setting
+from experiments.results import Run, setting
 from fedkernel.models import CoresetPicture
 
 SIDES = (3.8, 2.7)
@@ -22,25 +22,21 @@ def coreset_pictures(runs: Sequence[Run], coresets: Mapping[str, CoresetPicture]
     coresets : mapping of str to CoresetPicture
         By the id of a run; those that it lacks have none.
     """
-    first = {key: next((run for run in same if run.id in coresets), None) for key, same in by_setting(runs).items()}
-    having = [run for run in first.values() if run is not None]
-    if not having:
+    if (pictured := Pictured.of(runs, coresets)) is None:
         return None
     lines: dict[str, list[Panel]] = {}
-    for run in having[:MOST_PICTURES]:
+    for run in pictured.runs:
         where = ", ".join(part for part in (setting(run.point), run.group) if part)
         picture, line = coresets[run.id], lines.setdefault(where, [])
         kinds, above = picture.clusters.astype(str), "" if line else where
         panel = Panel(run.name, picture.points, kinds, "cluster", above)
         line.append(replace(panel, weights=picture.weights, centers=picture.centers))
-    left_out = f" {len(having) - MOST_PICTURES} more are not drawn." if len(having) > MOST_PICTURES else ""
-    seeds = ", ".join(map(str, sorted({run.seed for run in having})))
     several = ", in each picture its own, and clusters are numbered by each method for itself: neither compares"
     caption = (
         "The points from which each method found its clusters, at the coordinator: sampled rows as they lie in the "
-        f"method's embedding, and the sites' own centres, seed {seeds}. A point's area is the rows that it stands for, "
-        "its colour the cluster; crosses are the clusters' centres. Axes are the two along which the points spread most"
-        f"{several if len(having) > 1 else ''}.{left_out}"
+        f"method's embedding, and the sites' own centres, seed {pictured.seeds}. A point's area is the rows that it stands "
+        "for, its colour the cluster; crosses are the clusters' centres. Axes are the two along which the points spread most"
+        f"{several if len(pictured.runs) > 1 else ''}.{pictured.left_out}"
     )
     side = SIDES[any(len(line) > 1 for line in lines.values())]
     return "The coreset", caption, draw_panels(list(lines.values()), columns=len(SIDES), side=side, below=True)
