@@ -91,9 +91,9 @@ def short(value: Any) -> str:
         return f"<array {' x '.join(map(str, value.shape))}>"
     if is_dataclass(value) and not isinstance(value, type):
         own_fields = {field.name: getattr(value, field.name) for field in fields(value) if field.repr}
-        unsaid = {field.name for field in fields(value) if _is_default(own_fields.get(field.name), field.default)}
+        usual = {field.name for field in fields(value) if _is_default(own_fields.get(field.name), field.default)}
         return (
-            f"{name}({', '.join(f'{field}={short(own)}' for field, own in own_fields.items() if field not in unsaid)})"
+            f"{name}({', '.join(f'{field}={short(own)}' for field, own in own_fields.items() if field not in usual)})"
         )
     if isinstance(value, list | tuple | dict) and len(value) > FEW:
         return f"<{name} of {len(value)}>"

@@ -48,8 +48,8 @@ def table() -> str:
     for reply in sorted((*replies, *LETTERS), key=lambda kind: kind.__name__):
         bases = [base for kind in requests if kind.reply_type is reply for base in kind.__mro__]
         checks_of_bases = [checks_of(base) for base in bases if issubclass(base, Request) and base is not Request]
-        asked = [text for checks in checks_of_bases for text in checks]
-        rules, checks = rules_of(reply), "; ".join(dict.fromkeys(asked))
+        sentences = [text for checks in checks_of_bases for text in checks]
+        rules, checks = rules_of(reply), "; ".join(dict.fromkeys(sentences))
         if rules or checks:
             lines.append(f"| `{reply.__name__}` | {rules} | {checks} |")
     return "\n".join(lines) + "\n"

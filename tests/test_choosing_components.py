@@ -63,16 +63,16 @@ def test_chosen_components_are_those_of_a_run_that_is_given_their_number(name, m
     axis = 1 if strategy.partition == "vertical" else 0
     shards = np.array_split(planted(), 3, axis=axis)
     result = strategy.fit(shards, evaluate=True, reference=strategy.central(shards))
-    given = make(D).fit(shards, evaluate=True, reference=make(D).central(shards))
+    numbered = make(D).fit(shards, evaluate=True, reference=make(D).central(shards))
     assert result.findings[0].startswith(f"n_components = {D}: of 1 to {most} the eigenvalues fall the most after")
     assert result.model.n_components == result.metrics["n_components"] == D
     # VFedPCA's search ends within tol = 1e-8 of the same vectors, from other starts
     close = {"rtol": 1e-7, "atol": 1e-7} if "VFed" in name else {"rtol": 1e-9, "atol": 1e-9}
-    expected = directions(given.model)
+    expected = directions(numbered.model)
     np.testing.assert_allclose(align_signs(directions(result.model), expected), expected, **close)
-    np.testing.assert_allclose(result.model.eigenvalues_, given.model.eigenvalues_, rtol=1e-9)
-    assert given.metrics.keys() == result.metrics.keys() - {"n_components"}
-    for metric, value in given.metrics.items():
+    np.testing.assert_allclose(result.model.eigenvalues_, numbered.model.eigenvalues_, rtol=1e-9)
+    assert numbered.metrics.keys() == result.metrics.keys() - {"n_components"}
+    for metric, value in numbered.metrics.items():
         assert result.metrics[metric] == pytest.approx(value, rel=1e-6, abs=1e-7), metric
 
     # What comes up is that of the most, as is forecast; what is handed over at the end, that of the number

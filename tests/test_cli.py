@@ -328,11 +328,11 @@ def helps_of_arguments(group: click.Command, *before: str) -> Iterator[tuple[str
             yield from helps_of_arguments(command, *before, name)
             continue
         assert command is not None
-        shown = " ".join(re.sub("[│╭╮╰╯─]", " ", call(*before, name, "--help").stdout).split())
+        printed = " ".join(re.sub("[│╭╮╰╯─]", " ", call(*before, name, "--help").stdout).split())
         arguments = typer.utils.get_params_from_function(command.callback)
         for parameter in command.params:
             if parameter.param_type_name == "argument":
-                yield f"{name} {parameter.name}", arguments[parameter.name].default.help, shown
+                yield f"{name} {parameter.name}", arguments[parameter.name].default.help, printed
 
 
 def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> None:
@@ -349,9 +349,9 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> Non
         assert table in call(*command, "--help").stdout
     helped = list(helps_of_arguments(typer.main.get_command(cli.app)))
     assert len(helped) > 20
-    for name, text, shown in helped:
+    for name, text, printed in helped:
         assert text
-        assert text.replace("\\", "") in shown, name
+        assert text.replace("\\", "") in printed, name
     assert call("fly").exit_code == call("list", "planets").exit_code == call("run").exit_code == 2
 
 

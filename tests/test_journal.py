@@ -131,7 +131,7 @@ def test_a_server_that_was_stopped_finds_its_sites_where_they_stood(name, tmp_pa
     reference = carry_out(job_of(name, tmp_path, "whole", journals=False))
     job = job_of(name, tmp_path)
     names = [f"site-{number}" for number in range(job.runs[0].clients)]
-    told, ports, sites = [], [], []
+    sentences, ports, sites = [], [], []
 
     def begin(port):
         if not sites:
@@ -140,7 +140,7 @@ def test_a_server_that_was_stopped_finds_its_sites_where_they_stood(name, tmp_pa
 
     def run():
         port = ports[0] if ports else 0
-        assert list(serve(job, names, f"127.0.0.1:{port}", None, tell=told.append, ready=begin)) == ["run"]
+        assert list(serve(job, names, f"127.0.0.1:{port}", None, tell=sentences.append, ready=begin)) == ["run"]
         return Result.load(f"{job.out}/run")
 
     for count, recorded in stops(reference):
@@ -151,7 +151,7 @@ def test_a_server_that_was_stopped_finds_its_sites_where_they_stood(name, tmp_pa
     result = run()
     assert_same(result, replace(reference, outputs={}))
     assert [site.end() for site in sites] == [None] * len(names)
-    assert not [line for line in told if "restarted" in line]
+    assert not [line for line in sentences if "restarted" in line]
     assert not (tmp_path / "out" / "run" / ASIDE).exists()
 
 

@@ -707,8 +707,10 @@ def test_the_page_says_what_runs_chose_and_warn_of(tmp_path: Path) -> None:
     many = [f"column {place}: drift" for place in range(20)]
     runs = [a_run(name, findings=[f"{name} is unlike sites.", *many]) for name in ("a", "b")]
     page = write_report(tmp_path, experiment(options=ReportOptions(plots=False)), runs).read_text(encoding="utf-8")
-    said = re.findall(r"<li>.*?: (.*?)</li>", page)
-    assert said[:3] == ["a is unlike sites.", "b is unlike sites.", many[0]], "the first of each run, before all others"
+    listed = re.findall(r"<li>.*?: (.*?)</li>", page)
+    assert listed[:3] == ["a is unlike sites.", "b is unlike sites.", many[0]], (
+        "the first of each run, before all others"
+    )
     assert "and 10 more" in page
     for swept in (2, 3):
         runs.append(a_run(metrics={"silhouette": swept / 10}, point={"k": swept}))

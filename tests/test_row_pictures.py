@@ -88,8 +88,8 @@ def test_a_coreset_of_all_rows_is_kept_as_pca_has_them_where_the_report_says_so_
 ) -> None:
     """Of each row two numbers, in an order that is no site's, and not in the model, which sites may be sent."""
     parameters = {"n_clusters": 3, "n_features": 40, "coreset_size": 10**6, "kernel": {"type": "rbf", "gamma": 0.1}}
-    wanted: dict[str, object] = {"report": {"coreset": True, "rows": False}, "baseline": []}
-    experiment = an_experiment("horizontal", "RFKKMeans", parameters, **wanted)
+    tables: dict[str, object] = {"report": {"coreset": True, "rows": False}, "baseline": []}
+    experiment = an_experiment("horizontal", "RFKKMeans", parameters, **tables)
     coresets = read_coresets(tmp_path, run_experiment(experiment, tmp_path).rows)
     assert sorted(coresets) == ["ours__seed=1", "ours__seed=2"]
     for run_id, picture in coresets.items():
@@ -118,7 +118,7 @@ def test_a_coreset_of_all_rows_is_kept_as_pca_has_them_where_the_report_says_so_
     assert not list((tmp_path / "silent").rglob("coreset*"))
     assert plan(experiment)[0].spec.model_dump() == plan(silent)[0].spec.model_dump() | {"keep_coreset": True}
     with pytest.raises(InputError, match=r"report.coreset = true is for strategies that cluster by a coreset"):
-        plan(an_experiment("vertical", "DKPCA", {"n_components": 2}, **wanted))
+        plan(an_experiment("vertical", "DKPCA", {"n_components": 2}, **tables))
 
 
 def test_a_point_of_weight_3_of_a_coreset_is_drawn_as_three_rows_are() -> None:
@@ -137,13 +137,13 @@ def test_a_point_of_weight_3_of_a_coreset_is_drawn_as_three_rows_are() -> None:
     runs = [a_run(name, seed, group=name) for name in ("a", "b", "c") for seed in (0, 1)]
     figure = coreset_pictures(runs, {run.id: picture for run in runs})
     assert figure is not None
-    shown = [axes for axes in figure[2].axes if axes.get_visible()]
-    assert [axes.get_title(loc="left") for axes in shown] == ["a\na", "b\nb", "c\nc"]
-    pairs = [pair for dots in shown[0].collections for pair in zip(dots.get_offsets(), dots.get_sizes(), strict=True)]
+    panels = [axes for axes in figure[2].axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in panels] == ["a\na", "b\nb", "c\nc"]
+    pairs = [pair for dots in panels[0].collections for pair in zip(dots.get_offsets(), dots.get_sizes(), strict=True)]
     area_of = {tuple(at): area for at, area in pairs}
     areas = np.array([area_of[tuple(at)] for at in picture.points])
     np.testing.assert_allclose(areas / areas.max(), picture.weights / 3)
-    np.testing.assert_array_equal(shown[0].lines[0].get_xydata(), picture.centers)
+    np.testing.assert_array_equal(panels[0].lines[0].get_xydata(), picture.centers)
     assert [text.get_text() for text in figure[2].legends[0].get_texts()][-1] == "centre"
     assert coreset_pictures(runs, {}) is None
 

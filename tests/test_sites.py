@@ -167,8 +167,8 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
     result = Result.load(place / "out" / "results" / run)
     assert result.columns == tuple(names)
     assert '<figure id="coreset">' in (place / "out" / "report.html").read_text(encoding="utf-8")
-    kept = {path.parent for path in place.rglob("coreset.npz")}
-    assert kept == {place / "out" / "results" / f"clusters__seed={seed}" for seed in (0, 1)}, "and no site keeps it"
+    folders = {path.parent for path in place.rglob("coreset.npz")}
+    assert folders == {place / "out" / "results" / f"clusters__seed={seed}" for seed in (0, 1)}, "and no site keeps it"
     for site, name in enumerate(NAMES):
         sheet = pd.read_csv(place / f"kept-{name}" / f"{run}__week-14.csv", index_col="id")
         assert sheet.index.tolist() == [f"p{row}" for row in range(site, 9, 2)]
@@ -182,8 +182,10 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
     ]
     stability = adjusted_rand_score(*map(np.concatenate, labels))
     assert abs(metrics["stability"] - stability) <= metrics["stability_error"]
-    said = f"stability is {metrics['stability']:.2f}, but for {metrics['stability_error']:.2f} at most"
-    assert any(finding.startswith(said) for finding in second.findings), "of 178 rows little can be told in steps of 5"
+    sentence = f"stability is {metrics['stability']:.2f}, but for {metrics['stability_error']:.2f} at most"
+    assert any(finding.startswith(sentence) for finding in second.findings), (
+        "of 178 rows little can be told in steps of 5"
+    )
 
 
 def test_a_site_that_is_killed_fails_the_run_with_one_cause(place, tls):

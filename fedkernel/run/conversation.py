@@ -210,7 +210,7 @@ class Conversation(Generic[T]):
     def _leave_out(self, clients: Iterable[int]) -> None:
         """Go on without some clients."""
         gone = set(clients)
-        self._requests = {client: asked for client, asked in self._requests.items() if client not in gone}
+        self._requests = {client: pair for client, pair in self._requests.items() if client not in gone}
         self._cohort = [member for member in self._cohort if member.client not in gone]
 
     def _close(self, seconds: float, slowest: float) -> None:

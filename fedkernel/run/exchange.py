@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fedkernel.run import flower
 from fedkernel.run.grid import MessageGrid
-from fedkernel.run.journal import Journal, Record, asked_of, content_to_bytes
+from fedkernel.run.journal import Journal, Record, content_to_bytes, requests_hash
 
 __all__ = ["POLL", "node_called", "recorded", "send_and_receive", "write_down"]
 
@@ -33,7 +33,7 @@ def recorded(journal: Journal | None, grid: Grid, messages: Sequence[Message], w
     """
     if journal is None:
         return None
-    if (record := journal.next(asked_of(messages))) is None:
+    if (record := journal.next(requests_hash(messages))) is None:
         journal.note_live(where)
     elif isinstance(grid, MessageGrid):
         grid.recall(messages)
@@ -49,7 +49,7 @@ def write_down(
 ) -> None:
     """Record the exchange that was looked up last: `nodes` answered, `contents` are their replies or the sum."""
     changes = grid.checkpoint() if isinstance(grid, MessageGrid) else b""
-    journal.add(Record(journal.asked, list(nodes), dict(account), [*map(content_to_bytes, contents)], changes))
+    journal.add(Record(journal.pending, list(nodes), dict(account), [*map(content_to_bytes, contents)], changes))
 
 
 def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:

@@ -178,8 +178,8 @@ class RunSpec(pydantic.BaseModel):
         None of these is then a part of what sites approve and draw their seeds from.
         """
         table: dict[str, Any] = plain(self)
-        unsaid = {"labels": None, "keep_coreset": False, "compare": None}
-        return {name: value for name, value in table.items() if name not in unsaid or value != unsaid[name]}
+        defaults = {"labels": None, "keep_coreset": False, "compare": None}
+        return {name: value for name, value in table.items() if name not in defaults or value != defaults[name]}
 
     @property
     def key(self) -> str:

@@ -61,8 +61,8 @@ class Record(NamedTuple):
 
     Attributes
     ----------
-    asked : str
-        What `asked_of` is of the requests.
+    requests : str
+        What `requests_hash` is of them.
     nodes : list of int
         That answered, in the order of `contents` unless these are summed.
     account : dict
@@ -73,7 +73,7 @@ class Record(NamedTuple):
         What has changed in the memory of sites that end with this process.
     """
 
-    asked: str
+    requests: str
     nodes: list[int]
     account: dict[str, Any]
     contents: list[bytes]
@@ -94,8 +94,8 @@ class Journal:
     ----------
     answered : Counter of int
         How many requests each node has answered.
-    asked : str
-        What `asked_of` is of the requests that were looked up last, and are not recorded.
+    pending : str
+        What `requests_hash` is of the requests that were looked up last, and are not recorded.
     resumed : str
         From where the run went on, once it has; empty: it did not.
     """
@@ -111,7 +111,7 @@ class Journal:
     def _begin(self) -> None:
         """Know of no record."""
         self.answered: Counter[int] = Counter()
-        self.asked = self.resumed = ""
+        self.pending = self.resumed = ""
         self._places: list[int] = []  # where records begin, the header's left out
         self._next = self._replayed = 0
         self._chain, self._end = b"", 0
@@ -182,19 +182,19 @@ class Journal:
 
     # --- what the course of a run does
 
-    def next(self, asked: str) -> Record | None:
-        """Return what was replied to what is asked now; None: it was not asked yet.
+    def next(self, requests: str) -> Record | None:
+        """Return what was replied to requests, of which this is the hash; None: they were not sent yet.
 
         Raises
         ------
         StrayError
             If something else was asked there.
         """
-        self.asked = asked
+        self.pending = requests
         if self._next == len(self._places):
             return None
         record = self._record(self._next)
-        if record.asked != asked:
+        if record.requests != requests:
             raise StrayError(f"its record {self._next + 1} is of another request")
         self._next += 1
         self._replayed = self._next
@@ -211,7 +211,7 @@ class Journal:
         if self._file.closed:
             return
         place = self._end
-        description = {"asked": record.asked, "nodes": record.nodes, "account": record.account}
+        description = {"requests": record.requests, "nodes": record.nodes, "account": record.account}
         contents = [*record.contents, record.sites]
         if place + sum(map(len, contents)) > MOST_BYTES:
             log.warning("%s would be larger than %d bytes; the run goes on without one", self.path, MOST_BYTES)
@@ -333,12 +333,12 @@ def content_to_bytes(content: RecordDict) -> bytes:
     return b"".join(flower.content_to_parts(content))
 
 
-def asked_of(messages: Iterable[Message]) -> str:
+def requests_hash(messages: Iterable[Message]) -> str:
     """Return the SHA-256 of what is asked of nodes."""
     digests: dict[int, str] = {}  # most rounds ask everybody the same
-    asked = []
+    addressed = []
     for message in messages:
-        if (known := id(message.content)) not in digests:
-            digests[known] = content_digest(message.content)
-        asked.append((message.metadata.dst_node_id, message.metadata.message_type, digests[known]))
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+        if (content := id(message.content)) not in digests:
+            digests[content] = content_digest(message.content)
+        addressed.append((message.metadata.dst_node_id, message.metadata.message_type, digests[content]))
+    return hashlib.sha256(json.dumps(addressed).encode()).hexdigest()

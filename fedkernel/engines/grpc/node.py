@@ -107,7 +107,7 @@ class Node:
         self._tasks: queue.SimpleQueue[Job | tuple[Envelope, Context] | None] = queue.SimpleQueue()
         self._taken: set[str] = set()
         self._last = Envelope("", ())
-        self._last_asked = ""
+        self._last_request = ""
         self._stands = Standing()
         self._outbox: queue.SimpleQueue[Envelope | None] | None = None
         self._call: grpc.Call | None = None
@@ -292,7 +292,7 @@ class Node:
         except ProtocolError as error:
             raise EngineError(f"the server does not speak as a fedkernel server does: {error}") from None
         digest, begins = _digest(message), message.metadata.message_type == MessageType.QUERY
-        if digest == self._last_asked and not begins:  # by a server that was started again before it had the reply
+        if digest == self._last_request and not begins:  # by a server that was started again before it had the reply
             again = Message(RecordDict(), reply_to=message)
             flower.stamp(again)
             return Envelope(request.id, (flower.to_parts(again)[0], *self._last.parts[1:]))
@@ -305,9 +305,9 @@ class Node:
             reply = Envelope(request.id, flower.to_parts(refusal))
         if begins:
             self._stands = Standing(self._key_of(message))
-        self._last_asked = ""
+        self._last_request = ""
         if len(reply.parts) > 1:  # it is no error
-            self._last_asked, self._stands = digest, replace(self._stands, taken=self._stands.taken + 1)
+            self._last_request, self._stands = digest, replace(self._stands, taken=self._stands.taken + 1)
         return reply
 
     def _key_of(self, message: Message) -> str:
