@@ -34,9 +34,9 @@ def coreset_pictures(runs: Sequence[Run], coresets: Mapping[str, CoresetPicture]
     several = ", in each picture its own, and clusters are numbered by each method for itself: neither compares"
     caption = (
         "The points from which each method found its clusters, at the coordinator: sampled rows as they lie in the "
-        f"method's embedding, and the sites' own centres, seed {pictured.seeds}. A point's area is the rows that it stands "
-        "for, its colour the cluster; crosses are the clusters' centres. Axes are the two along which the points spread most"
-        f"{several if len(pictured.runs) > 1 else ''}.{pictured.left_out}"
+        f"method's embedding, and the sites' own centres, seed {pictured.seeds}. A point's area is the rows that it "
+        "stands for, its colour the cluster; crosses are the clusters' centres. Axes are the two along which the "
+        f"points spread most{several if len(pictured.runs) > 1 else ''}.{pictured.left_out}"
     )
     side = SIDES[any(len(line) > 1 for line in lines.values())]
     return "The coreset", caption, draw_panels(list(lines.values()), columns=len(SIDES), side=side, below=True)

@@ -70,10 +70,10 @@ def row_pictures(runs: Sequence[Run], pictures: Mapping[str, RowPicture]) -> Dra
         " Clusters, and classes beside them, have the colours of the first picture's that they share most rows with."
     )
     caption = (
-        f"The rows along the first two components that each method finds{coloured}, seed {pictured.seeds}. Signs and "
-        "rotations of components are arbitrary: in each line, the others are turned or reflected onto the first picture "
-        "(orthogonal Procrustes), which changes no distance; scales are each picture's own. An isolated method's is "
-        f"client 0's; what finds one component has none.{clusters if 'cluster' in kinds else ''}{sample}"
+        f"The rows along the first two components that each method finds{coloured}, seed {pictured.seeds}. "
+        "Signs and rotations of components are arbitrary: in each line, the others are turned or reflected onto the "
+        "first picture (orthogonal Procrustes), which changes no distance; scales are each picture's own. An isolated "
+        f"method's is client 0's; what finds one component has none.{clusters if 'cluster' in kinds else ''}{sample}"
         f"{pictured.left_out}"
     )
     return "Rows along the first two components", caption, draw_panels(lines)
