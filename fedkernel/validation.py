@@ -129,6 +129,11 @@ def _path(finding: ErrorDetails, fields: Sequence[str], validated: Mapping[str, 
 def _allowed(finding: ErrorDetails) -> str:
     if finding["type"] in ("dataclass_type", "model_type", "model_attributes_type", "dict_type"):
         return "input should be a table"
+    if finding["type"] in ("tuple_type", "list_type"):
+        return "input should be a list"
+    if finding["type"] in ("too_short", "too_long"):
+        least, most = finding["ctx"].get("min_length"), finding["ctx"].get("max_length")
+        return f"input should have {f'at most {most}' if least is None else f'at least {least}'} entries"
     return finding["msg"][:1].lower() + finding["msg"][1:]
 
 

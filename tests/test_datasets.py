@@ -230,7 +230,7 @@ def test_data_of_the_runs_seed_are_those_of_that_number_and_nothing_without_a_ru
         ({"name": "iris", "rows": 0}, "rows = 0: input should be greater than 0"),
         ({"name": "iris", "share": 1.5}, "share = 1.5: input should be less than or equal to 1"),
         ({"name": "iris", "share": 0.5, "rows": 5}, "rows = 5 and share = 0.5 are the same thing"),
-        ({"name": "iris", "classes": []}, "at least 1 item"),
+        ({"name": "iris", "classes": []}, "at least 1 entries"),
         ({"name": "iris", "seed": -1}, "seed = -1"),
         ({"name": "iris", "seed": "each"}, "seed = 'each': input should be a valid integer"),
         ({"name": "iris", "sede": 1}, "sede is not a known name here"),

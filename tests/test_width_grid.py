@@ -182,7 +182,7 @@ SWEPT = 'widths are compared by an experiment, with "strategy.NAME.kernel.gamma"
 @pytest.mark.parametrize(
     ("strategy", "sentence"),
     [
-        (lambda: RFKKMeans(3, width_factors=()), "width_factors = (): tuple should have at least 1 item"),
+        (lambda: RFKKMeans(3, width_factors=1), "width_factors = 1: input should be a list"),
         (lambda: RFKKMeans(3, width_factors=(1, 0)), "width_factors.1 = 0: input should be greater than or equal to"),
         (lambda: RFKKMeans(3, width_factors=(2, 1, 2)), "width_factors: 2 and 2 are not allowed; each must differ"),
         (lambda: RFKKMeans(1, width_factors=(1, 2)), "width_factors needs n_clusters of 2 or more"),

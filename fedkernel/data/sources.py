@@ -22,7 +22,7 @@ from fedkernel.arrays import READING, AnyArray
 from fedkernel.data.generated import GENERATED
 from fedkernel.data.matrix import check_rows
 from fedkernel.data.tables import is_sparse_file
-from fedkernel.errors import InputError, some
+from fedkernel.errors import InputError, one_line, some
 
 SOURCES = ("npz", "openml", "fetch")
 """What may stand before a colon in a data set's name; anything else is the module of a loader."""
@@ -187,7 +187,9 @@ def read_npz(path: Path) -> Raw:
         with suppress(ValueError, KeyError):  # a convenience: what cannot be read is ignored, like other keys
             arrays["features"] = archive["features"]
     if "X" not in arrays:
-        raise InputError(f"{path} holds {', '.join(keys) or 'nothing'}; allowed: an array X of shape (rows, columns)")
+        raise InputError(
+            f"{path} holds {one_line(some(keys)) or 'nothing'}; allowed: an array X of shape (rows, columns)"
+        )
     X = check_rows(arrays["X"], f"X in {path}")
     y = arrays.get("y")
     if y is not None and y.shape != X.shape[:1]:
