@@ -297,7 +297,7 @@ finite = st.floats(-LARGEST, LARGEST)
 tables = arrays(np.float64, st.tuples(st.integers(0, 5), st.integers(1, 5)), elements=finite | st.just(0.0))
 headers = st.builds(Header, *[st.integers(0, 2**32 - 1)] * 4)
 letters = st.builds(
-    lambda header, floats: seal(bytes(32), "run", header, bytes(OVERHEAD - 36 + 8 * floats)), headers, st.integers(0, 9)
+    lambda header, floats: seal(bytes(64), "run", header, bytes(OVERHEAD - 36 + 8 * floats)), headers, st.integers(0, 9)
 )
 mail = st.lists(letters, max_size=3).map(pack)
 carried = tables.flatmap(lambda rows: st.sampled_from([rows, sparse.csr_array(rows)])).map(CarriesRows.of)

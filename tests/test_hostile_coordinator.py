@@ -64,7 +64,7 @@ ATTACKS = {
         f"it was written in round {AT}, but letters of round {AT - 1} are due",
     ),
     "made up": (
-        lambda run: [seal(bytes(32), "run", Header(0, 1, AT - 1, 1), ESTIMATE), at(run, 2)],
+        lambda run: [seal(bytes(64), "run", Header(0, 1, AT - 1, 1), ESTIMATE), at(run, 2)],
         0,
         KEYS,
     ),

@@ -1,6 +1,8 @@
 """Sealing: both ends find the same keys, nobody else does, and whatever is changed on a letter is noticed."""
 
 import dataclasses
+import hashlib
+import hmac
 import os
 import stat
 import subprocess
@@ -8,9 +10,7 @@ import subprocess
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
 from fedkernel.errors import InputError, ProtocolError
@@ -30,7 +30,7 @@ from fedkernel.peers.sealing import (
 
 RUN = "a run"
 HEAD = Header(sender=3, receiver=5, round=7, sequence=2)
-KEY = bytes(range(32))
+KEY = bytes(range(64))
 
 
 class Party:
@@ -55,22 +55,63 @@ def test_both_ends_find_the_same_keys_one_for_each_direction():
     ours, theirs = a.keys(b.shown), b.keys(a.shown)
     assert (ours.writing, ours.reading) == (theirs.reading, theirs.writing)
     assert ours.writing != ours.reading
-    assert len(ours.writing) == len(ours.reading) == 32
+    assert len(ours.writing) == len(ours.reading) == 64
 
 
-def test_keys_are_hkdf_of_both_agreements():
-    """Written again from the standard's parts."""
+def shared(own, public):
+    return X25519PrivateKey.from_private_bytes(own.private).exchange(X25519PublicKey.from_public_bytes(public))
+
+
+def mixed(secrets, agreed):
+    """Written again from the standards' parts: HMAC of RFC 5869 as Noise's section 4.3 has it."""
+    form = b"fedkernel letters 2: KK 25519 AES-256-SIV SHA256"
+    chain = hashlib.sha256(form).digest()
+    for secret in secrets:
+        chain = hmac.digest(hmac.digest(chain, secret, "sha256"), b"\x01", "sha256")
+    key, blocks = hmac.digest(chain, hashlib.sha256(form + agreed).digest(), "sha256"), [b""]
+    for place in range(1, 5):
+        blocks.append(hmac.digest(key, blocks[-1] + bytes([place]), "sha256"))
+    keys = b"".join(blocks)
+    return keys[:64], keys[64:]
+
+
+def agreed_on(a, b):
+    info = bytes([3, 0, 0, 0]) + a.identity.public + a.ephemeral.public
+    return info + bytes([5, 0, 0, 0]) + b.identity.public + b.ephemeral.public + RUN.encode()
+
+
+def test_keys_are_those_of_noise_kk_with_all_that_was_agreed_on():
     a, b = Party(3), Party(5)
+    es, ss = shared(a.ephemeral, b.identity.public), shared(a.identity, b.identity.public)
+    ee, se = shared(a.ephemeral, b.ephemeral.public), shared(b.ephemeral, a.identity.public)
+    assert tuple(a.keys(b.shown)) == mixed([es, ss, ee, se], agreed_on(a, b))
 
-    def shared(own, public):
-        return X25519PrivateKey.from_private_bytes(own.private).exchange(X25519PublicKey.from_public_bytes(public))
 
-    secret = shared(b.ephemeral, a.ephemeral.public) + shared(b.identity, a.identity.public)
-    info = b"fedkernel letters 1"
-    info += bytes([3, 0, 0, 0]) + a.identity.public + a.ephemeral.public
-    info += bytes([5, 0, 0, 0]) + b.identity.public + b.ephemeral.public + RUN.encode()
-    both = HKDF(algorithm=SHA256(), length=64, salt=None, info=info).derive(secret)
-    assert tuple(a.keys(b.shown)) == (both[:32], both[32:])
+@pytest.mark.parametrize("stolen", ["first", "second"])
+def test_who_has_a_site_s_identity_cannot_write_to_it_in_the_name_of_another(stolen):
+    """Key compromise impersonation: it computes ss, and what its own key for the run gives, but not se of the other."""
+    a, b = (Party(3), Party(5)) if stolen == "first" else (Party(5), Party(3))
+    evil = KeyPair.new()
+    forged = Published(b.client, b.identity.public, evil.public)
+    reading = a.keys(forged).reading
+    known = {
+        "ss": shared(a.identity, b.identity.public),
+        "of a's identity": shared(evil, a.identity.public),
+        "ee": shared(evil, a.ephemeral.public),
+    }
+    needed = shared(a.ephemeral, b.identity.public)  # of b's identity, with a key that only a has
+    assert needed not in known.values()
+    first, second = (a, forged) if a.client < b.client else (forged, a)
+    shows = [p.shown if isinstance(p, Party) else p for p in (first, second)]
+    agreed = b"".join(bytes([p.client, 0, 0, 0]) + p.identity + p.ephemeral for p in shows) + RUN.encode()
+
+    def with_last(cross):
+        es, se = (cross, known["of a's identity"]) if a.client < b.client else (known["of a's identity"], cross)
+        return mixed([es, known["ss"], known["ee"], se], agreed)
+
+    assert reading in with_last(needed), "with it, these are the keys"
+    guesses = [*known.values(), shared(evil, b.identity.public), bytes(32)]
+    assert not any(reading in with_last(guess) for guess in guesses)
 
 
 @pytest.mark.parametrize("changed", ["run", "client", "peer", "identity", "ephemeral", "own identity", "own ephemeral"])
@@ -113,7 +154,7 @@ def test_keys_that_force_the_result_or_are_none_are_refused(which, public):
 # Letters
 
 
-@pytest.mark.parametrize("content", [b"", b"x", os.urandom(100_000)])
+@pytest.mark.parametrize("content", [b"x", os.urandom(100_000)])
 def test_a_letter_is_opened_as_it_was_sealed(content):
     letter = seal(KEY, RUN, HEAD, content)
     assert len(letter) == HEADER + len(content) + TAG == len(content) + 32
@@ -121,10 +162,16 @@ def test_a_letter_is_opened_as_it_was_sealed(content):
     assert unseal(KEY, RUN, letter) == content
 
 
-def test_the_form_is_chacha20_poly1305_with_the_sequence_as_nonce_and_header_and_run_beside():
+def test_the_form_is_aes_siv_with_header_and_run_beside():
     clear = bytes([3, 0, 0, 0, 5, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0])
-    sealed = ChaCha20Poly1305(KEY).encrypt((2).to_bytes(12, "little"), b"content", clear + b"a run")
-    assert seal(KEY, RUN, HEAD, b"content") == clear + sealed
+    assert seal(KEY, RUN, HEAD, b"content") == clear + AESSIV(KEY).encrypt(b"content", [clear, b"a run"])
+
+
+def test_what_is_sealed_again_under_its_number_is_the_same_or_tells_only_that_it_is_another():
+    """As a site does that was restarted: a cipher with nonces would show how both differ, and could be forged."""
+    first, again, other = (seal(KEY, RUN, HEAD, bytes(64) + end) for end in (b"0", b"0", b"1"))
+    assert first == again
+    assert all(first[n : n + 8] != other[n : n + 8] for n in range(HEADER, len(first) - 8))
 
 
 def test_no_byte_can_be_changed_and_none_is_missing():
@@ -140,7 +187,7 @@ def test_no_byte_can_be_changed_and_none_is_missing():
             unseal(KEY, RUN, shorter)
 
 
-@pytest.mark.parametrize(("key", "run"), [(bytes(32), RUN), (KEY, "a ru"), (KEY, "a run2"), (KEY, "")])
+@pytest.mark.parametrize(("key", "run"), [(bytes(64), RUN), (KEY, "a ru"), (KEY, "a run2"), (KEY, "")])
 def test_another_key_or_run_does_not_open_a_letter(key, run):
     with pytest.raises(ProtocolError, match="altered, or sealed with other keys or in another run"):
         unseal(key, run, seal(KEY, RUN, HEAD, b"some content"))

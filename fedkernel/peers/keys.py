@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedkernel.errors import ProtocolError
 from fedkernel.peers.graph import Neighbours
 from fedkernel.peers.letters import Bytes
-from fedkernel.peers.sealing import KEY, KeyPair, Published, fingerprint, letter_keys
+from fedkernel.peers.sealing import KEY, SEALING, KeyPair, Published, fingerprint, letter_keys
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.messages import Receipt, Reply, Request, Shape
 from fedkernel.protocol.plan import Plan, once
@@ -109,7 +109,7 @@ class SharedKeys(State):
     Attributes
     ----------
     peers : ndarray of shape (p,)
-    keys : ndarray of shape (p, 2, 32)
+    keys : ndarray of shape (p, 2, 64)
         For the letters to each peer (`WRITTEN`) and from it (`READ`).
     counts : ndarray of shape (p, 2)
         How many of either there were.
@@ -154,7 +154,7 @@ def make_shared_keys(
         raise ProtocolError(f"the peers {peers} are not numbers of other clients, each of them once")
     ephemeral = KeyPair(OwnEphemeral.load(memory).private.tobytes())
     own = identity or KeyPair(OwnIdentity.load(memory).private.tobytes())
-    keys = np.zeros((len(peers), 2, KEY), np.uint8)
+    keys = np.zeros((len(peers), 2, SEALING), np.uint8)
     for place, (peer, row) in enumerate(zip(peers, order, strict=True)):
         shown = Published(peer, ask.identities[row].tobytes(), ask.ephemerals[row].tobytes())
         _check_pin(shown, pins)

@@ -8,8 +8,8 @@ A pair declares its letters as it declares messages::
 and lets the replies that post letters and the requests that deliver them inherit `CarriesLetters`. In its protocol,
 `Mail` takes the letters out of one round's replies and puts them into the next round's requests.
 
-A letter's form is fixed: its length (uint32), the clear header (16 bytes), then encrypted: which letter it is (4), the
-sizes of the axes (`AXES` times 4), the float64 entries; and the tag (16). So it is always 8 bytes per float and
+A letter's form is fixed: its length (uint32), the clear header (16 bytes), the tag (16), then encrypted: which letter
+it is (4), the sizes of the axes (`AXES` times 4), the float64 entries. So it is always 8 bytes per float and
 `OVERHEAD`, from which anybody can tell how many floats a sealed letter has, but not their shape.
 """
 

@@ -1,9 +1,22 @@
 """Seals letters between two clients, so that whoever forwards them can neither read nor change them.
 
-Two clients agree on keys by X25519 twice: with the keys that each made for this run, and with the identities that each
-keeps; HKDF-SHA256 over both results makes a key for each direction, bound to the run, to both clients' numbers and to
-all four public keys. A letter is sealed by ChaCha20-Poly1305 under its direction's key, its sequence number being the
-nonce; run, round, sender, receiver and sequence are authenticated with it.
+Two clients agree on keys as the Noise Protocol Framework's pattern KK does (revision 34, section 7.5): by X25519 of
+each one's key for this run with the other's (ee), of each one's with the other's identity (es, se), and of the two
+identities (ss), mixed one after the other by HKDF-SHA256. What comes of it makes a key for each direction together
+with a hash of all that was agreed on: this form, the run, both clients' numbers and all four public keys. A letter is
+sealed by AES-256-SIV (RFC 5297) under its direction's key; run, round, sender, receiver and sequence are authenticated
+with it.
+
+Of Noise's messages there are no more than the public keys, which the coordinator hands out: no tag confirms them. In
+Noise's terms (section 7.7) every letter has source property 2: only who has the sender's identity, or both the
+receiver's and the receiver's key for the run, could have sealed it, so that who has stolen a site's identity cannot
+write to that site in another's name. A letter has destination property 3 until the site has opened one of that peer's,
+and 5 from then on: then it stays closed also to who steals identities later, and before that unless keys of a
+coordinator's own had been handed out as the peer's for the run.
+
+Letters are sealed under SIV since a site that was restarted computes what it had written once more, with the same keys
+(`fedkernel.peers.kept`): the same letter has the same bytes, and another one under the same number tells no more than
+that it is another. A cipher with nonces would give both away.
 
 Protected: a letter's contents, also after an identity was stolen later; that it is whole, in its place in the order,
 and goes from the client to the client that it says; with pinned fingerprints on both sides, who these clients are.
@@ -19,13 +32,14 @@ import struct
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import (
@@ -37,8 +51,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedkernel.errors import InputError, ProtocolError
 
-KEY, TAG = 32, 16
-"""Bytes of a key, of an X25519 public key, and of the tag that authenticates a letter."""
+KEY, SEALING, TAG = 32, 64, 16
+"""Bytes of an X25519 key, of what letters are sealed with, and of the tag that authenticates one."""
+
+_FORM = b"fedkernel letters 2: KK 25519 AES-256-SIV SHA256"
 
 Peer = TypeVar("Peer", int, str)
 
@@ -88,7 +104,7 @@ class KeyPair:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(pem)
 
-    @property
+    @cached_property
     def public(self) -> bytes:
         """The public key, 32 bytes."""
         return X25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
@@ -150,18 +166,26 @@ def letter_keys(run: str, client: int, identity: KeyPair, ephemeral: KeyPair, pe
     ProtocolError
         If what the peer is said to have published are no public keys.
     """
-    try:
-        secret = _exchange(ephemeral, peer.ephemeral) + _exchange(identity, peer.identity)
-    except ValueError:
-        raise ProtocolError(f"what came as the keys of client {peer.client} are no X25519 public keys") from None
     own = Published(client, identity.public, ephemeral.public)
     first, second = sorted((own, peer))
+    crossed = [(ephemeral, peer.identity), (identity, peer.ephemeral)]  # es and se, as the first sees them
+    es, se = crossed if own is first else reversed(crossed)
+    chain = sha256(_FORM).digest()
+    try:
+        for pair, public in (es, (identity, peer.identity), (ephemeral, peer.ephemeral), se):
+            chain = _expanded(chain, _exchange(pair, public), KEY)
+    except ValueError:
+        raise ProtocolError(f"what came as the keys of client {peer.client} are no X25519 public keys") from None
     # every part has a fixed length, but for the run, which stands last
     parts = [struct.pack("<I", party.client) + party.identity + party.ephemeral for party in (first, second)]
-    info = b"fedkernel letters 1" + b"".join(parts) + run.encode()
-    keys = HKDF(algorithm=SHA256(), length=2 * KEY, salt=None, info=info).derive(secret)
-    forward, backward = keys[:KEY], keys[KEY:]
+    agreed = sha256(_FORM + b"".join(parts) + run.encode()).digest()
+    keys = _expanded(chain, agreed, 2 * SEALING)
+    forward, backward = keys[:SEALING], keys[SEALING:]
     return Keys(forward, backward) if own is first else Keys(backward, forward)
+
+
+def _expanded(chain: bytes, secret: bytes, length: int) -> bytes:
+    return HKDF(algorithm=SHA256(), length=length, salt=chain, info=None).derive(secret)
 
 
 def _exchange(own: KeyPair, public: bytes) -> bytes:
@@ -191,9 +215,9 @@ HEADER = _HEADER.size
 
 
 def seal(key: bytes, run: str, header: Header, content: bytes) -> bytes:
-    """Return the letter: header, encrypted content, tag. No two letters may be sealed by one key and sequence."""
+    """Return the letter: header, tag, encrypted content; the same content under the same header has the same bytes."""
     clear = header.pack()
-    return clear + ChaCha20Poly1305(key).encrypt(_nonce(header), content, clear + run.encode())
+    return clear + AESSIV(key).encrypt(content, [clear, run.encode()])
 
 
 def unseal(key: bytes, run: str, letter: bytes) -> bytes:
@@ -206,11 +230,6 @@ def unseal(key: bytes, run: str, letter: bytes) -> bytes:
     """
     clear = letter[:HEADER]
     try:
-        nonce = _nonce(Header.of(letter))
-        return ChaCha20Poly1305(key).decrypt(nonce, letter[HEADER:], clear + run.encode())
-    except InvalidTag:
+        return AESSIV(key).decrypt(letter[HEADER:], [clear, run.encode()])
+    except (InvalidTag, ValueError):  # of what is too short to be one
         raise ProtocolError("it was altered, or sealed with other keys or in another run") from None
-
-
-def _nonce(header: Header) -> bytes:
-    return header.sequence.to_bytes(12, "little")

@@ -31,7 +31,7 @@ from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.rules import Rule
 from fedkernel.validation import explain
 
-VERSION = 4
+VERSION = 5
 """Version of the wire form; both ends must have the same."""
 
 Scalar = bool | bytes | float | int | str
