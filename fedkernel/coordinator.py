@@ -77,10 +77,9 @@ def _journal_of(job: Job, run: RunSpec, strategy: KernelStrategy[Any], grid: Gri
     if not job.journals or folder is None or not isinstance(grid, MessageGrid):
         yield None
         return
-    journal = Journal(folder / run.id, header_of(job, run, strategy))
+    journal = Journal(folder / run.id, header_of(job, run, strategy), grid.write_every)
     try:
-        checkpoints = (record.sites for record in journal)
-        if len(journal) and (fault := grid.come_back(run.key, journal.answered, checkpoints)):
+        if len(journal) and (fault := grid.come_back(run.key, journal.answered, journal.checkpoints())):
             journal.set_aside(fault)
         yield journal
     finally:

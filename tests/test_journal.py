@@ -1,9 +1,11 @@
 """A run that was stopped goes on where it stood, with the bits of one that was not: every engine's journal."""
 
+import itertools
 import json
 import logging
 import struct
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from networks import admm, digits
 from fedkernel import RBF
 from fedkernel.engines.grpc import serve
 from fedkernel.engines.grpc.node import Node
-from fedkernel.engines.local import run_job
+from fedkernel.engines.local import LocalGrid, run_job
 from fedkernel.flower_apps import APPS
 from fedkernel.protocol.messages import Summed
 from fedkernel.run.answering import client_app
@@ -55,18 +57,24 @@ def stop(monkeypatch):
     own = Journal.add
 
     def at(count, *, recorded):
-        def add(journal, record):
+        def add(journal, *exchange):
             if len(journal) + 1 < count:
-                own(journal, record)
+                own(journal, *exchange)
                 return
             if recorded:
-                own(journal, record)
+                own(journal, *exchange)
             raise Stopped
 
         monkeypatch.setattr(Journal, "add", add)
 
     at.never = lambda: monkeypatch.setattr(Journal, "add", own)
     return at
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Has each exchange be a record of its own also where several would be one, those of a second."""
+    monkeypatch.setattr(LocalGrid, "write_every", 0.0)
 
 
 def job_of(name, folder, out="out", *, journals=True, **changes):
@@ -125,6 +133,25 @@ def test_a_run_that_was_stopped_has_the_bits_of_one_that_was_not(name, tmp_path,
     assert not journal.with_name(ASIDE).exists()
 
 
+def test_exchanges_of_a_second_are_one_record_and_those_since_are_computed_again(tmp_path, stop, monkeypatch, caplog):
+    """A clock that ticks when it is read has records of three exchanges; what a record has not, nobody relies on."""
+    reference = carry_out(job_of("FKKMeans", tmp_path, "whole", journals=False))
+    monkeypatch.setattr(LocalGrid, "write_every", 3.0)
+    monkeypatch.setattr("fedkernel.run.journal.time", SimpleNamespace(monotonic=itertools.count().__next__))
+    job, whole = job_of("FKKMeans", tmp_path), []
+    for count in (2, 5, 8):
+        stop(count, recorded=True)
+        with pytest.raises(Stopped):
+            carry_out(job)
+        data = (tmp_path / "out" / "run" / NAME).read_bytes()
+        whole.append([len(exchanges_of(data, place)) for place in places_in(data)])
+    assert whole == [[], [3], [3, 3]]
+    stop.never()
+    with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
+        assert_same(carry_out(job), reference)
+    assert [record.getMessage() for record in caplog.records] == ["run: resumed at round 6, after 6 recorded exchanges"]
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_server_that_was_stopped_finds_its_sites_where_they_stood(name, tmp_path, stop):
     """Over gRPC; the sites' processes live on, and nobody starts them again."""
@@ -174,6 +201,12 @@ def places_in(data):
     return places[1:]
 
 
+def exchanges_of(data, place):
+    """Return what the record there says of its exchanges."""
+    described = HEAD.unpack_from(data, place)[1]
+    return json.loads(data[place + HEAD.size :][:described])["exchanges"]
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped", "doubled"])
 def test_a_damaged_journal_ends_at_its_last_whole_record(damage, tmp_path, stop, caplog):
     reference = carry_out(job_of("FKKMeans", tmp_path, "whole", journals=False))
@@ -191,7 +224,7 @@ def test_a_damaged_journal_ends_at_its_last_whole_record(damage, tmp_path, stop,
     with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
         assert_same(carry_out(job), reference)
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path} is damaged or was cut off after {whole} whole records; what follows is left out",
+        f"{path} is damaged or was cut off after {whole} recorded exchanges; what follows is left out",
         f"run: resumed at round {whole}, after {whole} recorded exchanges",
     ]
 
@@ -264,8 +297,7 @@ def test_of_replies_that_are_only_summed_a_journal_has_the_sum(tmp_path):
     summed = {kind.__name__ for kind in FKKMeans.client.answers if issubclass(kind.reply_type, Summed)}
     counts = {True: set(), False: set()}
     for place in places_in(data):
-        described = HEAD.unpack_from(data, place)[1]
-        record = json.loads(data[place + HEAD.size :][:described])
-        phases = {entry["phase"] for entry in record["account"].get("ledger", [])}
-        counts[phases <= summed and phases != set()].add(len(record["sizes"]) - 1)
+        (exchange,) = exchanges_of(data, place)
+        phases = {entry["phase"] for entry in exchange["account"].get("ledger", [])}
+        counts[phases <= summed and phases != set()].add(len(exchange["sizes"]))
     assert counts == {True: {1}, False: {len(ROWS)}}

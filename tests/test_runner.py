@@ -18,6 +18,7 @@ from experiments.results import Run, read_runs
 from experiments.running import carrying_out, plan, run_experiment
 from experiments.running.folder import OURS, open_folder, read_folder
 from fedkernel.engines import ENGINES
+from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA
@@ -27,7 +28,7 @@ from fedkernel.protocol.rounds import Protocol, to_all
 from fedkernel.protocol.rounds import Run as RunUnderWay
 from fedkernel.run import placement
 from fedkernel.run.job import Job
-from fedkernel.run.journal import Journal, Record
+from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.result import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import value_object
@@ -276,12 +277,13 @@ def test_a_run_that_was_stopped_between_rounds_is_resumed(
     """By the same command; the replies that were written down for that are gone once there is a result."""
     folder, own = tmp_path / "out", Journal.add
 
-    def add(journal: Journal, record: Record) -> None:
-        own(journal, record)
+    def add(journal: Journal, exchange: Exchange, checkpoint: Callable[[], bytes]) -> None:
+        own(journal, exchange, checkpoint)
         if journal.path.parent.name == IDS[1] and len(journal) == 2:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Journal, "add", add)
+    monkeypatch.setattr(LocalGrid, "write_every", 0.0)
     with pytest.raises(KeyboardInterrupt):
         carry_out(folder)
     assert list(folder.rglob("journal*")) == [folder / "results" / IDS[1] / "journal"]

@@ -45,6 +45,8 @@ class LocalGrid(MessageGrid):
     round beyond the deadline nor the process at its end; as many hanging clients as threads keep the others waiting.
     """
 
+    write_every = 1.0
+
     def __init__(
         self, client_app: ClientApp, *, clients: int, threads: int = 1, run_config: dict[str, str] | None = None
     ) -> None:

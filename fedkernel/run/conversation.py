@@ -18,7 +18,7 @@ from fedkernel.protocol.rounds import Member, Protocol, Round, Run
 from fedkernel.run import flower
 from fedkernel.run.cohort import RunSettings, reason_of
 from fedkernel.run.exchange import recorded, send_and_receive, write_down
-from fedkernel.run.journal import Journal, Record
+from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
 from fedkernel.run.wire import from_content, to_content
 from fedkernel.threads import steps_within
@@ -186,7 +186,7 @@ class Conversation(Generic[T]):
         self._advance(decoded if total is None else total)
         return self.done
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: Exchange) -> None:
         """Move the protocol on with what was replied to the pending round before the run was stopped."""
         client_of = {member.node_id: member.client for member in self._cohort}
         answered = [client_of[node] for node in record.nodes]

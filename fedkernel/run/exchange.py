@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fedkernel.run import flower
 from fedkernel.run.grid import MessageGrid
-from fedkernel.run.journal import Journal, Record, content_to_bytes, requests_hash
+from fedkernel.run.journal import Exchange, Journal, content_to_bytes, requests_hash
 
 __all__ = ["POLL", "node_called", "recorded", "send_and_receive", "write_down"]
 
@@ -23,7 +23,7 @@ def node_called(grid: Grid, node: int) -> str:
     return grid.called(node) if isinstance(grid, MessageGrid) else f"node {node}"
 
 
-def recorded(journal: Journal | None, grid: Grid, messages: Sequence[Message], where: str) -> Record | None:
+def recorded(journal: Journal | None, grid: Grid, messages: Sequence[Message], where: str) -> Exchange | None:
     """Return what a journal has of the replies to messages; None: these are to be sent, `where` tells in which round.
 
     Raises
@@ -48,8 +48,8 @@ def write_down(
     account: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Record the exchange that was looked up last: `nodes` answered, `contents` are their replies or the sum."""
-    changes = grid.checkpoint() if isinstance(grid, MessageGrid) else b""
-    journal.add(Record(journal.pending, list(nodes), dict(account), [*map(content_to_bytes, contents)], changes))
+    exchange = Exchange(journal.pending, list(nodes), dict(account), [*map(content_to_bytes, contents)])
+    journal.add(exchange, grid.checkpoint if isinstance(grid, MessageGrid) else bytes)
 
 
 def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:

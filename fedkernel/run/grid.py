@@ -15,7 +15,16 @@ LOOK = 0.25
 
 
 class MessageGrid(Grid):
-    """Base of Flower Grids that carry the messages themselves; a subclass sends bytes and delivers replies."""
+    """Base of Flower Grids that carry the messages themselves; a subclass sends bytes and delivers replies.
+
+    Attributes
+    ----------
+    write_every : float
+        Seconds from one writing of a run's journal to the next. 0, as where nodes outlive this process: each exchange
+        is written before the next request goes out.
+    """
+
+    write_every = 0.0
 
     def __init__(self) -> None:
         flower.ensure_task_identity()

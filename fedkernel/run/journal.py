@@ -3,11 +3,14 @@
 A protocol is pure: given the same run and the same replies it does the same. So a run is resumed by handing its course
 the replies again that are recorded, without asking anybody, and asking from there on: the result has the same bits.
 
-A record per exchange, written down and synchronised before the next request is computed: what was asked, as a hash;
-what each client replied, as it came, or of a round that is summed nothing but the sum; the ledger's entries; and where
-sites end with this process, what has changed in their memory. Each record has its length and the SHA-256 of itself and
-of the one before, so a file that was cut off or damaged ends at its last whole record. The first record says whose
-journal it is: one of other data, settings or versions is set aside, and never used.
+Of each exchange it has what was asked, as a hash; what each client replied, as it came, or of a round that is summed
+nothing but the sum; and the ledger's entries. Where sites outlive this process, an exchange is written down and
+synchronised before the next request is computed. Where they end with it, the exchanges of a second are one record, with
+what has changed in the sites' memory until the last of them; what was computed since is computed again.
+
+Each record has its length and the SHA-256 of itself and of the one before, so a file that was cut off or damaged ends
+at its last whole record. The first says whose journal it is: one of other data, settings or versions is set aside, and
+never used.
 
 What stands in it the coordinator has seen, and no more: addends of a sum are not in it. Only its owner may read it.
 """
@@ -15,14 +18,14 @@ What stands in it the coordinator has seen, and no more: addends of a sum are no
 import contextlib
 import fcntl
 import hashlib
-import itertools
 import json
 import logging
 import os
 import struct
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from io import FileIO
@@ -43,11 +46,14 @@ log = logging.getLogger(__name__)
 NAME, ASIDE = "journal", "journal.aside"
 """The file in a run's folder, and where one is put that does not fit the run."""
 
-FORMAT = 1
+FORMAT = 2
 """Version of the form."""
 
 MOST_BYTES = 1 << 32
 """Of a journal: a run that would write more goes on without one."""
+
+MOST_WAITING = 1 << 24
+"""Bytes of replies that wait to be written: with more, they are."""
 
 _HEAD = struct.Struct(">QI32s")
 """Of a record: the bytes that follow, how many of these are its description, and the SHA-256."""
@@ -56,7 +62,7 @@ PACKAGES, OURS = ("flwr", "numpy", "scipy", "scikit-learn"), ("fedkernel", "clie
 """What the bits of a result may depend on: by its version, and by its code."""
 
 
-class Record(NamedTuple):
+class Exchange(NamedTuple):
     """What is written down of one exchange.
 
     Attributes
@@ -69,15 +75,12 @@ class Record(NamedTuple):
         What else its reader wants to know again, as JSON has it.
     contents : list of bytes
         Of replies, or of their sum.
-    sites : bytes
-        What has changed in the memory of sites that end with this process.
     """
 
     requests: str
     nodes: list[int]
     account: dict[str, Any]
     contents: list[bytes]
-    sites: bytes = b""
 
 
 class Journal:
@@ -89,6 +92,8 @@ class Journal:
         The run's.
     header : mapping
         Whose journal it is, see `header_of`; another one's is set aside.
+    every : float
+        Seconds from one writing to the next; 0: each exchange is written before the next.
 
     Attributes
     ----------
@@ -100,9 +105,10 @@ class Journal:
         From where the run went on, once it has; empty: it did not.
     """
 
-    def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, header: Mapping[str, Any], every: float = 0.0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / NAME
+        self._every = every
         self._begin()
         self._header = json.loads(json.dumps(header, default=repr))
         self._file = self._opened()
@@ -112,9 +118,12 @@ class Journal:
         """Know of no record."""
         self.answered: Counter[int] = Counter()
         self.pending = self.resumed = ""
-        self._places: list[int] = []  # where records begin, the header's left out
-        self._next = self._replayed = 0
+        self._count = self._replayed = 0  # exchanges that are known, and those that were handed out again
+        self._waiting: list[Exchange] = []  # to be written
+        self._waiting_bytes, self._written = 0, time.monotonic()
         self._chain, self._end = b"", 0
+        self._first = 0  # where the record after the header begins
+        self._recorded: Iterator[Exchange] = iter(())
 
     # --- what is there
 
@@ -135,20 +144,23 @@ class Journal:
             if header is None:
                 header = description
             else:
-                self._places.append(self._end)
-                self.answered.update(description["nodes"])
+                for exchange in description["exchanges"]:
+                    self.answered.update(exchange["nodes"])
+                self._count += len(description["exchanges"])
             self._chain, self._end = chain, self._file.tell()
+            self._first = self._first or self._end
         if self._end < size:
             log.warning(
-                "%s is damaged or was cut off after %d whole records; what follows is left out",
-                *(self.path, len(self._places)),
+                "%s is damaged or was cut off after %d recorded exchanges; what follows is left out",
+                *(self.path, self._count),
             )
             self._file.truncate(self._end)
         if header is None:
-            self._write(self._header, [])
+            self._write_header()
         elif header != self._header:
             differing = [name for name in {**header, **self._header} if header.get(name) != self._header.get(name)]
             self.set_aside(f"it is of another run ({', '.join(differing)})")
+        self._recorded = (exchange for exchanges, _ in self._records() for exchange in exchanges)
 
     def _record_at(self, place: int, chain: bytes) -> tuple[dict[str, Any], bytes] | None:
         """Return the description and the hash of the record at a place; None: there is no whole one."""
@@ -165,24 +177,32 @@ class Journal:
         return json.loads(body[:described]), sha256
 
     def __len__(self) -> int:
-        return len(self._places)
+        return self._count
 
-    def __iter__(self) -> Iterator[Record]:
-        """Yield the records, from the first."""
-        return map(self._record, range(len(self._places)))
+    def checkpoints(self) -> Iterator[bytes]:
+        """Yield what has changed in the memory of sites that end with this process, from one record to the next."""
+        return (sites for _, sites in self._records())
 
-    def _record(self, number: int) -> Record:
-        self._file.seek(self._places[number])
-        length, described, _ = _HEAD.unpack(self._file.read(_HEAD.size))
-        body = self._file.read(length)
-        description = json.loads(body[:described])
-        places = list(itertools.accumulate(description.pop("sizes"), initial=described))
-        parts = [body[begin:end] for begin, end in itertools.pairwise(places)]
-        return Record(contents=parts[:-1], sites=parts[-1], **description)
+    def _records(self) -> Iterator[tuple[list[Exchange], bytes]]:
+        """Yield of each record its exchanges and what has changed at the sites."""
+        place, end = self._first, self._end
+        while place < end:
+            self._file.seek(place)
+            length, described, _ = _HEAD.unpack(self._file.read(_HEAD.size))
+            body = self._file.read(length)
+            place, read = self._file.tell(), described
+            exchanges = []
+            for description in json.loads(body[:described])["exchanges"]:
+                contents = []
+                for size in description.pop("sizes"):
+                    contents.append(body[read : read + size])
+                    read += size
+                exchanges.append(Exchange(contents=contents, **description))
+            yield exchanges, body[read:]
 
     # --- what the course of a run does
 
-    def next(self, requests: str) -> Record | None:
+    def next(self, requests: str) -> Exchange | None:
         """Return what was replied to requests, of which this is the hash; None: they were not sent yet.
 
         Raises
@@ -191,14 +211,12 @@ class Journal:
             If something else was asked there.
         """
         self.pending = requests
-        if self._next == len(self._places):
+        if (exchange := next(self._recorded, None)) is None:
             return None
-        record = self._record(self._next)
-        if record.requests != requests:
-            raise StrayError(f"its record {self._next + 1} is of another request")
-        self._next += 1
-        self._replayed = self._next
-        return record
+        if exchange.requests != requests:
+            raise StrayError(f"its exchange {self._replayed + 1} is of another request")
+        self._replayed += 1
+        return exchange
 
     def note_live(self, where: str) -> None:
         """Say from where the run goes on, if what came before was recorded and this is the first that is not."""
@@ -206,27 +224,46 @@ class Journal:
             self.resumed = where
             log.info("%s: resumed at %s, after %d recorded exchanges", self._header["run"], where, self._replayed)
 
-    def add(self, record: Record) -> None:
-        """Write an exchange down, for good."""
+    def add(self, exchange: Exchange, checkpoint: Callable[[], bytes]) -> None:
+        """Write an exchange down, for good, or have it wait to be written with those of the next moments.
+
+        `checkpoint` returns what has changed in the memory of sites since it was called last.
+        """
         if self._file.closed:
             return
+        self._count += 1
+        self._waiting.append(exchange)
+        self._waiting_bytes += sum(map(len, exchange.contents))
+        if time.monotonic() - self._written >= self._every or self._waiting_bytes > MOST_WAITING:
+            self._write_waiting(checkpoint())
+
+    def _write_waiting(self, sites: bytes) -> None:
+        """Write the exchanges that wait, as one record."""
         place = self._end
-        description = {"requests": record.requests, "nodes": record.nodes, "account": record.account}
-        contents = [*record.contents, record.sites]
-        if place + sum(map(len, contents)) > MOST_BYTES:
+        if place + self._waiting_bytes + len(sites) > MOST_BYTES:
             log.warning("%s would be larger than %d bytes; the run goes on without one", self.path, MOST_BYTES)
             self.remove()
             return
+        exchanges = [
+            {name: value for name, value in exchange._asdict().items() if name != "contents"}
+            | {"sizes": [len(content) for content in exchange.contents]}
+            for exchange in self._waiting
+        ]
+        contents = [content for exchange in self._waiting for content in exchange.contents]
         try:
-            self._write(description | {"sizes": [len(content) for content in contents]}, contents)
+            self._write({"exchanges": exchanges}, [*contents, sites])
         except OSError as error:
             log.warning("%s cannot be written: %s; the run goes on, and is not recorded any more", self.path, error)
             self._file.truncate(place)
             self.close()
             return
-        self._places.append(place)
-        self.answered.update(record.nodes)
-        self._next = len(self._places)
+        for exchange in self._waiting:
+            self.answered.update(exchange.nodes)
+        self._waiting, self._waiting_bytes, self._written = [], 0, time.monotonic()
+
+    def _write_header(self) -> None:
+        self._write(self._header, [])
+        self._first = self._end
 
     def _write(self, description: Mapping[str, Any], contents: Sequence[bytes]) -> None:
         text = json.dumps(description).encode()
@@ -248,10 +285,10 @@ class Journal:
         self._file.close()
         self._file = self._opened()
         self._begin()
-        self._write(self._header, [])
+        self._write_header()
 
     def close(self) -> None:
-        """Let go of the file, which stays."""
+        """Let go of the file, which stays; of exchanges that wait nobody knows any more where the sites stand."""
         self._file.close()
 
     def remove(self) -> None:
