@@ -65,6 +65,11 @@ def one_line(text: str) -> str:
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in " ".join(text.split()))
 
 
+def shortened(text: str, most: int = 100) -> str:
+    """Return a text that somebody else wrote as it is quoted: its beginning where it is long."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def called(client: int, site: str | None) -> str:
     """Return how texts call a client: by its number, and by its site's name where that is known."""
     return f"client {client}" if site is None else f"client {client} (site {site!r})"

@@ -11,7 +11,7 @@ import numpy as np
 import pydantic
 from pydantic_core import ErrorDetails
 
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, shortened
 
 T = TypeVar("T")
 
@@ -27,6 +27,7 @@ def check_at_most(name: str, value: int, most: int, what: str = "the number of r
 
 def unknown_name(path: str, known: Sequence[str]) -> str:
     """Return the clause about a name that no table has, given by its dotted path, with the names that are allowed."""
+    path = shortened(path)
     if not known:
         return f"{path} is not a known name here"
     close = difflib.get_close_matches(path.rpartition(".")[2], known, n=1)
@@ -36,6 +37,10 @@ def unknown_name(path: str, known: Sequence[str]) -> str:
 
 MISSING, UNKNOWN = ("missing", "missing_argument"), ("extra_forbidden", "unexpected_keyword_argument")
 """pydantic's types of findings."""
+
+
+VALUE = 300
+"""Characters of a value that a text quotes."""
 
 
 def explain(
@@ -77,7 +82,7 @@ def explain(
         field = f"{path}.{name}" if path else name
         if tag is None:
             return f"{field} is required"
-        quoted = f" = {tag!r}" if quote else ""
+        quoted = f" = {shortened(repr(tag), VALUE)}" if quote else ""
         return f"{field}{quoted} is not known (allowed: {finding['ctx']['expected_tags'].replace(chr(39), '')})"
     if kind == "value_error":
         message = finding["msg"].removeprefix("Value error, ")
@@ -88,7 +93,7 @@ def explain(
     if not quote or isinstance(value, np.ndarray):
         message += f", not {type(value).__name__}"
     elif path:
-        path += f" = {value!r}"
+        path += f" = {shortened(repr(value), VALUE)}"
     return f"{path}: {message}" if path else message
 
 

@@ -435,7 +435,8 @@ def test_a_class_says_how_data_are_divided_and_the_shapes_of_arrays():
 
 @pytest.mark.parametrize("numbers", [(0, 0), (1, 0, 1), (0, 2), (1, 2), (3,)])
 def test_client_numbers_must_be_without_gaps_and_doubles(numbers):
-    listed = ", ".join(str(number) for number in sorted(numbers))
+    nodes = sorted(range(len(numbers)), key=lambda place: numbers[place])
+    listed = ", ".join(f"{numbers[place]} (node {place + 1})" for place in nodes)
     text = error_of(Toy(ask_once()), numbers=numbers)
     assert f"numbered 0 to {len(numbers) - 1} without gaps, but their numbers are {listed}" in text
 

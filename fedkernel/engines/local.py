@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedkernel.engines.apps import answer, carry_out
@@ -18,7 +18,7 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.run import flower
 from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import REASON
-from fedkernel.run.grid import MessageGrid
+from fedkernel.run.grid import UNFIT, MessageGrid
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.memory import changes_of, copy_of, take_changes
 from fedkernel.run.placement import site_of_job
@@ -112,8 +112,12 @@ class LocalGrid(MessageGrid):
             message = flower.from_bytes(b"".join(parts))
             node = message.metadata.dst_node_id
             with self._locks[node]:
-                reply = b"".join(answer(self._app, message, self._contexts[node]))
-            self._deliver(message_id, flower.from_bytes(reply))
+                sent = b"".join(answer(self._app, message, self._contexts[node]))
+            try:
+                reply = flower.from_bytes(sent)
+            except ProtocolError as error:  # or this thread would end, and the others wait
+                reply = Message(Error(UNFIT, f"{self.called(node)} cannot be understood: {error}"), reply_to=message)
+            self._deliver(message_id, reply)
 
 
 @contextmanager

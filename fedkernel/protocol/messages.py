@@ -27,7 +27,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from fedkernel.arrays import Rows, all_finite, sum_in_order
 from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import InputError, ProtocolError, one_line, shortened
 from fedkernel.protocol.rules import Rule
 from fedkernel.validation import explain
 
@@ -332,6 +332,10 @@ FIELDS = pydantic.TypeAdapter(dict[str, Any])
 """Reads a message's scalars; what is nested deeper than about 200 times is refused, however deep the stack is."""
 
 
+TOLD = 500
+"""Characters of what is said of a message that is refused."""
+
+
 def encode(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Scalar]]:
     """Turn a message into the positional arrays and flat scalars that a NumPyClient carries."""
     arrays = message.arrays()
@@ -354,23 +358,30 @@ def decode(kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Ma
     """
     version = scalars.get("version")
     if version != VERSION:
-        raise ProtocolError(f"the message has wire version {version}, but this end speaks {VERSION}")
+        raise ProtocolError(f"the message has wire version {_quoted(version)}, but this end speaks {VERSION}")
     if scalars.get("message") != kind.__name__:
-        raise ProtocolError(f"expected {kind.__name__}, but the message is {scalars.get('message')!r}")
-    names = [name for name in str(scalars.get("arrays", "")).split(",") if name]
+        raise ProtocolError(f"expected {kind.__name__}, but the message is {_quoted(scalars.get('message'))}")
+    announced, text = scalars.get("arrays", ""), scalars.get("fields", "")
+    if not isinstance(announced, str) or not isinstance(text, str):
+        raise ProtocolError(f"{kind.__name__}: arrays and fields must be texts")
+    names = [name for name in announced.split(",") if name]
     if len(names) != len(arrays):
         raise ProtocolError(f"{kind.__name__} announces {len(names)} arrays, but {len(arrays)} came")
-    if len(set(names)) != len(names):
-        raise ProtocolError(f"{kind.__name__} names an array twice: {', '.join(names)}")
     shapes = kind.shapes()
+    if len(set(names)) != len(names):
+        raise ProtocolError(f"{kind.__name__} names an array twice: {shortened(', '.join(names))}")
     if strange := [name for name in names if name not in shapes]:
-        raise ProtocolError(f"{kind.__name__} has no array {strange[0][:100]!r}")
+        raise ProtocolError(f"{kind.__name__} has no array {_quoted(strange[0])}")
     try:
-        fields = FIELDS.validate_json(str(scalars.get("fields", "")))
+        fields = FIELDS.validate_json(text)
         if both := [name for name in shapes if fields.get(name) is not None]:
             raise ProtocolError(f"{kind.__name__}: {both[0]} is an array, but stands among the scalars")
         return kind.model_validate({**fields, **dict(zip(names, arrays, strict=True))})
     except pydantic.ValidationError as error:
-        raise ProtocolError(f"{kind.__name__}: {explain(error)}") from None
+        raise ProtocolError(f"{kind.__name__}: {shortened(one_line(explain(error)), TOLD)}") from None
     except InputError as error:
-        raise ProtocolError(f"{kind.__name__}: {error}") from None
+        raise ProtocolError(f"{kind.__name__}: {shortened(one_line(str(error)), TOLD)}") from None
+
+
+def _quoted(value: object) -> str:
+    return shortened(repr(value))

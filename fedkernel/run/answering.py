@@ -40,7 +40,7 @@ from fedkernel.run.outbox import Answer, admit, has_record, record
 from fedkernel.run.resources import memory_within
 from fedkernel.run.seeding import RULE, commitment
 from fedkernel.run.site import FindSite, Site, logged
-from fedkernel.run.wire import from_content, to_content
+from fedkernel.run.wire import from_content, header_of, records_of, to_content
 from fedkernel.settling import WidthClient
 from fedkernel.threads import blas_threads
 
@@ -62,7 +62,7 @@ class _Call:
 
     @cached_property
     def config(self) -> ConfigRecord:
-        return self.message.content.config_records["config"]
+        return header_of(self.message)
 
     @property
     def run(self) -> str:
@@ -70,7 +70,7 @@ class _Call:
 
     @property
     def seed(self) -> int:
-        seed, gate = int(str(self.config["seed"])), self.site.gate
+        seed, gate = int(self.config["seed"]), self.site.gate  # type: ignore[arg-type] # which `header_of` has checked
         if gate is None:
             return seed
         drawn = None if self.standing is None else self.standing.seed
@@ -171,7 +171,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             rule, node, before, began = "", context.node_config, None, time.process_time()
             asking = asking_of(message) if has_record(node) else NOTHING  # reading and hashing takes as long as sending
             try:
-                site = find_site(context, message.content.config_records["config"])
+                site = find_site(context, header_of(message))
                 if (gate := site.gate) is not None:
                     before = copy_of(context.state)
                     standing = _admitted(context, asking, gate)
@@ -318,7 +318,7 @@ def _take_rows(call: _Call) -> Reply:
 
 def _train(call: _Call) -> Answer:
     """Answer a request of the protocol."""
-    arrays = flower.read_arrays(call.message.content.array_records["arrays"])
+    arrays = flower.read_arrays(records_of(call.message.content)[0])
     memory = call.memory()
     if not memory.settled:
         call.site.check_rows_apart(None, False)

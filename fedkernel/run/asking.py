@@ -61,9 +61,11 @@ def asking_of(message: Message) -> Asking:
     arrays: Mapping[str, AnyArray] = {}
     with suppress(ValueError):
         fields = FIELDS.validate_json(text)
+    identity = json.dumps([str(config.get("pair")), identity_of(config)])
+    sha256 = digest(identity, [])
     with suppress(Exception):  # nothing that stands in a request is worth a line that is missing
         arrays = arrays_of(content)
-    identity = json.dumps([str(config.get("pair")), identity_of(config)])
+        sha256 = digest(identity, [array for name, array in arrays.items() if name not in FRESH])
     return Asking(
         request=str(config.get("message", "")),
         fields=fields,
@@ -71,7 +73,7 @@ def asking_of(message: Message) -> Asking:
         run=str(config.get("run", ""))[:TEXT],
         round=max(0, number) if isinstance(number, int) else 0,
         text=text,
-        sha256=bytes.fromhex(digest(identity, [array for name, array in arrays.items() if name not in FRESH])),
+        sha256=bytes.fromhex(sha256),
     )
 
 

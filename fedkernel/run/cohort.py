@@ -17,7 +17,7 @@ from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
 from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of
-from fedkernel.run.exchange import POLL, node_called, recorded, send_and_receive, write_down
+from fedkernel.run.exchange import POLL, by_node, node_called, recorded, send_and_receive, write_down
 from fedkernel.run.joining import HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account, Entry
@@ -89,7 +89,9 @@ def _hash(content: RecordDict) -> str:
 
 
 def reason_of(reply: Message) -> str:
-    """Return why a client could not answer, as it says."""
+    """Return why a client could not answer, as it says; empty: it has."""
+    if not reply.has_error():
+        return "" if reply.has_content() else "its reply has nothing in it"
     return one_line(reply.error.reason or "")[:REASON] or f"error {reply.error.code}"
 
 
@@ -124,7 +126,7 @@ def join(
     if settings.clients is not None:
         members = [member for member in members if member.client < settings.clients]
     if [member.client for member in members] != list(range(settings.clients or len(members))):
-        numbers = ", ".join(str(member.client) for member in members)
+        numbers = ", ".join(f"{member.client} ({nodes[member.node_id]})" for member in members)
         raise ProtocolError(
             f"{pair}, joining: the clients must be numbered 0 to {(settings.clients or len(members)) - 1} "
             f"without gaps, but their numbers are {numbers}"
@@ -260,11 +262,14 @@ class _Wire:
     def _contents(self, messages: Sequence[Message], doing: str, nodes: Mapping[int, str]) -> dict[int, RecordDict]:
         """Return what the nodes reply, by node."""
         replies = send_and_receive(self.grid, messages, self.settings.deadline)
-        reply_of = {reply.metadata.src_node_id: reply for reply in replies}
+        try:
+            reply_of = by_node(replies, nodes)
+        except ProtocolError as error:
+            raise ProtocolError(f"{self.pair}, {doing}: {error}") from None
         if silent := [who for node, who in nodes.items() if node not in reply_of]:
             who = f"{silent[0]}{and_more(len(silent) - 1)}"
             raise ProtocolError(f"{self.pair}, {doing}: {who} did not answer in {self.settings.deadline:g} s")
-        failures = sorted(reason_of(reply) for reply in replies if reply.has_error())
+        failures = sorted(filter(None, map(reason_of, replies)))
         if failures:
             raise ProtocolError(failures[0] + and_more(len(failures) - 1))
         return {node: reply.content for node, reply in reply_of.items()}

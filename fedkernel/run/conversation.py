@@ -17,7 +17,7 @@ from fedkernel.protocol.messages import Reply, Request
 from fedkernel.protocol.rounds import Member, Protocol, Round, Run
 from fedkernel.run import flower
 from fedkernel.run.cohort import RunSettings, reason_of
-from fedkernel.run.exchange import recorded, send_and_receive, write_down
+from fedkernel.run.exchange import by_node, recorded, send_and_receive, write_down
 from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
 from fedkernel.run.wire import from_content, to_content
@@ -158,7 +158,12 @@ class Conversation(Generic[T]):
             or if replies contradict each other.
         """
         client_of = {member.node_id: member.client for member in self._cohort}
-        reply_of = {client_of[reply.metadata.src_node_id]: reply for reply in replies}
+        asked = {node for node, client in client_of.items() if client in self._requests}
+        try:
+            reply_of = {client_of[node]: reply for node, reply in by_node(replies, asked).items()}
+        except ProtocolError as error:
+            where = f"{self._execution.name}, round {self._round_number} ({self._pending.phase})"
+            raise ProtocolError(f"{where}: {error}") from None
         failures = {
             client: cause for client in self._requests if (cause := self._failure(client, reply_of.get(client)))
         }
@@ -233,9 +238,7 @@ class Conversation(Generic[T]):
     def _failure(self, client: int, reply: Message | None) -> str | None:
         if reply is None:
             return f"{self._where(client)}: no answer within {self._execution.settings.deadline:g} s"
-        if reply.has_error():
-            return f"{self._where(client)}: {reason_of(reply)}"
-        return None
+        return f"{self._where(client)}: {reason}" if (reason := reason_of(reply)) else None
 
     def _decode(self, client: int, content: RecordDict) -> Reply:
         request, bytes_down = self._requests[client]

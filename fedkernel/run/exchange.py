@@ -1,18 +1,19 @@
 """Sending messages over whatever grid there is, and waiting for the replies."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedkernel.errors import ProtocolError
 from fedkernel.run import flower
 from fedkernel.run.grid import MessageGrid
 from fedkernel.run.journal import Exchange, Journal, content_to_bytes, requests_hash
 
-__all__ = ["POLL", "node_called", "recorded", "send_and_receive", "write_down"]
+__all__ = ["POLL", "by_node", "node_called", "recorded", "send_and_receive", "write_down"]
 
 POLL = 0.2
 """Seconds between two questions for replies."""
@@ -50,6 +51,25 @@ def write_down(
     """Record the exchange that was looked up last: `nodes` answered, `contents` are their replies or the sum."""
     exchange = Exchange(journal.pending, list(nodes), dict(account), [*map(content_to_bytes, contents)])
     journal.add(exchange, grid.checkpoint if isinstance(grid, MessageGrid) else bytes)
+
+
+def by_node(replies: Iterable[Message], nodes: Collection[int]) -> dict[int, Message]:
+    """Return replies by the node that each is from.
+
+    Raises
+    ------
+    ProtocolError
+        If one is from none of the nodes that were asked, or from the same as another.
+    """
+    reply_of: dict[int, Message] = {}
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        if node not in nodes:
+            raise ProtocolError(f"a reply came from node {node}, which was not asked; allowed: one of each that was")
+        if node in reply_of:
+            raise ProtocolError(f"node {node} has replied twice; allowed: one reply of each that was asked")
+        reply_of[node] = reply
+    return reply_of
 
 
 def send_and_receive(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from fedkernel.archives import read_header
 from fedkernel.errors import ProtocolError, one_line
+from fedkernel.run.weighing import check_weight
 
 __all__ = [
     "Run",
@@ -131,8 +132,9 @@ def from_bytes(data: bytes) -> Message:
     Raises
     ------
     ProtocolError
-        If the bytes are no message of Flower's with an answer or an error in it.
+        If the bytes are no message of Flower's with an answer or an error in it, or have too much beside arrays.
     """
+    check_weight(data)
     try:
         message = message_from_proto(MessageProto.FromString(data))
     except Exception as error:  # what a sender put together by hand can fail anywhere in Flower's own checks

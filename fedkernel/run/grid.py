@@ -10,6 +10,9 @@ from flwr.serverapp import Grid
 
 from fedkernel.run import flower
 
+UNFIT = 104
+"""Error code of what stands in for a reply that is none."""
+
 LOOK = 0.25
 """Seconds between two looks at the nodes while replies are waited for."""
 

@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Message as FlowerMessage
 
 from fedkernel.arrays import AnyArray
-from fedkernel.errors import ProtocolError
+from fedkernel.errors import ProtocolError, shortened
 from fedkernel.protocol.messages import ConfigValue, Message, MessageT, decode, encode
 from fedkernel.run import flower
+
+RECORDS: dict[str, type[ArrayRecord] | type[ConfigRecord]] = {"arrays": ArrayRecord, "config": ConfigRecord}
+"""What a message's content has, and nothing else."""
 
 
 def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None) -> RecordDict:
@@ -47,6 +51,49 @@ def content_digest(content: RecordDict) -> str:
     return sha256.hexdigest()
 
 
+def records_of(content: RecordDict) -> tuple[ArrayRecord, ConfigRecord]:
+    """Return the two records that a message's content has.
+
+    Raises
+    ------
+    ProtocolError
+        If one is missing, of another kind, or not alone with the other.
+    """
+    for name, kind in RECORDS.items():
+        if name not in content:
+            raise ProtocolError(f"there is no record {name!r}")
+        if not isinstance(content[name], kind):
+            raise ProtocolError(f"the record {name!r} is no {kind.__name__}, but a {type(content[name]).__name__}")
+    if len(content) > len(RECORDS):
+        other = next(name for name in content if name not in RECORDS)
+        raise ProtocolError(f"there is a record {shortened(other)!r}; allowed: {', '.join(RECORDS)}")
+    return content.array_records["arrays"], content.config_records["config"]
+
+
+HEADER: dict[str, type[str] | type[int]] = {"run": str, "pair": str, "seed": int}
+"""What stands beside every request."""
+
+
+def header_of(message: FlowerMessage) -> ConfigRecord:
+    """Return the scalars of a request, among them whom it is for, and of which run it is.
+
+    Raises
+    ------
+    ProtocolError
+        If one of these is missing, or of another type.
+    """
+    if not message.has_content():
+        raise ProtocolError("the request has nothing in it")
+    try:
+        _, scalars = records_of(message.content)
+        for name, kind in HEADER.items():
+            if type(scalars.get(name)) is not kind:
+                raise ProtocolError(f"{name} must be a {kind.__name__}, not {shortened(repr(scalars.get(name)))}")
+    except ProtocolError as error:
+        raise ProtocolError(f"the request cannot be read: {error}") from None
+    return scalars
+
+
 def from_content(kind: type[MessageT], content: RecordDict) -> MessageT:
     """Rebuild a message of the given kind and check everything about it.
 
@@ -56,7 +103,7 @@ def from_content(kind: type[MessageT], content: RecordDict) -> MessageT:
         One sentence on the first thing that is wrong.
     """
     try:
-        arrays, scalars = content.array_records["arrays"], content.config_records["config"]
-    except KeyError as error:
-        raise ProtocolError(f"{kind.__name__}: there is no record {error}") from None
+        arrays, scalars = records_of(content)
+    except ProtocolError as error:
+        raise ProtocolError(f"{kind.__name__}: {error}") from None
     return decode(kind, flower.read_arrays(arrays), scalars)
