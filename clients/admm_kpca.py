@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.models import center_blocks
 from fedkernel.noise import noise_on
 from fedkernel.numerics import (
@@ -455,7 +455,7 @@ class ADMMKPCAClient(PeerClient):
         Z = np.column_stack([projections[member] for member in cell.members.tolist()])
         values, V, rho = spectrum.values, spectrum.vectors, ask.rho(cell.members, self.client)
         if (least := 2 * float(values[0])) >= rho.sum():
-            raise InputError(
+            raise TellableError(
                 f"rho = {ask.rho_self:g} and {ask.rho_peers:g} add up to {rho.sum():g} over the {len(rho)} nodes that "
                 f"client {self.client} talks to, itself included, but must exceed {least:g} there"
             )
@@ -512,7 +512,7 @@ class ADMMKPCAClient(PeerClient):
         K = KernelBlocks.load(self.memory).K[own, own]
         pairs = leading_eigenpairs((K + K.T) / 2, len(K))
         if pairs.values[0] <= NOTHING * largest:
-            raise InputError(f"the rows of client {self.client} have no component left: they differ in too few ways")
+            raise TellableError(f"the rows of client {self.client} have no component left: they differ in too few ways")
         above = pairs.values > CUT * pairs.values[0]
         spectrum = Spectrum(pairs.values[above], pairs.vectors[:, above]).save(self.memory)
         a = spectrum.vectors[:, 0] / np.sqrt(spectrum.values[0])

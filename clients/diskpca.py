@@ -20,7 +20,7 @@ from pydantic import Field
 
 from fedkernel.arrays import FloatArray, Positions, Rows, row_blocks, stack_rows
 from fedkernel.data import Table, as_table, rows_from_arrays, rows_to_arrays
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.numerics import (
     Kernel,
     RowSketch,
@@ -387,7 +387,7 @@ class DisKPCAClient(KernelClient):
     def draw_uniformly(self, ask: DrawUniformly) -> DrawnRows:
         """Draw without replacement."""
         if ask.samples > len(self.X):
-            raise InputError(f"samples = {ask.samples}, but client {self.client} has {len(self.X)} rows")
+            raise TellableError(f"samples = {ask.samples}, but client {self.client} has {len(self.X)} rows")
         if ask.samples == len(self.X):
             return self._show(np.arange(len(self.X)))
         return self._show(np.sort(self.rng("uniform").choice(len(self.X), ask.samples, replace=False)))

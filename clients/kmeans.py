@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.models import combine_draws
 from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means, moments
 from fedkernel.protocol import (
@@ -360,7 +360,7 @@ class KMeansClient(KernelClient):
     def label_new_rows(self, ask: LabelNewRows) -> Receipt:
         """Keep labels of shape (n_new,) and the embedding of new rows on the site."""
         if self.new is None:
-            raise InputError(f"client {self.client} has no new rows to label")
+            raise TellableError(f"client {self.client} has no new rows to label")
         H = combine_draws(self.new, ask.features, ask.coefficients)
         self.outputs["new_labels"] = assign(H, ask.centers)[0]
         self.outputs["new_embedding"] = H

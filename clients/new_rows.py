@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar
 
 from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.protocol import Answers, KernelClient, Receipt, Request, Shape
 
 
@@ -29,5 +29,5 @@ class NewRowsClient(KernelClient):
 
     def _new_rows(self) -> FloatArray:
         if self.new is None:
-            raise InputError(f"client {self.client} has no new rows to project")
+            raise TellableError(f"client {self.client} has no new rows to project")
         return self.new

@@ -10,12 +10,21 @@ class FedkernelError(Exception):
 class InputError(FedkernelError, ValueError):
     """Something the caller gave is not allowed; the text names it, its value and what is allowed.
 
-    The text never quotes data rows, so a client may send it to the coordinator.
+    It may name files, columns and cells: what a site says to a coordinator is a `TellableError`.
+    """
+
+
+class TellableError(InputError):
+    """A site cannot answer what it is asked; both ends read the text.
+
+    It names requests, numbers of rows and columns, columns that the site has introduced and what its operator decides:
+    no path, no other column, no cell, id or label. Of any other `InputError` that is raised at a site with data of its
+    own the coordinator hears no more than that, and under which code the site's log has the text.
     """
 
 
 class OwnFileError(InputError):
-    """Something is wrong with a file of a site's own; the text, which names it, is for the site's log.
+    """Something is wrong with a site's own files or rows; the text, which names them, is for the site's log.
 
     Attributes
     ----------
@@ -28,7 +37,7 @@ class OwnFileError(InputError):
         self.outline = outline
 
 
-class RefusedError(InputError):
+class RefusedError(TellableError):
     """What a site's policy, or a plan that its operator has approved, does not allow; both ends read the text.
 
     Attributes
@@ -68,6 +77,21 @@ def one_line(text: str) -> str:
 def shortened(text: str, most: int = 100) -> str:
     """Return a text that somebody else wrote as it is quoted: its beginning where it is long."""
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+SHOWN = 500
+"""Characters of somebody else's text that are shown."""
+
+
+def shown(text: str) -> str:
+    """Return what somebody else wrote as it is shown everywhere: a line of `SHOWN` printable characters at most."""
+    return one_line(text[: 4 * SHOWN])[:SHOWN]
+
+
+def words(text: str) -> str:
+    """Return a sentence of somebody else's as it is shown, quoted as theirs."""
+    line = shown(text).replace('"', "'")
+    return f'"{line}"'
 
 
 def called(client: int, site: str | None) -> str:

@@ -205,8 +205,9 @@ def test_no_hash_leaves_that_anybody_can_compute_unless_the_site_says_so(tmp_pat
     with Sites(spec(), nodes) as grid, pytest.raises(ProtocolError) as caught:
         DKPCA(2).run(grid, settings_of(spec()))
     assert str(caught.value) == (
+        "DKPCAClient, aligning: client 0 (site 'north'): \""
         "client 0 (site 'north') has no key to hash its ids with, so that who has the hashes could try likely ids; "
-        "allowed: a key that all sites share (join --id-key), or where the site says so (--ids-without-key)"
+        'allowed: a key that all sites share (join --id-key), or where the site says so (--ids-without-key)"'
     )
     assert not any(hashed(IDS[row]) in grid.wire for row in set(HELD[0]) - set(HELD[1]) - set(HELD[2]))
     (tmp_path / "key").write_bytes(KEY)
@@ -246,8 +247,9 @@ def test_a_site_does_not_work_on_a_small_share_of_its_rows(tmp_path):
     apart = [np.arange(40), shared, shared]
     message = refused(vertical(tmp_path, apart, **{"min-rows": 1}), DKPCA(2), ProtocolError)
     assert message == (
+        "DKPCAClient, aligning: client 0 (site 'north'): \""
         "client 0 (site 'north') has 19 of its 40 rows in common with all others, but works on 20 or more (guard: "
-        "alignment)"
+        'alignment)"'
     )
     run_on(vertical(tmp_path, [np.arange(38), shared, shared], **{"min-rows": 1}), DKPCA(2))
 

@@ -53,7 +53,7 @@ def test_a_failure_is_told_to_the_sites():
 
     with pytest.raises(ValueError, match="the disk is full"):
         fail()
-    assert sentences[0].end() == "the server ended the work: the disk is full"
+    assert sentences[0].end() == 'the server ended the work: "the disk is full"'
 
 
 @pytest.mark.parametrize("floats", [1 << 17, 1 << 19])

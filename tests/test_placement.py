@@ -74,7 +74,10 @@ def test_a_coordinator_hears_which_site_cannot_read_its_data_and_the_site_why(tm
     nodes = vertical(tmp_path)
     nodes[1]["label"] = "diagnosis"
     message = refused(nodes, DKPCA(2), ProtocolError)
-    assert message == "client 1 (site 'east') cannot read its data; its log says why"
+    assert message == (
+        'DKPCAClient, joining: node 2: "'
+        "client 1 (site 'east') cannot read its data (its log has the details under E-0)\""
+    )
     assert "client 1 (site 'east'): label = 'diagnosis' is no column of " in caplog.text
 
 
@@ -86,8 +89,8 @@ def test_a_site_that_was_restarted_within_a_run_says_so(tmp_path):
     with Sites(run, vertical(tmp_path), restarts=True) as grid, pytest.raises(ProtocolError) as caught:
         DKPCA(2).run(grid, settings_of(run))
     assert str(caught.value) == (
-        "DKPCA, round 1 (FindLocalEigenpairs), client 0 (site 'north'): it knows nothing of run 'trial': it was "
-        "restarted after the run had begun (and 2 more)"
+        "DKPCA, round 1 (FindLocalEigenpairs), client 0 (site 'north'): \"it knows nothing of run 'trial': it was "
+        'restarted after the run had begun" (and 2 more)'
     )
 
 

@@ -261,4 +261,4 @@ def test_which_row_cannot_be_prepared_is_for_the_site_s_log(prepare, take, text)
     request = TakePreparation(names=raw.names, **{name: np.ones(1) for name in ("fill", "center", "scale")} | take)
     with pytest.raises(OwnFileError, match=text) as caught:
         PrepareClient(raw, prepare=Prepare(**prepare), guards=Guards(), memory={}).fit(*encode(request))
-    assert caught.value.outline == "client 0 cannot prepare its table; its log says why"
+    assert caught.value.outline == "client 0 cannot prepare its table"

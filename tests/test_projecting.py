@@ -201,7 +201,7 @@ def test_new_rows_that_cannot_be_prepared_stop_at_their_site_whose_log_says_why(
         caplog.clear()
         with pytest.raises(ProtocolError) as caught:
             projected(nodes, EXACT, run, result.model, order, id=f"trial__{next(number)}")
-        assert "client 1 (site 'east') cannot read its new rows; its log says why" in str(caught.value)
+        assert "client 1 (site 'east') cannot read its new rows (its log has the details under E-" in str(caught.value)
         return caplog.text
 
     assert "'c1' is no column of" in refused(lambda frame: frame.drop(columns="c1"))
@@ -231,7 +231,7 @@ def test_what_a_site_refuses_to_project(tmp_path):
     with Sites(asks, nodes) as grid, pytest.raises(ProtocolError, match="no new rows to project"):
         Asking(**vars(EXACT)).run(grid, settings_of(asks))
     # the coordinator hears neither files nor values
-    cannot = "client 1 (site 'east') cannot read its new rows; its log says why"
+    cannot = "client 1 (site 'east') cannot read its new rows (its log has the details under E-"
     without = [{name: value for name, value in node.items() if name != "new"} for node in nodes]
     assert cannot in refused([nodes[0], without[1], nodes[2]])
     elsewhere = nodes[1] | {"out": str(tmp_path / "elsewhere")}

@@ -13,6 +13,7 @@ from fedkernel.addresses import find
 from fedkernel.errors import InputError
 from fedkernel.run import flower
 from fedkernel.run.job import Apps, Job, RunSpec
+from fedkernel.run.site import logged
 
 
 def apps_of(job: Job) -> Apps:
@@ -33,7 +34,8 @@ def answer(app: ClientApp, message: Message, context: Context) -> tuple[bytes, .
     try:
         reply = app(message, context)
     except Exception as error:  # an app of somebody else's may raise anything: the caller must hear of it
-        reply = Message(Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
+        reason = logged(error) if "data" in context.node_config else f"{type(error).__name__}: {error}"
+        reply = Message(Error(0, reason), reply_to=message)
     flower.stamp(reply)
     return flower.to_parts(reply)
 

@@ -13,11 +13,10 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedkernel.engines.apps import answer, carry_out
-from fedkernel.errors import ProtocolError, one_line
+from fedkernel.errors import ProtocolError, words
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run import flower
 from fedkernel.run.answering import client_app
-from fedkernel.run.cohort import REASON
 from fedkernel.run.grid import UNFIT, MessageGrid
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.memory import changes_of, copy_of, take_changes
@@ -137,7 +136,7 @@ def sites_here(
     failures: dict[str, Exception] = {}
 
     def outline(error: Exception) -> str:
-        text = one_line(f"{type(error).__name__}: {error}")[:REASON]
+        text = words(f"{type(error).__name__}: {error}")[1:-1]  # as quoted
         failures.setdefault(text, error)
         return text
 

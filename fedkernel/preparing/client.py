@@ -10,7 +10,7 @@ import numpy as np
 
 from fedkernel.arrays import FloatArray
 from fedkernel.data import Preparation, Prepare, RawTable
-from fedkernel.errors import InputError, OwnFileError
+from fedkernel.errors import InputError, OwnFileError, TellableError
 from fedkernel.preparing.drift import as_seen_from, differences
 from fedkernel.preparing.messages import (
     EDGES,
@@ -134,9 +134,9 @@ class PrepareClient(KernelClient):
         """Prepare the table as it is told, from now on."""
         numeric = self._check_names(ask.names, self.X.names)
         if strange := sorted(set(ask.flagged) - (set(numeric) if self.prepare.indicator else set())):
-            raise InputError(f"an indicator is to stand beside {strange[0]!r}; the run has none")
+            raise TellableError(f"an indicator is to stand beside {strange[0]!r}; the run has none")
         if len(ask.scale) != len(numeric):
-            raise InputError(f"{len(ask.scale)} columns are scaled, but {len(numeric)} are of numbers")
+            raise TellableError(f"{len(ask.scale)} columns are scaled, but {len(numeric)} are of numbers")
         with self._for_the_log():
             return self._settle(Preparation(self.prepare, ask.names, ask.fill, ask.center, ask.scale, ask.flagged))
 
@@ -157,7 +157,7 @@ class PrepareClient(KernelClient):
             if self.guards is None:
                 raise
             who = f"client {self.client}"
-            raise OwnFileError(f"{who} cannot prepare its table; its log says why", f"{who}: {error}") from None
+            raise OwnFileError(f"{who} cannot prepare its table", f"{who}: {error}") from None
 
     def _settle(self, preparation: Preparation) -> Prepared:
         with np.errstate(over="ignore"):
@@ -170,14 +170,14 @@ class PrepareClient(KernelClient):
         return Prepared(rows=len(positions), columns=X.shape[1])
 
     def _check_refines(self, thresholds: FloatArray) -> None:
-        """Raise InputError unless thresholds divide, for each quantile, one bin between two of those before them.
+        """Raise TellableError unless thresholds divide, for each quantile, one bin between two of those before them.
 
         Else so many of them, wherever a coordinator likes, would tell it every value of a small site's columns.
         """
         medians = thresholds.shape[1] == EDGES and self.prepare.missing == "median"
         quartiles = thresholds.shape[1] == len(QUARTILES) * EDGES and self.prepare.scale == "robust"
         if not medians and not quartiles:
-            raise InputError(
+            raise TellableError(
                 f"client {self.client} was asked to count below {thresholds.shape[1]} thresholds of each column, which "
                 "no quantile of the run needs (guard: quantiles)"
             )
@@ -189,7 +189,7 @@ class PrepareClient(KernelClient):
             low, high = edges[..., :1], edges[..., -1:]
             outside |= ~((before[..., :-1] <= low) & (high <= before[..., 1:])).any(axis=-1)
         if outside.any():
-            raise InputError(
+            raise TellableError(
                 f"client {self.client} was asked to count below thresholds that do not divide a bin of those before; "
                 "allowed: one bin for each quantile, more finely from round to round (guard: quantiles)"
             )
@@ -205,7 +205,7 @@ class PrepareClient(KernelClient):
             least = max(self.guards.cell_rows, self.min_rows)
             for name, count in zip(names, _counts(numbers).astype(int).tolist(), strict=True):
                 if 0 < count < least:
-                    raise InputError(
+                    raise TellableError(
                         f"client {self.client} has fewer than {least} values in column {name!r}, whose "
                         "sum would be about these; allowed: none or more of them, or to leave the column out (guard: "
                         "cells)"
@@ -213,9 +213,9 @@ class PrepareClient(KernelClient):
         return numbers
 
     def _check_names(self, names: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
-        """Raise InputError unless these are the table's own columns, in any order; return those of numbers."""
+        """Raise TellableError unless these are the table's own columns, in any order; return those of numbers."""
         if len(names) != len(own) or set(names) != set(own):
-            raise InputError(f"{len(names)} columns were asked for that are not the {len(own)} of {self.X.what}")
+            raise TellableError(f"{len(names)} columns were asked for that are not the {len(own)} of {self.X.what}")
         return self.prepare.numeric(names)
 
 

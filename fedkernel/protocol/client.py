@@ -10,7 +10,7 @@ import pydantic
 from flwr.client import NumPyClient
 
 from fedkernel.data import TableLike, check_matrix
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import OwnFileError, ProtocolError, TellableError
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode
 from fedkernel.seeds import generator
@@ -145,26 +145,26 @@ class KernelClient(NumPyClient):
     def labels_of(self, run: str) -> Array:
         """Return the clusters (n_m,) that the site kept of its rows in an earlier run."""
         if self._earlier is None:
-            raise InputError(f"client {self.client} compares its clusters with those of no other run")
+            raise TellableError(f"client {self.client} compares its clusters with those of no other run")
         return self._earlier(run)
 
     def _checked_labels(self, y: Array | None) -> Array:
         name, rows = type(self).__name__, self.X.shape[0]
         if y is None:
-            raise InputError(
+            raise TellableError(
                 f"client {self.client} has no labels, which {name} needs; allowed: fit(y = [...]), data with labels, "
                 "and at a site join --label"
             )
         if np.shape(y) != (rows,):
-            raise InputError(
+            raise TellableError(
                 f"y of client {self.client} has shape {np.shape(y)}; allowed: a label for each row, ({rows},)"
             )
         return np.asarray(y)
 
     def _check_consent(self, what: object, rows: int) -> None:
-        """Raise InputError if rows are to leave as they are that may not."""
+        """Raise TellableError if rows are to leave as they are that may not."""
         if rows and not self.may_share_rows:
-            raise InputError(
+            raise TellableError(
                 f"{what} would show {rows} of the {self.X.shape[0]} rows of client {self.client} as they are; allowed "
                 "only where the site says so (join --share-rows) or, of simulated sites, the strategy (share_rows)"
             )
@@ -204,7 +204,7 @@ class KernelClient(NumPyClient):
         ------
         ProtocolError
             If the request is unknown or malformed, or if the reply would not be what was asked.
-        InputError
+        TellableError
             If what was asked does not fit the site's data.
         """
         name = config.get("message")
@@ -231,7 +231,10 @@ class KernelClient(NumPyClient):
         try:
             request.check_reply(reply)
         except ValueError as error:
-            raise ProtocolError(f"{where}: the reply to {name} would not be what was asked: {error}") from None
+            outline = f"{where}: the reply to {name} would not be what was asked"
+            if self.guards is None:
+                raise ProtocolError(f"{outline}: {error}") from None
+            raise OwnFileError(outline, f"{outline}: {error}") from None  # which quotes numbers of the reply
         self._check_consent(name, reply.disclosed)
         self.reply = reply
         arrays, scalars = encode(reply)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedkernel.arrays import EPS, AnyArray, FloatArray, row_blocks
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, TellableError
 from fedkernel.numerics import RBF, Kernel, Laplacian, fk_gamma, scaled_width
 from fedkernel.numerics.blockwise import is_sketched
 from fedkernel.numerics.widths import moments_of_blocks
@@ -115,7 +115,7 @@ class Guards:
     cell_rows: Annotated[int, Field(ge=1)] = 5
 
     def check(self, request: Request[Any], X: Any, memory: MutableMapping[str, AnyArray]) -> None:
-        """Raise InputError if a request is not to be answered.
+        """Raise TellableError if a request is not to be answered.
 
         Parameters
         ----------
@@ -127,13 +127,13 @@ class Guards:
         name = type(request).__name__
         if request.once:
             if f"answered.{name}" in memory:
-                raise InputError(f"{name} was answered before in this run; allowed: once (guard: repetition)")
+                raise TellableError(f"{name} was answered before in this run; allowed: once (guard: repetition)")
             memory[f"answered.{name}"] = np.ones(1)
         for _, fault in self._size_faults(type(request), dict(request), X.shape[0]):
-            raise InputError(fault)
+            raise TellableError(fault)
         if request.sampled is not None:
             if "answered.sampled" in memory:
-                raise InputError(f"{name}: rows were sampled before in this run; allowed: once (guard: coreset)")
+                raise TellableError(f"{name}: rows were sampled before in this run; allowed: once (guard: coreset)")
             memory["answered.sampled"] = np.ones(1)
         for where, kernel, is_embedded in _kernels(request):
             self._check_width(f"{name}.{where}", kernel, is_embedded, X, memory)
@@ -144,40 +144,42 @@ class Guards:
     def check_probes(
         self, name: str, vectors: FloatArray, memory: MutableMapping[str, AnyArray], draw: int = 0
     ) -> None:
-        """Raise InputError if vectors, (n, b) or (n,), would with those before them tell a row from the others.
+        """Raise TellableError if vectors, (n, b) or (n,), would with those before them tell a row from the others.
 
         A block's columns must be orthonormal, as methods send them, and a single vector, which may be a site's part of
         a longer one, no longer than 1.
         """
         if vectors.ndim == 2 and (off := float(np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max())) > OFF:
-            raise InputError(
+            raise TellableError(
                 f"the columns of {name} are not orthonormal, since products are off by {off:.3g}; allowed: by at most "
                 f"{OFF:g} (guard: probes)"
             )
         if vectors.ndim == 1 and (length := float(np.linalg.norm(vectors))) > 1 + OFF:
-            raise InputError(f"{name} has length {length:.3g}; allowed: at most 1 (guard: probes)")
+            raise TellableError(f"{name} has length {length:.3g}; allowed: at most 1 (guard: probes)")
         n = len(vectors)
         state = Probed.load(memory) if Probed.known(memory) else Probed(np.empty((n, 0)), np.array([draw]))
         if draw < (last := int(state.draw[0])):
-            raise InputError(f"{name} is of draw {draw}, but draw {last} came before; allowed: upwards (guard: probes)")
+            raise TellableError(
+                f"{name} is of draw {draw}, but draw {last} came before; allowed: upwards (guard: probes)"
+            )
         basis = widened(state.basis if draw == last else np.empty((n, 0)), vectors)
         most, dimension = int(self.probed_share * n), basis.shape[1]
         if dimension > most:
-            raise InputError(
+            raise TellableError(
                 f"{name} and what the {n} rows were multiplied with before span {dimension} dimensions; allowed: at "
                 f"most {most} (guard: probes)"
             )
         if (leverage := float(np.square(basis).sum(axis=1).max(initial=0.0))) > self.leverage:
-            raise InputError(
+            raise TellableError(
                 f"{name} tells a row from the others: with what was multiplied before, a vector has "
                 f"{leverage:.3g} of its squared length there; allowed: at most {self.leverage:g} (guard: probes)"
             )
         Probed(basis, np.array([draw])).save(memory)
 
     def check_groups(self, rows: npt.NDArray[np.int64]) -> None:
-        """Raise InputError if a local centre stands for too few rows; `rows` are those of each."""
+        """Raise TellableError if a local centre stands for too few rows; `rows` are those of each."""
         if (least := int(rows[rows > 0].min())) < self.group_rows:
-            raise InputError(
+            raise TellableError(
                 f"a local centre would stand for {least} rows; allowed: at least {self.group_rows}, as of fewer "
                 "clusters (n_clusters, max_clusters) (guard: groups)"
             )
@@ -239,7 +241,7 @@ class Guards:
             low, high = math.sqrt(2 * low / X.shape[1]), math.sqrt(2 * high)
         gamma, least = float(kernel.gamma or 1.0 / X.shape[1]), low if is_embedded else 0.0
         if not least <= gamma <= high:
-            raise InputError(
+            raise TellableError(
                 f"{name}.gamma = {gamma:.3g}, but the site's rows allow from {least:.1g} to {high:.1g} (guard: widths)"
             )
 

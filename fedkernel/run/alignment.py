@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from fedkernel.arrays import Positions
 from fedkernel.data.tables import readable
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import InputError, ProtocolError, TellableError
 from fedkernel.storage import write_whole
 
 log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ def check_rows_apart(folder: Path, rows: Hashes, least: int, *, note: bool = Tru
         before = _as_keys(np.load(earlier, allow_pickle=False))
         for what, differing in (("more", np.setdiff1d(keys, before)), ("fewer", np.setdiff1d(before, keys))):
             if 0 < len(differing) < least:
-                raise InputError(
+                raise TellableError(
                     f"the run would work on {len(differing)} rows {what} than an earlier one, whose difference would "
                     f"be about these; allowed: the same rows, or at least {least} others (table.rows_apart)"
                 )

@@ -14,7 +14,16 @@ from flwr.clientapp import ClientApp
 
 from fedkernel.arrays import AnyArray
 from fedkernel.data import as_table
-from fedkernel.errors import FedkernelError, InputError, OwnFileError, RefusedError, one_line
+from fedkernel.errors import (
+    SHOWN,
+    FedkernelError,
+    InputError,
+    OwnFileError,
+    ProtocolError,
+    RefusedError,
+    TellableError,
+    one_line,
+)
 from fedkernel.peers.client import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol.client import KernelClient
@@ -22,7 +31,6 @@ from fedkernel.protocol.messages import MessageT, Receipt, Reply
 from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check, order_of
 from fedkernel.run.asking import NOTHING, Asking, asking_of
-from fedkernel.run.cohort import REASON
 from fedkernel.run.gate import Gate, Standing
 from fedkernel.run.joining import (
     CommonRows,
@@ -39,7 +47,7 @@ from fedkernel.run.memory import Memory, copy_of
 from fedkernel.run.outbox import Answer, admit, has_record, record
 from fedkernel.run.resources import memory_within
 from fedkernel.run.seeding import RULE, commitment
-from fedkernel.run.site import FindSite, Site, logged
+from fedkernel.run.site import FindSite, Site, log_details, logged
 from fedkernel.run.wire import from_content, header_of, records_of, to_content
 from fedkernel.settling import WidthClient
 from fedkernel.threads import blas_threads
@@ -82,7 +90,7 @@ class _Call:
     def share(self) -> str:
         """Return the site's share of the run's seed; InputError where the sites do not draw it."""
         if (gate := self.site.gate) is None or not gate.run.joint_seed:
-            raise InputError(f"run {self.run!r} has a seed that {self.site.called} does not draw")
+            raise TellableError(f"run {self.run!r} has a seed that {self.site.called} does not draw")
         return gate.share
 
     def request(self, kind: type[MessageT]) -> MessageT:
@@ -103,7 +111,7 @@ class _Call:
             willing = {pair: WidthClient}  # for any pair, where a plan says what it is asked
         if pair not in willing:
             allowed = ", ".join(sorted(willing)) or "nothing, since neither its job nor --allow names a pair"
-            raise InputError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
+            raise TellableError(f"{site.called} runs {allowed}, but was asked for {pair!r}")
         return willing[pair]
 
     def client(self, memory: Memory, kind: type[KernelClient]) -> KernelClient:
@@ -118,7 +126,7 @@ class _Call:
             X, new, own = X.rows(positions), X.new, own | {"prepare": X.prepare, "min_rows": site.min_rows}
         elif isinstance(X, TableToPrepare):
             if (text := memory.preparation) is None:
-                raise InputError(f"{site.called} was asked by a method before its table was prepared")
+                raise TellableError(f"{site.called} was asked by a method before its table was prepared")
             X, new = X.prepared(text, positions), X.prepared_new(text)
         elif X is not None and positions is not None:
             X = as_table(X, f"the data of {site.called}").take(positions)
@@ -134,16 +142,21 @@ class _Call:
             own["y"] = site.labels_at(positions)
         if site.earlier is not None:
             own["earlier"] = site.earlier
-        client = kind(X, new=new, client=site.number, seed=self.seed, memory=memory, **own)
+        try:
+            client = kind(X, new=new, client=site.number, seed=self.seed, memory=memory, **own)
+        except InputError as error:
+            if site.gate is None or isinstance(error, TellableError):
+                raise
+            raise OwnFileError(f"{site.called} cannot use its table", f"{site.path}: {error}") from None
         site.check_rows(client.X.shape[0])
         return client
 
     def hashes(self) -> AnyArray:
         """Return the hashes of the site's ids, of shape (n_m, 16)."""
         if self.site.ids is None:
-            raise InputError(f"{self.site.called} has no ids, but was asked for them")
+            raise TellableError(f"{self.site.called} has no ids, but was asked for them")
         if not self.site.id_key and not self.site.ids_without_key:
-            raise InputError(
+            raise TellableError(
                 f"{self.site.called} has no key to hash its ids with, so that who has the hashes could try likely ids; "
                 "allowed: a key that all sites share (join --id-key), or where the site says so (--ids-without-key)"
             )
@@ -169,8 +182,10 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             answer: Answer | None = None
             standing: Standing | None = None
             rule, node, before, began = "", context.node_config, None, time.process_time()
-            asking = asking_of(message) if has_record(node) else NOTHING  # reading and hashing takes as long as sending
+            asking = NOTHING
             try:
+                if has_record(node):  # reading and hashing takes as long as sending
+                    asking = asking_of(message)
                 site = find_site(context, header_of(message))
                 if (gate := site.gate) is not None:
                     before = copy_of(context.state)
@@ -181,13 +196,9 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 if standing is not None:
                     _note(context, asking, site, standing)
                 return Message(answer.content, reply_to=message)
-            except OwnFileError as error:
-                log.error("%s", error)
-                code, outline = REFUSED, error.outline
             except FedkernelError as error:
                 rule = error.rule if isinstance(error, RefusedError) else ""
-                log.info("refused: %s", error)
-                text = str(error).replace(site.path, "its table") if site and site.path else str(error)
+                text = _told(error, site, own="data" in node)
                 if rule and site and message.metadata.message_type != MessageType.TRAIN:
                     text = f"{site.called}: {text}"  # in a round, the coordinator says who it was
                 code, outline = REFUSED, text
@@ -195,7 +206,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 code, outline = FAILED, (site.outline if site else logged)(error)
             if before is not None:  # what is refused has changed nothing: no guard forgets, no rows are settled
                 context.state = before
-            outline = one_line(outline)[:REASON]  # what is written down is all that leaves
+            outline = one_line(outline)[:SHOWN]  # what is written down is all that leaves
             try:
                 computed = 0.0 if standing is None else time.process_time() - began
                 record(node, asking, answer, refused=outline, rule=rule, gate=gate, seconds=computed)
@@ -220,6 +231,19 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
     app.query("align")(joining(_take_rows))
     app.train()(handler(_train))
     return app
+
+
+def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
+    """Return what the coordinator hears of an error that was raised on purpose.
+
+    That is its text where it was made for both ends, and of a site that is simulated; else the site's log has it.
+    """
+    if isinstance(error, OwnFileError):
+        return log_details(str(error), error.outline)
+    if not own or isinstance(error, TellableError | ProtocolError):
+        log.info("refused: %s", error)
+        return str(error).replace(site.path, "its table") if site and site.path else str(error)
+    return log_details(str(error), f"{site.called if site else 'the site'} cannot answer", error)
 
 
 def _admitted(context: Context, asking: Asking, gate: Gate) -> Standing:
@@ -275,7 +299,7 @@ def _take_shares(call: _Call) -> Reply:
 
 
 def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
-    """Return how many rows may be sampled, where any are; InputError if the plan surely asks too much of so many."""
+    """Return how many rows may be sampled, where any are; TellableError if the plan surely asks too much of so many."""
     site, guards = call.site, call.site.guards
     if guards is None:
         return None
@@ -283,7 +307,7 @@ def _sampled(call: _Call, kind: type[KernelClient], rows: int) -> int | None:
     if run is not None and not (run.align and site.ids is not None):  # else the rows are not settled yet
         for foreseen in guards.foresee(run.plan or (), kind.answers, rows):
             if foreseen.certain:
-                raise InputError(f"{site.called}: {foreseen.text}")
+                raise TellableError(f"{site.called}: {foreseen.text}")
     return guards.most_sampled(rows) if any(request.sampled for request in kind.answers) else None
 
 
@@ -298,13 +322,15 @@ def _take_rows(call: _Call) -> Reply:
     """Work from now on with the rows that all sites agreed on, in their order; reply with how many these are."""
     memory, own = call.memory(), call.hashes()
     if memory.settled:
-        raise InputError(f"the rows that {call.site.called} works on are settled; allowed: to align them once in a run")
+        raise TellableError(
+            f"the rows that {call.site.called} works on are settled; allowed: to align them once in a run"
+        )
     common = call.request(TakeRows).hashes
     positions = find_rows(own, common)
     if not call.site.projects:  # of new rows each is answered for by itself
         call.site.check_rows(len(positions))
     if len(positions) < (least := math.ceil(call.site.row_share * len(own))):
-        raise InputError(
+        raise TellableError(
             f"{call.site.called} has {len(positions)} of its {len(own)} rows in common with all others, but works on "
             f"{least} or more (guard: alignment)"
         )

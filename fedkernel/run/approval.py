@@ -60,7 +60,7 @@ def is_approved(folder: Path, sha256: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        outline = "the site cannot read which studies are approved; its log says why"
+        outline = "the site cannot read which studies are approved"
         raise OwnFileError(outline, f"{folder / APPROVED} cannot be read: {error.strerror}") from None
     return any(line.split(" ")[0] == sha256 for line in lines)
 

@@ -12,12 +12,13 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedkernel.data import Divided, Prepare
-from fedkernel.errors import InputError, ProtocolError, and_more, one_line
+from fedkernel.errors import InputError, ProtocolError, and_more, one_line, words
 from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
 from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of
 from fedkernel.run.exchange import POLL, by_node, node_called, recorded, send_and_receive, write_down
+from fedkernel.run.grid import CARRIERS
 from fedkernel.run.joining import HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account, Entry
@@ -28,9 +29,6 @@ log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 60.0
 """How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
-
-REASON = 1000
-"""Characters of a client's reason for not answering that are passed on."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +87,11 @@ def _hash(content: RecordDict) -> str:
 
 
 def reason_of(reply: Message) -> str:
-    """Return why a client could not answer, as it says; empty: it has."""
+    """Return why a client could not answer, in its own words or in those of who carries the messages; empty: it has."""
     if not reply.has_error():
         return "" if reply.has_content() else "its reply has nothing in it"
-    return one_line(reply.error.reason or "")[:REASON] or f"error {reply.error.code}"
+    reason = reply.error.reason or f"error {reply.error.code}"
+    return one_line(reason) if reply.error.code in CARRIERS else words(reason)
 
 
 def join(
@@ -269,7 +268,11 @@ class _Wire:
         if silent := [who for node, who in nodes.items() if node not in reply_of]:
             who = f"{silent[0]}{and_more(len(silent) - 1)}"
             raise ProtocolError(f"{self.pair}, {doing}: {who} did not answer in {self.settings.deadline:g} s")
-        failures = sorted(filter(None, map(reason_of, replies)))
+        failures = sorted(
+            f"{self.pair}, {doing}: {nodes[reply.metadata.src_node_id]}: {reason}"
+            for reply in replies
+            if (reason := reason_of(reply))
+        )
         if failures:
             raise ProtocolError(failures[0] + and_more(len(failures) - 1))
         return {node: reply.content for node, reply in reply_of.items()}

@@ -10,11 +10,14 @@ from flwr.serverapp import Grid
 
 from fedkernel.run import flower
 
-UNFIT = 104
-"""Error code of what stands in for a reply that is none."""
-
 LOOK = 0.25
 """Seconds between two looks at the nodes while replies are waited for."""
+
+GONE, UNFIT = 103, 104
+"""Error codes of what stands in for the reply of a site: it is no longer connected; it sent something else."""
+
+CARRIERS = (GONE, UNFIT)
+"""Error codes of who carries messages, which no site can send."""
 
 
 class MessageGrid(Grid):

@@ -17,7 +17,7 @@ import pydantic
 from fedkernel.addresses import Group, names, own_names, short
 from fedkernel.data import DataSpec, PartitionSpec, Prepare, SiteFile
 from fedkernel.data.sources import SOURCES
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, TellableError
 from fedkernel.installation import installed_version
 from fedkernel.numerics.kernels import kernel_tables
 from fedkernel.protocol.messages import VERSION
@@ -248,9 +248,9 @@ class Study(pydantic.BaseModel):
             raise InputError(f"{what} is not valid: {explain(error)}") from None
 
     def check_run(self, run: RunSpec) -> None:
-        """Raise InputError unless a run is, to the letter, one of the study's."""
+        """Raise TellableError unless a run is, to the letter, one of the study's."""
         if run.model_dump_json() not in {own.model_dump_json() for own in self.runs}:
-            raise InputError(f"run {run.id!r} is not as study {self.sha256[:SHORT]} has it")
+            raise TellableError(f"run {run.id!r} is not as study {self.sha256[:SHORT]} has it")
 
 
 SHORT = 12
@@ -324,7 +324,7 @@ class Job(pydantic.BaseModel):
         try:
             return cls.model_validate_json(text)
         except pydantic.ValidationError as error:
-            raise InputError(f"the job is not valid: {explain(error)}") from None
+            raise TellableError(f"the job is not valid: {explain(error)}") from None
 
     @property
     def folder(self) -> Path | None:
@@ -362,4 +362,4 @@ class Job(pydantic.BaseModel):
         for run in self.runs:
             if run.id == run_id:
                 return run
-        raise InputError(f"the job has no run {run_id!r}")
+        raise TellableError(f"the job has no run {run_id!r}")

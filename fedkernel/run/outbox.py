@@ -182,7 +182,7 @@ def _line_of(line: Mapping[str, Any]) -> bytes:
 
 
 def _unwritable(folder: Path, error: Exception) -> OwnFileError:
-    outline = "the site cannot write down what would leave it; its log says why"
+    outline = "the site cannot write down what would leave it"
     return OwnFileError(outline, f"{folder / OUTBOX}: {error}")
 
 

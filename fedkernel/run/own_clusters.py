@@ -99,5 +99,5 @@ class OwnClusters:
         return hashlib.sha256(f"{self.table()}{run.model_dump_json()}".encode()).hexdigest()
 
     def _nothing(self, run: str, why: str) -> OwnFileError:
-        outline = f"{self.who} has no clusters of run {run!r} to compare this run's with; its log says why"
+        outline = f"{self.who} has no clusters of run {run!r} to compare this run's with"
         return OwnFileError(outline, f"{self.who}: {why}; allowed: the folder that it was joined with (--out)")

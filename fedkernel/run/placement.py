@@ -18,7 +18,7 @@ from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Prepare,
 from fedkernel.data.site_files import SiteFile
 from fedkernel.data.tables import open_tables
 from fedkernel.data.versions import version_of
-from fedkernel.errors import InputError, OwnFileError, RefusedError, called
+from fedkernel.errors import InputError, OwnFileError, RefusedError, TellableError, called
 from fedkernel.numerics.kernels import import_kernels
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol.client import KernelClient
@@ -127,14 +127,16 @@ def _number(node: Mapping[str, Any], run: RunSpec) -> int:
     """Return the client's number: the node's partition, or its place among the run's sites."""
     sites, name = run.sites or [], node.get("name")
     if name is not None and sites and name not in sites:
-        raise InputError(f"this node's name = {name!r}, but the sites of run {run.id!r} are {', '.join(sites)}")
+        raise TellableError(f"this node's name = {name!r}, but the sites of run {run.id!r} are {', '.join(sites)}")
     if "partition-id" not in node:
         if name is None or not sites:
-            raise InputError("this node has no partition-id; allowed without one: a name, and a run of named sites")
+            raise TellableError("this node has no partition-id; allowed without one: a name, and a run of named sites")
         return sites.index(str(name))
     number = int(node["partition-id"])
     if name is not None and sites and sites.index(str(name)) != number:
-        raise InputError(f"this node's partition-id = {number}, but site {name!r} is client {sites.index(str(name))}")
+        raise TellableError(
+            f"this node's partition-id = {number}, but site {name!r} is client {sites.index(str(name))}"
+        )
     return number
 
 
@@ -200,14 +202,14 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
     if "data" in node:
         return _own_site(site, node, text, run)
     if run.sites is not None:
-        raise InputError(f"{who} has no data of its own for run {run.id!r}: its node needs data = PATH")
+        raise TellableError(f"{who} has no data of its own for run {run.id!r}: its node needs data = PATH")
     return _simulated_site(site, job, run, clients)
 
 
 def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> Site:
     """Return the site with its own file, and what its operator allows."""
     if "out" not in node:
-        raise InputError(
+        raise TellableError(
             f"{site.called} has data of its own, but no folder for the record of what leaves it: out = PATH"
         )
     job = _job(text)
@@ -341,4 +343,4 @@ def _for_its_log(who: str, what: str) -> Iterator[None]:
     try:
         yield
     except (InputError, OSError) as error:
-        raise OwnFileError(f"{who} cannot {what}; its log says why", f"{who}: {error}") from None
+        raise OwnFileError(f"{who} cannot {what}", f"{who}: {error}") from None

@@ -1,6 +1,7 @@
 """What there is at a site for whoever answers there: its data, its operator's word, where results go."""
 
 import logging
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from flwr.app import Context
 
 from fedkernel.arrays import AnyArray, Positions
 from fedkernel.data import TableLike
-from fedkernel.errors import InputError, called
+from fedkernel.errors import TellableError, called
 from fedkernel.peers.sealing import KeyPair
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol.client import KernelClient
@@ -20,9 +21,30 @@ log = logging.getLogger(__name__)
 
 
 def logged(error: Exception) -> str:
-    """Log an error with its traceback; the coordinator learns the type only."""
-    log.error("the client failed", exc_info=error)
-    return f"{type(error).__name__} on the site, whose log has the details"
+    """Log an error with its traceback; the coordinator learns the type only, and by which code the log has the rest."""
+    return log_details("the client failed", f"{type(error).__name__} on the site", error)
+
+
+def log_details(text: str, outline: str, error: Exception | None = None) -> str:
+    """Write to the site's log what the coordinator does not hear.
+
+    Parameters
+    ----------
+    text : str
+        For the log.
+    outline : str
+        For the coordinator.
+    error : Exception, optional
+        Whose traceback the log has.
+
+    Returns
+    -------
+    str
+        The outline, with the code under which the log has the text; records have it as their ``code``, too.
+    """
+    code = f"E-{secrets.token_hex(2)}"
+    log.error("%s: %s", code, text, exc_info=error, extra={"code": code})
+    return f"{outline} (its log has the details under {code})"
 
 
 @dataclass(frozen=True)
@@ -118,9 +140,9 @@ class Site:
     outline: Callable[[Exception], str] = logged
 
     def check_rows(self, rows: int) -> None:
-        """Raise InputError if these are too few to answer from."""
+        """Raise TellableError if these are too few to answer from."""
         if rows < self.min_rows:
-            raise InputError(
+            raise TellableError(
                 f"{self.called} is to answer from {rows} rows, but answers from {self.min_rows} or more (--min-rows)"
             )
 

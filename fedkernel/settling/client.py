@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fedkernel.arrays import EPS, FloatArray, row_blocks
 from fedkernel.data import Table, TableLike, as_table
-from fedkernel.errors import InputError, ProtocolError
+from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.numerics.widths import Moments, moments_of_blocks
 from fedkernel.protocol import Answers, KernelClient, Reply, Request, Shape, Summed, Within
 from fedkernel.seeds import generator
@@ -182,7 +182,9 @@ class WidthClient(KernelClient):
         """Measure pairs without a row in common."""
         n = self.X.shape[0]
         if ask.pairs > n // 2:
-            raise InputError(f"{ask.pairs} pairs of {n} rows, but must be at most {n // 2}, with no row in two of them")
+            raise TellableError(
+                f"{ask.pairs} pairs of {n} rows, but must be at most {n // 2}, with no row in two of them"
+            )
         first, second = generator("pairs of rows", n).permutation(n)[: 2 * ask.pairs].reshape(2, -1)
         differences: Any = self.X.take(first) - self.X.take(second)
         squares = differences**2 if isinstance(differences, np.ndarray) else differences.multiply(differences)
@@ -192,7 +194,7 @@ class WidthClient(KernelClient):
         """Cut the rows into groups, or some of them where they are many."""
         n, d = self.X.shape
         if self.guards is not None and n < GROUP:
-            raise InputError(f"client {self.client} has {n} rows, but groups have at least {GROUP} (guard: groups)")
+            raise TellableError(f"client {self.client} has {n} rows, but groups have at least {GROUP} (guard: groups)")
         some = grouped_rows(n, d)
         if some < n:
             positions = generator("rows in groups", n).choice(n, some, replace=False)

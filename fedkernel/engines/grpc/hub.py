@@ -34,14 +34,11 @@ from fedkernel.engines.grpc.frames import (
     frames,
 )
 from fedkernel.engines.grpc.revocation import Revoked
-from fedkernel.errors import EngineError, InputError, ProtocolError, one_line
+from fedkernel.errors import EngineError, InputError, ProtocolError, shown
 from fedkernel.run import flower
-from fedkernel.run.grid import MessageGrid
+from fedkernel.run.grid import CARRIERS, GONE, UNFIT, MessageGrid
 
 log = logging.getLogger(__name__)
-
-GONE, UNFIT = 103, 104
-"""Error codes of what stands in for the reply of a site: it is no longer connected; it sent something else."""
 
 HANDSHAKE = ("grpc.server_handshake_timeout_ms", 10_000)
 """How long somebody who has connected may take to show a certificate."""
@@ -234,18 +231,18 @@ class Hub(MessageGrid):
         name, instance = metadata.get(NAME, ""), metadata.get(INSTANCE, "")
 
         def refuse(code: grpc.StatusCode, reason: str) -> NoReturn:
-            self._tell(f"refused {name!r} from {context.peer()}: {reason}")
+            self._tell(f"refused {shown(name)!r} from {context.peer()}: {reason}")
             context.abort(code, reason)
             raise AssertionError  # abort has raised
 
         if self._over:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the server is about to end")
         if metadata.get(SPOKEN) != str(VERSION):
-            reason = f"it speaks transport version {metadata.get(SPOKEN)}, the server {VERSION}"
+            reason = f"it speaks transport version {shown(metadata.get(SPOKEN, ''))}, the server {VERSION}"
             refuse(grpc.StatusCode.FAILED_PRECONDITION, reason)
         certified = [text.decode() for text in context.auth_context().get("x509_common_name", [])]
         if certified and certified != [name]:
-            refuse(grpc.StatusCode.PERMISSION_DENIED, f"its certificate names {certified[0]!r}")
+            refuse(grpc.StatusCode.PERMISSION_DENIED, f"its certificate names {shown(certified[0])!r}")
         for certificate in context.auth_context().get("x509_pem_cert", []):
             try:
                 if self.is_revoked(certificate):
@@ -253,7 +250,7 @@ class Hub(MessageGrid):
             except InputError as error:  # rather nobody than somebody who should not
                 refuse(grpc.StatusCode.UNAVAILABLE, f"the list of revoked certificates cannot be read: {error}")
         if name not in self._seats or not instance:
-            refuse(grpc.StatusCode.PERMISSION_DENIED, f"no site of this run is called {name!r}")
+            refuse(grpc.StatusCode.PERMISSION_DENIED, f"no site of this run is called {shown(name)!r}")
         seat = self._seats[name]
         with self._arrived:
             if seat.instance != instance and not self._arrived.wait_for(lambda: seat.outbox is None, HANDOVER):
@@ -288,7 +285,7 @@ class Hub(MessageGrid):
             pass  # the stream has ended, which `connect` notices
         except Exception as error:
             why = str(error) if isinstance(error, FrameError) else f"{type(error).__name__}: {error}"
-            self._tell(f"{seat.name} is disconnected: {one_line(why)}")
+            self._tell(f"{seat.name} is disconnected: {shown(why)}")
             context.cancel()  # and so its seat is free
 
     def _receive(self, seat: _Seat, envelope: Envelope) -> None:
@@ -300,6 +297,8 @@ class Hub(MessageGrid):
         try:
             reply = flower.from_bytes(*envelope.parts)
             fault = flower.mismatch(request, reply)
+            if fault is None and reply.has_error() and reply.error.code in CARRIERS:
+                fault = f"error {reply.error.code}, which only the server has"
         except ProtocolError as error:
             fault = str(error)
         if fault is not None:

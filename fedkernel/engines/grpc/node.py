@@ -29,7 +29,7 @@ from fedkernel.engines.grpc.frames import (
     Welcome,
     frames,
 )
-from fedkernel.errors import EngineError, InputError, ProtocolError
+from fedkernel.errors import EngineError, InputError, ProtocolError, shown, words
 from fedkernel.run import flower
 from fedkernel.run.answering import FAILED
 from fedkernel.run.job import Job
@@ -137,7 +137,7 @@ class Node:
         finally:
             self._tasks.put(None)
         if failure:
-            raise EngineError(f"the server ended the work: {failure}")
+            raise EngineError(f"the server ended the work: {words(failure)}")
 
     def _attend(self, address: str, tls: TLS | None, patience: float) -> str:
         """Connect, again and again, until the server has said what the work failed with; empty: it is done."""
@@ -151,7 +151,7 @@ class Node:
             except grpc.RpcError as error:
                 if self._broken is not None:
                     raise self._broken from None
-                details = error.details() or ""
+                details = shown(error.details() or "")
                 if cause := self._hopeless(error.code(), details):
                     raise EngineError(f"{address} cannot be joined: {cause}") from None
             if self._welcomed:
@@ -207,11 +207,11 @@ class Node:
                     elif item.file is not None:
                         file = item.file
                         if file not in self._files:
-                            raise FrameError(f"it sent a file {file!r}, which it had not announced")
+                            raise FrameError(f"it sent a file {shown(file)!r}, which it had not announced")
                     else:
                         return item.end
             except FrameError as error:
-                raise EngineError(f"{address} does not speak as a fedkernel server does: {error}") from None
+                raise EngineError(f"{address} does not speak as a fedkernel server does: {shown(str(error))}") from None
             finally:
                 with self._lock:
                     self._outbox = self._call = None
@@ -245,7 +245,7 @@ class Node:
             job = Job.from_json(text)
         except InputError as error:
             raise FrameError(str(error)) from None
-        self.tell(f"the work: {job.work}")
+        self.tell(f"the work: {shown(job.work)}")
         self.work = job
         self._tasks.put(job)
 
