@@ -12,6 +12,7 @@ Flower's own loop goes through step 5 and 6 round by round; all else is here.
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -28,6 +29,7 @@ from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Run
 from fedkernel.run.cohort import RunSettings, join
 from fedkernel.run.conversation import Execution
+from fedkernel.run.events import log_event
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account
 from fedkernel.settling import WidthClient, ruled_kernels, settle_widths, width_forecast, width_plan, with_kernels
@@ -75,6 +77,7 @@ def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: 
     account = Account()
     members, settings = join(grid, settings, pair, account, method.partition, journal=journal)
     run, preparation = Run(tuple(members), settings.seed), None
+    _say_what_it_takes(method, members, settings)
     warnings: tuple[str, ...] = ()
     if settings.prepare is not None:
         preparer = PrepareClient.__name__
@@ -88,6 +91,15 @@ def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: 
     return Execution(
         *(name, pair, method.partition, go_on, grid, settings, run, account, preparation, warnings), journal=journal
     )
+
+
+def _say_what_it_takes(method: Method[Any], members: Sequence[Member], settings: RunSettings) -> None:
+    """Log that a run has begun and, where the method has a forecast for such tables, how many rounds it takes."""
+    forecast: Forecast | None = None
+    with suppress(Exception):  # tables that do not fit each other are refused in other words
+        forecast = None if settings.project else forecast_of_run(method, members, settings.prepare)
+    rounds, meaning = (None, "") if forecast is None else (forecast.rounds, forecast.meaning)
+    log_event("run begun", "%s: begins", settings.run, run=settings.run, rounds=rounds, meaning=meaning)
 
 
 def _settle(method: MethodT, execution: Execution) -> MethodT:

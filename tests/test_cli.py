@@ -1,6 +1,5 @@
 """The command: tables on standard output, one line on standard error for what went wrong, exit codes by whose fault."""
 
-import logging
 import os
 import re
 import subprocess
@@ -32,7 +31,6 @@ from fedkernel.models.metrics import METRICS
 from fedkernel.numerics.kernels import KERNELS
 from fedkernel.numerics.widths import WIDTHS
 from fedkernel.run.job import Job
-from strategies import VFedPCA
 
 TINY = """
 name = "tiny"
@@ -374,17 +372,3 @@ def test_the_installed_command_runs_and_fails_as_in_process(workplace: Path) -> 
     assert re.fullmatch(
         r"error: run DKPCA-of-red-iris__seed=0: .* AttributeError: .* has no attribute .*\n", runs[2].stderr
     )
-
-
-def test_rounds_are_told_while_a_run_lasts() -> None:
-    seen: list[str] = []
-    logger = logging.getLogger("fedkernel.run.conversation")
-    before = (logger.level, list(logger.handlers))
-    with console.Follow(seen.append):
-        VFedPCA(rounds=2).fit([load_iris().data[:, :2], load_iris().data[:, 2:]])
-    assert seen == [
-        "run: round 1, IterateLocally, t = 0",
-        "run: round 2, IterateLocally, t = 1",
-        "run: round 3, Finish",
-    ]
-    assert (logger.level, logger.handlers) == before

@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
-from experiments.commands.console import site_log
+from experiments.commands.logs import site_log
 from fedkernel import RBF, InputError, Linear, Prepare, ProtocolError
 from fedkernel.data import RawTable
 from fedkernel.preparing import PrepareClient, TableToPrepare, from_text, prepared_here, tables_to_prepare
@@ -282,7 +282,7 @@ def messy(factor=18.0):
 
 
 def test_a_sites_log_file_has_what_is_found_of_its_columns(tmp_path):
-    with site_log(tmp_path / "own.log"):
+    with site_log(tmp_path / "own.log", "a", False):
         PCA.fit(messy(), prepare=Prepare())
     text = "WARNING glucose differs between this site (client 2) and the others: mean 18 times, standard deviation "
     assert text in (tmp_path / "own.log").read_text()

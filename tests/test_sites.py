@@ -1,5 +1,6 @@
 """Sites in processes of their own, started as their operators would: who joins, what is kept, what goes wrong."""
 
+import json
 import os
 import re
 import signal
@@ -7,6 +8,7 @@ import socket
 import subprocess
 import time
 from contextlib import ExitStack
+from urllib.request import urlopen
 
 import grpc
 import numpy as np
@@ -241,14 +243,28 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
         site.until("is lost; trying to come back")
         server, sites = serve(name="second"), {name: join(name) for name in NAMES[1:]} | {"a": site}
         until_folder(place / "out" / "results" / "DKPCA__seed=0" / "result.json")
-        time.sleep(0.3)
+        server.until("run slow__seed=0: phase IterateLocally, round 1 of 401, 3 of 3 sites answered")
         first = (place / "out" / "results" / "DKPCA__seed=0" / "result.json").stat().st_mtime_ns
         server.kill()
         sites["b"].until("is lost; trying to come back")
-        again = serve(name="third")
+        again = serve("--log-json", "--metrics", "0", name="third")
+        again.until("phase IterateLocally")
+        with urlopen(re.search(r"metrics at (http://127.0.0.1:\d+/metrics)", again.text)[1]) as scraped:  # noqa: S310
+            counters = scraped.read().decode()
+        for line in ("fedkernel_sites_expected 3.0", 'fedkernel_site_connected{site="b"} 1.0'):
+            assert line in counters.splitlines()
+        assert 'fedkernel_run_rounds_expected{run="slow__seed=0"} 401.0' in counters.splitlines()
+        assert float(re.search(r'fedkernel_bytes_total{direction="up"} (\S+)', counters)[1]) > 0
         assert [one.end(90) for one in (again, *sites.values())] == [0, 0, 0, 0], again.text
         assert (place / "out" / "results" / "DKPCA__seed=0" / "result.json").stat().st_mtime_ns == first
     assert re.search(r"slow__seed=0: resumed at round \d+, after \d+ recorded exchanges", again.text), again.text
+    told = [json.loads(line) for line in again.text.splitlines() if line.startswith("{")]
+    assert all(line["time"].endswith("Z") and {"level", "logger", "event"} < line.keys() for line in told)
+    assert {line.get("site") for line in told} == {None, *NAMES}
+    assert {(line["run"], line["phase"]) for line in told if "round" in line} == {
+        ("slow__seed=0", "IterateLocally"),
+        ("slow__seed=0", "Finish"),
+    }
     folder = place / "out" / "results" / "slow__seed=0"
     assert not list(folder.glob("journal*")), "its result is there"
     result, order = (

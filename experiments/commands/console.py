@@ -5,18 +5,21 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from experiments.commands.watching import Watch
 from experiments.config import Experiment
 from experiments.report import console_table
 from experiments.results import findings, recommendations, summarise
 from experiments.running import Outcome
 from fedkernel.errors import FedkernelError, InputError, ProtocolError, and_more, one_line
 
+log = logging.getLogger("fedkernel.command")
 output = Console()
 messages = Console(stderr=True)
 
@@ -35,9 +38,15 @@ def show(table: Table) -> None:
     output.print(table)
 
 
-def say(text: str) -> None:
-    """Print a message on standard error, as one line whatever a library put into its own text."""
-    messages.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
+def say(text: str, level: int = logging.INFO, **fields: Any) -> None:
+    """Print a message on standard error, as one line whatever a library put into its own text.
+
+    A command that keeps a log (`experiments.commands.logs`) has it there, with fields such as the run that it is of.
+    """
+    if logging.getLogger("fedkernel").handlers:
+        log.log(level, "%s", one_line(text), extra=fields)
+    else:
+        messages.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
 
 
 def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None:
@@ -59,8 +68,13 @@ def not_finished(missing: Sequence[str]) -> str:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar on a terminal while a run's rounds pass in this process.
+def progress(*, phases: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar on a terminal while a run's rounds pass in this process; elsewhere tell each half minute where it is.
+
+    Parameters
+    ----------
+    phases : bool
+        Elsewhere tell of each phase, too.
 
     Yields
     ------
@@ -75,14 +89,15 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
         def tell(name: str, done: int, total: int) -> None:
             bar.update(task, description=name, completed=done, total=total)
 
-        with Follow(lambda text: bar.update(task, description=text)):
+        show = (lambda text: bar.update(task, description=text)) if messages.is_terminal else None
+        with Watch(say, phases=phases, show=show):
             yield tell
 
 
 class Follow(logging.Handler):
-    """Tell each line of a log; by default each finished round in this process, or a long run would seem to hang."""
+    """Tell each line of a log."""
 
-    def __init__(self, tell: Callable[[str], object], log: str = "fedkernel.run.conversation") -> None:
+    def __init__(self, tell: Callable[[str], object], log: str) -> None:
         super().__init__(logging.INFO)
         self._tell = tell
         self._logger = logging.getLogger(log)
@@ -99,36 +114,6 @@ class Follow(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Tell a record's text."""
         self._tell(record.getMessage())
-
-
-@contextmanager
-def site_log(path: Path | None) -> Iterator[Callable[[str], None]]:
-    """Log what any part of fedkernel tells of a site: to standard error, and to a file if one is named.
-
-    Yields
-    ------
-    callable
-        Tells a sentence to both.
-    """
-    logger = logging.getLogger("fedkernel")
-    handlers: list[logging.Handler] = [logging.StreamHandler()]
-    if path is not None:
-        try:
-            handlers.append(logging.FileHandler(path, encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"log = {path} cannot be written: {error.strerror}") from None
-    for handler in handlers:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        logger.addHandler(handler)
-    level = logger.level
-    logger.setLevel(logging.INFO)
-    try:
-        yield lambda text: logger.info("%s", one_line(text))
-    finally:
-        logger.setLevel(level)
-        for handler in handlers:
-            logger.removeHandler(handler)
-            handler.close()
 
 
 @contextmanager

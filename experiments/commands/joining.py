@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from experiments.commands.applying import apply_received
-from experiments.commands.console import errors, site_log
+from experiments.commands.console import errors
+from experiments.commands.logs import LogJSON, site_log
 from experiments.commands.machines import Debug, Insecure, read_tls_of
 from experiments.commands.reading import (
     Columns,
@@ -143,11 +144,12 @@ def join(  # noqa: PLR0917 - one option each
         bool, typer.Option("--given-seed", help="Let the server choose the seed also of what is drawn from the rows.")
     ] = False,
     log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
+    log_json: LogJSON = False,
     patience: Annotated[float, typer.Option(min=0, help="Seconds for which a server is looked for.")] = NODE_PATIENCE,
     debug: Debug = False,
 ) -> None:
     """Join a server as a site, with the site's own data, until the work is done."""
-    with errors(debug):
+    with errors(debug), site_log(log, name, log_json) as tell, errors(debug):
         check_address(server)
         check_name(name)
         secured = read_tls_of(tls, insecure, server, "site")
@@ -193,7 +195,7 @@ def join(  # noqa: PLR0917 - one option each
         check_folder(out)
         check_record(out)
 
-        with site_log(log) as tell, report_failed_handshakes(lambda text: None):  # the node tells what they mean here
+        with report_failed_handshakes(lambda text: None):  # the node tells what they mean here
             if guessed := how_read(file):
                 tell(guessed)
             tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")

@@ -1,12 +1,16 @@
 """The commands for separate machines: certificates, the server, and the site that joins it."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from experiments.commands.console import Follow, errors, output, progress, say, show_results
+from experiments.commands.console import errors, output, progress, say, show_results
+from experiments.commands.logs import LogJSON, server_log
+from experiments.commands.metrics import serving_metrics
 from experiments.commands.projecting import projection_of
 from experiments.config import Sites, read_config
 from experiments.running import plan, run_experiment, study_of
@@ -19,9 +23,8 @@ from fedkernel.engines.grpc.hub import PATIENCE
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.errors import InputError
 from fedkernel.peers.sealing import KeyPair
-from fedkernel.run import (
-    Job,
-)
+from fedkernel.run import Job
+from fedkernel.run.events import log_event
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
@@ -94,18 +97,27 @@ def serve(  # noqa: PLR0917 - one option each
         bool,
         typer.Option("--to-sites/--coordinator-only", help="With --project: whether sites get the coordinates, too."),
     ] = True,
+    log_json: LogJSON = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve counters for Prometheus, by plain HTTP at 127.0.0.1 unless a host is named: sites, rounds, "
+            "bytes, seconds, refusals. Needs the extra metrics.",
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Wait until all sites have joined, run an experiment with them, and write its report.
 
     With --project: have them project new rows, of which the server writes the coordinates and each site its own.
     """
-    with errors(debug):
+    with server_log(log_json), errors(debug):
         secured = read_tls_of(tls, insecure, listen, "server")
         host = check_address(listen, any_port=True).rpartition(":")[0]
         if project:
             projection, folder = projection_of(config, run, name, to_sites=to_sites), out or config / "projected"
-            with report_failed_handshakes(say), Follow(say, "fedkernel.run.alignment"):
+            with _watched(metrics, projection.sites.sites):
                 projection.serve(folder, listen, secured, host, patience=patience, limit=max_message)
             return
         experiment = read_config(config, [*(overrides or []), "engine=grpc"])
@@ -122,17 +134,29 @@ def serve(  # noqa: PLR0917 - one option each
                 patience=patience,
                 limit=max_message,
                 share_model=sites.share_model,
-                tell=say,
                 ready=lambda port: say(f"listening at {host}:{port}, waiting for {', '.join(sites.sites)}"),
             )
 
         folder = out or Path("runs") / experiment.name
         if (study := study_of(experiment, plan(experiment))) is not None:
             say(f"study {study.sha256}, which each site approves: fedkernel study show {config}")
-        aligned, resumed = Follow(say, "fedkernel.run.alignment"), Follow(say, "fedkernel.run.journal")
-        with report_failed_handshakes(say), aligned, resumed, progress() as tell:
+        with _watched(metrics, sites.sites) as tell:
             outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
         show_results(experiment, outcome, folder)
+
+
+@contextmanager
+def _watched(metrics: str | None, sites: Sequence[str]) -> Iterator[Callable[[str, int, int], None]]:
+    """Tell of a server's runs, and of connections that have no name yet; yields what is told of finished runs."""
+
+    def refuse(text: str) -> None:
+        log_event("refused", "%s", text, level=logging.INFO, cause="handshake")
+
+    with ExitStack() as stack:
+        if metrics is not None:
+            say(f"metrics at {stack.enter_context(serving_metrics(metrics, sites))}")
+        stack.enter_context(report_failed_handshakes(refuse))
+        yield stack.enter_context(progress(phases=True))
 
 
 def read_tls_of(folder: Path | None, insecure: bool, address: str, role: str) -> TLS | None:

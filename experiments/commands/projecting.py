@@ -57,10 +57,10 @@ class Projection(NamedTuple):
 
         if self.models:
             job = Job(runs=[self.run], apps=APPS)
-            grpc.hand_out(job, self.models, names, listen, tls, patience=patience, limit=limit, tell=say, ready=ready)
+            grpc.hand_out(job, self.models, names, listen, tls, patience=patience, limit=limit, ready=ready)
             return
         say(f"study {self.study.sha256}, which each site approves")
-        for _ in grpc.serve(self.job(out), names, listen, tls, patience=patience, limit=limit, tell=say, ready=ready):
+        for _ in grpc.serve(self.job(out), names, listen, tls, patience=patience, limit=limit, ready=ready):
             self.hand_over(out)
 
     def job(self, out: Path) -> Job:

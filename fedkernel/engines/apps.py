@@ -12,6 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedkernel.addresses import find
 from fedkernel.errors import InputError
 from fedkernel.run import flower
+from fedkernel.run.events import log_event
 from fedkernel.run.job import Apps, Job, RunSpec
 from fedkernel.run.site import logged
 
@@ -60,6 +61,11 @@ def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Gr
         raise InputError(f"apps.server = {where!r} is no ServerApp")
     for run in job.runs:
         text = job.model_copy(update={"runs": [run]}).model_dump_json()
-        with grid(run, text) as opened:
-            server(opened, flower.new_context(0, {}, {"job": text}))
+        try:
+            with grid(run, text) as opened:
+                server(opened, flower.new_context(0, {}, {"job": text}))
+        except BaseException:
+            log_event("run over", "run %s has failed", run.id, run=run.id, failed=True)
+            raise
+        log_event("run over", "run %s is finished", run.id, run=run.id, failed=False)
         yield run.id

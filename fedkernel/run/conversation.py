@@ -17,6 +17,7 @@ from fedkernel.protocol.messages import Reply, Request
 from fedkernel.protocol.rounds import Member, Protocol, Round, Run
 from fedkernel.run import flower
 from fedkernel.run.cohort import RunSettings, reason_of
+from fedkernel.run.events import log_event
 from fedkernel.run.exchange import by_node, recorded, send_and_receive, write_down
 from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
@@ -141,6 +142,8 @@ class Conversation(Generic[T]):
             raise ProtocolError(
                 f"{self._execution.name}, round {self._round_number}: it asks no client that is in the run"
             )
+        asked = [member for member in self._cohort if member.client in self._requests]
+        log_event("round begun", "%s: round %d, %s, begins", *self._now.values(), **self._now, asked=asked)
         return messages
 
     def receive(self, replies: Iterable[Message]) -> bool:
@@ -199,7 +202,7 @@ class Conversation(Generic[T]):
         part = Ledger.from_table(record.account["ledger"])
         self._account.ledger.entries += part.entries
         self._account.ledger.letters += part.letters
-        self._close(record.account["seconds"], record.account["slowest"])
+        self._close(record.account["seconds"], record.account["slowest"], replayed=True)
         contents = [flower.content_from_bytes(content) for content in record.contents]
         if self._pending.summed:
             self._advance(from_content(self._pending.reply_type, contents[0]))
@@ -218,11 +221,23 @@ class Conversation(Generic[T]):
         self._requests = {client: pair for client, pair in self._requests.items() if client not in gone}
         self._cohort = [member for member in self._cohort if member.client not in gone]
 
-    def _close(self, seconds: float, slowest: float) -> None:
+    def _close(self, seconds: float, slowest: float, *, replayed: bool = False) -> None:
         """Account for the pending round, whose entries are in the ledger."""
-        self._account.close_round(self._round_number, self._pending.phase, seconds, self._pending.values, slowest)
-        figures = "".join(f", {name} = {value:g}" for name, value in self._pending.values.items())
-        log.info("%s: round %d, %s%s", self._execution.settings.run, self._round_number, self._pending.phase, figures)
+        values = self._pending.values
+        self._account.close_round(self._round_number, self._pending.phase, seconds, values, slowest)
+        row, figures = self._account.history[-1], "".join(f", {name} = {value:g}" for name, value in values.items())
+        took = {name: row[name] for name in ("seconds", "bytes_up", "bytes_down")}
+        log_event(
+            *("round over", "%s: round %d, %s%s", *self._now.values(), figures),
+            **(self._now | took),
+            replayed=replayed,
+        )
+
+    @property
+    def _now(self) -> dict[str, Any]:
+        """Which round is pending, for the log."""
+        run, number = self._execution.settings.run, self._round_number
+        return {"run": run, "round": number, "phase": self._pending.phase}
 
     def _sum_of(self, replies: Sequence[Any]) -> Reply:
         try:

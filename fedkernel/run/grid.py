@@ -9,6 +9,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedkernel.run import flower
+from fedkernel.run.events import log_event
 
 LOOK = 0.25
 """Seconds between two looks at the nodes while replies are waited for."""
@@ -72,6 +73,7 @@ class MessageGrid(Grid):
 
     def _deliver(self, message_id: str, reply: Message) -> None:
         """Keep the reply to a message until it is asked for."""
+        log_event("reply came", "a reply has come", node=reply.metadata.src_node_id)
         with self._arrived:
             self._replies[message_id] = reply
             self._awaited.discard(message_id)

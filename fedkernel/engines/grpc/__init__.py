@@ -4,6 +4,7 @@
 A round costs 5 ms beside the computing of five clients, starting them some seconds (`benchmarks/grpc_rounds.py`).
 """
 
+import logging
 import os
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from fedkernel.errors import EngineError, FedkernelError, and_more
 from fedkernel.run.job import Job
 
 __all__ = ["hand_out", "run_job", "serve"]
+
+log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 LOST = 5.0
@@ -80,8 +83,7 @@ def serve(
                 failures.append(error)
                 if hub.lost:
                     break
-                if tell is not None:
-                    tell(f"run {run.id} has failed: {error}")
+                (tell or log.warning)(f"run {run.id} has failed: {error}")
             else:
                 if share_model and job.out is not None:
                     hub.give(f"{run.id}.model.npz", (Path(job.out) / run.id / "model.npz").read_bytes())

@@ -36,9 +36,8 @@ from fedkernel.engines.grpc.frames import (
 from fedkernel.engines.grpc.revocation import Revoked
 from fedkernel.errors import EngineError, InputError, ProtocolError, shown
 from fedkernel.run import flower
+from fedkernel.run.events import Happened, log_event
 from fedkernel.run.grid import CARRIERS, GONE, UNFIT, MessageGrid
-
-log = logging.getLogger(__name__)
 
 HANDSHAKE = ("grpc.server_handshake_timeout_ms", 10_000)
 """How long somebody who has connected may take to show a certificate."""
@@ -102,7 +101,7 @@ class Hub(MessageGrid):
     limit : int
         Bytes of a message.
     tell : callable, optional
-        Told in a sentence who comes, goes and is refused.
+        Told in a sentence who comes, goes and is refused; by default the log is.
     files : sequence of str
         Names of all files that `give` may send.
 
@@ -133,7 +132,7 @@ class Hub(MessageGrid):
         self._job = job
         self._patience = patience
         self._limit = limit
-        self._tell = tell or log.info
+        self._told = tell
         self._files = list(files)
         self.is_revoked: Callable[[bytes], bool] = lambda certificate: False
         self._over = False
@@ -231,7 +230,8 @@ class Hub(MessageGrid):
         name, instance = metadata.get(NAME, ""), metadata.get(INSTANCE, "")
 
         def refuse(code: grpc.StatusCode, reason: str) -> NoReturn:
-            self._tell(f"refused {shown(name)!r} from {context.peer()}: {reason}")
+            cause = code.name.lower().replace("_", " ")
+            self._tell("refused", f"refused {shown(name)!r} from {context.peer()}: {reason}", cause=cause)
             context.abort(code, reason)
             raise AssertionError  # abort has raised
 
@@ -271,7 +271,8 @@ class Hub(MessageGrid):
             seat.stands = metadata.get(STANDS, "")
             self._arrived.notify_all()
         how = "is back" if again else "is back, restarted" if restarted else "is here"
-        self._tell(f"{name} {how}, from {seat.peer} ({self.present} of {len(self._nodes)})")
+        text = f"{name} {how}, from {seat.peer} ({self.present} of {len(self._nodes)})"
+        self._tell("site here", text, site=name)
         return seat, outbox
 
     def _listen(self, seat: _Seat, incoming: Iterator[bytes], context: grpc.ServicerContext) -> None:
@@ -285,7 +286,7 @@ class Hub(MessageGrid):
             pass  # the stream has ended, which `connect` notices
         except Exception as error:
             why = str(error) if isinstance(error, FrameError) else f"{type(error).__name__}: {error}"
-            self._tell(f"{seat.name} is disconnected: {shown(why)}")
+            self._tell("refused", f"{seat.name} is disconnected: {shown(why)}", site=seat.name, cause="frames")
             context.cancel()  # and so its seat is free
 
     def _receive(self, seat: _Seat, envelope: Envelope) -> None:
@@ -319,7 +320,13 @@ class Hub(MessageGrid):
             seat.outbox, seat.since = None, time.monotonic()
             self._arrived.notify_all()
         if not self._over:
-            self._tell(f"{seat.name} is gone ({self.present} of {len(self._nodes)})")
+            self._tell("site gone", f"{seat.name} is gone ({self.present} of {len(self._nodes)})", site=seat.name)
+
+    def _tell(self, happened: Happened, text: str, **known: Any) -> None:
+        """Tell whoever is to be told, or the log, for people; and those that observe what happens, in any case."""
+        if self._told is not None:
+            self._told(text)
+        log_event(happened, "%s", text, level=logging.INFO if self._told is None else logging.DEBUG, **known)
 
     # What the engine does.
 

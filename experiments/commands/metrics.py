@@ -1,0 +1,126 @@
+"""Counters of a server for Prometheus: sites, runs, rounds, seconds, bytes, refusals; of the data nothing."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from fedkernel.engines.grpc.address import check_address
+from fedkernel.errors import EngineError, InputError
+from fedkernel.run.events import Observer
+
+LOOPBACK = "127.0.0.1"
+ROUND_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
+"""Upper bounds of the histogram: rounds take from milliseconds to the better part of an hour."""
+
+
+class Metrics(Observer):
+    """Counts what happens in a server's runs.
+
+    Parameters
+    ----------
+    sites : sequence of str
+        Those that are expected.
+
+    Attributes
+    ----------
+    registry : prometheus_client.CollectorRegistry
+        Has these counters and no others.
+
+    Raises
+    ------
+    InputError
+        If prometheus-client is not installed.
+    """
+
+    def __init__(self, sites: Sequence[str]) -> None:
+        super().__init__()
+        try:
+            from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise InputError("--metrics needs prometheus-client: pip install 'fedkernel[metrics]'") from None
+        self.registry = registry = CollectorRegistry()
+        self._here = Gauge("fedkernel_site_connected", "1: the site is connected.", ["site"], registry=registry)
+        for site in sites:
+            self._here.labels(site).set(0)
+        expected = Gauge("fedkernel_sites_expected", "Sites that the experiment names.", registry=registry)
+        expected.set(len(sites))
+        runs = Counter("fedkernel_runs", "Runs that are over.", ["outcome"], registry=registry)
+        self._runs = {failed: runs.labels("failed" if failed else "finished") for failed in (False, True)}
+        self._current = Gauge("fedkernel_run_round", "Round of the run under way.", ["run"], registry=registry)
+        self._expected = Gauge(
+            "fedkernel_run_rounds_expected", "Its rounds, by the forecast.", ["run"], registry=registry
+        )
+        self._rounds = Counter("fedkernel_rounds", "Rounds that are over.", registry=registry)
+        self._seconds = Histogram(
+            "fedkernel_round_seconds", "Seconds of a round.", registry=registry, buckets=ROUND_SECONDS
+        )
+        moved = Counter("fedkernel_bytes", "Bytes of requests and replies.", ["direction"], registry=registry)
+        self._up, self._down = moved.labels("up"), moved.labels("down")
+        self._refused = Counter("fedkernel_refusals", "Connections that were refused.", ["cause"], registry=registry)
+
+    def site_here(self, record: logging.LogRecord) -> None:
+        """Note that a site has connected."""
+        self._here.labels(vars(record)["site"]).set(1)
+
+    def site_gone(self, record: logging.LogRecord) -> None:
+        """Note that a site is no longer connected."""
+        self._here.labels(vars(record)["site"]).set(0)
+
+    def refused(self, record: logging.LogRecord) -> None:
+        """Count somebody who was not let in, whatever the name."""
+        self._refused.labels(vars(record)["cause"]).inc()
+
+    def run_begun(self, record: logging.LogRecord) -> None:
+        """Note that a run is under way."""
+        known = vars(record)
+        self._current.labels(known["run"]).set(0)
+        if known["rounds"] is not None:
+            self._expected.labels(known["run"]).set(known["rounds"])
+
+    def round_over(self, record: logging.LogRecord) -> None:
+        """Count a round; one that was replayed from a journal moved nothing."""
+        known = vars(record)
+        self._current.labels(known["run"]).set(known["round"])
+        if not known["replayed"]:
+            self._rounds.inc()
+            self._seconds.observe(known["seconds"])
+            self._up.inc(known["bytes_up"])
+            self._down.inc(known["bytes_down"])
+
+    def run_over(self, record: logging.LogRecord) -> None:
+        """Count a run, which is no longer under way."""
+        self._current.clear()
+        self._expected.clear()
+        self._runs[vars(record)["failed"]].inc()
+
+
+@contextmanager
+def serving_metrics(address: str, sites: Sequence[str]) -> Iterator[str]:
+    """Serve the counters by HTTP at ``HOST:PORT``, or a port of loopback alone, in a thread of their own.
+
+    Yields
+    ------
+    url : str
+
+    Raises
+    ------
+    InputError
+        If the address is none.
+    EngineError
+        If it cannot be listened at.
+    """
+    metrics, whole = Metrics(sites), address if ":" in address else f"{LOOPBACK}:{address}"
+    host, _, port = check_address(whole, any_port=True).rpartition(":")
+    from prometheus_client import start_http_server  # noqa: PLC0415 - an extra, which `Metrics` has found
+
+    try:
+        server, thread = start_http_server(int(port), host.strip("[]"), registry=metrics.registry)
+    except OSError as error:
+        raise EngineError(f"metrics cannot be served at {whole}: {error.strerror}") from None
+    try:
+        with metrics:
+            yield f"http://{host}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

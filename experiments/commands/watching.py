@@ -1,0 +1,158 @@
+"""Where a run is and how long it will take: a line as each phase begins and every half minute, or a bar's text."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fedkernel.run.events import Observer
+
+EVERY = 30.0
+"""Seconds after which a line is due where nothing else has been told."""
+
+
+@dataclass
+class _Standing:
+    """Where a run is.
+
+    Attributes
+    ----------
+    rounds, meaning
+        What it takes in all, see `fedkernel.run.events.KNOWN`.
+    waiting : dict of int to str
+        The nodes that have not answered in the round under way.
+    begun : float
+        When that was, on the clock `time.monotonic`.
+    took, taken
+        Seconds of the rounds before, and how many these are, without those that were replayed.
+    phases : set of str
+        Those that a line was for.
+    """
+
+    run: str
+    rounds: int | None = None
+    meaning: str = ""
+    round: int = 0
+    phase: str = ""
+    asked: int = 0
+    waiting: dict[int, str] = field(default_factory=dict)
+    begun: float = 0.0
+    took: float = 0.0
+    taken: int = 0
+    phases: set[str] = field(default_factory=set)
+
+    @property
+    def text(self) -> str:
+        """Where it is, in words."""
+        total = self.rounds if self.rounds is not None and self.round <= self.rounds else None
+        meaning = "" if self.meaning in ("", "exact") else f"{self.meaning} "
+        of = "" if total is None else f" of {meaning}{total}"
+        words = [f"phase {self.phase}, round {self.round}{of}"]
+        words.append(f"{self.asked - len(self.waiting)} of {self.asked} sites answered")
+        if self.waiting and len(self.waiting) < self.asked:
+            words.append(f"waiting for {', '.join(list(self.waiting.values())[:3])}{', ...' * (len(self.waiting) > 3)}")
+        if total is not None and self.taken and (self.waiting or self.round < total):
+            each = self.took / self.taken
+            since = time.monotonic() - self.begun if self.waiting else each
+            left = max(0.0, each * (total - self.round + 1) - since)
+            words.append(f"about {lasting(left)} left{' at most' * (self.meaning == 'at most')}")
+        return ", ".join(words)
+
+
+class Watch(Observer):
+    """Tells where a run of this process is.
+
+    Parameters
+    ----------
+    tell : callable
+        Told a line and, by name, the run, round and phase that it is of.
+    phases : bool
+        A line for each phase, too, once its first round is over; a phase that comes again has had its own.
+    show : callable, optional
+        Told in place of that, at each round, what a bar is to say.
+    """
+
+    def __init__(
+        self, tell: Callable[..., object], *, phases: bool = True, show: Callable[[str], object] | None = None
+    ) -> None:
+        super().__init__()
+        self._tell, self._phases, self._show = tell, phases, show
+        self._at: _Standing | None = None
+        self._told = time.monotonic()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> "Watch":
+        super().__enter__()
+        threading.Thread(target=self._beat, name="watching", daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        super().__exit__(*exception)
+
+    def run_begun(self, record: logging.LogRecord) -> None:
+        """Look at a run from now on."""
+        known = vars(record)
+        self._at = _Standing(known["run"], known["rounds"], known["meaning"])
+        self._told = time.monotonic()
+
+    def round_begun(self, record: logging.LogRecord) -> None:
+        """Note whom a round waits for."""
+        at, known = self._of(record), vars(record)
+        at.round, at.phase, at.begun = known["round"], known["phase"], time.monotonic()
+        at.waiting = {member.node_id: member.site or member.called for member in known["asked"]}
+        at.asked = len(at.waiting)
+        if self._show is not None:
+            self._show(f"{at.run}: {at.text}")
+
+    def reply_came(self, record: logging.LogRecord) -> None:
+        """Note that a node has answered."""
+        if self._at is not None:
+            self._at.waiting.pop(vars(record)["node"], None)
+
+    def round_over(self, record: logging.LogRecord) -> None:
+        """Note what a round took, and tell of a phase's first."""
+        at, known = self._of(record), vars(record)
+        at.waiting = {}
+        if not known["replayed"]:
+            at.took, at.taken = at.took + known["seconds"], at.taken + 1
+        if at.phase not in at.phases:
+            at.phases.add(at.phase)
+            if self._phases and self._show is None:
+                self._line(at)
+
+    def run_over(self, record: logging.LogRecord) -> None:
+        """Look at no run until the next begins."""
+        self._at = None
+
+    def _of(self, record: logging.LogRecord) -> _Standing:
+        run: str = vars(record)["run"]
+        if self._at is None or self._at.run != run:
+            self._at = _Standing(run)
+        return self._at
+
+    def _line(self, at: _Standing) -> None:
+        self._told = time.monotonic()
+        self._tell(f"run {at.run}: {at.text}", run=at.run, round=at.round, phase=at.phase)
+
+    def _beat(self) -> None:
+        """Tell where the run is, where that has not been told for long."""
+        while not self._ended.wait(max(0.05, self._told + EVERY - time.monotonic())):
+            if time.monotonic() - self._told < EVERY:
+                continue
+            self._told = time.monotonic()
+            self.acquire()  # what it is told comes with the same lock
+            try:
+                if self._at is not None and self._at.waiting and self._show is None:
+                    self._line(self._at)
+            finally:
+                self.release()
+
+
+def lasting(seconds: float) -> str:
+    """Write a time in the two units, at most, that matter."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

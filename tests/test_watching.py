@@ -1,0 +1,160 @@
+"""What the operator of a server sees of its runs: lines for people, lines of JSON, counters."""
+
+import json
+import logging
+import re
+import socket
+import sys
+from urllib.request import urlopen
+
+import pytest
+from sklearn.datasets import load_iris
+
+from experiments.commands import watching
+from experiments.commands.console import say
+from experiments.commands.logs import server_log, site_log
+from experiments.commands.metrics import Metrics, serving_metrics
+from experiments.commands.watching import Watch, lasting
+from fedkernel.errors import EngineError, InputError
+from fedkernel.protocol import Member
+from fedkernel.run import events
+from fedkernel.run.events import log_event
+from strategies import VFedPCA
+
+IRIS = load_iris().data
+SITES = ("a", "b", "c")
+MEMBERS = [Member(number, number + 1, 5, 5, 0, site=name) for number, name in enumerate(SITES)]
+ROUND = {"run": "r", "round": 3, "phase": "SumRows"}
+
+
+def begin(rounds=41, meaning="at most"):
+    log_event("run begun", "", run="r", rounds=rounds, meaning=meaning)
+    log_event("round begun", "", **ROUND, asked=MEMBERS)
+
+
+def finish(seconds, **more):
+    log_event("round over", "", **(ROUND | more), seconds=seconds, bytes_up=30, bytes_down=50, replayed=False)
+
+
+def test_each_phase_of_a_run_is_told_once_and_the_log_is_left_as_it_was():
+    told, before = [], (events.log.level, list(events.log.handlers))
+    with Watch(lambda text, **fields: told.append((text, fields))):
+        VFedPCA(rounds=3).fit([IRIS[:, :2], IRIS[:, 2:]])
+    assert (events.log.level, events.log.handlers) == before
+    first, last = told
+    assert re.fullmatch(r"run run: phase IterateLocally, round 1 of 4, 2 of 2 sites answered, about 0 s left", first[0])
+    assert last == (
+        "run run: phase Finish, round 4 of 4, 2 of 2 sites answered",
+        {"run": "run", "round": 4, "phase": "Finish"},
+    )
+
+
+def test_a_round_that_lasts_is_told_with_whom_it_waits_for(monkeypatch):
+    monkeypatch.setattr(watching, "EVERY", 0.01)
+    told, quiet = [], []
+    watch = Watch(lambda text, **fields: quiet.append(text), phases=False)
+    with Watch(lambda text, **fields: told.append(text)), watch:
+        begin()
+        finish(120.0, phase="Other", round=2)
+        log_event("round begun", "", **ROUND, asked=MEMBERS)
+        for node in (1, 3):
+            log_event("reply came", "", node=node)
+        while not any("waiting for b" in text for text in quiet):
+            assert watch._ended.wait(0.005) is False
+        finish(120.0)
+    line = (
+        "run r: phase SumRows, round 3 of at most 41, 2 of 3 sites answered, waiting for b, about 78 min left at most"
+    )
+    assert line in quiet
+    assert "run r: phase SumRows, round 3 of at most 41, 3 of 3 sites answered, about 76 min left at most" in told
+    assert not any("3 of 3" in text for text in quiet), "a phase that is over within the time is not told"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "0 s"), (89, "89 s"), (91, "2 min"), (5000, "83 min"), (7260, "2 h 1 min")]
+)
+def test_times_as_people_say_them(seconds, text):
+    assert lasting(seconds) == text
+
+
+def test_lines_of_json(tmp_path, capsys):
+    """Of a server on standard error; of a site in its file, too, with its name, codes and the details of failures."""
+    with server_log(True), Watch(say):
+        begin(rounds=None)
+        log_event("site here", "%s", "a is here", level=logging.INFO, site="a")
+        finish(1.0)
+        say("two\nlines", logging.ERROR)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    for line in lines:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
+    assert lines == [
+        {"level": "info", "logger": "fedkernel.run.events", "event": "a is here", "site": "a"},
+        {
+            **{"level": "info", "logger": "fedkernel.command"},
+            **{"event": "run r: phase SumRows, round 3, 3 of 3 sites answered", **ROUND},
+        },
+        {"level": "error", "logger": "fedkernel.command", "event": "two lines"},
+    ]
+    with site_log(tmp_path / "log", "north", True) as tell:
+        tell("joined")
+        try:
+            raise ZeroDivisionError("by nothing")
+        except ZeroDivisionError:
+            logging.getLogger("fedkernel.run.site").exception("the client failed", extra={"code": "E42", "run": "r"})
+    joined, failed = (json.loads(line) for line in (tmp_path / "log").read_text().splitlines())
+    assert {joined["site"], failed["site"]} == {"north"}
+    assert (failed["code"], failed["run"], failed["level"]) == ("E42", "r", "error")
+    assert "ZeroDivisionError: by nothing" in failed["traceback"]
+    assert capsys.readouterr().err.count("\n") == 2
+    assert not logging.getLogger("fedkernel").handlers
+
+
+def scraped(url):
+    with urlopen(url) as page:  # noqa: S310 - our own
+        return dict(line.rsplit(" ", 1) for line in page.read().decode().splitlines() if not line.startswith("#"))
+
+
+def test_counters_are_those_of_what_happened():
+    with serving_metrics("0", SITES) as url:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", url)
+        assert scraped(url)['fedkernel_site_connected{site="c"}'] == "0.0"
+        for site in SITES:
+            log_event("site here", "", site=site)
+        log_event("site gone", "", site="b")
+        log_event("refused", "", cause="handshake")
+        begin()
+        finish(0.5)
+        finish(20.0, round=4)
+        log_event("round over", "", **ROUND, seconds=1.0, bytes_up=1, bytes_down=1, replayed=True)
+        counters = scraped(url)
+        assert [counters[f'fedkernel_site_connected{{site="{site}"}}'] for site in SITES] == ["1.0", "0.0", "1.0"]
+        assert counters["fedkernel_sites_expected"] == "3.0"
+        assert counters['fedkernel_run_rounds_expected{run="r"}'] == "41.0"
+        assert counters['fedkernel_run_round{run="r"}'] == "3.0"
+        assert counters["fedkernel_rounds_total"] == counters["fedkernel_round_seconds_count"] == "2.0"
+        assert counters["fedkernel_round_seconds_sum"] == "20.5"
+        assert counters['fedkernel_round_seconds_bucket{le="1.0"}'] == "1.0"
+        assert counters['fedkernel_bytes_total{direction="up"}'] == "60.0"
+        assert counters['fedkernel_bytes_total{direction="down"}'] == "100.0"
+        assert counters['fedkernel_refusals_total{cause="handshake"}'] == "1.0"
+        for failed in (True, False, False):
+            log_event("run over", "", run="r", failed=failed)
+        counters = scraped(url)
+        assert counters['fedkernel_runs_total{outcome="failed"}'] == "1.0"
+        assert counters['fedkernel_runs_total{outcome="finished"}'] == "2.0"
+        assert not any("fedkernel_run_round{" in name for name in counters)
+    with pytest.raises(OSError, match="refused"):
+        scraped(url)
+
+
+def test_counters_that_cannot_be_served(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(EngineError, match=r"metrics cannot be served at 127\.0\.0\.1:\d+: "):
+            serving_metrics(str(taken.getsockname()[1]), SITES).__enter__()
+    with pytest.raises(InputError, match="must be HOST:PORT"):
+        serving_metrics("here", SITES).__enter__()
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(InputError, match=r"--metrics needs prometheus-client: pip install 'fedkernel\[metrics\]'"):
+        Metrics(SITES)
