@@ -271,8 +271,8 @@ def test_a_site_runs_only_the_clients_it_is_willing_to_run():
 
 def test_a_message_without_its_header_is_scrubbed_too():
     reply = Conversation().send(ArrayRecord(), {"note": f"{SECRET}"}, MessageType.TRAIN)
-    assert reply.error.code == FAILED
-    assert codeless(reply.error.reason) == "KeyError on the site (its log has the details under E-0)"
+    assert reply.error.code == REFUSED
+    assert reply.error.reason == "the request cannot be read: run must be a str, not None"
 
 
 def test_memory_survives_the_messages_of_a_run_and_no_longer():

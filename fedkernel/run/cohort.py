@@ -91,7 +91,12 @@ def reason_of(reply: Message) -> str:
     if not reply.has_error():
         return "" if reply.has_content() else "its reply has nothing in it"
     reason = reply.error.reason or f"error {reply.error.code}"
-    return one_line(reason) if reply.error.code in CARRIERS else words(reason)
+    return one_line(reason) if _is_carriers(reply) else words(reason)
+
+
+def _is_carriers(reply: Message) -> bool:
+    """Return whether who carries the messages says what went wrong, and so of whom."""
+    return reply.has_error() and reply.error.code in CARRIERS
 
 
 def join(
@@ -269,7 +274,7 @@ class _Wire:
             who = f"{silent[0]}{and_more(len(silent) - 1)}"
             raise ProtocolError(f"{self.pair}, {doing}: {who} did not answer in {self.settings.deadline:g} s")
         failures = sorted(
-            f"{self.pair}, {doing}: {nodes[reply.metadata.src_node_id]}: {reason}"
+            reason if _is_carriers(reply) else f"{self.pair}, {doing}: {nodes[reply.metadata.src_node_id]}: {reason}"
             for reply in replies
             if (reason := reason_of(reply))
         )
