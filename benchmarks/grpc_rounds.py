@@ -29,8 +29,9 @@ from rich.table import Table
 from rounds import EchoClient, EchoStrategy
 
 from fedkernel.engines.grpc.certificates import TLS, make_certificates, read_tls
-from fedkernel.engines.grpc.hub import Hub, listening
+from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
+from fedkernel.engines.grpc.serving import listening
 from fedkernel.run.answering import client_app
 from fedkernel.run.site import Site
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, VERSION
-from fedkernel.engines.grpc.hub import Hub, listening
+from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
+from fedkernel.engines.grpc.serving import listening
 from fedkernel.errors import EngineError
 from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import RunSettings

@@ -13,12 +13,13 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.proto.message_pb2 import Message as MessageProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fedkernel.engines.grpc import hub as grpc_hub
+from fedkernel.engines.grpc import serving
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, Envelope, FrameError, Inbox
-from fedkernel.engines.grpc.hub import HANDSHAKE, Hub, listening
+from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.revocation import revoke
+from fedkernel.engines.grpc.serving import HANDSHAKE, listening
 from fedkernel.errors import EngineError, ProtocolError
 from fedkernel.protocol.messages import VERSION
 
@@ -87,7 +88,7 @@ def test_another_version_is_refused():
         call = channel.stream_stream(METHOD)(iter([]), metadata=((NAME, "a"), (INSTANCE, "1"), (SPOKEN, "0")))
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
-        assert caught.value.details() == "it speaks transport version 0, the server 1"
+        assert caught.value.details() == "it speaks transport version 0, the server 2"
 
 
 @pytest.fixture(scope="module")
@@ -336,7 +337,7 @@ def test_as_many_connections_are_open_as_the_system_allows():
 
 
 def test_a_connection_that_shows_no_certificate_is_closed(certified, monkeypatch):
-    monkeypatch.setattr(grpc_hub, "HANDSHAKE", (HANDSHAKE[0], 300))
+    monkeypatch.setattr(serving, "HANDSHAKE", (HANDSHAKE[0], 300))
     tls = read_tls(certified / "ours" / "server", "server")
     with server("a", tls=tls) as (_, port), socket.create_connection(("127.0.0.1", port), timeout=5) as idle:
         assert idle.recv(1) == b""

@@ -116,7 +116,7 @@ class LocalGrid(MessageGrid):
                 reply = flower.from_bytes(sent)
             except ProtocolError as error:  # or this thread would end, and the others wait
                 reply = Message(Error(UNFIT, f"{self.called(node)} cannot be understood: {error}"), reply_to=message)
-            self._deliver(message_id, reply)
+            self._deliver(node, message_id, reply)
 
 
 @contextmanager

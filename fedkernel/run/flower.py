@@ -126,7 +126,7 @@ def content_from_bytes(data: bytes) -> RecordDict:
     return recorddict_from_proto(RecordDictProto.FromString(data))
 
 
-def from_bytes(data: bytes) -> Message:
+def from_bytes(data: bytes | bytearray) -> Message:
     """Rebuild a message from `to_bytes`.
 
     Raises

@@ -3,13 +3,13 @@
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedkernel.run import flower
-from fedkernel.run.events import log_event
 
 LOOK = 0.25
 """Seconds between two looks at the nodes while replies are waited for."""
@@ -37,12 +37,16 @@ class MessageGrid(Grid):
         flower.ensure_task_identity()
         self._run = flower.empty_run()
         self._arrived = threading.Condition()
-        self._replies: dict[str, Message] = {}
+        self._clock: Callable[[], float] = time.monotonic
+        self._replies: dict[str, Any] = {}
         self._awaited: set[str] = set()
 
     @abstractmethod
     def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
         """Send a message to its node, serialised in parts; whenever the reply comes, `_deliver` is called."""
+
+    def _posted(self) -> None:
+        """Have the messages that were posted go on their way."""
 
     def called(self, node: int) -> str:
         """Return what texts call a node before it has said which client it is."""
@@ -71,14 +75,23 @@ class MessageGrid(Grid):
     def recall(self, messages: Iterable[Message]) -> None:
         """Take note of messages of the run that were answered before this process began."""
 
-    def _deliver(self, message_id: str, reply: Message) -> None:
-        """Keep the reply to a message until it is asked for."""
-        log_event("reply came", "a reply has come", node=reply.metadata.src_node_id)
+    def _deliver(self, node: int, message_id: str, reply: Any) -> None:
+        """Keep a node's reply to a message, or that of which `_open` makes one, until it is asked for."""
+        log_event("reply came", "a reply has come", node=node)
         with self._arrived:
             self._replies[message_id] = reply
             self._awaited.discard(message_id)
             if not self._awaited:  # waking up for each would only keep the others waiting
                 self._arrived.notify_all()
+
+    def _open(self, reply: Any) -> Message:
+        """Return a reply that was delivered, in the thread that asks for it."""
+        message: Message = reply
+        return message
+
+    def _wait(self, seconds: float) -> None:
+        """Wait until all replies have come that are waited for, or so long; with the lock of `_arrived`."""
+        self._arrived.wait(seconds)
 
     def _look_after(self) -> None:
         """Look whether all nodes that replies are waited for are still there."""
@@ -108,23 +121,25 @@ class MessageGrid(Grid):
             if (known := id(message.content)) not in contents:
                 contents[known] = flower.content_to_parts(message.content)
             self._post(message, ids[-1], flower.to_parts(message, contents[known]))
+        self._posted()
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that have come to these messages; each is returned once."""
         with self._arrived:
-            return [self._replies.pop(message_id) for message_id in message_ids if message_id in self._replies]
+            replies = [self._replies.pop(message_id) for message_id in message_ids if message_id in self._replies]
+        return [self._open(reply) for reply in replies]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send messages and wait for the replies, or for those that come before the timeout."""
         ids = list(self.push_messages(messages))
-        give_up = None if timeout is None else time.monotonic() + timeout
+        give_up = None if timeout is None else self._clock() + timeout
         with self._arrived:
             self._awaited = set(ids) - self._replies.keys()
             while self._awaited:
-                left = LOOK if give_up is None else give_up - time.monotonic()
+                left = LOOK if give_up is None else give_up - self._clock()
                 if left <= 0:
                     break
-                self._arrived.wait(min(left, LOOK))
+                self._wait(min(left, LOOK))
                 self._look_after()
         return self.pull_messages(ids)

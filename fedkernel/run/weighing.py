@@ -18,7 +18,7 @@ ENTRIES = (2, 1, 2, 1, 2, 4)
 """Where entries are: a message's content, its items, their arrays by name, these arrays' items, the array, its data."""
 
 
-def check_weight(data: bytes) -> None:
+def check_weight(data: bytes | bytearray) -> None:
     """Refuse a serialised message of Flower's that is not as large as it is for the sake of its arrays.
 
     Raises

@@ -17,7 +17,8 @@ from tempfile import TemporaryDirectory
 from fedkernel.engines.apps import carry_out, import_paths
 from fedkernel.engines.grpc.certificates import SERVER, TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.frames import LIMIT
-from fedkernel.engines.grpc.hub import PATIENCE, Hub, Tell, listening
+from fedkernel.engines.grpc.hub import PATIENCE, Hub, Tell
+from fedkernel.engines.grpc.serving import listening
 from fedkernel.errors import EngineError, FedkernelError, and_more
 from fedkernel.run.job import Job
 

@@ -5,13 +5,13 @@ limit on the size of a frame is never met.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 import pydantic
 
-VERSION = 1
+VERSION = 2
 """Version of this form; both ends must have the same."""
 
 METHOD = "/fedkernel.Hub/Connect"
@@ -21,6 +21,9 @@ NAME, INSTANCE, SPOKEN = "fedkernel-site", "fedkernel-instance", "fedkernel-tran
 STANDS = "fedkernel-stands"
 """Metadata of a node that remembers a run: the run's `fedkernel.run.job.RunSpec.key`, and how many of its requests are
 answered, which whoever asked them knows."""
+
+TAKEN = "fedkernel-taken"
+"""Metadata of a node that was here before: the id of the last request that it took."""
 
 CHUNK = 1 << 20
 LIMIT = (1 << 31) - 1
@@ -45,12 +48,16 @@ _NOTE, _FIRST, _MORE = b"\0", b"\1", b"\2"
 _HEAD = struct.Struct(">36sQ")
 
 
+BEAT = b"\3"
+"""Asks whether the other end is there, which sends it back; it may come between the frames of a message."""
+
+
 @dataclass(frozen=True)
 class Envelope:
     """A whole message: Flower's, serialised, in parts, under the id of the message that it is or that it answers."""
 
     id: str
-    parts: tuple[bytes, ...]
+    parts: tuple[bytes | bytearray, ...]
 
     @property
     def size(self) -> int:
@@ -136,7 +143,7 @@ def frames(envelope: Envelope) -> Iterator[bytes]:
 
 
 class Inbox:
-    """Puts frames together.
+    """Puts frames together; what it holds grows with the bytes that have come, whatever was announced.
 
     Parameters
     ----------
@@ -144,22 +151,34 @@ class Inbox:
         Bytes that a message may have.
     notes : bool
         Whether the other end is a server, which sends notes.
+    is_awaited : callable
+        Tells by its id whether a message is kept; of others only the length is counted.
     """
 
-    def __init__(self, limit: int = LIMIT, *, notes: bool = False) -> None:
+    def __init__(
+        self, limit: int = LIMIT, *, notes: bool = False, is_awaited: Callable[[str], bool] = lambda message_id: True
+    ) -> None:
         self._limit = limit
         self._notes = notes
+        self._is_awaited = is_awaited
         self._id = ""
-        self._parts: list[memoryview] = []
+        self._data: bytearray | None = None
         self._left = 0
 
-    def take(self, frame: bytes) -> Envelope | Note | None:
-        """Return the message that this frame completes, or the note that it is; None: more is to come.
+    @property
+    def held(self) -> int:
+        """Bytes of a message that is not whole yet."""
+        return len(self._data or b"")
+
+    def take(self, frame: bytes) -> Envelope | Note | bytes | None:
+        """Return the message that this frame completes, the note that it is, or `BEAT`; None: there is more to come.
 
         Raises
         ------
         FrameError
         """
+        if frame == BEAT:
+            return BEAT
         kind, body = frame[:1], memoryview(frame)[1:]
         if kind == _NOTE and self._notes and not self._left:
             try:
@@ -170,11 +189,17 @@ class Inbox:
             identifier, self._left = _HEAD.unpack_from(body)
             if self._left > self._limit:
                 raise FrameError(f"it announced a message of {self._left:,} bytes; allowed are {self._limit:,}")
-            self._id, self._parts, body = identifier.decode("ascii", "replace"), [], body[_HEAD.size :]
+            self._id, body = identifier.decode("ascii", "replace"), body[_HEAD.size :]
+            self._data = bytearray() if self._is_awaited(self._id) else None
         elif kind != _MORE or not self._left:
             raise FrameError("it sent a frame out of order")
         if len(body) > self._left or (self._left and not len(body)):
             raise FrameError("it sent another number of bytes than it announced")
-        self._parts.append(body)
         self._left -= len(body)
-        return None if self._left else Envelope(self._id, (b"".join(self._parts),))
+        if self._data is None:
+            return None
+        self._data += body
+        if self._left:
+            return None
+        data, self._data = self._data, None
+        return Envelope(self._id, (data,))

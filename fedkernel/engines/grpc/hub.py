@@ -1,29 +1,21 @@
-"""The coordinator's end: a Flower Grid whose nodes are processes that have connected by gRPC under their names."""
+"""The coordinator's end: a Flower Grid whose nodes are processes that have connected under their names."""
 
 import logging
-import queue
-import resource
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
-import grpc
 from flwr.app import Error, Message, MessageType
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.frames import (
+    BEAT,
     INSTANCE,
     LIMIT,
-    METHOD,
     NAME,
-    OPTIONS,
     SPOKEN,
     STANDS,
+    TAKEN,
     VERSION,
     Envelope,
     FileName,
@@ -31,16 +23,12 @@ from fedkernel.engines.grpc.frames import (
     Inbox,
     Note,
     Welcome,
-    frames,
 )
-from fedkernel.engines.grpc.revocation import Revoked
+from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
 from fedkernel.errors import EngineError, InputError, ProtocolError, shown
 from fedkernel.run import flower
 from fedkernel.run.events import Happened, log_event
 from fedkernel.run.grid import CARRIERS, GONE, UNFIT, MessageGrid
-
-HANDSHAKE = ("grpc.server_handshake_timeout_ms", 10_000)
-"""How long somebody who has connected may take to show a certificate."""
 
 PATIENCE = 30.0
 """Seconds that a site may be gone before what it was asked counts as failed."""
@@ -48,8 +36,11 @@ PATIENCE = 30.0
 KEPT_BYTES = 1 << 28
 """Of a site's requests of a run; beyond, they cannot be sent again to a process that was restarted."""
 
-HANDOVER = 2.0
-"""Seconds for which a process waits that takes the place of one whose stream has not ended yet."""
+ANSWER = 3.0
+"""Seconds in which a process must show that it is there when another one wants its seat."""
+
+STREAMS = 8
+"""Of a site, most of them over: gRPC ends a stream that reads nothing only with its connection."""
 
 FAREWELL = 5.0
 """Seconds that the streams have to end by themselves."""
@@ -63,6 +54,12 @@ class _Seat:
 
     Attributes
     ----------
+    stream, next : Stream, optional
+        Of who has the seat; of another process that gets it if the first does not answer, as it was `asked` to.
+    open : int
+        Streams that have not ended, though they may be over.
+    instance, since
+        Which process has had the seat last, and, if it is gone, since when.
     sent, sent_bytes
         The requests of the run under way, and their size; only the last one if they are not `complete`.
     behind : bool
@@ -75,9 +72,11 @@ class _Seat:
 
     name: str
     node: int
-    outbox: "queue.SimpleQueue[bytes | Envelope | None] | None" = None
+    stream: Stream | None = None
+    next: Stream | None = None
+    asked: float = 0.0
+    open: int = 0
     instance: str = ""
-    peer: str = ""
     stands: str = ""
     since: float = 0.0
     sent: list[Envelope] = field(default_factory=list)
@@ -88,7 +87,7 @@ class _Seat:
 
 
 class Hub(MessageGrid):
-    """A Flower Grid over gRPC streams; every site has its seat, by name.
+    """A Flower Grid over streams of frames; every site has its seat, by name.
 
     Parameters
     ----------
@@ -104,14 +103,25 @@ class Hub(MessageGrid):
         Told in a sentence who comes, goes and is refused; by default the log is.
     files : sequence of str
         Names of all files that `give` may send.
+    clock : callable
+        Seconds since some moment.
 
     Attributes
     ----------
     is_revoked : callable
-        Tells whether a certificate (PEM) is no longer taken; `listening` sets it.
+        Tells whether a certificate (PEM) is no longer taken; whoever carries the streams sets it.
+    on_ready : callable
+        Called, in any thread, when `ready` has streams to return; whoever carries the streams sets it.
 
     Notes
     -----
+    It knows no transport, starts no thread and sleeps only where the engine waits. Whoever carries streams, which is
+    `fedkernel.engines.grpc.serving` or a test's simulated network, admits each (`admit`), sends what `next_frame`
+    returns, one frame after the other and the next one when the stream has taken the last, each time that `ready`
+    names the stream; hands over what comes (`take`), ends a stream that is `over`, says when one has ended (`leave`),
+    and calls `tend` a few times a second. With `clock` and `_wait`, in which `send_and_receive` spends its time, all
+    that happens is in the hands of one thread, and repeats.
+
     A site that comes back while it is asked something is asked again: the same process, whose reply may have been lost,
     for just that; one that was restarted for everything in the run under way, which brings its memory back.
     """
@@ -125,6 +135,7 @@ class Hub(MessageGrid):
         limit: int = LIMIT,
         tell: Tell | None = None,
         files: Sequence[FileName] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._seats = {name: _Seat(name, node) for node, name in enumerate(names, start=1)}
@@ -134,7 +145,10 @@ class Hub(MessageGrid):
         self._limit = limit
         self._told = tell
         self._files = list(files)
+        self._clock = clock
         self.is_revoked: Callable[[bytes], bool] = lambda certificate: False
+        self.on_ready: Callable[[], object] = lambda: None
+        self._ready: set[Stream] = set()
         self._over = False
 
     # What Flower's Grid does.
@@ -158,8 +172,12 @@ class Hub(MessageGrid):
         with self._arrived:
             self._keep(seat, message, envelope)
             seat.waiting[message_id] = message
-            if seat.outbox is not None:
-                seat.outbox.put(envelope)
+            if seat.stream is not None:
+                seat.stream.queue.append(envelope)
+                self._ready.add(seat.stream)
+
+    def _posted(self) -> None:
+        self.on_ready()  # once for all of a round
 
     @staticmethod
     def _keep(seat: _Seat, message: Message, envelope: Envelope) -> None:
@@ -191,7 +209,7 @@ class Hub(MessageGrid):
                 self._keep(self._nodes[message.metadata.dst_node_id - 1], message, envelope)
 
     def _is_gone(self, seat: _Seat) -> bool:
-        return seat.outbox is None and time.monotonic() - seat.since > self._patience
+        return seat.stream is None and self._clock() - seat.since > self._patience
 
     def _look_after(self) -> None:
         for seat in self._nodes:
@@ -200,130 +218,207 @@ class Hub(MessageGrid):
                 for message_id, message in list(seat.waiting.items()):
                     self._settle(seat, message_id, Message(Error(GONE, reason), reply_to=message))
 
-    # What a node meets.
+    # What a carrier of streams calls, in any thread.
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """Return what a gRPC server is to be given."""
-        method = grpc.stream_stream_rpc_method_handler(self.connect)
-        service, name = METHOD.strip("/").split("/")
-        return grpc.method_handlers_generic_handler(service, {name: method})
+    def admit(self, caller: Caller) -> Stream:
+        """Let a site's stream in: into its seat, or to wait until whoever has that seat shows whether it is there.
 
-    def connect(self, incoming: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """Attend to a node as long as it is connected."""
-        seat, outbox = self._admit(context)
-        if not context.add_callback(lambda: outbox.put(None)):
-            outbox.put(None)  # the stream has ended already
-        threading.Thread(
-            target=self._listen, args=(seat, incoming, context), name=f"from-{seat.name}", daemon=True
-        ).start()
+        Every stream that is returned must be left with `leave`.
+
+        Raises
+        ------
+        RefusedError
+        """
+        name = caller.metadata.get(NAME, "")
         try:
-            while (item := outbox.get()) is not None:
-                if isinstance(item, Envelope):
-                    yield from frames(item)
-                else:
-                    yield item
-        finally:
-            self._leave(seat, outbox)
-
-    def _admit(self, context: grpc.ServicerContext) -> tuple[_Seat, "queue.SimpleQueue[bytes | Envelope | None]"]:
-        metadata = {key: str(value) for key, value in context.invocation_metadata()}
-        name, instance = metadata.get(NAME, ""), metadata.get(INSTANCE, "")
-
-        def refuse(code: grpc.StatusCode, reason: str) -> NoReturn:
-            cause = code.name.lower().replace("_", " ")
-            self._tell("refused", f"refused {shown(name)!r} from {context.peer()}: {reason}", cause=cause)
-            context.abort(code, reason)
-            raise AssertionError  # abort has raised
-
-        if self._over:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "the server is about to end")
-        if metadata.get(SPOKEN) != str(VERSION):
-            reason = f"it speaks transport version {shown(metadata.get(SPOKEN, ''))}, the server {VERSION}"
-            refuse(grpc.StatusCode.FAILED_PRECONDITION, reason)
-        certified = [text.decode() for text in context.auth_context().get("x509_common_name", [])]
-        if certified and certified != [name]:
-            refuse(grpc.StatusCode.PERMISSION_DENIED, f"its certificate names {shown(certified[0])!r}")
-        for certificate in context.auth_context().get("x509_pem_cert", []):
-            try:
-                if self.is_revoked(certificate):
-                    refuse(grpc.StatusCode.PERMISSION_DENIED, "its certificate is revoked")
-            except InputError as error:  # rather nobody than somebody who should not
-                refuse(grpc.StatusCode.UNAVAILABLE, f"the list of revoked certificates cannot be read: {error}")
-        if name not in self._seats or not instance:
-            refuse(grpc.StatusCode.PERMISSION_DENIED, f"no site of this run is called {shown(name)!r}")
-        seat = self._seats[name]
-        with self._arrived:
-            if seat.instance != instance and not self._arrived.wait_for(lambda: seat.outbox is None, HANDOVER):
-                refuse(grpc.StatusCode.ALREADY_EXISTS, f"site {name!r} is connected already, from {seat.peer}")
-            if seat.outbox is not None:
-                seat.outbox.put(None)  # the same process: it knows that its old stream is broken before we do
-            restarted, again = seat.instance not in ("", instance), seat.instance == instance
-            outbox: queue.SimpleQueue[bytes | Envelope | None] = queue.SimpleQueue()
-            welcome = Welcome(
-                client=seat.node - 1, clients=len(self._nodes), job=self._job, limit=self._limit, files=self._files
-            )
-            outbox.put(Note(welcome=welcome).frame)
-            seat.behind = seat.complete and (restarted or seat.behind)
-            for envelope in seat.sent:
-                if seat.behind or envelope.id in seat.waiting:
-                    outbox.put(envelope)
-            seat.outbox, seat.instance, seat.peer = outbox, instance, context.peer()
-            seat.stands = metadata.get(STANDS, "")
-            self._arrived.notify_all()
-        how = "is back" if again else "is back, restarted" if restarted else "is here"
-        text = f"{name} {how}, from {seat.peer} ({self.present} of {len(self._nodes)})"
+            seat = self._seat_of(name, caller)
+            with self._arrived:
+                stream, text = self._place(seat, caller)
+        except RefusedError as refusal:
+            if not self._over:
+                cause = refusal.code.lower().replace("_", " ")
+                self._tell("refused", f"refused {shown(name)!r} from {caller.peer}: {refusal}", cause=cause)
+            raise
         self._tell("site here", text, site=name)
-        return seat, outbox
+        self.on_ready()
+        return stream
 
-    def _listen(self, seat: _Seat, incoming: Iterator[bytes], context: grpc.ServicerContext) -> None:
-        inbox = Inbox(self._limit)
-        try:
-            for frame in incoming:
-                item = inbox.take(frame)
-                if isinstance(item, Envelope):
-                    self._receive(seat, item)
-        except grpc.RpcError:
-            pass  # the stream has ended, which `connect` notices
-        except Exception as error:
-            why = str(error) if isinstance(error, FrameError) else f"{type(error).__name__}: {error}"
-            self._tell("refused", f"{seat.name} is disconnected: {shown(why)}", site=seat.name, cause="frames")
-            context.cancel()  # and so its seat is free
+    def _seat_of(self, name: str, caller: Caller) -> _Seat:
+        """Return the seat that somebody may take, whoever has it now."""
+        if self._over:
+            raise RefusedError("UNAVAILABLE", "the server is about to end")
+        if (spoken := caller.metadata.get(SPOKEN)) != str(VERSION):
+            text = f"it speaks transport version {shown(spoken or '')}, the server {VERSION}"
+            raise RefusedError("FAILED_PRECONDITION", text)
+        if caller.names and list(caller.names) != [name]:
+            raise RefusedError("PERMISSION_DENIED", f"its certificate names {shown(caller.names[0])!r}")
+        for certificate in caller.certificates:
+            try:
+                revoked = self.is_revoked(certificate)
+            except InputError as error:  # rather nobody than somebody who should not
+                text = f"the list of revoked certificates cannot be read: {error}"
+                raise RefusedError("UNAVAILABLE", text) from None
+            if revoked:
+                raise RefusedError("PERMISSION_DENIED", "its certificate is revoked")
+        if name not in self._seats or not caller.metadata.get(INSTANCE):
+            raise RefusedError("PERMISSION_DENIED", f"no site of this run is called {shown(name)!r}")
+        return self._seats[name]
 
-    def _receive(self, seat: _Seat, envelope: Envelope) -> None:
-        """Take what a site sent for the reply to a request, if it is one, whatever it says about itself."""
+    def _place(self, seat: _Seat, caller: Caller) -> tuple[Stream, str]:
+        instance = caller.metadata[INSTANCE]
+        if seat.open >= STREAMS:
+            raise RefusedError("RESOURCE_EXHAUSTED", f"site {seat.name!r} has {STREAMS} streams, and may have no more")
+        holder, waiter = seat.stream, seat.next
+        if holder is not None and holder.instance != instance and waiter is not None and waiter.instance != instance:
+            raise RefusedError("UNAVAILABLE", f"another process waits for the seat of site {seat.name!r}")
+        metadata, inbox = caller.metadata, Inbox(self._limit, is_awaited=seat.waiting.__contains__)
+        stands, taken = metadata.get(STANDS, ""), metadata.get(TAKEN, "")
+        stream = Stream(seat.name, instance, caller.peer, stands, taken, inbox, self._clock())
+        seat.open += 1
+        if holder is None or holder.instance == instance:
+            return stream, self._sit_down(seat, stream)  # the same process knows of a broken stream before we do
+        if waiter is not None:
+            self._cut(waiter)
+        seat.next, seat.asked = stream, self._clock()
+        holder.ask()
+        self._ready.add(holder)
+        return stream, ""
+
+    def _sit_down(self, seat: _Seat, stream: Stream) -> str:
+        """Give a stream its seat, and all that was asked of it; returns what is to be told."""
+        if seat.stream is not None:
+            self._cut(seat.stream)
+        restarted, again = seat.instance not in ("", stream.instance), seat.instance == stream.instance
+        welcome = Welcome(
+            client=seat.node - 1, clients=len(self._nodes), job=self._job, limit=self._limit, files=self._files
+        )
+        stream.queue.append(Note(welcome=welcome).frame)
+        seat.behind = seat.complete and (restarted or seat.behind)
+        ids = [envelope.id for envelope in seat.sent]
+        taken = ids.index(stream.taken) + 1 if again and stream.taken in ids else 0
+        for place, envelope in enumerate(seat.sent):
+            if (seat.behind and place >= taken) or envelope.id in seat.waiting:
+                stream.queue.append(envelope)
+        seat.stream, seat.instance, seat.next, seat.stands = stream, stream.instance, None, stream.stands
+        self._ready.add(stream)
+        self._arrived.notify_all()
+        how = "is back" if again else "is back, restarted" if restarted else "is here"
+        return f"{seat.name} {how}, from {stream.peer} ({self.present} of {len(self._nodes)})"
+
+    def _cut(self, stream: Stream, refusal: RefusedError | None = None) -> None:
+        stream.cut(refusal)
+        self._ready.add(stream)
+
+    def ready(self) -> set[Stream]:
+        """Return the streams for which there has been something to send, or the end, since the last call."""
         with self._arrived:
-            request = seat.waiting.get(envelope.id)
-        if request is None:
-            return  # nobody waits for it any more
+            streams, self._ready = self._ready, set()
+        return streams
+
+    def next_frame(self, stream: Stream) -> bytes | None:
+        """Return what is to be sent over a stream as soon as it takes it; None: nothing now, or it is over."""
+        with self._arrived:
+            return stream.next_frame()
+
+    def take(self, stream: Stream, frame: bytes) -> None:
+        """Take a frame that came over a stream; one that cannot be right ends it."""
+        seat = self._seats[stream.site]
+        if seat.stream is not stream:
+            return  # one that waits has nothing to say, and one that has lost its seat no more
+        stream.heard = self._clock()
         try:
-            reply = flower.from_bytes(*envelope.parts)
-            fault = flower.mismatch(request, reply)
-            if fault is None and reply.has_error() and reply.error.code in CARRIERS:
-                fault = f"error {reply.error.code}, which only the server has"
+            item = stream.inbox.take(frame)
+        except Exception as error:
+            why = shown(str(error) if isinstance(error, FrameError) else f"{type(error).__name__}: {error}")
+            self._tell("refused", f"{seat.name} is disconnected: {why}", site=seat.name, cause="frames")
+            with self._arrived:
+                self._cut(stream, RefusedError("ABORTED", why))
+                text = self._vacate(seat, stream)
+            self._tell_change(seat, text)
+            self.on_ready()
+            return
+        if isinstance(item, Envelope):
+            self._settle(seat, item.id, item)
+        elif item == BEAT and seat.next is not None:
+            with self._arrived:
+                other, seat.next = seat.next, None
+                reason = f"site {seat.name!r} is connected already, from {stream.peer}"
+                self._cut(other, RefusedError("ALREADY_EXISTS", reason))
+            self._tell("refused", f"refused {seat.name!r} from {other.peer}: {reason}", cause="already exists")
+            self.on_ready()
+
+    def leave(self, stream: Stream) -> None:
+        """Take note that a stream has ended, by whomever."""
+        seat = self._seats[stream.site]
+        with self._arrived:
+            stream.cut(stream.refusal)
+            seat.open -= 1
+            text = self._vacate(seat, stream)
+        self._tell_change(seat, text)
+        self.on_ready()
+
+    def _vacate(self, seat: _Seat, stream: Stream) -> str:
+        """Have a seat no longer taken by a stream, but by the one that waits for it; returns what is to be told."""
+        if seat.next is stream:
+            seat.next = None
+        if seat.stream is not stream:
+            return ""
+        seat.stream, seat.since = None, self._clock()
+        self._arrived.notify_all()
+        if seat.next is not None:
+            return self._sit_down(seat, seat.next)
+        return "" if self._over else f"{seat.name} is gone ({self.present} of {len(self._nodes)})"
+
+    def tend(self) -> None:
+        """Give seats whose processes have not shown that they are there to those that wait; to be called all along."""
+        now, changes = self._clock(), []
+        with self._arrived:
+            for seat in self._nodes:
+                holder, waiter = seat.stream, seat.next
+                if holder is None or waiter is None:
+                    continue
+                # where frames still come, the answer may be behind them
+                if now - max(seat.asked, min(holder.heard, seat.asked + PATIENCE)) >= ANSWER:
+                    text = f"{seat.name} from {holder.peer} does not answer, and loses its place"
+                    changes.append((seat, text, self._sit_down(seat, waiter)))
+        for seat, gone, here in changes:
+            self._tell("site gone", gone, site=seat.name)
+            self._tell("site here", here, site=seat.name)
+        if changes:
+            self.on_ready()
+
+    def _settle(self, seat: _Seat, message_id: str, reply: Envelope | Message) -> None:
+        with self._arrived:
+            if (request := seat.waiting.pop(message_id, None)) is not None:
+                seat.behind = False
+                kept = (seat, request, reply) if isinstance(reply, Envelope) else reply
+                self._deliver(seat.node, message_id, kept)
+
+    def _open(self, reply: tuple[_Seat, Message, Envelope] | Message) -> Message:
+        """Take what a site sent for the reply to a request, if it is one, whatever it says about itself."""
+        if isinstance(reply, Message):
+            return reply
+        seat, request, envelope = reply
+        try:
+            message = flower.from_bytes(*envelope.parts)
+            fault = flower.mismatch(request, message)
+            if fault is None and message.has_error() and message.error.code in CARRIERS:
+                fault = f"error {message.error.code}, which only the server has"
         except ProtocolError as error:
             fault = str(error)
-        if fault is not None:
-            reason = f"site {seat.name!r} sent something else than a reply to what it was asked: {fault}"
-            reply = Message(Error(UNFIT, reason), reply_to=request)
-        self._settle(seat, envelope.id, reply)
+        if fault is None:
+            return message
+        reason = f"site {seat.name!r} sent something else than a reply to what it was asked: {fault}"
+        return Message(Error(UNFIT, reason), reply_to=request)
 
-    def _settle(self, seat: _Seat, message_id: str, reply: Message) -> None:
-        with self._arrived:
-            if seat.waiting.pop(message_id, None) is not None:
-                seat.behind = False
-                self._deliver(message_id, reply)
-
-    def _leave(self, seat: _Seat, outbox: Any) -> None:
-        with self._arrived:
-            if seat.outbox is not outbox:
-                return
-            seat.outbox, seat.since = None, time.monotonic()
-            self._arrived.notify_all()
-        if not self._over:
-            self._tell("site gone", f"{seat.name} is gone ({self.present} of {len(self._nodes)})", site=seat.name)
+    def _tell_change(self, seat: _Seat, text: str) -> None:
+        """Tell that a seat was left, and perhaps who has it now; nothing where no text says so."""
+        self._tell("site gone" if seat.stream is None else "site here", text, site=seat.name)
 
     def _tell(self, happened: Happened, text: str, **known: Any) -> None:
         """Tell whoever is to be told, or the log, for people; and those that observe what happens, in any case."""
+        if not text:
+            return
         if self._told is not None:
             self._told(text)
         log_event(happened, "%s", text, level=logging.INFO if self._told is None else logging.DEBUG, **known)
@@ -333,12 +428,12 @@ class Hub(MessageGrid):
     @property
     def present(self) -> int:
         """How many sites are connected."""
-        return sum(seat.outbox is not None for seat in self._nodes)
+        return sum(seat.stream is not None for seat in self._nodes)
 
     @property
     def missing(self) -> list[str]:
         """The names of the sites that are not connected."""
-        return [seat.name for seat in self._nodes if seat.outbox is None]
+        return [seat.name for seat in self._nodes if seat.stream is None]
 
     @property
     def lost(self) -> list[str]:
@@ -364,9 +459,10 @@ class Hub(MessageGrid):
         """Send a file that was announced to every site that is connected."""
         with self._arrived:
             for seat in self._nodes:
-                if seat.outbox is not None:
-                    seat.outbox.put(Note(file=name).frame)
-                    seat.outbox.put(Envelope("", (data,)))
+                if seat.stream is not None:
+                    seat.stream.queue += (Note(file=name).frame, Envelope("", (data,)))
+                    self._ready.add(seat.stream)
+        self.on_ready()
 
     def close(self, failure: str | None = "") -> None:
         """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended.
@@ -379,70 +475,12 @@ class Hub(MessageGrid):
         with self._arrived:
             self._over = True
             for seat in self._nodes:
-                if seat.outbox is not None:
+                if seat.stream is not None:
                     if failure is not None:
-                        seat.outbox.put(Note(end=failure).frame)
-                    seat.outbox.put(None)
+                        seat.stream.queue.append(Note(end=failure).frame)
+                    seat.stream.finish()
+                    self._ready.add(seat.stream)
+                if seat.next is not None:
+                    self._cut(seat.next, RefusedError("UNAVAILABLE", "the server is about to end"))
+            self.on_ready()
             self._arrived.wait_for(lambda: not self.present, FAREWELL)
-
-
-@contextmanager
-def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
-    """Serve a hub's nodes, and gRPC's health checks, at an address.
-
-    Parameters
-    ----------
-    hub : Hub
-    address : str
-        ``host:port``; port 0: any that is free.
-    tls : TLS or None
-        None: plaintext.
-
-    Yields
-    ------
-    port : int
-
-    Raises
-    ------
-    EngineError
-        If the address cannot be listened at.
-    """
-    if tls is not None:
-        hub.is_revoked = Revoked(tls.folder)
-    # every stream keeps a thread; one that is refused needs one, too, and so does a health check
-    _allow_open_files()
-    pool = ThreadPoolExecutor(len(hub.missing) + 8, thread_name_prefix="hub")
-    server = grpc.server(pool, options=[*OPTIONS, HANDSHAKE])
-    checks = health.HealthServicer()
-    checks.set("", health_pb2.HealthCheckResponse.SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    server.add_generic_rpc_handlers([hub.handler()])
-    try:
-        if tls is None:
-            port = server.add_insecure_port(address)
-        else:
-            pairs = [(tls.key, tls.certificate)]
-            credentials = grpc.ssl_server_credentials(pairs, tls.authority, require_client_auth=True)
-            port = server.add_secure_port(address, credentials)
-    except RuntimeError:
-        raise EngineError(f"cannot listen at {address}: the port is taken, or the host is no address here") from None
-    server.start()
-    failure = None  # whoever stops the server can start it again
-    try:
-        yield port
-        failure = ""
-    except Exception as error:
-        failure = str(error) or type(error).__name__
-        raise
-    finally:
-        checks.enter_graceful_shutdown()
-        hub.close(failure)
-        server.stop(grace=1).wait()
-
-
-def _allow_open_files() -> None:
-    """Have as many connections open as the system lets this process: one that shows no certificate takes one, too."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # where the system says more than it means
-        if soft != hard:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

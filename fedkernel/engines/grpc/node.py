@@ -5,6 +5,7 @@ import queue
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,7 @@ from flwr.clientapp import ClientApp
 from fedkernel.engines.apps import answer
 from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.frames import (
+    BEAT,
     INSTANCE,
     LIMIT,
     METHOD,
@@ -22,6 +24,7 @@ from fedkernel.engines.grpc.frames import (
     OPTIONS,
     SPOKEN,
     STANDS,
+    TAKEN,
     VERSION,
     Envelope,
     FrameError,
@@ -54,6 +57,9 @@ _UNTRUSTED = {
     "WRONG_VERSION_NUMBER": "it does not speak TLS; is it run with --insecure?",
     "Hostname Verification": "its certificate is of another host",
 }
+TAKEN_IDS = 64
+"""Ids of requests that are known again when they come twice: those that a server may still wait for."""
+
 CLOSINGS = 5
 """So many connections that are closed at once in a row, without a word, mean that the server wants something else."""
 
@@ -105,11 +111,11 @@ class Node:
         # what the thread that attends to the stream and the one that computes share
         self._lock = threading.Lock()
         self._tasks: queue.SimpleQueue[Job | tuple[Envelope, Context] | None] = queue.SimpleQueue()
-        self._taken: set[str] = set()
+        self._taken: deque[str] = deque(maxlen=TAKEN_IDS)
         self._last = Envelope("", ())
         self._last_request = ""
         self._stands = Standing()
-        self._outbox: queue.SimpleQueue[Envelope | None] | None = None
+        self._outbox: _Outbox | None = None
         self._call: grpc.Call | None = None
         self._broken: BaseException | None = None
 
@@ -180,10 +186,12 @@ class Node:
         str or None
             What the server says the work failed with; empty: it is done; None: the stream ended without such a word.
         """
-        outbox: queue.SimpleQueue[Envelope | None] = queue.SimpleQueue()
-        metadata = ((NAME, self.name), (INSTANCE, self.instance), (SPOKEN, str(VERSION)), (STANDS, self._stands.text))
+        outbox = _Outbox()
+        metadata = [(NAME, self.name), (INSTANCE, self.instance), (SPOKEN, str(VERSION)), (STANDS, self._stands.text)]
+        if self._taken:
+            metadata.append((TAKEN, self._taken[-1]))
         with _channel(address, tls) as channel:
-            call = channel.stream_stream(METHOD)(_frames_of(outbox), metadata=metadata)
+            call = channel.stream_stream(METHOD)(outbox.frames(), metadata=metadata)
             inbox, file = Inbox(self._limit, notes=True), ""
             with self._lock:
                 self._outbox, self._call = outbox, call
@@ -194,11 +202,10 @@ class Node:
                     item = inbox.take(frame)
                     if item is None:
                         continue
-                    if isinstance(item, Envelope):
-                        if file:
-                            self.keep(file, *item.parts)
-                        else:
-                            self._take(item)
+                    if isinstance(item, bytes):
+                        outbox.answer()
+                    elif isinstance(item, Envelope):
+                        self._take(item, file)
                         file = ""
                     elif item.welcome is not None:
                         self._settle(item.welcome)
@@ -249,15 +256,21 @@ class Node:
         self.work = job
         self._tasks.put(job)
 
-    def _take(self, request: Envelope) -> None:
-        """Have a request answered; one that comes again only gets its reply again, as soon as that is there."""
+    def _take(self, request: Envelope, file: str) -> None:
+        """Have a request answered; one that comes again only gets its reply again, as soon as that is there.
+
+        What was announced as a file is kept under that name.
+        """
+        if file:
+            self.keep(file, b"".join(request.parts))
+            return
         if self._context is None:
             raise FrameError("it asked before it had welcomed this site")
         with self._lock:
             if request.id == self._last.id and self._outbox is not None:
                 self._outbox.put(self._last)
             elif request.id not in self._taken:
-                self._taken.add(request.id)
+                self._taken.append(request.id)
                 self._tasks.put((request, self._context))
 
     def _compute(self) -> None:
@@ -337,9 +350,34 @@ class Standing:
         return f"{self.run} {self.taken}" if self.run else ""
 
 
-def _frames_of(outbox: "queue.SimpleQueue[Envelope | None]") -> Iterator[bytes]:
-    while (envelope := outbox.get()) is not None:
-        yield from frames(envelope)
+class _Outbox:
+    """What one stream is to send: replies, and between their frames the answer to whether this end is there."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Envelope | bytes | None] = queue.SimpleQueue()
+        self._asked = False
+
+    def put(self, envelope: Envelope | None) -> None:
+        """Send a reply; None: nothing comes any more."""
+        self._queue.put(envelope)
+
+    def answer(self) -> None:
+        """Say that this end is there, before the rest of what is being sent."""
+        self._asked = True
+        self._queue.put(BEAT)  # wakes up who waits for something to send
+
+    def frames(self) -> Iterator[bytes]:
+        """Yield what is to be sent, until nothing comes any more."""
+        while (item := self._queue.get()) is not None:
+            for frame in frames(item) if isinstance(item, Envelope) else ():
+                yield frame
+                yield from self._answers()
+            yield from self._answers()
+
+    def _answers(self) -> Iterator[bytes]:
+        if self._asked:
+            self._asked = False
+            yield BEAT
 
 
 def _channel(address: str, tls: TLS | None) -> grpc.Channel:

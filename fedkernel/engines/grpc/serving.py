@@ -1,0 +1,176 @@
+"""A hub's streams over gRPC: one thread with an event loop attends to all of them, and to health checks."""
+
+import asyncio
+import resource
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from fedkernel.engines.grpc.certificates import TLS
+from fedkernel.engines.grpc.frames import METHOD, OPTIONS
+from fedkernel.engines.grpc.hub import Hub
+from fedkernel.engines.grpc.revocation import Revoked
+from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
+from fedkernel.errors import EngineError
+
+HANDSHAKE = ("grpc.server_handshake_timeout_ms", 10_000)
+"""How long somebody who has connected may take to show a certificate."""
+
+CONCURRENT = ("grpc.max_concurrent_streams", 128)
+"""Of one connection, health checks among them."""
+
+LOOK = 0.25
+"""Seconds between two looks at the streams that wait for a seat."""
+
+STOP = 1.0
+"""Seconds that calls have to end once the server stops."""
+
+
+@contextmanager
+def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
+    """Serve a hub's nodes, and gRPC's health checks, at an address.
+
+    Parameters
+    ----------
+    hub : Hub
+    address : str
+        ``host:port``; port 0: any that is free.
+    tls : TLS or None
+        None: plaintext.
+
+    Yields
+    ------
+    port : int
+
+    Raises
+    ------
+    EngineError
+        If the address cannot be listened at.
+    """
+    if tls is not None:
+        hub.is_revoked = Revoked(tls.folder)
+    _allow_open_files()
+    carrier, started = _Carrier(hub), Future[int]()
+    thread = threading.Thread(target=lambda: asyncio.run(carrier.serve(address, tls, started)), name="hub", daemon=True)
+    thread.start()
+    port = started.result()
+    failure = None  # whoever stops the server can start it again
+    try:
+        yield port
+        failure = ""
+    except Exception as error:
+        failure = str(error) or type(error).__name__
+        raise
+    finally:
+        hub.close(failure)
+        carrier.stop()
+        thread.join()
+
+
+class _Carrier:
+    """Carries the streams of a hub over gRPC; but for `stop`, all in the thread of its event loop."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._woken: dict[Stream, asyncio.Event] = {}
+
+    async def serve(self, address: str, tls: TLS | None, started: "Future[int]") -> None:
+        """Serve until `stop` is called."""
+        self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
+        server = grpc.aio.server(options=[*OPTIONS, HANDSHAKE, CONCURRENT])
+        checks = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+        service, name = METHOD.strip("/").split("/")
+        method = grpc.stream_stream_rpc_method_handler(self._connect)
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {name: method})])
+        try:
+            port = _add_port(server, address, tls)
+            await checks.set("", health_pb2.HealthCheckResponse.SERVING)
+            await server.start()
+        except Exception as error:
+            started.set_exception(error)
+            await server.stop(None)
+            return
+        self._hub.on_ready = self._wake
+        started.set_result(port)
+        try:
+            while not self._stopped.is_set():
+                self._hub.tend()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), LOOK)
+        finally:
+            self._hub.on_ready = lambda: None
+            await checks.enter_graceful_shutdown()
+            await server.stop(STOP)
+
+    def stop(self) -> None:
+        """End `serve`."""
+        self._loop.call_soon_threadsafe(self._stopped.set)
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._wake_streams)
+
+    def _wake_streams(self) -> None:
+        for stream in self._hub.ready():
+            if stream in self._woken:
+                self._woken[stream].set()
+
+    async def _connect(self, incoming: AsyncIterator[bytes], context: Any) -> None:
+        """Attend to a node as long as it is connected."""
+        certificate = context.auth_context()
+        caller = Caller(
+            {key: str(value) for key, value in context.invocation_metadata()},
+            context.peer(),
+            [name.decode() for name in certificate.get("x509_common_name", [])],
+            certificate.get("x509_pem_cert", []),
+        )
+        try:
+            stream = self._hub.admit(caller)
+        except RefusedError as refusal:
+            await context.abort(getattr(grpc.StatusCode, refusal.code), str(refusal))
+        woken = self._woken[stream] = asyncio.Event()
+        listening = asyncio.create_task(self._listen(stream, incoming))
+        try:
+            while True:
+                woken.clear()
+                while (frame := self._hub.next_frame(stream)) is not None:
+                    await context.write(frame)
+                if stream.over:
+                    break
+                await woken.wait()
+            if stream.refusal is not None:
+                await context.abort(getattr(grpc.StatusCode, stream.refusal.code), str(stream.refusal))
+        finally:
+            listening.cancel()
+            del self._woken[stream]
+            self._hub.leave(stream)
+
+    async def _listen(self, stream: Stream, incoming: AsyncIterator[bytes]) -> None:
+        with suppress(grpc.RpcError):  # the stream has ended, which `_connect` notices
+            async for frame in incoming:
+                self._hub.take(stream, frame)
+
+
+def _add_port(server: "grpc.aio.Server", address: str, tls: TLS | None) -> int:
+    try:
+        if tls is None:
+            return int(server.add_insecure_port(address))
+        pairs = [(tls.key, tls.certificate)]
+        credentials = grpc.ssl_server_credentials(pairs, tls.authority, require_client_auth=True)
+        return int(server.add_secure_port(address, credentials))
+    except RuntimeError:
+        raise EngineError(f"cannot listen at {address}: the port is taken, or the host is no address here") from None
+
+
+def _allow_open_files() -> None:
+    """Have as many connections open as the system lets this process: one that shows no certificate takes one, too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # where the system says more than it means
+        if soft != hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,109 @@
+"""A site's stream as the hub sees it, without a word of how it is carried: who calls, what to send, what has come."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedkernel.engines.grpc.frames import BEAT, Envelope, Inbox, frames
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who opens a stream.
+
+    Attributes
+    ----------
+    metadata : mapping of str to str
+        As the caller sent it.
+    peer : str
+        Its address, for texts.
+    names : sequence of str
+        Common names of its certificate; none: it showed no certificate.
+    certificates : sequence of bytes
+        PEM.
+    """
+
+    metadata: Mapping[str, str]
+    peer: str
+    names: Sequence[str] = ()
+    certificates: Sequence[bytes] = ()
+
+
+class RefusedError(Exception):
+    """A stream that is not attended to, or no longer.
+
+    Attributes
+    ----------
+    code : str
+        Name of gRPC's status code.
+    """
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(eq=False)
+class Stream:
+    """One stream of a site; only its hub calls the methods.
+
+    What is to be sent stays in `queue` as messages, which the hub holds anyway, until the carrier asks for a frame.
+
+    Attributes
+    ----------
+    site, instance, peer, stands, taken : str
+        Whose it is, of which process, from where, and what that process says that it remembers and took last.
+    inbox : Inbox
+    heard : float
+        When the last frame came.
+    over : bool
+        Nothing more is to be sent, and nothing that comes is looked at.
+    refusal : RefusedError, optional
+        What the caller is to be told at the end.
+    """
+
+    site: str
+    instance: str
+    peer: str
+    stands: str
+    taken: str
+    inbox: Inbox
+    heard: float
+    over: bool = False
+    refusal: RefusedError | None = None
+    queue: "deque[bytes | Envelope | Callable[[], Envelope] | None]" = field(default_factory=deque)
+    _frames: Iterator[bytes] = field(default_factory=lambda: iter(()))
+    _asked: bool = False
+
+    def ask(self) -> None:
+        """Ask the other end whether it is there, before anything else that is to be sent."""
+        self._asked = True
+
+    def finish(self) -> None:
+        """End the stream once what is in the queue is sent."""
+        self.queue.append(None)
+
+    def cut(self, refusal: RefusedError | None = None) -> None:
+        """End the stream now."""
+        self.over, self.refusal = True, refusal
+        self.queue.clear()
+        self._frames = iter(())
+
+    def next_frame(self) -> bytes | None:
+        """Return what is to be sent now; None: nothing, or the stream is over."""
+        if self._asked and not self.over:
+            self._asked = False
+            return BEAT
+        while not self.over:
+            if (frame := next(self._frames, None)) is not None:
+                return frame
+            if not self.queue:
+                break
+            item = self.queue.popleft()
+            if item is None:
+                self.cut()
+            elif isinstance(item, bytes):
+                return item
+            else:
+                self._frames = frames(item if isinstance(item, Envelope) else item())
+        return None
