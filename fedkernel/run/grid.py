@@ -10,6 +10,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedkernel.run import flower
+from fedkernel.run.events import log_event
 
 LOOK = 0.25
 """Seconds between two looks at the nodes while replies are waited for."""
