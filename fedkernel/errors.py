@@ -94,6 +94,14 @@ def words(text: str) -> str:
     return f'"{line}"'
 
 
+def lasting(seconds: float) -> str:
+    """Write a time in the two units, at most, that matter."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def called(client: int, site: str | None) -> str:
     """Return how texts call a client: by its number, and by its site's name where that is known."""
     return f"client {client}" if site is None else f"client {client} (site {site!r})"

@@ -1,5 +1,7 @@
 """Sites that go while a run is under way, and come back; a server that is restarted."""
 
+import re
+import socket
 import threading
 import time
 
@@ -9,6 +11,7 @@ from counting import Counting, CountingClient, Died, Process, count, raw_stream,
 from fedkernel.engines.grpc import hub as grpc_hub
 from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc import serving
+from fedkernel.engines.grpc import signs as grpc_signs
 from fedkernel.engines.grpc.frames import OPTIONS
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.serving import listening
@@ -226,3 +229,26 @@ def test_a_server_that_was_stopped_and_started_again_finds_the_same_processes(st
         assert count(again).model == [3.0]
     assert site.end() is None
     assert any("is lost; trying to come back" in line for line in site.told)
+
+
+def test_a_site_shows_that_it_is_alive(before, monkeypatch):
+    """While it looks for a server, while it waits to be asked, and while it computes."""
+    monkeypatch.setattr(grpc_signs, "FIRST", 0.2)
+    monkeypatch.setattr(grpc_node, "FIRST", 0.2)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    site = Process("a", port, patience=30.0)
+    until(lambda: len(site.told) == 2)
+    before(lambda client, asked: time.sleep(0.5 * (client == 0)))
+    coordinator = Hub(["a", "b"])
+    with listening(coordinator, f"127.0.0.1:{port}", None):
+        until(lambda: any(line.startswith("nothing has been asked for 0 s") for line in site.told))
+        other = Process("b", port)
+        coordinator.wait_for_all()
+        assert count(coordinator).model == [3.0, 3.0]
+    assert site.end() is other.end() is None
+    refused = rf"127\.0\.0\.1:{port} is not reached {{}} \(.*refused.*\); given up in (30|29) s"
+    assert re.fullmatch(refused.format("yet"), site.told[0])
+    assert re.fullmatch(refused.format("for [01] s"), site.told[1])
+    assert sum(bool(re.fullmatch(r"computing CountMe for \d s", line)) for line in site.told) >= 3, site.told

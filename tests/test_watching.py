@@ -14,8 +14,8 @@ from experiments.commands import watching
 from experiments.commands.console import say
 from experiments.commands.logs import server_log, site_log
 from experiments.commands.metrics import Metrics, serving_metrics
-from experiments.commands.watching import Watch, lasting
-from fedkernel.errors import EngineError, InputError
+from experiments.commands.watching import Watch
+from fedkernel.errors import EngineError, InputError, lasting
 from fedkernel.protocol import Member
 from fedkernel.run import events
 from fedkernel.run.events import log_event

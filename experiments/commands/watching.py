@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fedkernel.errors import lasting
 from fedkernel.run.events import Observer
 
 EVERY = 30.0
@@ -148,11 +149,3 @@ class Watch(Observer):
                     self._line(self._at)
             finally:
                 self.release()
-
-
-def lasting(seconds: float) -> str:
-    """Write a time in the two units, at most, that matter."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,6 +1,7 @@
 """A site's end: a process that joins the server under its name, keeps its memory, and answers what it is asked."""
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -32,7 +33,8 @@ from fedkernel.engines.grpc.frames import (
     Welcome,
     frames,
 )
-from fedkernel.errors import EngineError, InputError, ProtocolError, shown, words
+from fedkernel.engines.grpc.signs import FIRST, Signs
+from fedkernel.errors import EngineError, InputError, ProtocolError, lasting, one_line, shown, words
 from fedkernel.run import flower
 from fedkernel.run.answering import FAILED
 from fedkernel.run.job import Job
@@ -118,6 +120,7 @@ class Node:
         self._outbox: _Outbox | None = None
         self._call: grpc.Call | None = None
         self._broken: BaseException | None = None
+        self._signs = Signs(self.tell)
 
     def attend(self, address: str, tls: TLS | None, patience: float = PATIENCE) -> None:
         """Answer the server's questions until it says that the work is done.
@@ -139,7 +142,8 @@ class Node:
         """
         threading.Thread(target=self._compute, name=f"computing-{self.name}", daemon=True).start()
         try:
-            failure = self._attend(address, tls, patience)
+            with self._signs.told():
+                failure = self._attend(address, tls, patience)
         finally:
             self._tasks.put(None)
         if failure:
@@ -148,6 +152,7 @@ class Node:
     def _attend(self, address: str, tls: TLS | None, patience: float) -> str:
         """Connect, again and again, until the server has said what the work failed with; empty: it is done."""
         began, pause, closings = time.monotonic(), FIRST_PAUSE, 0
+        told = -math.inf
         while True:
             self._welcomed = False
             details = "it closed the stream"
@@ -162,6 +167,7 @@ class Node:
                     raise EngineError(f"{address} cannot be joined: {cause}") from None
             if self._welcomed:
                 began, pause, closings = time.monotonic(), FIRST_PAUSE, 0
+                told = began
                 self.tell(f"the connection to {address} is lost; trying to come back")
             closings = closings + 1 if "Socket closed" in details or "Connection reset" in details else 0
             if closings == CLOSINGS:
@@ -169,7 +175,12 @@ class Node:
                 raise EngineError(f"{address} closes every connection: it is doubtful that it {wants}")
             if time.monotonic() - began > patience:
                 raise EngineError(f"{address} could not be reached for {patience:g} s: {details}")
-            time.sleep(min(pause, max(0.0, patience - (time.monotonic() - began))))
+            left = max(0.0, patience - (time.monotonic() - began))
+            if time.monotonic() - told > FIRST:
+                looked = "yet" if told < began else f"for {lasting(patience - left)}"
+                self.tell(f"{address} is not reached {looked} ({_cause(details)}); given up in {lasting(left)}")
+                told = time.monotonic()
+            time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _hopeless(self, code: grpc.StatusCode, details: str) -> str | None:
@@ -211,6 +222,7 @@ class Node:
                         self._settle(item.welcome)
                         inbox = Inbox(self._limit, notes=True)
                         self.tell(f"joined {address} as {self.name}")
+                        self._signs.idle("nothing has been asked")
                     elif item.file is not None:
                         file = item.file
                         if file not in self._files:
@@ -220,6 +232,7 @@ class Node:
             except FrameError as error:
                 raise EngineError(f"{address} does not speak as a fedkernel server does: {shown(str(error))}") from None
             finally:
+                self._signs.idle("")
                 with self._lock:
                     self._outbox = self._call = None
                 outbox.put(None)
@@ -309,7 +322,8 @@ class Node:
             again = Message(RecordDict(), reply_to=message)
             flower.stamp(again)
             return Envelope(request.id, (flower.to_parts(again)[0], *self._last.parts[1:]))
-        reply = Envelope(request.id, answer(self.app, message, context))
+        with self._signs.during(f"computing {_asked(message)}"):
+            reply = Envelope(request.id, answer(self.app, message, context))
         if reply.size > self._limit:
             reason = f"the reply of site {self.name!r} has {reply.size:,} bytes; allowed are {self._limit:,}"
             refusal = Message(Error(FAILED, reason), reply_to=message)
@@ -328,6 +342,17 @@ class Node:
         runs = () if self.work is None or not message.has_content() else self.work.runs
         config = message.content.config_records.get("config", ConfigRecord()) if runs else ConfigRecord()
         return next((run.key for run in runs if run.id == config.get("run")), "")
+
+
+def _asked(message: Message) -> str:
+    """Return the name of a request, as whoever wrote it says."""
+    config = message.content.config_records.get("config", ConfigRecord()) if message.has_content() else ConfigRecord()
+    return one_line(str(config.get("message", "a request")))[:60]
+
+
+def _cause(details: str) -> str:
+    """Return of gRPC's word on a connection that could not be made the end, which says why."""
+    return one_line(details.rpartition(": ")[2] if details.startswith(("failed to connect", "DNS")) else details)
 
 
 def _digest(message: Message) -> str:
