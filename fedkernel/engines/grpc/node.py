@@ -352,7 +352,7 @@ def _asked(message: Message) -> str:
 
 def _cause(details: str) -> str:
     """Return of gRPC's word on a connection that could not be made the end, which says why."""
-    return one_line(details.rpartition(": ")[2] if details.startswith(("failed to connect", "DNS")) else details)
+    return shown(details.rpartition(": ")[2] if details.startswith(("failed to connect", "DNS")) else details)
 
 
 def _digest(message: Message) -> str:
