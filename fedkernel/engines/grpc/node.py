@@ -174,7 +174,7 @@ class Node:
                 wants = "accepts this site's certificate" if tls else "speaks plaintext"
                 raise EngineError(f"{address} closes every connection: it is doubtful that it {wants}")
             if time.monotonic() - began > patience:
-                raise EngineError(f"{address} could not be reached for {patience:g} s: {details}")
+                raise EngineError(f"{address} could not be reached for {patience:g} s: {_cause(details)}")
             left = max(0.0, patience - (time.monotonic() - began))
             if time.monotonic() - told > FIRST:
                 looked = "yet" if told < began else f"for {lasting(patience - left)}"

@@ -1,0 +1,363 @@
+"""Faults, one by one, in real processes with mutual TLS: what happens, how long that takes, who is told what.
+
+`python benchmarks/drills.py --write` plays all of them and writes the table in docs/reliability.md; with words of their
+names those only, which are printed. It takes some minutes. Each drill looks whether what it says has happened: else it
+ends this program. Seconds are from the fault until the run is finished, has failed, or its cause is refused.
+"""
+
+import argparse
+import re
+import signal
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from sklearn.datasets import load_wine
+from stage import SITES, Command, Stage
+
+from fedkernel.engines.grpc.certificates import make_certificates
+from fedkernel.engines.grpc.revocation import revoke
+from fedkernel.storage import load_parts
+
+PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
+BEGIN, END = "<!-- drills -->\n", "<!-- end of drills -->\n"
+NOTHING = "nothing"
+THE_RUN = "the run; the same command tries it again"
+LEARNED = dict[str, bytes]()
+"""The model of a run without a fault, once it is known."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a drill has seen: what `happened`, in how many seconds, what each said, what was `lost`."""
+
+    happened: str
+    seconds: float
+    said: dict[str, str]
+    lost: str
+
+    def row(self, fault: str) -> str:
+        """Return the line of the table."""
+        said = "; ".join(f"{who}: “{sentence}”" for who, sentence in self.said.items())
+        cells = (fault, self.happened, f"{self.seconds:.1f}", said, self.lost)
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+Drill = Callable[[Stage], Seen]
+DRILLS: dict[str, tuple[Drill, float]] = {}
+"""By fault; with the deadline of a round."""
+
+
+def drill(fault: str, deadline: float = 3600.0) -> Callable[[Drill], Drill]:
+    def note(play: Drill) -> Drill:
+        DRILLS[fault] = play, deadline
+        return play
+
+    return note
+
+
+class Watch:
+    """Seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How many these are."""
+        return time.monotonic() - self._began
+
+
+def same_bits(stage: Stage) -> str:
+    """Return what is said of a result that has the bits of an undisturbed run's; it is an error if it has not."""
+    if not LEARNED:
+        with TemporaryDirectory(prefix="fedkernel-drill-") as folder, Stage(Path(folder)) as quiet:
+            ended(0, quiet.serve(), *map(quiet.join, SITES))
+            LEARNED.update(arrays_of(quiet))
+    if arrays_of(stage) != LEARNED:
+        raise SystemExit("the result is another than that of an undisturbed run")
+    return "the result has the bits of an undisturbed run's"
+
+
+def arrays_of(stage: Stage) -> dict[str, bytes]:
+    parts = load_parts(stage.result / "model.npz")
+    return {name: np.ascontiguousarray(array).tobytes() for name, array in parts.arrays.items()}
+
+
+def ended(code: int, *commands: Command) -> None:
+    """Wait for commands, which are to end with a code."""
+    for command in commands:
+        if command.end() != code:
+            raise SystemExit(
+                f"{command.log.name} has ended with {command.process.exitcode}, not {code}:\n{command.text}"
+            )
+
+
+@drill("the server is killed, and started again")
+def server_killed(stage: Stage) -> Seen:
+    server, sites = stage.under_way()
+    watch = Watch()
+    server.kill()
+    again = stage.serve()
+    ended(0, again, *sites.values())
+    said = {"server": again.says("resumed at"), "site": sites["a"].says("is lost")}
+    return Seen(f"the run goes on in its middle; {same_bits(stage)}", watch.seconds, numberless(said), NOTHING)
+
+
+@drill("the server is stopped by Ctrl-C, and started again")
+def server_stopped(stage: Stage) -> Seen:
+    server, sites = stage.under_way()
+    watch = Watch()
+    server.signal(signal.SIGINT)
+    ended(130, server)
+    ended(0, stage.serve(), *sites.values())
+    said = {"server": server.says("interrupted"), "site": sites["a"].says("is lost")}
+    return Seen(f"the run goes on in its middle; {same_bits(stage)}", watch.seconds, said, NOTHING)
+
+
+@drill("the server is killed, and its journal damaged")
+def journal_damaged(stage: Stage) -> Seen:
+    server, sites = stage.under_way()
+    time.sleep(0.5)
+    watch = Watch()
+    server.kill()
+    journal = stage.result / "journal"
+    content = bytearray(journal.read_bytes())
+    content[len(content) // 2] ^= 1
+    journal.write_bytes(content)
+    again = stage.serve()
+    ended(0, again, *sites.values())
+    said = {"server": again.says("damaged")}
+    return Seen(f"the run begins anew; {same_bits(stage)}", watch.seconds, numberless(said), "the rounds before")
+
+
+@drill("a site is killed, and started again")
+def site_restarted(stage: Stage) -> Seen:
+    server, sites = stage.under_way()
+    watch = Watch()
+    sites["b"].kill()
+    server.until("b is gone")
+    again = stage.join("b")
+    ended(0, server, again, sites["a"], sites["c"])
+    said = {"server": server.says("b is back, restarted"), "site": again.says("joined")}
+    return Seen(f"it is asked again for all of the run; {same_bits(stage)}", watch.seconds, said, NOTHING)
+
+
+@drill("a site is killed, and stays away (--patience 3)")
+def site_killed(stage: Stage) -> Seen:
+    server, sites = stage.under_way("--patience", "3")
+    watch = Watch()
+    sites["b"].kill()
+    ended(1, server)
+    seconds = watch.seconds
+    ended(1, sites["a"], sites["c"])
+    said = {"server": server.says("error: "), "another site": sites["a"].says("error: ")}
+    return Seen("the run fails", seconds, numberless(said), THE_RUN)
+
+
+@drill("a site hangs (SIGSTOP), and stays so (--patience 3)")
+def site_hangs(stage: Stage) -> Seen:
+    server, sites = stage.under_way("--patience", "3")
+    watch = Watch()
+    sites["b"].signal(signal.SIGSTOP)
+    ended(1, server)
+    seconds = watch.seconds
+    said = {"server": server.says("error: "), "another site": sites["a"].says("error: ")}
+    return Seen("its pings stay without an answer; the run fails", seconds, numberless(said), THE_RUN)
+
+
+@drill("a site is slower than the deadline of a round (deadline = 3)", deadline=3.0)
+def site_slow(stage: Stage) -> Seen:
+    server, sites = stage.under_way()
+    watch = Watch()
+    sites["b"].signal(signal.SIGSTOP)
+    ended(1, server)
+    seconds = watch.seconds
+    sites["b"].signal(signal.SIGCONT)
+    said = {"server": server.says("error: "), "another site": sites["a"].says("error: ")}
+    return Seen("the run fails", seconds, numberless(said), THE_RUN)
+
+
+@drill("a site has other columns than the others")
+def wrong_columns(stage: Stage) -> Seen:
+    rows = np.array_split(load_wine().data, 3)
+    for name, part in zip(SITES, rows, strict=True):
+        stage.write(f"{name}.csv", part, [f"c{column + (name == 'c')}" for column in range(part.shape[1])])
+    server = stage.serve(config="rows.toml")
+    others = [stage.join(name) for name in SITES[:2]]
+    for name in SITES[:2]:
+        server.until(f"{name} is here")
+    watch = Watch()
+    wrong = stage.join("c")
+    while server.process.exitcode is None and wrong.process.exitcode is None:
+        time.sleep(0.05)
+    seconds = watch.seconds
+    wrong.end()
+    said = {"server": server.says("columns"), "site": wrong.says("columns")}
+    if server.process.exitcode is None:
+        return Seen("it is refused at the door, and the others wait", seconds, said, NOTHING)
+    ended(1, server, *others)
+    return Seen("the run fails as it begins", seconds, said, THE_RUN)
+
+
+def turned_away(stage: Stage, name: str, words: str, *, tls: Path | None = None, at: str = "refused") -> Seen:
+    """Have somebody join a server that waits, who is turned away."""
+    server = stage.serve()
+    server.until("listening")
+    watch = Watch()
+    other = stage.join(name, "--data", "a.csv", "--id", "patient", "--patience", "5", tls=tls)
+    code = other.end()
+    seconds, said = watch.seconds, {"site": other.says(words)}
+    if code not in (1, 2) or server.process.exitcode is not None:
+        raise SystemExit(f"it was not turned away, but ended with {code}:\n{server.text}")
+    if at in server.text:
+        said = {"server": server.says(at), **said}
+    return Seen("it is refused, and the server waits for its sites", seconds, said, NOTHING)
+
+
+@drill("a site's certificate is revoked")
+def certificate_revoked(stage: Stage) -> Seen:
+    revoke(stage.tls, ["b"])
+    return turned_away(stage, "b", "revoked")
+
+
+@drill("a site's certificate has expired")
+def certificate_expired(stage: Stage) -> Seen:
+    make_certificates(stage.tls, [], ["b"], days=1e-9, renew=True)
+    return turned_away(stage, "b", "expired")
+
+
+@drill("a site's certificate is of another authority")
+def certificate_of_another(stage: Stage) -> Seen:
+    make_certificates(stage.place / "other", [], ["b"])
+    return turned_away(stage, "b", "error: ", tls=stage.place / "other" / "b")
+
+
+@drill("somebody with a certificate is no site of the experiment")
+def stranger(stage: Stage) -> Seen:
+    make_certificates(stage.tls, [], ["d"])
+    return turned_away(stage, "d", "error: ")
+
+
+@drill("a site joins under another's name")
+def other_name(stage: Stage) -> Seen:
+    return turned_away(stage, "b", "error: ", tls=stage.tls / "a")
+
+
+@drill("two processes of one site")
+def two_of_one_name(stage: Stage) -> Seen:
+    server, first = stage.serve(), stage.join("a")
+    server.until("a is here")
+    watch = Watch()
+    second = stage.join("a")
+    ended(1, second)
+    if first.process.exitcode is not None:
+        raise SystemExit(f"the first one has ended:\n{first.text}")
+    said = {"server": server.says("refused"), "site": second.says("error: ")}
+    return Seen("the second is refused, the first stays", watch.seconds, said, NOTHING)
+
+
+@drill("a message is larger than the server allows (--max-message 20000)")
+def message_too_large(stage: Stage) -> Seen:
+    return fails_as_it_begins(stage, "bytes", "--max-message", "20000")
+
+
+@drill("a site's disk is full")
+def site_disk_full(stage: Stage) -> Seen:
+    return fails_as_it_begins(stage, "error: ", largest_of_b=60_000)
+
+
+def fails_as_it_begins(stage: Stage, words: str, *more: str, largest_of_b: int | None = None) -> Seen:
+    server = stage.serve(*more)
+    sites = {name: stage.join(name, largest=largest_of_b if name == "b" else None) for name in SITES}
+    server.until("(3 of 3)")
+    watch = Watch()
+    ended(1, server)
+    seconds = watch.seconds
+    ended(1, *sites.values())
+    said = {"server": server.says("error: "), "site": sites["b"].says(words)}
+    return Seen("the run fails", seconds, numberless(said), THE_RUN)
+
+
+@drill("the server's disk is full")
+def server_disk_full(stage: Stage) -> Seen:
+    server = stage.serve(largest=100_000)
+    sites = [stage.join(name) for name in SITES]
+    server.until("(3 of 3)")
+    watch = Watch()
+    code = server.end()
+    seconds = watch.seconds
+    for site in sites:
+        site.end()
+    said = {"server": server.says("error: " if code else "journal"), "site": sites[0].says("ended the work")}
+    return Seen("the run fails", seconds, numberless(said), THE_RUN)
+
+
+@drill("the server's port is taken")
+def port_taken(stage: Stage) -> Seen:
+    first = stage.serve()
+    first.until("listening")
+    watch = Watch()
+    second = stage.start("serve", "run.toml", "--listen", stage.address, "--tls", str(stage.tls / "server"))
+    ended(1, second)
+    return Seen("the second server ends", watch.seconds, {"server": second.says("error: ")}, NOTHING)
+
+
+@drill("there is no server (--patience 3)")
+def no_server(stage: Stage) -> Seen:
+    watch = Watch()
+    site = stage.join("a", "--patience", "3")
+    ended(1, site)
+    said = {"site, at once": site.says("not reached yet"), "then": site.says("error: ")}
+    return Seen("the site gives up", watch.seconds, said, NOTHING)
+
+
+@drill("a model that is handed out unpacks to 1 GiB (1 MB)")
+def zip_bomb(stage: Stage) -> Seen:
+    header = b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little")
+    shape = "{'descr': '|u1', 'fortran_order': False, 'shape': (1073741824,), }"
+    bomb = zipfile.ZipFile(stage.place / "model.npz", "w", zipfile.ZIP_DEFLATED)
+    with bomb, bomb.open("vectors.npy", "w") as entry:
+        entry.write(header + shape.ljust(117).encode() + b"\n")
+        for _ in range(1024):
+            entry.write(bytes(1 << 20))
+    watch = Watch()
+    reader = stage.start("predict", "model.npz", "a.csv", "--id", "patient")
+    ended(2, reader)
+    return Seen("it is refused unread", watch.seconds, {"who applies it": reader.says("error: ")}, NOTHING)
+
+
+def numberless(said: dict[str, str]) -> dict[str, str]:
+    """Return sentences without numbers of rounds, records and bytes, which are others each time."""
+    return {who: re.sub(r"\b(round|after|of its|at) \d[\d,]*", r"\1 N", text) for who, text in said.items()}
+
+
+def play(fault: str) -> Seen:
+    run, deadline = DRILLS[fault]
+    with TemporaryDirectory(prefix="fedkernel-drill-") as folder, Stage(Path(folder), deadline) as stage:
+        return run(stage)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("words", nargs="*", help="Of the faults that are played; by default all are.")
+    parser.add_argument("--write", action="store_true", help="Write the table, all of it, into the documentation.")
+    arguments = parser.parse_args()
+    chosen = [fault for fault in DRILLS if not arguments.words or any(word in fault for word in arguments.words)]
+    rows = []
+    for fault in chosen:
+        rows.append(play(fault).row(fault))
+        print(rows[-1], flush=True)
+    if arguments.write and chosen == list(DRILLS):
+        heading = "| fault | what happened | seconds | what the user saw | what was lost |\n|---|---|---|---|---|\n"
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(before + BEGIN + heading + "\n".join(rows) + "\n" + END + rest.partition(END)[2])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
