@@ -26,6 +26,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/grpc_rounds.py
 	$(BIN)/python benchmarks/resumed.py
+	$(BIN)/python benchmarks/restarted.py
 
 clean:
 	rm -rf $(VENV) runs

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from gossip import FIRST_STEP, KEYS, RING, TABLES, Coordinator, Estimate, GossipClient, N, by_hand, gossiping, refused
 
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, OwnFileError
+from fedkernel.peers.kept import FOLDER, KeptKeys, forget_keys
 from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys
 from fedkernel.peers.letters import letter_from_bytes, pack, sealed_in
 from fedkernel.peers.sealing import KeyPair, Published, letter_keys, seal, unseal
@@ -180,3 +181,75 @@ def test_a_site_that_lost_its_identity_is_refused_by_those_that_pinned_it():
 def test_pins_must_be_fingerprints():
     with pytest.raises(InputError, match="the pin of client 3 is 'abc'"):
         GossipClient(TABLES[0], pins={3: "abc"})
+
+
+# Keys that a site keeps for a process that is started again
+
+RUN_KEY = "0" * 64
+
+
+def restarted(site):
+    """Return the site as its next process has it: its files, and no memory."""
+    return GossipClient(TABLES[site.client], client=site.client, identity=site.identity, pins=site.pins, kept=site.kept)
+
+
+@pytest.mark.parametrize("identified", [True, False])
+@pytest.mark.parametrize("until", [2, FIRST_STEP, FIRST_STEP + 2])
+def test_a_site_that_is_started_again_opens_the_letters_of_its_peers(tmp_path, until, identified):
+    """It is asked again for all of the run, as the hub does; and writes the same letters, to the byte."""
+    own = KeptKeys(tmp_path, RUN_KEY, b"secret")
+    clients = sites(lambda j, pins: pins if identified else {})
+    identity = clients[1].identity if identified else None
+    clients[1] = GossipClient(TABLES[1], client=1, kept=own, identity=identity, pins=clients[1].pins)
+    asked, replies = [], []
+
+    def meddle(number, client, ask):
+        if client == 1:
+            asked.append((number, ask))
+        if (number, client) == (until, 1):
+            coordinator.clients[1] = restarted(clients[1])
+            for earlier, again in asked[:-1]:
+                replies.append(coordinator.ask(1, again, earlier))
+        return ask
+
+    coordinator = Coordinator(clients, meddle=meddle)
+    coordinator.go_on(gossiping())
+    assert len(replies) == until - 1
+    for reply in replies:
+        for sealed in sealed_in(reply):
+            where = sealed.header.round, sealed.header.sender, sealed.header.receiver
+            assert coordinator.letters[where] == sealed.letter
+    np.testing.assert_allclose([c.outputs["mean"] for c in coordinator.clients], by_hand(RING, 4), rtol=1e-12)
+
+
+def test_kept_keys_are_the_owner_s_sealed_and_of_one_beginning(tmp_path):
+    own, secret = KeptKeys(tmp_path, RUN_KEY, b"secret"), KeyPair.new()
+    assert own.load() == []
+    own.keep([secret])
+    path = tmp_path / FOLDER / RUN_KEY
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert secret.private not in path.read_bytes()
+    own.begin(restarted=True)
+    assert own.load() == [secret]
+    for other in (KeptKeys(tmp_path, RUN_KEY, b"another"), KeptKeys(tmp_path, "1" * 64, b"secret")):
+        (tmp_path / FOLDER / other.run).write_bytes(path.read_bytes())
+        with pytest.raises(OwnFileError, match="sealed with another identity, or is damaged") as caught:
+            other.load()
+        assert str(tmp_path) not in caught.value.outline
+    own.begin(restarted=True)
+    assert [kept.name for kept in (tmp_path / FOLDER).iterdir()] == [RUN_KEY], "those of other runs go"
+    own.begin(restarted=False)
+    assert own.load() == [], "a run that begins again where its site lives has others"
+    own.keep([secret])
+    forget_keys(tmp_path)
+    assert own.load() == []
+
+
+def test_keys_are_not_taken_twice_by_one_process(tmp_path):
+    """Or a coordinator that asks for them again could have letters repeated."""
+    client = GossipClient(TABLES[0], client=0, kept=KeptKeys(tmp_path, RUN_KEY, b"secret"))
+    coordinator = Coordinator([client])
+    shown = [coordinator.ask(0, PublishKeys(), 1).ephemeral.tobytes() for _ in range(2)]
+    coordinator.clients[0] = restarted(client)
+    shown.append(coordinator.ask(0, PublishKeys(), 1).ephemeral.tobytes())
+    assert shown[0] != shown[1] == shown[2]

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from federation import COMMON, CONFIG, KEPT, NAMES, PARTS, SLOW, WINE, Running, federation, furnish
-from named_sites import drawn_seed
+from named_sites import drawn_seed, pinned
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import adjusted_rand_score
@@ -28,11 +28,12 @@ from experiments.commands.study import read_study
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models.files import load_model
+from fedkernel.peers.kept import FOLDER
 from fedkernel.run.approval import approve
 from fedkernel.run.departures import missing_from, read_outbox
 from fedkernel.run.keeping import RunRows
 from fedkernel.run.result import Result, read_ledger
-from strategies import DKPCA, VFedPCA
+from strategies import DKPCA, PeerVFedPCA, VFedPCA
 
 EXACT = """
 [[strategy]]
@@ -51,6 +52,16 @@ n_clusters = 3
 solver = "gram"
 coreset_size = 30
 kernel = { type = "rbf", gamma = 0.05 }
+"""
+
+LETTERS = """
+[[strategy]]
+name = "letters"
+method = "PeerVFedPCA"
+n_components = 2
+merge = "exact"
+graph = "ring"
+rounds = 40
 """
 
 pytestmark = pytest.mark.xdist_group("sites")
@@ -230,6 +241,39 @@ def test_a_site_that_is_killed_and_comes_back_goes_on(place, tls):
         assert sorted(order) == COMMON
         reference = VFedPCA(rounds=400).fit([part[order] for part in PARTS], seed=drawn_seed(result)).model
         np.testing.assert_allclose(result.model.eigenvectors_, reference.eigenvectors_, rtol=0, atol=1e-12)
+
+
+def test_sites_that_write_letters_are_killed_and_come_back(place, tls):
+    """One between the two requests by which keys are agreed on, one in the middle: letters are opened as if not."""
+    (place / "run.toml").write_text(CONFIG.split("share_model", maxsplit=1)[0] + LETTERS)
+    own = pinned(place, NAMES)
+    with federation(place, tls) as (serve, join):
+
+        def start(name, again=""):
+            options = (word for option, path in own[name].items() for word in (f"--{option}", path))
+            return join(name, *options, log=f"{name}{again}")
+
+        server, sites = serve(), {name: start(name) for name in NAMES}
+        for name, request, times in (("b", "PublishKeys", 1), ("c", "TrackProducts", 5)):
+            record = place / f"kept-{name}" / "outbox.jsonl"
+            server.until(f"{name} is here")
+            while record.read_text().count(f'"request": "{request}"') < times:
+                assert server.process.poll() is None, server.text
+                time.sleep(0.002)
+            sites[name].kill()
+            sites[name] = start(name, " again")
+        assert [one.end(90) for one in (server, *sites.values())] == [0, 0, 0, 0], server.text
+        for name in "bc":
+            assert f"{name} is back, restarted" in server.text
+    result = Result.load(place / "out" / "results" / "letters__seed=0")
+    kept = [dict(np.load(place / f"kept-{name}" / "letters__seed=0.npz")) for name in NAMES]
+    order = [int(patient[1:]) for patient in kept[0]["ids"]]
+    strategy = PeerVFedPCA(2, merge="exact", graph="ring", rounds=40)
+    reference = strategy.fit([part[order] for part in PARTS], seed=drawn_seed(result))
+    for outputs, expected in zip(kept, reference.outputs.values(), strict=True):
+        for name, array in expected.items():
+            assert outputs[name].tobytes() == array.tobytes(), name
+    assert [list((place / f"kept-{name}" / FOLDER).glob("*")) for name in NAMES] == [[], [], []]
 
 
 def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):

@@ -31,12 +31,13 @@ from experiments.commands.study import answers_of, show_study
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.data.checks import read_schema
 from fedkernel.engines.grpc.address import check_address
-from fedkernel.engines.grpc.certificates import check_name
+from fedkernel.engines.grpc.certificates import TLS, check_name
 from fedkernel.engines.grpc.handshakes import report_failed_handshakes
 from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError, RefusedError
 from fedkernel.flower_apps import client as client_app
+from fedkernel.peers.kept import forget_keys
 from fedkernel.run import (
     MIN_ROWS,
     MIN_SITES,
@@ -179,7 +180,7 @@ def join(  # noqa: PLR0917 - one option each
         numbers = {"min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None}
         numbers |= {"given-seed": given_seed or None, "peers-without-pins": peers_without_pins or None}
         config |= {name: number for name, number in numbers.items() if number is not None}
-        config |= {"keep-payloads": keep, "ids-without-key": ids_without_key}
+        config |= {"keep-payloads": keep, "ids-without-key": ids_without_key, "keep-letter-keys": True}
         if approval not in (None, "ask", "any"):
             check_hash(approval)
         rules = own_policy(config)
@@ -211,8 +212,17 @@ def join(  # noqa: PLR0917 - one option each
                 lambda sent, content: _receive(out, fresh(node.work), tell, sent, content, _runs_of(node.work)),
                 consider,
             )
-            node.attend(server, secured, patience)
+            _attend(node, server, secured, patience, out)
             tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
+
+
+def _attend(node: Node, server: str, secured: TLS | None, patience: float, out: Path) -> None:
+    """Answer until the work is done, of which no keys are kept then; those of one that is left go on being kept."""
+    try:
+        node.attend(server, secured, patience)
+    finally:
+        if node.ended:
+            forget_keys(out)
 
 
 def _check_enough(rows: int, rules: Policy, data: Path) -> None:

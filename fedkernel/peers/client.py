@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from fedkernel.data import TableLike
 from fedkernel.errors import ProtocolError
+from fedkernel.peers.kept import KeptKeys
 from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys, make_shared_keys, publish
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.peers.sealing import KeyPair, check_pins
@@ -34,6 +35,8 @@ class PeerClient(KernelClient):
         What the site is known by to its peers; None: one is made for the run.
     pins : mapping of int to str, optional
         Fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other keys.
+    kept : KeptKeys, optional
+        Where the keys of a run are kept for a process that is started again; None: nowhere.
 
     Attributes
     ----------
@@ -46,15 +49,22 @@ class PeerClient(KernelClient):
     mail: Mailbox
 
     def __init__(
-        self, X: TableLike, *, identity: KeyPair | None = None, pins: Mapping[int, str] | None = None, **others: Any
+        self,
+        X: TableLike,
+        *,
+        identity: KeyPair | None = None,
+        pins: Mapping[int, str] | None = None,
+        kept: KeptKeys | None = None,
+        **others: Any,
     ) -> None:
         super().__init__(X, **others)
         self.identity = identity
         self.pins = check_pins(pins or {})
+        self.kept = kept
 
     def publish_keys(self, ask: PublishKeys) -> PublicKeys:
         """Show the site's identity and a key for this run."""
-        return publish(self.memory, self.identity)
+        return publish(self.memory, self.identity, self.kept)
 
     def take_keys(self, ask: TakeKeys) -> Receipt:
         """Agree on keys with the neighbours, if they are those that the site has pinned."""

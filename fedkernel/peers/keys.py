@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from fedkernel.errors import ProtocolError
 from fedkernel.peers.graph import Neighbours
+from fedkernel.peers.kept import KeptKeys
 from fedkernel.peers.letters import Bytes
 from fedkernel.peers.sealing import KEY, SEALING, KeyPair, Published, fingerprint, letter_keys
 from fedkernel.protocol.forecast import Forecast
@@ -124,13 +125,23 @@ WRITTEN, READ = 0, 1
 """Columns of `SharedKeys`."""
 
 
-def publish(memory: ClientMemory, identity: KeyPair | None) -> PublicKeys:
-    """Make a key pair for this run, and one more if the site has no identity; forget what was agreed on."""
+def publish(memory: ClientMemory, identity: KeyPair | None, kept: KeptKeys | None = None) -> PublicKeys:
+    """Make a key pair for this run, and one more if the site has no identity; forget what was agreed on.
+
+    Those that a process has kept which was restarted since are taken again.
+    """
+    made = 1 if identity else 2
+    again = OwnEphemeral.known(memory) or SharedKeys.known(memory)  # the same keys twice would let letters be repeated
+    pairs = [] if kept is None or again else kept.load()
+    if len(pairs) != made:
+        pairs = [KeyPair.new() for _ in range(made)]
+        if kept is not None:
+            kept.keep(pairs)
     SharedKeys.forget(memory)
-    ephemeral = KeyPair.new()
+    ephemeral = pairs[0]
     OwnEphemeral(_numbers(ephemeral.private)).save(memory)
     if identity is None:
-        identity = KeyPair.new()
+        identity = pairs[1]
         OwnIdentity(_numbers(identity.private)).save(memory)
     return PublicKeys(identity=_numbers(identity.public), ephemeral=_numbers(ephemeral.public))
 
@@ -159,7 +170,7 @@ def make_shared_keys(
         shown = Published(peer, ask.identities[row].tobytes(), ask.ephemerals[row].tobytes())
         _check_pin(shown, pins)
         keys[place] = [_numbers(key) for key in letter_keys(run, client, own, ephemeral, shown)]
-    OwnEphemeral.forget(memory)  # without it, nobody opens the letters of this run later on
+    OwnEphemeral.forget(memory)  # without it and what is kept, nobody opens the letters of this run later on
     SharedKeys(np.array(peers, dtype=np.int64), keys, np.zeros((len(peers), 2), np.int64)).save(memory)
 
 

@@ -197,7 +197,8 @@ class Mailbox:
         if header.sequence < due:
             raise ProtocolError(f"its letter {header.sequence}, of round {header.round}, was read before")
         if header.sequence > due:
-            raise ProtocolError(f"it is letter {header.sequence}, but letter {due} is due and was dropped or held back")
+            held = "was dropped or held back" + ("" if due else ", or this site was started again without its keys")
+            raise ProtocolError(f"it is letter {header.sequence}, but letter {due} is due and {held}")
         if header.round != self._round - 1:
             raise ProtocolError(
                 f"it was written in round {header.round}, but letters of round {self._round - 1} are due"

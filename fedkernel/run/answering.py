@@ -137,7 +137,7 @@ class _Call:
                     f"{site.called} has pinned no peer of the run, and writes letters to those only: join --pins, or "
                     "--peers-without-pins (study.peers)",
                 )
-            own |= {"identity": site.identity, "pins": site.pins}
+            own |= {"identity": site.identity, "pins": site.pins, "kept": site.kept_keys}
         if kind.needs_labels:
             own["y"] = site.labels_at(positions)
         if site.earlier is not None:
@@ -273,7 +273,10 @@ def _introduce(call: _Call) -> Reply:
         return Introduction(client=site.number, rows=0, columns=0, new_rows=0)
     site.check_keep()
     kind, raw = call.kind, site.X if isinstance(site.X, TableToPrepare) else None
+    restarted = "run" not in call.context.state
     client = call.client(Memory.begin(call.context, call.run), kind if raw is None else PrepareClient)
+    if site.kept_keys is not None:
+        site.kept_keys.begin(restarted=restarted)
     draws = site.gate is not None and site.gate.run.joint_seed
     return Introduction(
         **client.get_properties({}),

@@ -1,11 +1,15 @@
 """The keys of a site, in files that its node's configuration names."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedkernel.peers.kept import KeptKeys
 from fedkernel.peers.sealing import KeyPair, read_pins
+from fedkernel.run import flower
 from fedkernel.run.alignment import read_key
 from fedkernel.run.job import RunSpec
+from fedkernel.seeds import derived
 
 
 class OwnKeys(NamedTuple):
@@ -30,3 +34,11 @@ def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
     key = read_key(str(node["id-key"])) if "id-key" in node else b""
     identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
     return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else {})
+
+
+def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPair | None) -> KeptKeys | None:
+    """Return where a node keeps the keys of a run, if it is to: sealed by the secret in its folder and its identity."""
+    if not flower.flag(node, "keep-letter-keys"):
+        return None
+    own = derived(secret, "kept keys") + (identity.private if identity else b"")
+    return KeptKeys(Path(str(node["out"])).expanduser(), run, own)

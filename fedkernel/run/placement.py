@@ -32,7 +32,7 @@ from fedkernel.run.keeping import RunRows, keeper, kept_preparation
 from fedkernel.run.outbox import check_record
 from fedkernel.run.own_clusters import OwnClusters
 from fedkernel.run.own_files import new_file, own_file, read_file, read_new_rows, read_own_data, sha256_of
-from fedkernel.run.own_keys import read_own_keys
+from fedkernel.run.own_keys import kept_keys, read_own_keys
 from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
 from fedkernel.run.policy import own_policy
 from fedkernel.run.raw_sites import own_raw, raw_parts, raw_shard
@@ -181,6 +181,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         Whether all that leaves it is stored in ``out``, beside the record of it (`fedkernel.run.outbox`).
     ``identity``, ``pins``
         Files, see `KeyPair.read` and `read_pins`.
+    ``keep-letter-keys``
+        Whether the keys of a run are kept in ``out`` for a process that is started again (`fedkernel.peers.kept`).
 
     Raises
     ------
@@ -282,6 +284,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         path=str(data),  # as error texts have it
         check_keep=check_keep,
         earlier=None if run.compare is None else clusters.of,
+        kept_keys=kept_keys(node, key, secret, site.identity),
     )
 
 

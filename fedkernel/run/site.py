@@ -11,6 +11,7 @@ from flwr.app import Context
 from fedkernel.arrays import AnyArray, Positions
 from fedkernel.data import TableLike
 from fedkernel.errors import TellableError, called
+from fedkernel.peers.kept import KeptKeys
 from fedkernel.peers.sealing import KeyPair
 from fedkernel.preparing import TableToPrepare
 from fedkernel.protocol.client import KernelClient
@@ -64,6 +65,8 @@ class Site:
         BLAS threads for the client's computations.
     identity, pins
         The site's key pair and its peers' fingerprints (see `PeerClient`): the site's own, of no coordinator's.
+    kept_keys : KeptKeys, optional
+        Where it keeps what its letters of the run are sealed with; None: nowhere, and it cannot be restarted.
     name : str, optional
         The site's, for error texts.
     columns : sequence of str
@@ -137,6 +140,7 @@ class Site:
     check_keep: Callable[[], object] = lambda: None
     earlier: Callable[[str], AnyArray] | None = None
     labels: Callable[[], AnyArray | None] = lambda: None
+    kept_keys: KeptKeys | None = None
     outline: Callable[[Exception], str] = logged
 
     def check_rows(self, rows: int) -> None:

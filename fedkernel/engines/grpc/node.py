@@ -91,6 +91,8 @@ class Node:
         Tells the server that it is the same process when it comes back.
     work : Job or None
         What the server has last said that it is about; before that, None.
+    ended : bool
+        Whether the server has said that the work is done, or has failed: it will not be gone on with.
     """
 
     app: ClientApp
@@ -109,7 +111,7 @@ class Node:
         self.work: Job | None = None
         self._limit = LIMIT
         self._files: frozenset[str] = frozenset()
-        self._welcomed = False
+        self._welcomed = self.ended = False
         # what the thread that attends to the stream and the one that computes share
         self._lock = threading.Lock()
         self._tasks: queue.SimpleQueue[Job | tuple[Envelope, Context] | None] = queue.SimpleQueue()
@@ -228,6 +230,7 @@ class Node:
                         if file not in self._files:
                             raise FrameError(f"it sent a file {shown(file)!r}, which it had not announced")
                     else:
+                        self.ended = True
                         return item.end
             except FrameError as error:
                 raise EngineError(f"{address} does not speak as a fedkernel server does: {shown(str(error))}") from None
