@@ -7,7 +7,8 @@ import stat
 import pytest
 from cryptography import x509
 
-from fedkernel.engines.grpc.certificates import make_certificates, read_tls
+from fedkernel.engines.grpc.certificates import hosts_of, make_certificates, read_tls
+from fedkernel.engines.grpc.renewal import ending, renew_expiring
 from fedkernel.engines.grpc.revocation import revoke, revoked_serials
 from fedkernel.errors import InputError
 
@@ -132,3 +133,63 @@ def test_the_list_of_revoked_certificates_grows_and_is_the_authority_s(copy, tmp
     shutil.copy(tmp_path / "others" / "ca.crl", copy)
     with pytest.raises(InputError, match=r"ca.crl is not signed by the authority beside it"):
         revoke(copy, ["b"])
+
+
+def loaded(path):
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def test_certificates_that_end_soon_are_renewed_for_the_keys_that_their_owners_have(copy):
+    make_certificates(copy, ["localhost", "10.0.0.1"], ["a", "c"], days=2, renew=True)
+    make_certificates(copy, [], ["lost"], days=1)
+    revoke(copy, ["lost"])
+    before = {path.parent.name: loaded(path) for path in copy.glob("*/tls.crt")}
+    key, far = (copy / "a" / "tls.key").read_bytes(), (copy / "b" / "tls.crt").read_bytes()
+    (copy / "a" / "tls.key").unlink()  # which the owner took with it
+    assert renew_expiring(copy, 3) == ([copy / name / "tls.crt" for name in ("a", "c", "server")], ["lost"])
+    assert (copy / "b" / "tls.crt").read_bytes() == far
+    (copy / "a" / "tls.key").write_bytes(key)
+    for name, role in (("a", "site"), ("c", "site"), ("server", "server")):
+        read_tls(copy / name, role)
+        new, old = loaded(copy / name / "tls.crt"), before[name]
+        assert new.public_key() == old.public_key()
+        assert new.serial_number != old.serial_number
+        assert abs(new.not_valid_after_utc - old.not_valid_after_utc) < datetime.timedelta(minutes=10)
+        assert hosts_of(new) == hosts_of(old)
+    assert [str(host.value) for host in hosts_of(before["server"])] == ["localhost", "10.0.0.1"]
+    renew_expiring(copy, 3, days=30)
+    longer = loaded(copy / "a" / "tls.crt").not_valid_after_utc - before["a"].not_valid_after_utc
+    assert abs(longer - datetime.timedelta(days=28)) < datetime.timedelta(minutes=10)
+    assert renew_expiring(copy, 3) == ([], ["lost"])
+    with pytest.raises(InputError, match="there is no authority in"):
+        renew_expiring(copy / "a", 3)
+
+
+def test_who_is_revoked_is_so_with_all_certificates_that_were_signed_for_it(copy):
+    """One that was renewed is valid beside the one after it, and both are of one key."""
+    first = loaded(copy / "a" / "tls.crt").serial_number
+    (copy / "ca.issued").unlink()  # as of an authority from before there was this list
+    renew_expiring(copy, 1000)
+    renew_expiring(copy, 1000)
+    revoke(copy, ["a"])
+    revoked = revoked_serials(copy / "ca.crl", loaded(copy / "ca.crt"))
+    assert len(revoked) == 3
+    assert {first, loaded(copy / "a" / "tls.crt").serial_number} < revoked
+    assert loaded(copy / "b" / "tls.crt").serial_number not in revoked
+
+
+@pytest.mark.parametrize(
+    ("days", "passed", "warns"), [(365, 0.8, ""), (365, 0.95, "18."), (7, 0.4, ""), (7, 0.6, "2.")]
+)
+def test_a_certificate_that_ends_soon_is_warned_of(copy, days, passed, warns, monkeypatch):
+    make_certificates(copy, [], ["a"], days=days, renew=True)
+    tls = read_tls(copy / "a", "site")
+    assert ending(tls) == ""
+    later = datetime.datetime.now(datetime.UTC) + passed * datetime.timedelta(days=days)
+
+    class Later(datetime.datetime):
+        now = staticmethod(lambda zone: later)
+
+    monkeypatch.setattr("fedkernel.engines.grpc.renewal.datetime.datetime", Later)
+    assert ending(tls).startswith(f"the certificate in {copy / 'a'} ends in {warns}" if warns else "")
+    assert bool(ending(tls)) == bool(warns)

@@ -1,14 +1,17 @@
 """Flower's messages over gRPC streams: who may take a seat, how a run goes, what is too much."""
 
+import datetime
 import json
 import resource
 import shutil
 import socket
+import ssl
 from contextlib import contextmanager
 
 import grpc
 import pytest
 from counting import Process, count, raw_stream, server, until
+from cryptography import x509
 from flwr.app import ConfigRecord, RecordDict
 from flwr.proto.message_pb2 import Message as MessageProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -18,6 +21,7 @@ from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, Envelope, FrameError, Inbox
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
+from fedkernel.engines.grpc.renewal import renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.engines.grpc.serving import HANDSHAKE, listening
 from fedkernel.errors import EngineError, ProtocolError
@@ -132,6 +136,47 @@ def test_a_certificate_that_is_revoked_is_refused_by_a_server_that_runs_and_anot
         hub.wait_for_all()
         assert count(hub).model == [3.0, 3.0]
     assert [a.end(), b.end()] == [None, None]
+
+
+def test_certificates_are_renewed_while_a_server_runs(certified, tmp_path):
+    """A stream outlives the certificate that it began with; after it, a renewed one is waited for, and read."""
+    ours, shown = tmp_path / "ours", []
+    shutil.copytree(certified / "ours", ours)
+    make_certificates(ours, [], ["a"], days=3 / 86_400, renew=True)
+    own = read_tls(ours / "server", "server")
+    with server("a", "b", tls=own) as (hub, port):
+        hub.is_revoked = lambda pem: bool(shown.append(x509.load_pem_x509_certificate(pem)))
+        a, b = (Process(name, port, read_tls(ours / name, "site"), patience=20.0) for name in "ab")
+        hub.wait_for_all()
+        before = _certificate_of(port, ours)
+        assert renew_expiring(ours, 1000, days=30)[0] == [ours / name / "tls.crt" for name in ("a", "b", "server")]
+        assert before == own.certificate
+        assert before != _certificate_of(port, ours) == read_tls(ours / "server", "server").certificate
+        assert any("server was renewed: it is valid to " in text for text in hub.messages)
+        (ours / "server" / "tls.crt").write_text("half of one")
+        assert _certificate_of(port, ours) != before
+        assert any("the one before it is still used" in text for text in hub.messages)
+        # a's stream is closed, as by a network; what it has now is expired, then renewed
+        make_certificates(ours, [], ["a"], days=1e-9, renew=True)
+        until(lambda: datetime.datetime.now(datetime.UTC) > shown[0].not_valid_after_utc)
+        assert count(hub).model == [3.0, 3.0], "streams stand"
+        a.node._call.cancel()
+        until(lambda: any("has expired" in text for text in a.told))
+        make_certificates(ours, [], ["a"], days=30, renew=True)
+        hub.wait_for_all()
+        assert count(hub).model == [3.0, 3.0]
+    assert [a.end(), b.end()] == [None, None]
+    assert shown[-1].not_valid_after_utc > shown[0].not_valid_after_utc + datetime.timedelta(days=29)
+
+
+def _certificate_of(port, folder):
+    """Return the certificate that a server shows, as PEM."""
+    context = ssl.create_default_context(cafile=folder / "b" / "ca.crt")
+    context.check_hostname = False
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(folder / "b" / "tls.crt", folder / "b" / "tls.key")
+    with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain) as secured:
+        return ssl.DER_cert_to_PEM_cert(secured.getpeercert(binary_form=True)).encode()
 
 
 def test_tls_does_not_talk_to_plaintext(certified):

@@ -153,7 +153,7 @@ def join(  # noqa: PLR0917 - one option each
     with errors(debug), site_log(log, name, log_json) as tell, errors(debug):
         check_address(server)
         check_name(name)
-        secured = read_tls_of(tls, insecure, server, "site")
+        secured = read_tls_of(tls, insecure, server, "site", tell)
         if rehearse is not None:
             if data is not None or id_ is not None or label:
                 raise InputError(

@@ -16,10 +16,11 @@ from experiments.config import Sites, read_config
 from experiments.running import plan, run_experiment, study_of
 from fedkernel.engines import grpc
 from fedkernel.engines.grpc.address import check_address, is_loopback
-from fedkernel.engines.grpc.certificates import TLS, make_certificates, read_tls
+from fedkernel.engines.grpc.certificates import DAYS, TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.frames import LIMIT
 from fedkernel.engines.grpc.handshakes import report_failed_handshakes
 from fedkernel.engines.grpc.hub import PATIENCE
+from fedkernel.engines.grpc.renewal import ending, renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.errors import InputError
 from fedkernel.peers.sealing import KeyPair
@@ -36,8 +37,22 @@ def certs(  # noqa: PLR0917 - one option each
         list[str] | None, typer.Option(metavar="HOST", help="A host name or address of the server; again for more.")
     ] = None,
     client: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A site's name; again for more.")] = None,
-    days: Annotated[float, typer.Option(help="How long the certificates are valid.")] = 365,
-    renew: Annotated[bool, typer.Option("--renew", help="Replace certificates that are there.")] = False,
+    days: Annotated[
+        float | None,
+        typer.Option(help=f"How long the certificates are valid: {DAYS}, or those that are renewed as long as before."),
+    ] = None,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Replace certificates that are there, and their keys.")
+    ] = False,
+    expiring: Annotated[
+        float | None,
+        typer.Option(
+            "--renew-expiring",
+            metavar="DAYS",
+            min=0,
+            help="Renew each that ends within so many days: the same name and hosts, for the key that its owner has.",
+        ),
+    ] = None,
     revoked: Annotated[
         list[str] | None,
         typer.Option("--revoke", metavar="NAME", help="A site whose certificate is no longer taken; again for more."),
@@ -48,14 +63,31 @@ def certs(  # noqa: PLR0917 - one option each
     with errors(debug):
         for path in revoke(folder, revoked) if revoked else []:
             output.print(f"{path}: {', '.join(revoked or [])} revoked", highlight=False, markup=False, soft_wrap=True)
-        if revoked and not (server or client):
+        if expiring is not None:
+            _renew(folder, expiring, days)
+        if (revoked or expiring is not None) and not (server or client):
             return
-        folders = make_certificates(folder, server or [], client or [], days=days, renew=renew)
+        folders = make_certificates(
+            folder, server or [], client or [], days=DAYS if days is None else days, renew=renew
+        )
         for owner in folders:
             output.print(
                 f"{owner}: for {owner.name}, whose --tls names it", highlight=False, markup=False, soft_wrap=True
             )
         output.print(f"{folder / 'ca.key'} signs further certificates: keep it to yourself", highlight=False)
+
+
+def _renew(folder: Path, within: float, days: float | None) -> None:
+    """Renew what ends soon, and say where it is to be carried."""
+    renewed, left = renew_expiring(folder, within, days=days)
+    for path in renewed:
+        text = f"{path}: renewed for the key that {path.parent.name} has, whose --tls is to have it; it is no secret"
+        output.print(text, highlight=False, markup=False, soft_wrap=True)
+    for name in left:
+        text = f"{folder / name}: revoked, and not renewed; with another key: --client {name} --renew"
+        output.print(text, highlight=False, markup=False, soft_wrap=True)
+    if not renewed and not left:
+        output.print(f"no certificate in {folder} ends within {within:g} days", highlight=False, markup=False)
 
 
 def identity(
@@ -113,7 +145,7 @@ def serve(  # noqa: PLR0917 - one option each
     With --project: have them project new rows, of which the server writes the coordinates and each site its own.
     """
     with server_log(log_json), errors(debug):
-        secured = read_tls_of(tls, insecure, listen, "server")
+        secured = read_tls_of(tls, insecure, listen, "server", say)
         host = check_address(listen, any_port=True).rpartition(":")[0]
         if project:
             projection, folder = projection_of(config, run, name, to_sites=to_sites), out or config / "projected"
@@ -159,13 +191,18 @@ def _watched(metrics: str | None, sites: Sequence[str]) -> Iterator[Callable[[st
         yield stack.enter_context(progress(phases=True))
 
 
-def read_tls_of(folder: Path | None, insecure: bool, address: str, role: str) -> TLS | None:
-    """Return the certificates that a command is given, or None for plaintext, on loopback."""
+def read_tls_of(
+    folder: Path | None, insecure: bool, address: str, role: str, tell: Callable[[str], object]
+) -> TLS | None:
+    """Return the certificates that a command is given, told if they end soon, or None for plaintext, on loopback."""
     if (folder is None) != insecure:
         both = "both are given" if folder is not None else "neither is given"
         raise InputError(f"--tls DIR or --insecure is needed, but {both}")
     if folder is not None:
-        return read_tls(folder, role)
+        tls = read_tls(folder, role)
+        if warning := ending(tls):
+            tell(warning)
+        return tls
     if not is_loopback(address):
         raise InputError(f"--insecure with {address}, but plaintext is allowed on loopback only, such as 127.0.0.1")
     return None

@@ -3,6 +3,7 @@
 `make_certificates` writes a folder for whoever starts a process, to be carried there; ``ca.key`` goes nowhere::
 
     DIR/ca.crt  DIR/ca.key                                    the authority, which signs later certificates too
+    DIR/ca.issued                                             the serial numbers of what it has signed, for whom
     DIR/server/  ca.crt  tls.crt  tls.key                     for the server
     DIR/NAME/    ca.crt  tls.crt  tls.key                     for the site of that name, which is its identity
 
@@ -28,7 +29,11 @@ from fedkernel.storage import write_whole
 SERVER = "server"
 """Name of the server's certificate and folder."""
 
-AUTHORITY_DAYS = 3650
+ISSUED = "ca.issued"
+
+AUTHORITY_DAYS, DAYS = 3650, 365
+"""How long the authority and, by default, certificates are valid."""
+
 CLOCK_SKEW = datetime.timedelta(minutes=5)
 """A certificate is valid from so long before it was made, for machines whose clocks are late."""
 
@@ -66,7 +71,7 @@ def check_name(name: str) -> str:
 
 
 def make_certificates(
-    folder: Path, servers: Sequence[str] = (), clients: Sequence[str] = (), *, days: float = 365, renew: bool = False
+    folder: Path, servers: Sequence[str] = (), clients: Sequence[str] = (), *, days: float = DAYS, renew: bool = False
 ) -> list[Path]:
     """Write certificates, signed by the folder's authority, which is made if there is none.
 
@@ -105,23 +110,81 @@ def make_certificates(
     hosts = [_host(server) for server in servers]
     if not renew and (issued := [name for name in names if (folder / name / "tls.crt").exists()]):
         raise InputError(f"{folder / issued[0]} holds a certificate already; --renew writes a new one")
-    authority, signer = own_authority(folder)
     for name in names:
-        role = SERVER if name == SERVER else "site"
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _builder(name, authority.subject, key.public_key(), days)
-        certificate = certificate.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        certificate = certificate.add_extension(x509.ExtendedKeyUsage([_ROLES[role]]), critical=False)
-        certificate = certificate.add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
-        )
-        if role == SERVER:
-            certificate = certificate.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
-        _write(folder / name / "ca.crt", authority.public_bytes(serialization.Encoding.PEM))
+        certificate = issue(folder, name, key.public_key(), hosts if name == SERVER else (), days, write=False)
         _write(folder / name / "tls.key", _pem(key), 0o600)
-        signed = certificate.sign(signer, hashes.SHA256())
-        _write(folder / name / "tls.crt", signed.public_bytes(serialization.Encoding.PEM))
+        _write(folder / name / "tls.crt", certificate)
     return [folder / name for name in names]
+
+
+def issue(
+    folder: Path,
+    name: str,
+    key: ec.EllipticCurvePublicKey,
+    hosts: Sequence[x509.GeneralName],
+    days: float,
+    *,
+    write: bool = True,
+) -> bytes:
+    """Sign a certificate for a key, with the folder's authority, which is made if there is none; note its serial.
+
+    Parameters
+    ----------
+    folder, name : Path, str
+        Of the authority; whose certificate it is.
+    key : public key
+    hosts : sequence of GeneralName
+        The server's; sites have none.
+    days : float
+        How long it is valid.
+    write : bool
+        Put it into the folder of that name.
+
+    Returns
+    -------
+    bytes
+        As PEM.
+    """
+    authority, signer = own_authority(folder)
+    certificate = _builder(name, authority.subject, key, days)
+    certificate = certificate.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    usage = _ROLES[SERVER if name == SERVER else "site"]
+    certificate = certificate.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    certificate = certificate.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+    )
+    if hosts:
+        certificate = certificate.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+    signed, path = certificate.sign(signer, hashes.SHA256()), folder / name / "tls.crt"
+    # of one from before this list, which is valid beside the new one
+    before = [x509.load_pem_x509_certificate(path.read_bytes())] if path.exists() else []
+    with (folder / ISSUED).open("a", encoding="ascii") as file:
+        file.writelines(f"{one.serial_number:x} {name}\n" for one in (*before, signed))
+    pem = signed.public_bytes(serialization.Encoding.PEM)
+    _write(folder / name / "ca.crt", authority.public_bytes(serialization.Encoding.PEM))
+    if write:
+        _write(path, pem)
+    return pem
+
+
+def issued_serials(folder: Path, name: str) -> set[int]:
+    """Return the serial numbers of all certificates that a folder's authority has signed for a name."""
+    try:
+        lines = (folder / ISSUED).read_text(encoding="ascii").splitlines()
+        return {int(serial, 16) for serial, owner in (line.split(" ") for line in lines) if owner == name}
+    except FileNotFoundError:
+        return set()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder / ISSUED} is no list of certificates ({type(error).__name__})") from None
+
+
+def hosts_of(certificate: x509.Certificate) -> Sequence[x509.GeneralName]:
+    """Return the hosts that a certificate is for; a site's is for none."""
+    try:
+        return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return ()
 
 
 def read_tls(folder: Path, role: str) -> TLS:

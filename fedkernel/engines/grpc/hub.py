@@ -464,6 +464,10 @@ class Hub(MessageGrid):
                     self._ready.add(seat.stream)
         self.on_ready()
 
+    def tell_of_certificate(self, text: str) -> None:
+        """Tell what became of the server's own certificate."""
+        (self._told or logging.getLogger(__name__).info)(text)
+
     def close(self, failure: str | None = "") -> None:
         """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended.
 

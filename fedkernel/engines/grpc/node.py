@@ -33,6 +33,7 @@ from fedkernel.engines.grpc.frames import (
     Welcome,
     frames,
 )
+from fedkernel.engines.grpc.renewal import ExpiredError, Renewing
 from fedkernel.engines.grpc.signs import FIRST, Signs
 from fedkernel.errors import EngineError, InputError, ProtocolError, lasting, one_line, shown, words
 from fedkernel.run import flower
@@ -155,12 +156,16 @@ class Node:
         """Connect, again and again, until the server has said what the work failed with; empty: it is done."""
         began, pause, closings = time.monotonic(), FIRST_PAUSE, 0
         told = -math.inf
+        own = None if tls is None else Renewing(tls, "site", self.tell)
         while True:
             self._welcomed = False
             details = "it closed the stream"
             try:
+                tls = None if own is None else own.current()
                 if (failure := self._converse(address, tls)) is not None:
                     return failure
+            except ExpiredError as error:
+                details = str(error)
             except grpc.RpcError as error:
                 if self._broken is not None:
                     raise self._broken from None

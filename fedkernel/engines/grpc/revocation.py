@@ -12,7 +12,14 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from fedkernel.engines.grpc.certificates import AUTHORITY_DAYS, CLOCK_SKEW, SERVER, check_name, own_authority
+from fedkernel.engines.grpc.certificates import (
+    AUTHORITY_DAYS,
+    CLOCK_SKEW,
+    SERVER,
+    check_name,
+    issued_serials,
+    own_authority,
+)
 from fedkernel.errors import InputError
 from fedkernel.storage import write_whole
 
@@ -21,7 +28,7 @@ LIST = "ca.crl"
 
 
 def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
-    """Have the authority of a folder of `make_certificates` revoke the certificates that stand under these names there.
+    """Have the authority of a folder of `make_certificates` revoke all certificates that it has signed for these names.
 
     Parameters
     ----------
@@ -52,7 +59,7 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
             raise InputError(
                 f"{path} is no certificate of the authority in {folder} ({type(error).__name__}), which revokes its own"
             ) from None
-        serials |= {certificate.serial_number}
+        serials |= {certificate.serial_number} | issued_serials(folder, name)  # those that were renewed are valid, too
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject)
     builder = builder.last_update(now - CLOCK_SKEW).next_update(now + datetime.timedelta(days=AUTHORITY_DAYS))

@@ -3,7 +3,7 @@
 import asyncio
 import resource
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.frames import METHOD, OPTIONS
 from fedkernel.engines.grpc.hub import Hub
+from fedkernel.engines.grpc.renewal import server_credentials
 from fedkernel.engines.grpc.revocation import Revoked
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
 from fedkernel.errors import EngineError
@@ -89,7 +90,7 @@ class _Carrier:
         method = grpc.stream_stream_rpc_method_handler(self._connect)
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {name: method})])
         try:
-            port = _add_port(server, address, tls)
+            port = _add_port(server, address, tls, self._hub.tell_of_certificate)
             await checks.set("", health_pb2.HealthCheckResponse.SERVING)
             await server.start()
         except Exception as error:
@@ -157,13 +158,11 @@ class _Carrier:
                 self._hub.take(stream, frame)
 
 
-def _add_port(server: "grpc.aio.Server", address: str, tls: TLS | None) -> int:
+def _add_port(server: "grpc.aio.Server", address: str, tls: TLS | None, tell: Callable[[str], object]) -> int:
     try:
         if tls is None:
             return int(server.add_insecure_port(address))
-        pairs = [(tls.key, tls.certificate)]
-        credentials = grpc.ssl_server_credentials(pairs, tls.authority, require_client_auth=True)
-        return int(server.add_secure_port(address, credentials))
+        return int(server.add_secure_port(address, server_credentials(tls, tell)))
     except RuntimeError:
         raise EngineError(f"cannot listen at {address}: the port is taken, or the host is no address here") from None
 
