@@ -99,6 +99,8 @@ def _carried_out(
         seed=run.seed,
         clients=run.clients,
         deadline=job.deadline,
+        deadlines=job.deadlines,
+        quorum=job.quorum,
         missing=run.missing,
         threads=job.threads,
         hashes=run.sites is not None,  # whose sites write down what leaves them

@@ -19,19 +19,22 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from flwr.serverapp import Grid
 
 from fedkernel.data import Prepare
+from fedkernel.errors import InputError
 from fedkernel.judging import Measures
 from fedkernel.method import Method
 from fedkernel.preparing import PrepareClient, prepare_tables
 from fedkernel.preparing import forecast as preparing_forecast
 from fedkernel.preparing import plan as preparing_plan
+from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Run
-from fedkernel.run.cohort import RunSettings, join
+from fedkernel.run.cohort import JOINING, RunSettings, join
 from fedkernel.run.conversation import Execution
 from fedkernel.run.events import log_event
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account
+from fedkernel.run.losses import Losses
 from fedkernel.settling import WidthClient, ruled_kernels, settle_widths, width_forecast, width_plan, with_kernels
 
 log = logging.getLogger(__name__)
@@ -73,7 +76,7 @@ def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal |
 
 def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Execution:
     """Join the clients of a run, prepare their tables, and check that they can be used together: steps 1 to 3."""
-    name, pair, go_on = type(method).__name__, method.client.__name__, method.on_missing == "continue"
+    name, pair = type(method).__name__, method.client.__name__
     account = Account()
     members, settings = join(grid, settings, pair, account, method.partition, journal=journal)
     run, preparation = Run(tuple(members), settings.seed), None
@@ -81,15 +84,21 @@ def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: 
     warnings: tuple[str, ...] = ()
     if settings.prepare is not None:
         preparer = PrepareClient.__name__
-        preparing = Execution(*(name, preparer, method.partition, False, grid, settings, run, account), journal=journal)
+        preparing = Execution(
+            *(name, preparer, method.partition, Losses(), grid, settings, run, account), journal=journal
+        )
         outcome = preparing.finish(prepare_tables(run, settings.prepare, method.partition))
         warnings = tuple(finding.text for finding in outcome.findings)
         for warning in warnings:
             log.warning("%s: %s", settings.run, warning)
         run, preparation = Run(outcome.members, settings.seed), outcome.preparation
     method.check_cohort(run.members)
+    losses = Losses(
+        *(method.on_missing == "continue", method.loses_first, method.hands_out),
+        *(settings.quorum, len(run.members)),
+    )
     return Execution(
-        *(name, pair, method.partition, go_on, grid, settings, run, account, preparation, warnings), journal=journal
+        *(name, pair, method.partition, losses, grid, settings, run, account, preparation, warnings), journal=journal
     )
 
 
@@ -106,7 +115,7 @@ def _settle(method: MethodT, execution: Execution) -> MethodT:
     """Settle widths by rule, which the history has then; return the method with these: step 4."""
     if not (kernels := ruled_kernels(method)):
         return method
-    settling = replace(execution, pair=WidthClient.__name__, go_on=False)
+    settling = replace(execution, pair=WidthClient.__name__, losses=Losses())
     kernel_of = settling.finish(settle_widths(execution.run, method.partition, kernels))
     figures: dict[str, Any] = {_figure(place): kernel_of[kernel].gamma for place, kernel in enumerate(kernels)}
     execution.account.note(figures)
@@ -131,6 +140,8 @@ def _figure(place: int) -> str:
 
 def measure(method: Method[M], execution: Execution, model: M) -> Measures:
     """Let the clients measure a model, where there is such a measure: step 6."""
+    if lost := execution.account.losses:  # what is measured would be of the others, and be counted as of all
+        return note(execution, Measures({}, warnings=(f"the model was not measured: {lost[0]}",)))
     measuring = method.evaluation(execution.run, model)
     measures = Measures({}) if measuring is None else note(execution, execution.finish(measuring))
     if (earlier := execution.settings.compare) is not None:
@@ -138,6 +149,16 @@ def measure(method: Method[M], execution: Execution, model: M) -> Measures:
         measures.update(comparison)
         measures.warnings += comparison.warnings
     return measures
+
+
+def check_phases(deadlines: Mapping[str, float], methods: Sequence[Method[Any]]) -> None:
+    """Raise InputError if a deadline is of a phase that no run of these methods has."""
+    clients: list[type[KernelClient]] = [*(method.client for method in methods), WidthClient, PrepareClient]
+    requests = [request.__name__ for client in clients for request in client.answers]
+    phases = dict.fromkeys([*JOINING.values(), *requests])
+    for phase in deadlines:
+        if phase not in phases:
+            raise InputError(f"deadlines: there is no phase {phase!r}; there are {', '.join(phases)}")
 
 
 def note(execution: Execution, figures: dict[str, float]) -> Measures:

@@ -35,6 +35,11 @@ class Method(Judged[M], ABC, Generic[M]):
     on_missing : {"fail", "continue"}
         What a client that fails or keeps silent means: the run fails with one cause named; or it goes on, for good,
         with the clients that are left.
+    loses_first, hands_out : bool, tuple of str
+        With a quorum, a run goes on without a client that is lost in the first round, whose answer is then that of the
+        others; and in these phases, which only hand out the answer. By default in none.
+    needs_all : str
+        Why the other rounds need all clients, in a sentence.
     tags : Tags
         What holds of the results, for `fedkernel.testing`.
     elsewhere : mapping of str to str
@@ -44,6 +49,9 @@ class Method(Judged[M], ABC, Generic[M]):
     client: ClassVar[type[KernelClient]]
     partition: ClassVar[Divided]
     on_missing: ClassVar[Literal["fail", "continue"]] = "fail"
+    loses_first: ClassVar[bool] = False
+    hands_out: ClassVar[tuple[str, ...]] = ()
+    needs_all: ClassVar[str] = ""
     tags: ClassVar[Tags] = Tags()
     elsewhere: ClassVar[Mapping[str, str]] = {"width_factors": SWEEP}
 

@@ -88,7 +88,8 @@ def through_files(
             evaluate=evaluate,
             prepare=settings.prepare,
         )
-        job = Job(runs=[run], apps=APPS, out=str(Path(folder) / "out"), deadline=settings.deadline)
+        limits: dict[str, Any] = {name: getattr(settings, name) for name in ("deadline", "deadlines", "quorum")}
+        job = Job(runs=[run], apps=APPS, out=str(Path(folder) / "out"), **limits)
         for _ in ENGINES[engine](job):
             pass
         return Result.load(Path(folder) / "out" / "run")

@@ -1,7 +1,7 @@
 """The coordinator's side of a pair, as its user has it: simulated, or run over any grid."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 
 from fedkernel.addresses import named
 from fedkernel.arrays import FloatArray
-from fedkernel.course import begin, forecast_of_run, join_sites, measure, plan_of_run, settled_as
+from fedkernel.course import begin, check_phases, forecast_of_run, join_sites, measure, plan_of_run, settled_as
 from fedkernel.data import Prepare, TableLike
 from fedkernel.data.columns import column_names
 from fedkernel.data.frames import labels_in_order, without_names
@@ -51,6 +51,8 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         engine: str = "local",
         seed: int = 0,
         deadline: float = 3600.0,
+        quorum: float | None = None,
+        deadlines: Mapping[str, float] | None = None,
         evaluate: bool = False,
         reference: M | None = None,
         prepare: Prepare | None = None,
@@ -76,6 +78,11 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             Everything random derives from it.
         deadline : float
             Seconds that a round may take.
+        quorum : int or float, optional
+            How many clients must remain, or which fraction of them, for the run to go on without one that fails or
+            keeps silent, in rounds where the method can (docs/reliability.md). None: a lost client ends the run.
+        deadlines : mapping of str to float, optional
+            By phase, seconds in place of the `deadline`.
         evaluate : bool
             Measure the model on the clients by a round or two more, where the method has such a measure.
         reference : optional
@@ -97,7 +104,10 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             else tables_to_prepare(shards, prepare, self.partition, id_=id)
         )
         labels = None if y is None else labels_in_order(y, shards, self.partition, id)
-        settings = RunSettings(seed=seed, clients=len(tables), deadline=deadline, prepare=prepare)
+        check_phases(limits := dict(deadlines or {}), [self])
+        settings = RunSettings(
+            seed=seed, clients=len(tables), deadline=deadline, prepare=prepare, quorum=quorum, deadlines=limits
+        )
         if engine not in ENGINES:
             raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
         result: Result[M]
@@ -223,7 +233,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             if choice is not None:
                 result.metrics[choice.name] = float(choice.value)
                 result.findings.append(choice.why)
-        result.findings = [*result.findings, *measures.warnings, *execution.warnings, *_resumed(journal)]
+        result.findings += [*measures.warnings, *execution.warnings, *account.losses, *_resumed(journal)]
         return result
 
     def project(

@@ -113,6 +113,7 @@ class DKPCA(ProjectsNewRows):
     max_components: MostComponents = None
 
     client: ClassVar = DKPCAClient
+    loses_first: ClassVar[bool] = True
     partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "kernel", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"KPCA": {}}

@@ -170,6 +170,8 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
     """Base of the strategies that embed horizontally partitioned rows and cluster them by distributed k-means."""
 
     client: ClassVar[type[KMeansClient]]
+    hands_out: ClassVar[tuple[str, ...]] = (LabelRows.__name__,)
+    needs_all: ClassVar[str] = "sums and coresets are of all rows, and a client's weigh by their number"
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = ("n_clusters", "most_clusters", "dimensions", "eigengap", "kernel")
     rivals: ClassVar = (Nystroem,)

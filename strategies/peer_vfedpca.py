@@ -113,6 +113,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     gossip_steps: Annotated[int, Field(ge=1)] | None = None
 
     client: ClassVar = PeerVFedPCAClient
+    needs_all: ClassVar[str] = "peers merge what their neighbours write, along a graph that a lost one would cut"
     partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "center", "kernel")
     tags: ClassVar = dataclasses.replace(VFedPCA.tags, components="eigenvectors", peers=True)

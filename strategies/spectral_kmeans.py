@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Discriminator, Field, Tag
 
+from clients.kmeans import LabelRows
 from clients.spectral_kmeans import SpectralKMeansClient
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.data import check_rows
@@ -67,6 +68,8 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
     max_clusters: MostClusters = None
 
     client: ClassVar = SpectralKMeansClient
+    hands_out: ClassVar[tuple[str, ...]] = (LabelRows.__name__,)
+    needs_all: ClassVar[str] = "landmarks and coresets are of all rows, and what a client draws follows from all"
     partition: ClassVar[Literal["horizontal"]] = "horizontal"
     central_fields: ClassVar[tuple[str, ...]] = (
         "n_clusters",

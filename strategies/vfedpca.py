@@ -146,6 +146,9 @@ class VFedPCA(ProjectsNewRows):
     max_components: MostComponents = None
 
     client: ClassVar = VFedPCAClient
+    loses_first: ClassVar[bool] = True
+    hands_out: ClassVar[tuple[str, ...]] = (Finish.__name__,)
+    needs_all: ClassVar[str] = "merged vectors and products go on from what all clients have sent before"
     partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "center")
     counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"PCA": {"merge": "exact"}}

@@ -75,6 +75,7 @@ class Projection(NamedTuple):
             out=str(out.resolve()),
             models={self.run.id: str(self.model.resolve())},
             deadline=self.experiment.deadline,
+            deadlines=self.experiment.deadlines,
             threads=self.experiment.threads,
         )
 

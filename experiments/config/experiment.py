@@ -25,6 +25,7 @@ from fedkernel.addresses import address
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
+from fedkernel.run.losses import Deadlines, Quorum
 from fedkernel.validation import explain
 
 NAME = "case"
@@ -61,6 +62,11 @@ class Experiment(pydantic.BaseModel):
     engine : str
     deadline : float
         Seconds that a round may take.
+    deadlines : dict of str to float
+        By phase, such as a request's name, seconds in place of that.
+    quorum : int or float, optional
+        How many clients must remain, or which fraction of them, for a run to go on without one that is lost, in rounds
+        where its method can; by default none does.
     threads : int
         BLAS threads of each client, of the coordinator and of what is computed here.
     evaluate : bool
@@ -100,6 +106,8 @@ class Experiment(pydantic.BaseModel):
     seeds: list[Annotated[int, pydantic.Field(ge=0, lt=2**63)]] = pydantic.Field(default=[0], min_length=1)
     engine: str = "local"
     deadline: float = pydantic.Field(default=3600.0, gt=0)
+    deadlines: Deadlines = {}
+    quorum: Quorum | None = None
     threads: int = pydantic.Field(default=1, ge=1)
     evaluate: bool = False
     folder: str | None = None

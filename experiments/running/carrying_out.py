@@ -141,6 +141,8 @@ def _carry_out(
             apps=APPS,
             out=str((out / "results").resolve()),
             deadline=experiment.deadline,
+            deadlines=experiment.deadlines,
+            quorum=experiment.quorum,
             threads=experiment.threads,
             journals=True,
         )

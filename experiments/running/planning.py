@@ -20,6 +20,7 @@ from experiments.running.widths import Widths
 from fedkernel.addresses import address_of, find
 from fedkernel.arrays import AnyArray, FloatArray, Rows
 from fedkernel.coordinator import strategy_of
+from fedkernel.course import check_phases
 from fedkernel.data import DataSpec, Divided, Partition
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA
@@ -270,6 +271,10 @@ def plan(experiment: Experiment) -> list[Planned]:
         raise InputError(
             f"{source}: report.coreset = true is for strategies that cluster by a coreset; none of these does"
         )
+    try:
+        check_phases(experiment.deadlines, [run.strategy for run in planned if run.baseline is None])
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
     first: dict[str, Planned] = {}
     for run in planned:
         if (other := first.setdefault(run.id, run)) is not run:

@@ -4,7 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -22,10 +22,14 @@ from fedkernel.run.grid import CARRIERS
 from fedkernel.run.joining import HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account, Entry
+from fedkernel.run.losses import check_quorum
 from fedkernel.run.seeding import commitment, joint_seed
 from fedkernel.run.wire import digest, from_content, identity_of, to_content
 
 log = logging.getLogger(__name__)
+
+JOINING = {"joining": "join", "aligning": "align", "drawing the seed": "seed"}
+"""What comes before a protocol, as texts say it, and its phase."""
 
 CONNECT_SECONDS = 60.0
 """How long a run waits for nodes that are not connected: they are there before it, or come within seconds."""
@@ -39,7 +43,9 @@ class RunSettings:
     protocol's own steps have as many BLAS `threads`. With `hashes`, the ledger has that of every reply. With
     `joint_seed`, the clients draw the seed, in two rounds more, and the history has it. With `prepare`, the sites'
     tables are raw, and are prepared first. With `project`, it is the clients' new rows that are compared by their ids.
-    What measures the model ends with a comparison with the clusters of the run `compare`, where there is one.
+    What measures the model ends with a comparison with the clusters of the run `compare`, where there is one. With a
+    `quorum`, a number of clients or a fraction, a strategy that may go on without a client does while so many are left.
+    Phases that `deadlines` names have these in place of the `deadline`.
     """
 
     run: str = "run"
@@ -53,6 +59,8 @@ class RunSettings:
     prepare: Prepare | None = None
     project: bool = False
     compare: str | None = None
+    quorum: float | None = None
+    deadlines: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""
@@ -60,10 +68,18 @@ class RunSettings:
             raise InputError(f"seed = {self.seed}, but must be from 0 to 2^63 - 1")
         if not self.deadline > 0:
             raise InputError(f"deadline = {self.deadline:g}, but must be greater than 0")
+        for phase, seconds in self.deadlines.items():
+            if not seconds > 0:
+                raise InputError(f"deadlines: {phase} = {seconds:g}, but must be greater than 0")
+        check_quorum(self.quorum)
         if self.missing not in get_args(Missing):
             raise InputError(f"missing = {self.missing!r}, but must be one of {', '.join(get_args(Missing))}")
         if self.threads < 1:
             raise InputError(f"threads = {self.threads}, but must be at least 1")
+
+    def deadline_of(self, phase: str) -> float:
+        """Return how many seconds a round of a phase may take."""
+        return self.deadlines.get(phase, self.deadline)
 
     def header(self, pair: str) -> dict[str, ConfigValue]:
         """Return what stands beside every request to clients of a class."""
@@ -76,9 +92,11 @@ class RunSettings:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":
         """Return what a Flower configuration says of a run, which may say other things, too."""
-        named = {field.name: config[field.name] for field in fields(cls) if field.name in config}
+        named = {known.name: config[known.name] for known in fields(cls) if known.name in config}
         if isinstance(named.get("prepare"), str):  # as JSON, since Flower's has no tables
             named["prepare"] = Prepare(**json.loads(named["prepare"]))
+        if isinstance(named.get("deadlines"), str):
+            named["deadlines"] = json.loads(named["deadlines"])
         return cls(**named)
 
 
@@ -265,14 +283,15 @@ class _Wire:
 
     def _contents(self, messages: Sequence[Message], doing: str, nodes: Mapping[int, str]) -> dict[int, RecordDict]:
         """Return what the nodes reply, by node."""
-        replies = send_and_receive(self.grid, messages, self.settings.deadline)
+        deadline = self.settings.deadline_of(JOINING[doing])
+        replies = send_and_receive(self.grid, messages, deadline)
         try:
             reply_of = by_node(replies, nodes)
         except ProtocolError as error:
             raise ProtocolError(f"{self.pair}, {doing}: {error}") from None
         if silent := [who for node, who in nodes.items() if node not in reply_of]:
             who = f"{silent[0]}{and_more(len(silent) - 1)}"
-            raise ProtocolError(f"{self.pair}, {doing}: {who} did not answer in {self.settings.deadline:g} s")
+            raise ProtocolError(f"{self.pair}, {doing}: {who} did not answer in {deadline:g} s")
         failures = sorted(
             reason if _is_carriers(reply) else f"{self.pair}, {doing}: {nodes[reply.metadata.src_node_id]}: {reason}"
             for reply in replies

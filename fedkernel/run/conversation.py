@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,7 @@ from fedkernel.run.events import log_event
 from fedkernel.run.exchange import by_node, recorded, send_and_receive, write_down
 from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
+from fedkernel.run.losses import Losses
 from fedkernel.run.wire import from_content, to_content
 from fedkernel.threads import steps_within
 
@@ -39,9 +40,8 @@ class Execution:
         Of the strategy, for errors, and of the client class that answers.
     partition : {"vertical", "horizontal"}
         Which size of their tables the clients share, and so is known of every reply.
-    go_on : bool
-        Go on without clients that fail or keep silent, as long as one is left; else that is an error. So it is in a
-        round that is summed, whose protocol could not tell that a part is missing.
+    losses : Losses
+        In which rounds it goes on, for good, without clients that fail or keep silent; elsewhere that is an error.
     grid : flwr.serverapp.Grid
     settings : RunSettings
     run : Run
@@ -59,7 +59,7 @@ class Execution:
     name: str
     pair: str
     partition: Divided
-    go_on: bool
+    losses: Losses
     grid: Grid
     settings: RunSettings
     run: Run
@@ -80,7 +80,7 @@ class Execution:
             if (record := recorded(self.journal, self.grid, messages, conversation.where)) is not None:
                 conversation.replay(record)
             else:
-                conversation.receive(send_and_receive(self.grid, messages, self.settings.deadline))
+                conversation.receive(send_and_receive(self.grid, messages, conversation.deadline))
         return conversation.value
 
 
@@ -170,11 +170,8 @@ class Conversation(Generic[T]):
         failures = {
             client: cause for client in self._requests if (cause := self._failure(client, reply_of.get(client)))
         }
-        if failures and (not self._execution.go_on or self._pending.summed or len(failures) == len(self._requests)):
-            raise ProtocolError(next(iter(failures.values())) + and_more(len(failures) - 1))
-        for client, cause in failures.items():
-            log.warning("going on without client %d: %s", client, cause)
-        self._leave_out(failures)
+        if failures:
+            self._go_on_without(failures)
         ledger = self._account.ledger
         before = len(ledger.entries), len(ledger.letters)
         contents = [reply_of[client].content for client in self._requests]
@@ -215,9 +212,31 @@ class Conversation(Generic[T]):
         """Say for texts which round is pending."""
         return f"round {self._round_number}"
 
+    @property
+    def deadline(self) -> float:
+        """How many seconds the pending round may take."""
+        return self._execution.settings.deadline_of(self._pending.phase)
+
+    def _go_on_without(self, causes: Mapping[int, str]) -> None:
+        """Go on without the clients that failed for these causes, or raise what the first of them is."""
+        losses, pending = self._execution.losses, self._pending
+        left = len(self._cohort) - len(causes)
+        if len(causes) == len(self._requests):
+            left = 0 if self._execution.losses.quorum is None else left
+        fault = losses.fault(self._round_number, pending.phase, left, summed=pending.summed)
+        if fault is not None:
+            raise ProtocolError(next(iter(causes.values())) + and_more(len(causes) - 1) + fault)
+        for client, cause in causes.items():
+            log.warning("going on without client %d: %s", client, cause)
+        self._leave_out(causes)
+
     def _leave_out(self, clients: Iterable[int]) -> None:
-        """Go on without some clients."""
-        gone = set(clients)
+        """Go on without some clients, of which the run's account tells what that means."""
+        gone, pending = set(clients), self._pending
+        meaning = self._execution.losses.meaning(self._round_number, pending.phase, summed=pending.summed)
+        for client in sorted(gone):
+            where = f"round {self._round_number} ({pending.phase})"
+            self._account.losses.append(f"{self._called[client]} was lost in {where}: the answer is {meaning}")
         self._requests = {client: pair for client, pair in self._requests.items() if client not in gone}
         self._cohort = [member for member in self._cohort if member.client not in gone]
 
@@ -252,7 +271,7 @@ class Conversation(Generic[T]):
 
     def _failure(self, client: int, reply: Message | None) -> str | None:
         if reply is None:
-            return f"{self._where(client)}: no answer within {self._execution.settings.deadline:g} s"
+            return f"{self._where(client)}: no answer within {self.deadline:g} s"
         return f"{self._where(client)}: {reason}" if (reason := reason_of(reply)) else None
 
     def _decode(self, client: int, content: RecordDict) -> Reply:

@@ -41,6 +41,7 @@ class MessageGrid(Grid):
         self._clock: Callable[[], float] = time.monotonic
         self._replies: dict[str, Any] = {}
         self._awaited: set[str] = set()
+        self._asked: set[str] = set()  # of all that was sent, what a reply is still taken to
 
     @abstractmethod
     def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
@@ -77,9 +78,12 @@ class MessageGrid(Grid):
         """Take note of messages of the run that were answered before this process began."""
 
     def _deliver(self, node: int, message_id: str, reply: Any) -> None:
-        """Keep a node's reply to a message, or that of which `_open` makes one, until it is asked for."""
+        """Keep a node's reply to a message, or that of which `_open` makes one, until it is asked for; one that comes late, or again, is dropped."""
         log_event("reply came", "a reply has come", node=node)
         with self._arrived:
+            if message_id not in self._asked:
+                return
+            self._asked.discard(message_id)
             self._replies[message_id] = reply
             self._awaited.discard(message_id)
             if not self._awaited:  # waking up for each would only keep the others waiting
@@ -119,6 +123,8 @@ class MessageGrid(Grid):
         contents: dict[int, list[bytes]] = {}
         for message in messages:
             ids.append(flower.stamp(message))
+            with self._arrived:
+                self._asked.add(ids[-1])
             if (known := id(message.content)) not in contents:
                 contents[known] = flower.content_to_parts(message.content)
             self._post(message, ids[-1], flower.to_parts(message, contents[known]))
@@ -143,4 +149,5 @@ class MessageGrid(Grid):
                     break
                 self._wait(min(left, LOOK))
                 self._look_after()
+            self._asked.difference_update(ids)  # nobody waits for these any more
         return self.pull_messages(ids)

@@ -23,6 +23,7 @@ from fedkernel.numerics.kernels import kernel_tables
 from fedkernel.protocol.messages import VERSION
 from fedkernel.protocol.plan import Plan
 from fedkernel.run.alignment import Missing
+from fedkernel.run.losses import Deadlines, Quorum
 from fedkernel.validation import explain
 
 
@@ -43,6 +44,9 @@ def _absolute_file(file: str | SiteFile) -> str | SiteFile:
 
 AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
 
+
+UNTOLD = ("journals", "deadlines", "quorum")
+"""What a job leaves out where it is not asked for, so that sites can read it that do not know of it."""
 
 RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
 """What a run is called: a part of the names of files at the sites, and so no path."""
@@ -292,6 +296,10 @@ class Job(pydantic.BaseModel):
         Files of the models that runs project onto, by the run's id; like `out`, nothing that sites are told.
     deadline : float
         Seconds that a round may take.
+    deadlines : dict of str to float
+        By phase, seconds in place of the `deadline`.
+    quorum : int or float, optional
+        How many clients must remain, or which fraction, see `fedkernel.run.losses`.
     threads : int
         BLAS threads of each client and of the coordinator; part of the configuration since it decides the last bits.
     journals : bool
@@ -309,6 +317,8 @@ class Job(pydantic.BaseModel):
     mark: str | None = None
     models: dict[str, str] = {}
     deadline: float = pydantic.Field(default=3600.0, gt=0)
+    deadlines: Deadlines = {}
+    quorum: Quorum | None = None
     threads: int = pydantic.Field(default=1, ge=1)
     journals: bool = False
 
@@ -316,7 +326,7 @@ class Job(pydantic.BaseModel):
     def _without_journals(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what sites are not told, and who knows no journals could not read."""
         table: dict[str, Any] = plain(self)
-        return {name: value for name, value in table.items() if name != "journals" or value}
+        return {name: value for name, value in table.items() if value or name not in UNTOLD}
 
     @classmethod
     def from_json(cls, text: str) -> "Job":

@@ -172,10 +172,11 @@ class Ledger:
 
 @dataclass
 class Account:
-    """What a run cost: the ledger, and a row per round with its wall-clock seconds."""
+    """What a run cost: the ledger, a row per round with its wall-clock seconds, and which clients were lost."""
 
     ledger: Ledger = field(default_factory=Ledger)
     history: list[dict[str, Any]] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
 
     def close_round(
         self, number: int, phase: str, seconds: float, values: Mapping[str, float], slowest_seconds: float = 0.0

@@ -1,0 +1,76 @@
+"""Whether a run goes on without a client that fails or keeps silent: what a strategy declares, and what a run asks."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import pydantic
+
+from fedkernel.errors import InputError
+
+
+def check_quorum(quorum: float | None) -> float | None:
+    """Return it, or raise InputError unless it is None, a number of clients, or a fraction of them."""
+    if quorum is None:
+        return None
+    if isinstance(quorum, bool) or not (0 < quorum <= 1 or (quorum > 1 and quorum == int(quorum))):
+        allowed = "a fraction of the clients, above 0 and at most 1.0, or their number, from 1"
+        raise InputError(f"quorum = {quorum}, but must be {allowed}")
+    return quorum
+
+
+Quorum = Annotated[pydantic.StrictInt | pydantic.StrictFloat, pydantic.AfterValidator(check_quorum)]
+Deadlines = dict[str, Annotated[float, pydantic.Field(gt=0)]]
+
+REMAINING = "that of a run of the clients that remain"
+HANDED_OUT = "of the tables of all; the lost client keeps nothing of it"
+EVERYWHERE = "what the method makes of the replies that are left"
+
+
+def needed(quorum: float, clients: int) -> int:
+    """Return how many of so many clients a quorum asks for; 1.0 are all of them, and 1 is one."""
+    return quorum if isinstance(quorum, int) else math.ceil(quorum * clients) if quorum <= 1 else int(quorum)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """In which rounds of a protocol a client may be lost.
+
+    Attributes
+    ----------
+    everywhere : bool
+        In every one, whose replies are not summed, whatever the answer then means; also without a quorum.
+    first : bool
+        With a quorum in the first, before anything of any client was used: the answer is that of the others.
+    handing_out : tuple of str
+        With a quorum in these phases, which ask for nothing any more: the answer is there, and of all clients.
+    quorum : int or float, optional
+        How many clients must remain, see `needed`.
+    clients : int
+        That began the run.
+    """
+
+    everywhere: bool = False
+    first: bool = False
+    handing_out: tuple[str, ...] = ()
+    quorum: float | None = None
+    clients: int = 0
+
+    def meaning(self, number: int, phase: str, *, summed: bool) -> str:
+        """Return what the answer means where a client is lost in a round; empty: the run cannot go on."""
+        if self.quorum is not None and phase in self.handing_out:
+            return HANDED_OUT
+        if self.quorum is not None and self.first and number == 1 and not summed:
+            return REMAINING
+        return EVERYWHERE if self.everywhere and not summed else ""
+
+    def fault(self, number: int, phase: str, left: int, *, summed: bool) -> str | None:
+        """Return why a run fails with so many clients left, for its error to go on with; None: it goes on."""
+        goes_on = self.meaning(number, phase, summed=summed)
+        if self.quorum is None:
+            return None if goes_on and left else ""
+        if not goes_on:
+            return f"; quorum = {self.quorum:g}, but in this round it cannot go on without a client"
+        if left >= max(1, least := needed(self.quorum, self.clients)):
+            return None
+        return f"; {left} of {self.clients} clients are left, but quorum = {self.quorum:g} asks for {least}"

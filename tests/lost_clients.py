@@ -1,0 +1,125 @@
+"""docs/reliability.md: what becomes of a run whose client is lost. ``cd tests && python -m lost_clients`` writes it."""
+
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+from networks import admm, digits
+from sklearn.datasets import load_wine
+from sklearn.preprocessing import scale
+
+from fedkernel import RBF
+from fedkernel.errors import ProtocolError
+from fedkernel.protocol.client import KernelClient
+from fedkernel.run.losses import HANDED_OUT, REMAINING
+from fedkernel.testing import Pair, _arrays, _bits
+from strategies import (
+    DKPCA,
+    DisKPCA,
+    FKKMeans,
+    PeerVFedPCA,
+    RFKKMeans,
+    SpectralKMeans,
+    UniformKPCA,
+    VFedAKPCA,
+    VFedPCA,
+)
+
+PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
+BEGIN, END = "<!-- policy -->\n", "<!-- end of policy -->"
+WINE = scale(load_wine().data)[::3]
+ROWS, COLUMNS = np.array_split(WINE, 4), np.array_split(WINE, 4, axis=1)
+DRAWN = {"n_adaptive": 8, "embedding_size": 6, "n_random_features": 50, "share_rows": True}
+PAIRS = {
+    "DKPCA": Pair(DKPCA(2, RBF(0.05), local_components=3), COLUMNS),
+    "VFedPCA": Pair(VFedPCA(2, rounds=2), COLUMNS),
+    "VFedAKPCA": Pair(VFedAKPCA(2, kernel=RBF(0.2), merge="exact"), COLUMNS),
+    "PeerVFedPCA": Pair(PeerVFedPCA(rounds=2), COLUMNS),
+    "FKKMeans": Pair(FKKMeans(2, n_features=4, iterations=1, coreset_size=10), ROWS),
+    "RFKKMeans": Pair(RFKKMeans(2, n_features=4, kernel=RBF(0.1), coreset_size=10), ROWS),
+    "DisKPCA": Pair(DisKPCA(2, RBF(0.05), **DRAWN), ROWS),
+    "UniformKPCA": Pair(UniformKPCA(2, RBF(0.05), n_samples=8, share_rows=True), ROWS),
+    "SpectralKMeans": Pair(SpectralKMeans(2, DisKPCA(2, RBF(0.05), **DRAWN), coreset_size=10), ROWS),
+    "ADMMKPCA": Pair(admm(iterations=2), digits(12, 4)),
+}
+
+
+class LostError(Exception):
+    """A client is no more."""
+
+
+def losing(pair, place):
+    """Run a pair, of whose clients the last is lost in the round of that place, with a quorum of all others."""
+    respond, last, asked = KernelClient._respond, len(pair.tables) - 1, []
+
+    def respond_or_not(self, answer, request, config):
+        if self.client == last:
+            asked.append(request)
+            if len(asked) == place + 1:
+                raise LostError
+        return respond(self, answer, request, config)
+
+    with mock.patch.object(KernelClient, "_respond", respond_or_not):
+        result = pair.fit(pair.tables, seed=0, quorum=last)
+    assert len(asked) == place + 1, "whoever is lost is not asked any more"
+    return result
+
+
+def outcome(pair, place, phase):
+    """Return what becomes of such a run, compared with those of all clients and of the others."""
+    try:
+        result = losing(pair, place)
+    except ProtocolError as error:
+        sentence = str(error)
+    else:
+        return goes_on_with(pair, result, f"round {place + 1} ({phase})")
+    assert f"({phase}), client {len(pair.tables) - 1}: " in sentence
+    assert sentence.endswith("; quorum = 3, but in this round it cannot go on without a client")
+    return "ends"
+
+
+def goes_on_with(pair, result, where):
+    """Return what the answer is of a run that went on, as it says of itself, and as the runs of others prove."""
+    (loss,) = result.findings
+    answer = _bits(_arrays(result.model))
+    for meaning, reference in (
+        (HANDED_OUT, pair.recording.result),
+        (REMAINING, pair.fit(pair.tables[:-1], seed=0)),
+    ):
+        if answer == _bits(_arrays(reference.model)):
+            assert loss.endswith(f"was lost in {where}: the answer is {meaning}")
+            return meaning
+    raise AssertionError(f"{pair}, {where}: another answer than that of all or of those that remain")
+
+
+def outcomes(pair):
+    """Return what becomes of a run by where a client is lost: each phase, the first time and the next ones."""
+    phases = [type(exchange.request).__name__ for exchange in pair.recording.exchanges[len(pair.tables) - 1]]
+    told = {}
+    for place, phase in enumerate(phases):
+        where = f"`{phase}`" if phase not in phases[:place] else f"`{phase}` again"
+        if where not in told:
+            told[where] = outcome(pair, place, phase)
+    return told
+
+
+def table():
+    """Return the table: a line for each pair, with where its run goes on, with which answer, and where it ends."""
+    lines = ["| pair | goes on where a client is lost in; the answer is then | ends in | why |", "|---|---|---|---|"]
+    for name, pair in PAIRS.items():
+        told = outcomes(pair)
+        ends = [where for where, what in told.items() if what == "ends"]
+        ends = ", ".join(where for where in ends if where.removesuffix(" again") not in ends or "again" not in where)
+        on = "<br>".join(f"{where}: {what}" for where, what in told.items() if what != "ends")
+        lines.append(f"| `{name}` | {on} | {ends} | {pair.strategy.needs_all if ends else ''} |")
+    return "\n".join(lines) + "\n"
+
+
+def page():
+    """Return the page with the table as it is now."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    return before + BEGIN + table() + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

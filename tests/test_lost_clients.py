@@ -1,0 +1,129 @@
+"""Runs that go on without a client, as far as the method allows and the quorum asks; deadlines by phase."""
+
+import threading
+
+import cases
+import lost_clients
+import numpy as np
+import pytest
+from lost_clients import PAIRS
+from test_protocol import TABLES, Ask, AskMore, Numbers, Talker, Toy
+
+from fedkernel.engines.local import LocalGrid
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.rounds import to_all
+from fedkernel.run.answering import client_app
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.losses import Losses, needed
+from fedkernel.run.site import Site
+
+
+def test_the_page_says_what_comes_of_a_lost_client():
+    assert PAIRS.keys() == cases.PAIRS.keys(), "every registered pair is tried"
+    assert lost_clients.PAGE.read_text() == lost_clients.page(), "cd tests && python -m lost_clients"
+
+
+def test_a_quorum_is_a_number_or_a_fraction():
+    assert [needed(*pair) for pair in ((3, 4), (1, 4), (0.5, 5), (0.75, 4), (1.0, 4))] == [3, 1, 3, 3, 4]
+    for quorum in (0, -1, 1.5, 2.5, True, float("nan")):
+        with pytest.raises(InputError, match=r"^quorum = .*, but must be a fraction of the clients, above 0 and"):
+            RunSettings(quorum=quorum)
+
+
+def test_fewer_than_the_quorum_end_the_run_with_both_numbers(monkeypatch):
+    pair, respond = PAIRS["DKPCA"], KernelClient._respond
+
+    def without_two(self, answer, request, config):
+        if self.client in {1, 3}:
+            raise InputError("no")
+        return respond(self, answer, request, config)
+
+    monkeypatch.setattr(KernelClient, "_respond", without_two)
+    for quorum in (3, 0.6):
+        with pytest.raises(ProtocolError, match=rf"; 2 of 4 clients are left, but quorum = {quorum} asks for 3$"):
+            pair.fit(pair.tables, quorum=quorum)
+    result = pair.fit(pair.tables, quorum=2)
+    assert [text[:8] for text in result.findings] == ["client 1", "client 3"]
+    monkeypatch.undo()
+    others = pair.fit([pair.tables[0], pair.tables[2]])
+    assert np.array_equal(result.model.eigenvectors_, others.model.eigenvectors_)
+
+
+def test_who_goes_on_everywhere_still_keeps_to_a_quorum():
+    losses = Losses(everywhere=True, quorum=2, clients=3)
+    assert losses.fault(4, "Ask", 2, summed=False) is None
+    assert losses.fault(4, "Ask", 1, summed=False) == "; 1 of 3 clients are left, but quorum = 2 asks for 2"
+    assert "cannot go on" in losses.fault(4, "Ask", 2, summed=True)
+    assert Losses(everywhere=True).fault(4, "Ask", 0, summed=False) == "", "nobody is left"
+
+
+def test_what_is_left_is_not_measured_as_if_it_were_all(monkeypatch):
+    pair, respond = PAIRS["VFedPCA"], KernelClient._respond
+
+    def lost(self, answer, request, config):
+        if self.client == 3:
+            raise InputError("no")
+        return respond(self, answer, request, config)
+
+    monkeypatch.setattr(KernelClient, "_respond", lost)
+    result = pair.fit(pair.tables, quorum=0.5, evaluate=True)
+    assert not result.metrics
+    assert result.findings[0].startswith("the model was not measured: client 3 was lost in round 1 (IterateLocally)")
+
+
+def grid_of(client):
+    def find_site(context, config):
+        number = int(context.node_config["partition-id"])
+        return Site(number, TABLES[number], None, lambda outputs: None)
+
+    return LocalGrid(client_app({client.__name__: client}, find_site), clients=3)
+
+
+def test_phases_have_deadlines_of_their_own_and_late_replies_are_dropped(monkeypatch):
+    """Client 1 answers round 1 while round 2 waits for client 2: that answer enters neither."""
+    released, came = threading.Event(), threading.Event()
+
+    class Slow(Talker):
+        answers = (Ask, AskMore)
+
+        def tell(self, ask: Ask) -> Numbers:
+            if self.client == 1 and type(ask) is Ask:
+                released.wait(10)
+            elif type(ask) is AskMore and self.client == 2:
+                released.set()
+                assert came.wait(10)
+            return super().tell(ask)
+
+    deliver = LocalGrid._deliver
+
+    def noting(self, message_id, reply):
+        deliver(self, message_id, reply)
+        if reply.metadata.src_node_id == 2 and released.is_set():
+            came.set()
+
+    monkeypatch.setattr(LocalGrid, "_deliver", noting)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+
+    def protocol():
+        first = yield from to_all(Ask())
+        second = yield from to_all(AskMore(word=2))
+        return [[reply.values[0] for reply in replies] for replies in (first, second)]
+
+    settings = RunSettings(deadline=30.0, deadlines={"Ask": 1.0})
+    with grid_of(Slow) as grid:
+        result = Toy(protocol, client=Slow, on_missing="continue").run(grid, settings)
+        assert result.model == [[0.0, 2.0], [0.0, 4.0]]
+        assert not grid._replies
+        assert not grid._asked
+    assert result.findings == [
+        "client 1 was lost in round 1 (Ask): the answer is what the method makes of the replies that are left"
+    ]
+
+
+def test_a_deadline_of_no_phase_is_refused():
+    pair = PAIRS["DKPCA"]
+    with pytest.raises(InputError, match=r"^deadlines: there is no phase 'Asking'; there are join, align, seed, FindL"):
+        pair.fit(pair.tables, deadlines={"Asking": 3.0})
+    with pytest.raises(InputError, match="deadlines: join = 0, but must be greater than 0"):
+        pair.fit(pair.tables, deadlines={"join": 0.0})
