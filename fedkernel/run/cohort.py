@@ -21,7 +21,7 @@ from fedkernel.run.exchange import POLL, by_node, node_called, recorded, send_an
 from fedkernel.run.grid import CARRIERS
 from fedkernel.run.joining import HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
 from fedkernel.run.journal import Journal
-from fedkernel.run.ledger import Account, Entry
+from fedkernel.run.ledger import Account, Entry, Ledger
 from fedkernel.run.losses import check_quorum
 from fedkernel.run.seeding import commitment, joint_seed
 from fedkernel.run.wire import digest, from_content, identity_of, to_content
@@ -153,9 +153,8 @@ def join(
             f"{pair}, joining: the clients must be numbered 0 to {(settings.clients or len(members)) - 1} "
             f"without gaps, but their numbers are {numbers}"
         )
-    for member in members:
-        account.ledger.add(wire.entry("join", member.client, down, contents[member.client]))
-    account.close_round(0, "join", time.perf_counter() - started, {})
+    costs = Ledger(wire.entry("join", member.client, down, contents[member.client]) for member in members)
+    account.close_round(0, "join", time.perf_counter() - started, {}, costs)
     if settings.joint_seed:
         committed = {reply.client: reply for reply, _ in introductions.values()}
         settings = replace(settings, seed=_draw_seed(wire, members, committed, account))
@@ -178,12 +177,12 @@ def _draw_seed(
         )
     started = time.perf_counter()
     commitments = tuple(str(introductions[member.client].commitment) for member in members)
-    who = {member.node_id: member.called for member in members}
+    who, costs = {member.node_id: member.called for member in members}, Ledger()
 
     def ask(request: Request[ReplyT], action: str) -> list[ReplyT]:
         down, replies = wire.ask(request, f"{MessageType.QUERY}.{action}", "drawing the seed", who)
         for member in members:
-            account.ledger.add(wire.entry("seed", member.client, down, replies[member.node_id][1]))
+            costs.add(wire.entry("seed", member.client, down, replies[member.node_id][1]))
         return [replies[member.node_id][0] for member in members]
 
     shares = tuple(reply.share for reply in ask(ShowShare(commitments=commitments), "share"))
@@ -192,7 +191,7 @@ def _draw_seed(
             raise ProtocolError(f"{wire.pair}, drawing the seed: {member.called} showed another share than it drew")
     ask(TakeShares(shares=shares), "seed")
     seed = joint_seed(shares)
-    account.close_round(0, "seed", time.perf_counter() - started, {"seed": seed})
+    account.close_round(0, "seed", time.perf_counter() - started, {"seed": seed}, costs)
     log.info("%s: the sites drew the seed %d", wire.settings.run, seed)
     return seed
 
@@ -215,13 +214,13 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
             f"{without[0]}{and_more(len(without) - 1)} has no ids, but {knows} has; allowed: ids at all sites or none"
         )
     started = time.perf_counter()
-    nodes = {member.node_id: member for member in members}
+    nodes, costs = {member.node_id: member for member in members}, Ledger()
 
     def ask(request: Request[ReplyT], action: str) -> dict[str, ReplyT]:
         who = {node: member.called for node, member in nodes.items()}
         down, replies = wire.ask(request, f"{MessageType.QUERY}.{action}", "aligning", who)
         for node, (_, content) in replies.items():
-            account.ledger.add(wire.entry("align", nodes[node].client, down, content))
+            costs.add(wire.entry("align", nodes[node].client, down, content))
         return {who[node]: reply for node, (reply, _) in replies.items()}
 
     rows: Literal["rows", "new_rows"] = "new_rows" if wire.settings.project else "rows"
@@ -238,7 +237,7 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
     ask(TakeRows(hashes=common), "align")
     figures = {f"rows_{member.client}": float(getattr(member, rows)) for member in members}
     figures |= {"rows": float(len(common)), "order": order_of(common)}
-    account.close_round(0, "align", time.perf_counter() - started, figures)
+    account.close_round(0, "align", time.perf_counter() - started, figures, costs)
     return [replace(member, **dict[str, Any]({rows: len(common)})) for member in members]
 
 

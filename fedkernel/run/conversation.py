@@ -172,22 +172,19 @@ class Conversation(Generic[T]):
         }
         if failures:
             self._go_on_without(failures)
-        ledger = self._account.ledger
-        before = len(ledger.entries), len(ledger.letters)
-        contents = [reply_of[client].content for client in self._requests]
-        decoded = [self._decode(*pair) for pair in zip(self._requests, contents, strict=True)]
+        contents, costs = [reply_of[client].content for client in self._requests], Ledger()
+        decoded = [self._decode(*pair, costs) for pair in zip(self._requests, contents, strict=True)]
         self._check_shared_dimensions(decoded)
         slowest = max(self._seconds(*pair) for pair in zip(self._requests, contents, strict=True))
         seconds = time.perf_counter() - self._started
         total = self._sum_of(decoded) if self._pending.summed else None
         if (journal := self._execution.journal) is not None:
-            part = Ledger(ledger.entries[before[0] :], ledger.letters[before[1] :])
-            account = {"seconds": seconds, "slowest": slowest, "ledger": part.to_table()}
+            account = {"seconds": seconds, "slowest": slowest, "ledger": costs.to_table()}
             node_of = {member.client: member.node_id for member in self._cohort}
             nodes = [node_of[client] for client in self._requests]
             what = contents if total is None else [to_content(total)]  # never what was only to be added up
             write_down(journal, self._execution.grid, nodes, what, account)
-        self._close(seconds, slowest)
+        self._close(seconds, slowest, costs)
         self._advance(decoded if total is None else total)
         return self.done
 
@@ -196,10 +193,8 @@ class Conversation(Generic[T]):
         client_of = {member.node_id: member.client for member in self._cohort}
         answered = [client_of[node] for node in record.nodes]
         self._leave_out(self._requests.keys() - answered)
-        part = Ledger.from_table(record.account["ledger"])
-        self._account.ledger.entries += part.entries
-        self._account.ledger.letters += part.letters
-        self._close(record.account["seconds"], record.account["slowest"], replayed=True)
+        costs = Ledger.from_table(record.account["ledger"])
+        self._close(record.account["seconds"], record.account["slowest"], costs, replayed=True)
         contents = [flower.content_from_bytes(content) for content in record.contents]
         if self._pending.summed:
             self._advance(from_content(self._pending.reply_type, contents[0]))
@@ -240,10 +235,12 @@ class Conversation(Generic[T]):
         self._requests = {client: pair for client, pair in self._requests.items() if client not in gone}
         self._cohort = [member for member in self._cohort if member.client not in gone]
 
-    def _close(self, seconds: float, slowest: float, *, replayed: bool = False) -> None:
-        """Account for the pending round, whose entries are in the ledger."""
+    def _close(self, seconds: float, slowest: float, costs: Ledger, *, replayed: bool = False) -> None:
+        """Account for the pending round."""
         values = self._pending.values
-        self._account.close_round(self._round_number, self._pending.phase, seconds, values, slowest)
+        self._account.close_round(
+            *(self._round_number, self._pending.phase, seconds, values, costs), slowest_seconds=slowest
+        )
         row, figures = self._account.history[-1], "".join(f", {name} = {value:g}" for name, value in values.items())
         took = {name: row[name] for name in ("seconds", "bytes_up", "bytes_down")}
         log_event(
@@ -274,7 +271,7 @@ class Conversation(Generic[T]):
             return f"{self._where(client)}: no answer within {self.deadline:g} s"
         return f"{self._where(client)}: {reason}" if (reason := reason_of(reply)) else None
 
-    def _decode(self, client: int, content: RecordDict) -> Reply:
+    def _decode(self, client: int, content: RecordDict, costs: Ledger) -> Reply:
         request, bytes_down = self._requests[client]
         try:
             reply = from_content(request.reply_type, content)
@@ -287,8 +284,9 @@ class Conversation(Generic[T]):
         floats = {"floats_down": request.floats, "floats_up": reply.floats}
         traffic = {**floats, "bytes_down": bytes_down, "bytes_up": bytes_up, "rows_up": reply.disclosed}
         sha256 = self._execution.settings.hash_of(content)
-        self._account.ledger.add(Entry(self._round_number, self._pending.phase, client, **traffic, sha256=sha256))
-        self._account.ledger.letters += posted
+        costs.add(Entry(self._round_number, self._pending.phase, client, **traffic, sha256=sha256))
+        for letter in posted:
+            costs.post(letter)
         return reply
 
     def _posted(self, client: int, reply: Reply) -> list[Posted]:

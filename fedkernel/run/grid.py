@@ -78,12 +78,15 @@ class MessageGrid(Grid):
         """Take note of messages of the run that were answered before this process began."""
 
     def _deliver(self, node: int, message_id: str, reply: Any) -> None:
-        """Keep a node's reply to a message, or that of which `_open` makes one, until it is asked for; one that comes late, or again, is dropped."""
-        log_event("reply came", "a reply has come", node=node)
+        """Keep a node's reply to a message, or that of which `_open` makes one, until it is asked for.
+
+        One that comes late, or again, is dropped.
+        """
         with self._arrived:
             if message_id not in self._asked:
                 return
             self._asked.discard(message_id)
+            log_event("reply came", "a reply has come", node=node)
             self._replies[message_id] = reply
             self._awaited.discard(message_id)
             if not self._awaited:  # waking up for each would only keep the others waiting

@@ -1,11 +1,13 @@
 """What crossed the wire: floats and bytes, up and down, for every round and client."""
 
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedkernel.arrays import short
+from fedkernel.run.rows import Rows
+
+SUMS = ("floats_up", "floats_down", "bytes_up", "bytes_down", "rows_up")
+"""What is added up over entries."""
 
 
 @dataclass(frozen=True)
@@ -56,66 +58,86 @@ class Load:
         return Load(self.messages + other.messages, self.floats + other.floats, self.bytes + other.bytes)
 
 
-@dataclass
 class Ledger:
-    """The account of one run.
+    """The account of one run: its sums in memory, its entries but for the last on disk (`fedkernel.run.rows`).
+
+    Parameters
+    ----------
+    entries : iterable of Entry
+    letters : iterable of Posted
 
     Attributes
     ----------
-    entries : list of Entry
+    entries : sequence of Entry
         Round 0 is the joining of the clients, and the agreement on their rows: its bytes count, but it is not a round
         of the protocol.
-    letters : list of Posted
+    letters : sequence of Posted
         What the clients wrote to each other.
+    floats_up, floats_down : int
+        From the clients to the coordinator, and back.
+    bytes_up, bytes_down : int
+        As well.
+    rows_up : int
+        Rows of their tables that the clients disclosed.
     """
 
-    entries: list[Entry] = field(default_factory=list)
-    letters: list[Posted] = field(default_factory=list)
+    def __init__(self, entries: Iterable[Entry] = (), letters: Iterable[Posted] = ()) -> None:
+        self.entries: Rows[Entry] = Rows((), _values_of, lambda values: Entry(*values))
+        self.letters: Rows[Posted] = Rows((), _values_of, lambda values: Posted(*values))
+        self.floats_up = self.floats_down = self.bytes_up = self.bytes_down = self.rows_up = 0
+        self._through, self._beyond = 0, set[int]()  # rounds 1 to this one, and others that there are
+        self._edges: dict[tuple[int, int], Load] = {}
+        for entry in entries:
+            self.add(entry)
+        for letter in letters:
+            self.post(letter)
 
-    __repr__ = short
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.entries)} entries, {len(self.letters)} letters)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ledger):
+            return NotImplemented
+        return self.entries == other.entries and self.letters == other.letters
+
+    __hash__ = None  # type: ignore[assignment] # as of whatever is added to
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (list(self.entries), list(self.letters))
 
     def add(self, entry: Entry) -> None:
         """Write one exchange down."""
         self.entries.append(entry)
+        for name in SUMS:
+            setattr(self, name, getattr(self, name) + getattr(entry, name))
+        if entry.round > self._through:
+            self._beyond.add(entry.round)
+            while self._through + 1 in self._beyond:
+                self._through += 1
+                self._beyond.remove(self._through)
+
+    def post(self, letter: Posted) -> None:
+        """Write a letter down."""
+        self.letters.append(letter)
+        edge = letter.sender, letter.receiver
+        self._edges[edge] = self._edges.get(edge, Load()) + Load(1, letter.floats, letter.bytes)
+
+    def take(self, part: "Ledger") -> None:
+        """Write down what another ledger has."""
+        for entry in part.entries:
+            self.add(entry)
+        for letter in part.letters:
+            self.post(letter)
 
     @property
     def rounds(self) -> int:
         """Rounds of the protocol: the messages that had to follow one another."""
-        return len({entry.round for entry in self.entries if entry.round > 0})
-
-    @property
-    def floats_up(self) -> int:
-        """Floats from the clients to the coordinator."""
-        return sum(entry.floats_up for entry in self.entries)
-
-    @property
-    def floats_down(self) -> int:
-        """Floats from the coordinator to the clients."""
-        return sum(entry.floats_down for entry in self.entries)
-
-    @property
-    def bytes_up(self) -> int:
-        """Bytes from the clients to the coordinator."""
-        return sum(entry.bytes_up for entry in self.entries)
-
-    @property
-    def bytes_down(self) -> int:
-        """Bytes from the coordinator to the clients."""
-        return sum(entry.bytes_down for entry in self.entries)
-
-    @property
-    def rows_up(self) -> int:
-        """Rows of their tables that the clients disclosed."""
-        return sum(entry.rows_up for entry in self.entries)
+        return self._through + len(self._beyond)
 
     @property
     def edges(self) -> dict[tuple[int, int], Load]:
         """What each client wrote to each other one, by (sender, receiver); an edge of the graph has two directions."""
-        loads: dict[tuple[int, int], Load] = {}
-        for letter in sorted(self.letters, key=lambda letter: (letter.sender, letter.receiver)):
-            edge = letter.sender, letter.receiver
-            loads[edge] = loads.get(edge, Load()) + Load(1, letter.floats, letter.bytes)
-        return loads
+        return dict(sorted(self._edges.items()))
 
     @property
     def peer_to_peer(self) -> Load:
@@ -130,14 +152,7 @@ class Ledger:
 
     def totals(self) -> dict[str, int]:
         """Return rounds, floats, bytes and disclosed rows by name."""
-        return {
-            "rounds": self.rounds,
-            "floats_up": self.floats_up,
-            "floats_down": self.floats_down,
-            "bytes_up": self.bytes_up,
-            "bytes_down": self.bytes_down,
-            "rows_up": self.rows_up,
-        }
+        return {"rounds": self.rounds, **{name: getattr(self, name) for name in SUMS}}
 
     def of_client(self, client: int) -> "Ledger":
         """Return the part of the account that concerns one client; of the letters those that it wrote."""
@@ -161,13 +176,17 @@ class Ledger:
     @classmethod
     def from_table(cls, table: Iterable[dict[str, Any]]) -> "Ledger":
         """Rebuild a ledger from `to_table`."""
-        entries, letters = [], []
+        ledger = cls()
         for row in table:
             if "sender" in row:
-                letters.append(Posted(**row))
+                ledger.post(Posted(**row))
             else:
-                entries.append(Entry(**row))
-        return cls(entries, letters)
+                ledger.add(Entry(**row))
+        return ledger
+
+
+def _values_of(row: Entry | Posted) -> list[Any]:
+    return list(vars(row).values())
 
 
 @dataclass
@@ -175,20 +194,24 @@ class Account:
     """What a run cost: the ledger, a row per round with its wall-clock seconds, and which clients were lost."""
 
     ledger: Ledger = field(default_factory=Ledger)
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: Rows[dict[str, Any]] = field(default_factory=Rows)
     losses: list[str] = field(default_factory=list)
 
     def close_round(
-        self, number: int, phase: str, seconds: float, values: Mapping[str, float], slowest_seconds: float = 0.0
+        self,
+        number: int,
+        phase: str,
+        seconds: float,
+        values: Mapping[str, float],
+        costs: Ledger,
+        *,
+        slowest_seconds: float = 0.0,
     ) -> None:
-        """Add the row of a finished round, whose entries are the ledger's last.
+        """Write down a finished round, of which `costs` is the account.
 
         `seconds` are the round's on the clock, `slowest_seconds` those that the slowest client computed.
         """
-        of_round = itertools.takewhile(
-            lambda entry: (entry.round, entry.phase) == (number, phase), reversed(self.ledger.entries)
-        )
-        costs = Ledger(list(of_round))
+        self.ledger.take(costs)
         row: dict[str, Any] = {"round": number, "phase": phase, "seconds": seconds, "slowest_seconds": slowest_seconds}
         row["clients"] = len({entry.client for entry in costs.entries})
         totals = {name: total for name, total in costs.totals().items() if name != "rounds"}

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -14,6 +15,7 @@ from fedkernel.data import Preparation
 from fedkernel.errors import InputError
 from fedkernel.models import CoresetPicture, FittedModel, load_fitted
 from fedkernel.run.ledger import Ledger
+from fedkernel.run.rows import Rows
 from fedkernel.storage import write_whole
 
 M = TypeVar("M")
@@ -32,7 +34,7 @@ class Result(Generic[M]):
         For instance a `fedkernel.models.KernelPCA`.
     ledger : Ledger
         ``rounds, floats_up, floats_down, bytes_up, bytes_down``, and the entries behind them.
-    history : list of dict
+    history : sequence of dict
         A row per round: number, phase, wall-clock seconds, clients, floats and bytes, the protocol's own figures.
     outputs : dict of int to dict of str to ndarray
         Named arrays per client that never left its site; here only because the sites are simulated.
@@ -51,7 +53,7 @@ class Result(Generic[M]):
 
     model: M
     ledger: Ledger = field(default_factory=Ledger)
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: Sequence[dict[str, Any]] = field(default_factory=list)
     outputs: dict[int, dict[str, npt.NDArray[Any]]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
@@ -89,7 +91,7 @@ class Result(Generic[M]):
             picture.save(folder / CORESET)
         account = {
             "ledger": self.ledger.to_table(),
-            "history": self.history,
+            "history": list(self.history),
             "metrics": self.metrics,
             "seconds": self.seconds,
             "findings": self.findings,
@@ -110,7 +112,7 @@ class Result(Generic[M]):
         return Result(
             model=fitted.model,
             ledger=Ledger.from_table(account["ledger"]),
-            history=account["history"],
+            history=Rows(account["history"]),
             outputs=dict(sorted(outputs.items())),
             metrics=account["metrics"],
             seconds=account["seconds"],
