@@ -1,15 +1,32 @@
 """Where a site finds its data, and what it remembers of a run."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from named_sites import COLUMNS, HELD, IDS, NAMES, TABLE, Sites, find, refused, settings_of, spec, vertical, write_csv
+from flwr.app import RecordDict
+from named_sites import (
+    COLUMNS,
+    HELD,
+    IDS,
+    NAMES,
+    TABLE,
+    Sites,
+    find,
+    refused,
+    run_on,
+    settings_of,
+    spec,
+    vertical,
+    write_csv,
+)
 
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.run import flower, placement
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import RunSpec
 from fedkernel.run.memory import Memory
-from strategies import DKPCA
+from strategies import DKPCA, VFedPCA
 
 
 def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
@@ -92,6 +109,47 @@ def test_a_site_that_was_restarted_within_a_run_says_so(tmp_path):
         "DKPCA, round 1 (FindLocalEigenpairs), client 0 (site 'north'): \"it knows nothing of run 'trial': it was "
         'restarted after the run had begun" (and 2 more)'
     )
+
+
+class Meddling(Sites):
+    """Sites of which one's file is touched in round 2; its process may be restarted then, as the hub brings it back."""
+
+    def __init__(self, run, nodes, *, change, restart):
+        super().__init__(run, nodes)
+        self.path, self.change, self.restart, self.asked = Path(nodes[1]["data"]), change, restart, []
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        if messages[0].metadata.group_id == "2":
+            text = self.path.read_text(encoding="utf-8")
+            self.path.unlink()
+            self.path.write_text(text.replace("-", "", 1) if self.change else text, encoding="utf-8")
+            if self.restart:
+                self._contexts[2].state = RecordDict()
+                for message in self.asked:
+                    self._app(message, self._contexts[2])
+        replies = list(super().send_and_receive(messages, timeout=timeout))
+        self.asked += [message for message in messages if message.metadata.dst_node_id == 2]
+        return replies
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("change", [False, True])
+def test_a_table_that_changes_within_a_run_is_a_refusal(tmp_path, caplog, change, restart):
+    """Also of a process that was restarted and is asked everything again; a file with the same content is the same."""
+    strategy, nodes = VFedPCA(rounds=3), vertical(tmp_path)
+    expected = run_on(nodes, strategy)[0].model
+    run = spec("VFedPCA", plan=strategy.plan_of_run(3, 0), parameters=strategy.hyperparameters)
+    caplog.set_level("INFO", "fedkernel")
+    with Meddling(run, nodes, change=change, restart=restart) as grid:
+        if not change:
+            assert np.array_equal(strategy.run(grid, settings_of(run)).model.eigenvectors_, expected.eigenvectors_)
+            return
+        with pytest.raises(ProtocolError) as caught:
+            strategy.run(grid, settings_of(run))
+    sentence = "client 1 (site 'east') has another table than when run 'trial' began: its file has changed; allowed: "
+    assert str(caught.value).startswith(f"VFedPCA, round 2 (IterateLocally), client 1 (site 'east'): \"{sentence}")
+    assert f"refused: {sentence}" in caplog.text, "at the site"
 
 
 def test_the_rows_of_a_run_are_forgotten_when_another_begins():

@@ -187,6 +187,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 if has_record(node):  # reading and hashing takes as long as sending
                     asking = asking_of(message)
                 site = find_site(context, header_of(message))
+                _check_table(message, context, site)
                 if (gate := site.gate) is not None:
                     before = copy_of(context.state)
                     standing = _admitted(context, asking, gate)
@@ -246,6 +247,13 @@ def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
     return log_details(str(error), f"{site.called if site else 'the site'} cannot answer", error)
 
 
+def _check_table(message: Message, context: Context, site: Site) -> None:
+    """Raise TellableError if the site's table has changed since the run began that the message is of."""
+    run = str(header_of(message)["run"])
+    if message.metadata.message_type != MessageType.QUERY and Memory.knows(context, run):
+        site.check_table(Memory(context, run).table, run)
+
+
 def _admitted(context: Context, asking: Asking, gate: Gate) -> Standing:
     """Return where a site stands with a request; RefusedError if it does not take it, or not with what it remembers."""
     standing = admit(context.node_config, asking, gate)
@@ -274,7 +282,9 @@ def _introduce(call: _Call) -> Reply:
     site.check_keep()
     kind, raw = call.kind, site.X if isinstance(site.X, TableToPrepare) else None
     restarted = "run" not in call.context.state
-    client = call.client(Memory.begin(call.context, call.run), kind if raw is None else PrepareClient)
+    memory = Memory.begin(call.context, call.run)
+    memory.table = site.table_as_begun(call.message.metadata.message_id, site.table())
+    client = call.client(memory, kind if raw is None else PrepareClient)
     if site.kept_keys is not None:
         site.kept_keys.begin(restarted=restarted)
     draws = site.gate is not None and site.gate.run.joint_seed
@@ -360,6 +370,7 @@ def _train(call: _Call) -> Answer:
         began = clock()
         replied, _, scalars = client.fit(arrays, dict(call.config))  # type: ignore[arg-type]
         seconds = clock() - began
+    call.site.check_table(memory.table, call.run)  # which may be read block by block
     settled = isinstance(client, PrepareClient) and client.preparation is not None
     if isinstance(client, PrepareClient) and client.preparation is not None:
         memory.preparation = to_text(client.preparation)

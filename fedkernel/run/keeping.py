@@ -129,6 +129,31 @@ class RunRows:
             )
 
 
+def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
+    """Return what a site's table was when a run began, and note what it is now if the run begins only now.
+
+    A process that was restarted within a run is asked everything again, from the same beginning; what it has noted says
+    whether the table is still what the answers before were of.
+
+    Parameters
+    ----------
+    folder : Path
+        What the site keeps.
+    run : str
+    beginning : str
+        The id of the message by which the run begins; empty: it has none, and none is like it.
+    now : str
+        By what the table is known.
+    """
+    path = folder / "tables-of-runs" / f"{run}.txt"
+    if beginning and path.exists():
+        known, _, then = path.read_text(encoding="utf-8").partition(" ")
+        if known == beginning:
+            return then
+    write_whole(path, lambda file: file.write(f"{beginning} {now}".encode()), 0o600)
+    return now
+
+
 def kept_preparation(folder: Path, run: str, prepare: Prepare | None) -> Preparation | None:
     """Return how a site's table was prepared in an earlier run; None: it was not.
 

@@ -70,13 +70,18 @@ class Memory(MutableMapping[str, AnyArray]):
 
     def __init__(self, context: Context, run: str) -> None:
         state = context.state
-        known = str(state.config_records["run"]["id"]) if "run" in state else None
-        if known != run:
+        if not self.knows(context, run):
+            known = str(state.config_records["run"]["id"]) if "run" in state else None
             why = "it was restarted after the run had begun" if known is None else f"it has begun run {known!r} since"
             raise ProtocolError(f"it knows nothing of run {run!r}: {why}")
         self._run = state.config_records["run"]
         self._record = state.array_records["memory"]
         self._rows = state.array_records["rows"]
+
+    @staticmethod
+    def knows(context: Context, run: str) -> bool:
+        """Return whether a context holds the memory of a run."""
+        return "run" in context.state and context.state.config_records["run"]["id"] == run
 
     @classmethod
     def begin(cls, context: Context, run: str) -> "Memory":
@@ -120,6 +125,15 @@ class Memory(MutableMapping[str, AnyArray]):
     @preparation.setter
     def preparation(self, text: str) -> None:
         self._run["preparation"] = text
+
+    @property
+    def table(self) -> str:
+        """By what the site's table was known as the run began; empty: by nothing."""
+        return str(self._run.get("table", ""))
+
+    @table.setter
+    def table(self, text: str) -> None:
+        self._run["table"] = text
 
     @property
     def settled(self) -> bool:

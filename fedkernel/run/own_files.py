@@ -28,6 +28,11 @@ def _fingerprint(path: str, version: Version) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def content_of(paths: Sequence[str]) -> str:
+    """Return by what the content of files is known; read again only where one of them was changed."""
+    return " ".join(_fingerprint(path, version_of(path)) for path in paths)
+
+
 def own_file(node: Mapping[str, Any]) -> tuple[SiteFile, Version]:
     """Return the file that a node's configuration names, as `site_of_job` lists it, and what tells that it changed."""
     rules = own_policy(node).table

@@ -28,10 +28,10 @@ from fedkernel.run.alignment import check_rows_apart, own_rows
 from fedkernel.run.approval import check_approved
 from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, Projecting, RunSpec
-from fedkernel.run.keeping import RunRows, keeper, kept_preparation
+from fedkernel.run.keeping import RunRows, keeper, kept_preparation, table_as_begun
 from fedkernel.run.outbox import check_record
 from fedkernel.run.own_clusters import OwnClusters
-from fedkernel.run.own_files import new_file, own_file, read_file, read_new_rows, read_own_data, sha256_of
+from fedkernel.run.own_files import content_of, new_file, own_file, read_file, read_new_rows, read_own_data, sha256_of
 from fedkernel.run.own_keys import kept_keys, read_own_keys
 from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
 from fedkernel.run.policy import own_policy
@@ -282,6 +282,8 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         noise_key=derived(secret, "noise"),  # of all runs, or the mean over those of a study would undo it
         threads=min(site.threads, os.cpu_count() or 1),
         path=str(data),  # as error texts have it
+        table=partial(content_of, [str(node[name]) for name in ("data", "new") if name in node]),
+        table_as_begun=partial(table_as_begun, out, run.id),
         check_keep=check_keep,
         earlier=None if run.compare is None else clusters.of,
         kept_keys=kept_keys(node, key, secret, site.identity),
@@ -326,8 +328,10 @@ def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
 def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
     """Return what a simulated site has whose file the job names."""
     file = (run.shards or [])[number]
+    path = str(file.path) if isinstance(file, SiteFile) else file
     labels = None if run.labels is None else run.labels[number]
-    own: dict[str, Any] = {"labels": lambda: None if labels is None else np.load(labels, allow_pickle=False)}
+    own: dict[str, Any] = {"table": partial(content_of, [path] if os.path.isfile(path) else [])}
+    own |= {"labels": lambda: None if labels is None else np.load(labels, allow_pickle=False)}
     if isinstance(file, SiteFile):
         own |= {"labels": partial(labels_of_file, file, version_of(str(file.path))), "ids_without_key": True}
     if run.prepare is not None:

@@ -103,6 +103,10 @@ class Site:
         both for runs that project new rows.
     projects : bool
         Whether the run projects `new` in place of fitting `X`; `ids` are those of `new` then.
+    table : callable
+        Returns by what the content of the site's files is known; empty: it has none that could change.
+    table_as_begun : callable
+        Given the id of the message by which a run begins and what `table` returns, returns what that was as it began.
     check_keep : callable
         Raises OwnFileError if nothing can be stored on the site.
     earlier : callable, optional
@@ -137,6 +141,8 @@ class Site:
     check_rows_apart: Callable[[Positions | None, bool], object] = lambda positions, note: None
     remember_order: Callable[[Positions | None, int], object] = lambda positions, order: None
     projects: bool = False
+    table: Callable[[], str] = lambda: ""
+    table_as_begun: Callable[[str, str], str] = lambda beginning, now: now
     check_keep: Callable[[], object] = lambda: None
     earlier: Callable[[str], AnyArray] | None = None
     labels: Callable[[], AnyArray | None] = lambda: None
@@ -148,6 +154,14 @@ class Site:
         if rows < self.min_rows:
             raise TellableError(
                 f"{self.called} is to answer from {rows} rows, but answers from {self.min_rows} or more (--min-rows)"
+            )
+
+    def check_table(self, then: str, run: str) -> None:
+        """Raise TellableError if the site's files are not what they were as a run began."""
+        if self.table() != then:
+            raise TellableError(
+                f"{self.called} has another table than when run {run!r} began: its file has changed; allowed: the file "
+                "as it was until the run ends, or to begin the run again"
             )
 
     def labels_at(self, positions: Positions | None) -> AnyArray | None:
