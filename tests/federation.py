@@ -145,14 +145,14 @@ def federation(place, tls):
         own = ["--tls", str(tls / "server")] if "--insecure" not in more else []
         return start(name, "serve", config, "--listen", address, *own, "--out", "out", *more, within=within)
 
-    def join(name, *more, log=None, within=()):
+    def join(name, *more, log=None, within=(), take=True):
         own = ["--tls", str(tls / name)] if not {"--insecure", "--tls"} & set(more) else []
         data = (
             []
             if {"--data", "--rehearse"} & set(more)
             else ["--data", f"{name}.csv", "--id", "patient", "--ids-without-key"]
         )
-        own += [*data, "--out", f"kept-{name}"]
+        own += [*data, "--out", f"kept-{name}", *(["--take-models"] if take else [])]
         if not {"--approve", "--policy"} & set(more):
             own += ["--approve", "any"]
         return start(log or name, "join", address, "--name", name, *own, *more, within=within)

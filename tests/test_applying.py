@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from experiments.commands.joining import _receive
+from experiments.commands.receiving import Receiving
 from fedkernel import RBF, KernelPCA, Linear
 from fedkernel.data import DataSpec, Preparation, Prepare, RawTable, SiteFile, load
 from fedkernel.data.labels import NO_LABEL, contingency
@@ -265,9 +265,27 @@ def test_whatever_model_a_server_sends_the_site_stays_and_says_so(tmp_path):
         ("large", ""),
     ):
         content = (tmp_path / f"{name}.npz").read_bytes()
-        _receive(tmp_path, new, texts.append, "trial.model.npz", content, ["trial"])
+        Receiving(tmp_path, texts.append).take("trial.model.npz", content, new, ["trial"])
         assert f"cannot be applied here: {text}" in texts[-1]
     assert not (tmp_path / "trial.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [
+        ("trial.model.npz", {"wanted": False}, "allowed: models, with --take-models"),
+        ("trial.npz", {}, "allowed: models (NAME.model.npz)"),
+        ("trial.model.npz", {"quota": 299}, "received has 200; allowed: 299 in all (--models-quota)"),
+    ],
+)
+def test_files_land_only_where_they_are_asked_for_and_within_a_quota(tmp_path, name, options, why):
+    (tmp_path / "received").mkdir()
+    (tmp_path / "received" / "earlier.model.npz").write_bytes(bytes(200))
+    texts = list[str]()
+    Receiving(tmp_path, texts.append, **options).take(name, bytes(100))
+    assert texts[0].startswith(f"the server sent {name}, 100 bytes, which is not taken")
+    assert texts[0].endswith(why)
+    assert len(texts) == len(list((tmp_path / "received").iterdir())) == 1
 
 
 def test_a_model_that_is_handed_out_replaces_no_results(tmp_path):
@@ -280,7 +298,7 @@ def test_a_model_that_is_handed_out_replaces_no_results(tmp_path):
     fitted.save(tmp_path / "labels.npz")
 
     def sent(name, kind, runs=()):
-        _receive(tmp_path, new, texts.append, f"{name}.model.npz", (tmp_path / f"{kind}.npz").read_bytes(), runs)
+        Receiving(tmp_path, texts.append).take(f"{name}.model.npz", (tmp_path / f"{kind}.npz").read_bytes(), new, runs)
         return texts[-1].removeprefix(f"wrote {tmp_path}/")
 
     assert sent("trial", "coordinates", ["trial"]) == "trial.csv"

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+import zipfile
 from contextlib import ExitStack
 from urllib.request import urlopen
 
@@ -71,13 +72,15 @@ def test_three_sites_with_their_own_rows(place, tls):
     """The model is that of the rows all have, in one order; each site keeps it; nothing of the data is printed."""
     (place / "run.toml").write_text(CONFIG + SLOW.replace("400", "3"))
     with federation(place, tls) as (serve, join):
-        server, sites = serve(), [join(name, "--log", f"{name}-own.log") for name in reversed(NAMES)]
+        server, sites = serve(), [join(name, "--log", f"{name}-own.log", take=name != "b") for name in reversed(NAMES)]
         assert [one.end() for one in (server, *sites)] == [0, 0, 0, 0], server.text
         result = Result.load(place / "out" / "results" / "DKPCA__seed=0")
         assert f"{len(COMMON)}" in server.text
         assert result.history[0]["phase"] == "join"
         model = load_model(place / "kept-a" / "received" / "DKPCA__seed=0.model.npz")
         np.testing.assert_array_equal(model.eigenvectors_, result.model.eigenvectors_)
+        assert not (place / "kept-b" / "received").exists()
+        assert "which is not taken; allowed: models, with --take-models" in (place / "b.log").read_text()
         sheet = pd.read_csv(place / "kept-a" / "DKPCA__seed=0.csv", index_col="id")
         np.testing.assert_array_equal(sheet.to_numpy(), model.embedding())
         assert sheet.index.tolist() == RunRows.load(place / "kept-c", "DKPCA__seed=0").ids.tolist()
@@ -213,7 +216,7 @@ def test_a_site_that_is_killed_fails_the_run_with_one_cause(place, tls):
         assert server.text.count("site 'b' is no longer connected (1 s)") == 1, server.text
         for name in "ac":
             assert sites[name].end() == 1
-            assert "the server ended the work: site 'b' is no longer connected" in sites[name].text
+            assert "the server ended the work: \"site 'b' is no longer connected" in sites[name].text
 
 
 def until_folder(path, seconds=30):
@@ -405,18 +408,102 @@ def knock(address, authority, folder):
         channel.unary_unary("/any/Thing")(b"", timeout=5)
 
 
-def test_sites_that_do_not_fit_are_named(place, tls):
-    """Of horizontal runs, by column; the run after that begins all the same."""
-    clusters = '[[strategy]]\nname = "clusters"\nmethod = "FKKMeans"\nn_clusters = 3\n\n'
-    (place / "run.toml").write_text(CONFIG.replace("[[strategy]]", clusters + "[[strategy]]"))
+def test_sites_that_do_not_fit_are_named_and_nothing_of_their_files_is_told(place, tls):
+    """A run is refused at a site, one by columns of the study, which are named, and one prepares raw tables.
+
+    Ids, cells, columns that are kept out and paths are marked; first a cell of a category is what the study has not.
+    At the end no file of the server has a mark, and no site's has one of another's, whatever is logged.
+    """
+    others = """
+[prepare]
+missing = "mean"
+categories = { region = ["north", "south"] }
+
+[[strategy]]
+name = "clusters"
+method = "FKKMeans"
+n_clusters = 3
+
+[[strategy]]
+name = "rows"
+method = "UniformKPCA"
+n_components = 2
+n_samples = 5
+share_rows = true
+"""
+    (place / "run.toml").write_text(CONFIG + others)
+    for site, name in enumerate(NAMES):
+        mark_file(place, site, name, level=f"MARK{name}level" if name == "c" else "north")
     with federation(place, tls) as (serve, join):
-        server, sites = serve(), [join(name) for name in NAMES]
-        assert server.end() == 2, server.text
-        assert "run clusters__seed=0 has failed: client 1 (site 'b')" in server.text
-        assert "error: run clusters__seed=0: client 1 (site 'b')" in server.text
-        assert [site.end() for site in sites] == [1, 1, 1]
-        assert (place / "out" / "results" / "DKPCA__seed=0" / "result.json").exists()
-        assert (place / "kept-c" / "received" / "DKPCA__seed=0.model.npz").exists()
+        for phase in ("first", "second"):
+            server, sites = serve("--debug", name=phase), [join(*marked(name, phase)) for name in NAMES]
+            codes = [process.end() for process in (server, *sites)]
+            assert 0 not in codes, server.text
+            assert "client 1 (site 'b')" in server.text
+            assert "which is not allowed without --share-rows (limits.total.rows)" in server.text
+            if phase == "first":
+                code = re.search(
+                    r"client 2 \(?.*cannot prepare its table \(its log has the details under (E-\w+)\)", server.text
+                )
+                assert code, server.text
+                text = (
+                    f"{code[1]}: client 2: MARKcfolder/table.csv: row 11 (row 1 has the names) of column 'region' has"
+                )
+                assert text in (place / "c-first-own.log").read_text()
+                mark_file(place, 2, "c", level="north")
+    assert (place / "out" / "results" / "DKPCA__seed=0" / "result.json").exists()
+    assert "a0" in contents(place / "out"), "the columns of the study are told"
+    assert "north" in contents(place / "out"), "and what it declares"
+    told = contents(place / "out") + contents(place, "first*", "second*")
+    assert hits(told, "MARK", *KEPT_OUT) == []
+    for name in NAMES:
+        own = contents(place / f"kept-{name}") + contents(place, f"{name}-*", f"{name}.log")
+        assert hits(own, f"MARK{name}") != [], "a site's own log and record have its own"
+        assert [hit for hit in hits(own, "MARK", *KEPT_OUT) if not hit.startswith((f"MARK{name}", "MARKid"))] == []
+
+
+KEPT_OUT = ("7.1234567", "7123456")
+"""How numbers begin that stand in columns that are kept out."""
+
+
+def mark_file(place, site, name, level):
+    """Write a site's table with marks: its path, its ids, columns that are kept out, their cells, a level."""
+    rng, rows = np.random.default_rng(site), KEPT[site]
+    columns = {f"{name}{column}": PARTS[site][rows, column] for column in range(PARTS[site].shape[1])}
+    frame = pd.DataFrame({"patient": [f"MARKid{row:03}" for row in rows], **columns})
+    frame.iloc[7, 2] = np.nan
+    frame[f"MARK{name}number"] = 7.123456789e77 * rng.random(len(frame)).round()
+    frame[f"MARK{name}text"] = [f"MARK{name}cell {row}" for row in rows]
+    if name == "c":
+        frame["region"] = rng.choice(["north", "south"], len(frame))
+        frame.loc[9, "region"] = level
+    (place / f"MARK{name}folder").mkdir(exist_ok=True)
+    frame.to_csv(place / f"MARK{name}folder" / "table.csv", index=False)
+
+
+def marked(name, phase):
+    """Return with which options a site joins."""
+    own = ("--data", f"MARK{name}folder/table.csv", "--id", "patient", "--ids-without-key", "--debug")
+    dropped = ("--drop", f"MARK{name}number", "--drop", f"MARK{name}text")
+    return name, *own, *dropped, "--log", f"{name}-{phase}-own.log"
+
+
+def contents(folder, *patterns):
+    """Return what is in files, as text: what an archive holds unpacked."""
+    texts = []
+    for path in [file for pattern in patterns or ("**/*",) for file in folder.glob(pattern) if file.is_file()]:
+        texts += [path.name, path.read_bytes().decode("latin-1")]
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                members = [archive.read(member) for member in archive.namelist()]
+            # numpy's texts have four bytes a character
+            texts += [text for member in members for text in (member.decode("latin-1"), member[::4].decode("latin-1"))]
+    return "\n".join(texts)
+
+
+def hits(text, *signs):
+    """Return where signs are in a text, with what follows."""
+    return [text[found.start() : found.start() + 20] for sign in signs for found in re.finditer(re.escape(sign), text)]
 
 
 # --- hosts of their own
@@ -461,7 +548,7 @@ def test_hosts_of_their_own(place, hosts):
         started.append(Running(place, "serve", *options, within=hosts["s"]))
         for name in "ab":
             own = ("--data", f"{name}.csv", "--id", "patient", "--tls", str(tls / name), "--out", f"kept-{name}")
-            own = (*own, "--approve", "any", "--min-sites", "2", "--ids-without-key")
+            own = (*own, "--approve", "any", "--min-sites", "2", "--ids-without-key", "--take-models")
             started.append(Running(place, name, "join", address, "--name", name, *own, within=hosts[name]))
         assert [one.end() for one in started] == [0, 0, 0], started[0].text
         assert "a is here, from ipv4:10.77.0.2" in started[0].text

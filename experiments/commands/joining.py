@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from experiments.commands.applying import apply_received
 from experiments.commands.console import errors
 from experiments.commands.logs import LogJSON, site_log
 from experiments.commands.machines import Debug, Insecure, read_tls_of
@@ -27,6 +26,7 @@ from experiments.commands.reading import (
     how_read,
     site_file,
 )
+from experiments.commands.receiving import QUOTA, Receiving
 from experiments.commands.study import answers_of, show_study
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.data.checks import read_schema
@@ -57,7 +57,7 @@ from fedkernel.run import (
     read_own_keys,
     verdicts,
 )
-from fedkernel.storage import check_folder, write_new
+from fedkernel.storage import check_folder
 
 
 def join(  # noqa: PLR0917 - one option each
@@ -68,7 +68,8 @@ def join(  # noqa: PLR0917 - one option each
     new: Annotated[
         Path | None,
         typer.Option(
-            help="Rows that came since, with the same columns: a model that the server sends is applied to them, and "
+            help="Rows that came since, with the same columns: a model that the server sends is applied to them "
+            "(--take-models), and "
             "runs project them that project such. Of a server that asks nothing, by default those of --data."
         ),
     ] = None,
@@ -134,6 +135,13 @@ def join(  # noqa: PLR0917 - one option each
             "those of fedkernel's clients that the job names.",
         ),
     ] = None,
+    take_models: Annotated[
+        bool,
+        typer.Option(
+            "--take-models", help="Keep models that the server sends, in the folder received of --out, and apply them."
+        ),
+    ] = False,
+    models_quota: Annotated[int, typer.Option(min=0, help="Bytes of all files in that folder, at most.")] = QUOTA,
     keep: Annotated[bool, typer.Option("--keep", help="Store what leaves, beside the record of it in --out.")] = False,
     min_rows: Annotated[
         int | None, typer.Option(min=1, help=f"Answer nothing from fewer rows than these; by default {MIN_ROWS}.")
@@ -204,12 +212,13 @@ def join(  # noqa: PLR0917 - one option each
                 tell(f"only runs that prepare their tables can use it: {fault}")
             approves = str(config.get("approve", rules.study.approve))
             consider = partial(_consider, rules, approves, out, tell, shape=(rows, width))
+            receiving = Receiving(out, tell, take_models, models_quota, apply=rehearse is None)
             node = Node(
                 client_app,
                 name,
                 {**config, "name": name},
                 tell,
-                lambda sent, content: _receive(out, fresh(node.work), tell, sent, content, _runs_of(node.work)),
+                lambda sent, content: receiving.take(sent, content, fresh(node.work), _runs_of(node.work)),
                 consider,
             )
             _attend(node, server, secured, patience, out)
@@ -250,26 +259,6 @@ def _runs_of(work: Job | None) -> Sequence[str]:
     return () if work is None or work.study is None else [run.id for run in work.runs]
 
 
-def _receive(  # noqa: PLR0917 - what the site has, then what it is sent
-    out: Path,
-    new: SiteFile | None,
-    tell: Callable[[str], object],
-    sent: str,
-    content: bytes,
-    runs: Sequence[str] = (),
-) -> None:
-    """Keep a file that the server sends, and apply it to the site's rows if it is a model, of one of `runs` or not."""
-    path, run = write_new(out / "received" / sent, content), sent.removesuffix(MODEL)
-    tell(f"received {path}")
-    if sent.endswith(MODEL) and out.name != REHEARSAL:
-        try:
-            wrote = apply_received(path, run, out, new, handed_out=run not in runs)
-            tell(wrote or f"new rows: fedkernel predict {path} FILE")
-        except Exception as error:  # what the server sends, whatever it is, is no reason to leave it
-            text = str(error) if isinstance(error, InputError | OSError) else type(error).__name__
-            tell(f"{path} cannot be applied here: {text}")
-
-
 def _consider(
     policy: Policy,
     approval: str,
@@ -305,9 +294,5 @@ def _consider(
 
 REHEARSAL = "rehearsal"
 """The folder in a site's own for what a rehearsal keeps."""
-
-MODEL = ".model.npz"
-"""How the name of a file ends that is a run's model."""
-
 LOOK = 0.5
 """Seconds between two looks at what is approved."""

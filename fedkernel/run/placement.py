@@ -282,7 +282,9 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         noise_key=derived(secret, "noise"),  # of all runs, or the mean over those of a study would undo it
         threads=min(site.threads, os.cpu_count() or 1),
         path=str(data),  # as error texts have it
-        table=partial(content_of, [str(node[name]) for name in ("data", "new") if name in node]),
+        table=partial(
+            content_of, [str(node[name]) for name in (("data",) if run.project is None else ("data", "new"))]
+        ),
         table_as_begun=partial(table_as_begun, out, run.id),
         check_keep=check_keep,
         earlier=None if run.compare is None else clusters.of,

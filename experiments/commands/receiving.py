@@ -1,0 +1,66 @@
+"""Files that a server sends to a site: taken where they are asked for, within a quota, and applied to its rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.commands.applying import apply_received
+from fedkernel.data import SiteFile
+from fedkernel.errors import InputError
+from fedkernel.storage import write_new
+
+MODEL = ".model.npz"
+"""How the name of a file ends that is a run's model."""
+
+QUOTA = 2**30
+"""Bytes of all files that a site keeps of what servers send."""
+
+
+@dataclass(frozen=True)
+class Receiving:
+    """What becomes of the files that a server sends.
+
+    Parameters
+    ----------
+    out : Path
+        The site's folder; files go into ``received`` in it, under their names, and replace none.
+    tell : callable
+        Told in a sentence what happens.
+    wanted : bool
+        Whether any are taken.
+    quota : int
+        Bytes of all files in that folder.
+    apply : bool
+        Whether models are applied to the site's rows.
+    """
+
+    out: Path
+    tell: Callable[[str], object]
+    wanted: bool = True
+    quota: int = QUOTA
+    apply: bool = True
+
+    def take(self, name: str, content: bytes, new: SiteFile | None = None, runs: Sequence[str] = ()) -> None:
+        """Keep a file, and apply it to the site's rows if it is a model, of one of `runs` or not."""
+        folder = self.out / "received"
+        if not self.wanted or not name.endswith(MODEL):
+            allowed = "models, with --take-models" if not self.wanted else f"models (NAME{MODEL})"
+            self.tell(f"the server sent {name}, {len(content):,} bytes, which is not taken; allowed: {allowed}")
+            return
+        there = sum(path.stat().st_size for path in folder.iterdir()) if folder.exists() else 0
+        if there + len(content) > self.quota:
+            self.tell(
+                f"the server sent {name}, {len(content):,} bytes, which is not taken: {folder} has {there:,}; allowed: "
+                f"{self.quota:,} in all (--models-quota)"
+            )
+            return
+        path, run = write_new(folder / name, content), name.removesuffix(MODEL)
+        self.tell(f"received {path}")
+        if not self.apply:
+            return
+        try:
+            wrote = apply_received(path, run, self.out, new, handed_out=run not in runs)
+            self.tell(wrote or f"new rows: fedkernel predict {path} FILE")
+        except Exception as error:  # what the server sends, whatever it is, is no reason to leave it
+            text = str(error) if isinstance(error, InputError | OSError) else type(error).__name__
+            self.tell(f"{path} cannot be applied here: {text}")
