@@ -35,6 +35,34 @@ def unknown_name(path: str, known: Sequence[str]) -> str:
     return f"{path} is not a known name here ({hint}allowed: {', '.join(known)})"
 
 
+MOST_ENTRIES = 10_000
+"""Of a table in JSON, and of a list of anything but texts or tables: each that is wrong would be a finding of 1 KB."""
+
+_TABLE = pydantic.TypeAdapter(dict[str, Any])
+
+
+def read_table(text: str) -> dict[str, Any]:
+    """Return a table that somebody else wrote as JSON.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        If it is none, or nested deeper than about 200 times, however deep the stack is.
+    InputError
+        If a table or a list in it is too long to be checked entry by entry.
+    """
+    table = _TABLE.validate_json(text)
+    left: list[Any] = [table]
+    while left:
+        value = left.pop()
+        inner = list(value.values()) if isinstance(value, dict) else value
+        if len(inner) > MOST_ENTRIES and (isinstance(value, dict) or {*map(type, inner)} not in ({str}, {dict})):
+            what = "table" if isinstance(value, dict) else "list"
+            raise InputError(f"a {what} has {len(inner):,} entries; allowed are {MOST_ENTRIES:,}")
+        left += [entry for entry in inner if isinstance(entry, dict | list)]
+    return table
+
+
 MISSING, UNKNOWN = ("missing", "missing_argument"), ("extra_forbidden", "unexpected_keyword_argument")
 """pydantic's types of findings."""
 

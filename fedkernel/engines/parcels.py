@@ -5,9 +5,13 @@ import binascii
 import json
 import sys
 import zlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 
+import pydantic
+from pydantic.dataclasses import dataclass
+
+from fedkernel.archives import SMALL, TIMES
 from fedkernel.errors import EngineError
 from fedkernel.storage import write_whole
 
@@ -16,7 +20,7 @@ FILES = ("model.npz", "coreset.npz", "result.json")
 """What is taken from a run's folder, and nothing else is written into one; the last says that it is complete."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=pydantic.ConfigDict(strict=True, extra="forbid"))
 class Parcel:
     """What a ServerApp tells of a run.
 
@@ -35,6 +39,9 @@ class Parcel:
     error: dict[str, str] = field(default_factory=dict)
 
 
+PARCELS = pydantic.TypeAdapter(Parcel)
+
+
 def from_folder(run: str, folder: Path) -> Parcel:
     """Take a run's result from its folder."""
     paths = {name: folder / name for name in FILES if (folder / name).exists()}
@@ -45,7 +52,10 @@ def into_folder(parcel: Parcel, folder: Path) -> None:
     """Write a parcel's files into a run's folder."""
     for name in FILES:
         if name in parcel.files:
-            content = base64.b64decode(parcel.files[name])
+            try:
+                content = base64.b64decode(parcel.files[name])
+            except ValueError:
+                raise EngineError(f"the log of run {parcel.run!r} has a {name} that is damaged") from None
             write_whole(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
 
 
@@ -62,7 +72,11 @@ def read(line: str) -> Parcel | None:
     if not line.startswith(PREFIX):
         return None
     try:
-        fields = json.loads(zlib.decompress(base64.b64decode(line.removeprefix(PREFIX), validate=False)))
-        return Parcel(**fields)
-    except (binascii.Error, zlib.error, ValueError, TypeError):
+        packed = base64.b64decode(line.removeprefix(PREFIX), validate=False)
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(packed, max(SMALL, TIMES * len(packed)))
+        if not unpacking.eof:
+            raise EngineError("the log of the run has a result that is cut off or would take too much memory")
+        return PARCELS.validate_json(text)
+    except (binascii.Error, zlib.error, ValueError):
         raise EngineError("the log of the run has a result that is damaged") from None

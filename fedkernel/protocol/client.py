@@ -10,7 +10,7 @@ import pydantic
 from flwr.client import NumPyClient
 
 from fedkernel.data import TableLike, check_matrix
-from fedkernel.errors import OwnFileError, ProtocolError, TellableError
+from fedkernel.errors import OwnFileError, ProtocolError, TellableError, shortened
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode
 from fedkernel.seeds import generator
@@ -208,10 +208,11 @@ class KernelClient(NumPyClient):
             If what was asked does not fit the site's data.
         """
         name = config.get("message")
-        where = f"{type(self).__name__}, round {config.get('round', '?')!s}, client {self.client}"
-        if name not in self.handlers:
-            raise ProtocolError(f"{where}: {name!r} is no request of this client; it answers {sorted(self.handlers)}")
-        kind, method = self.handlers[str(name)]
+        where = f"{type(self).__name__}, round {shortened(str(config.get('round', '?')))}, client {self.client}"
+        if not isinstance(name, str) or name not in self.handlers:
+            text = f"{shortened(repr(name))} is no request of this client; it answers {sorted(self.handlers)}"
+            raise ProtocolError(f"{where}: {text}")
+        kind, method = self.handlers[name]
         try:
             request = decode(kind, parameters, config)
         except ProtocolError as error:

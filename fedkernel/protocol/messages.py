@@ -29,7 +29,7 @@ from fedkernel.arrays import Rows, all_finite, sum_in_order
 from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import InputError, ProtocolError, one_line, shortened
 from fedkernel.protocol.rules import Rule
-from fedkernel.validation import explain
+from fedkernel.validation import explain, read_table
 
 VERSION = 5
 """Version of the wire form; both ends must have the same."""
@@ -328,9 +328,6 @@ class Receipt(Reply):
 
 
 MessageT = TypeVar("MessageT", bound=Message)
-FIELDS = pydantic.TypeAdapter(dict[str, Any])
-"""Reads a message's scalars; what is nested deeper than about 200 times is refused, however deep the stack is."""
-
 
 TOLD = 500
 """Characters of what is said of a message that is refused."""
@@ -373,7 +370,7 @@ def decode(kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Ma
     if strange := [name for name in names if name not in shapes]:
         raise ProtocolError(f"{kind.__name__} has no array {_quoted(strange[0])}")
     try:
-        fields = FIELDS.validate_json(text)
+        fields = read_table(text)
         if both := [name for name in shapes if fields.get(name) is not None]:
             raise ProtocolError(f"{kind.__name__}: {both[0]} is an array, but stands among the scalars")
         return kind.model_validate({**fields, **dict(zip(names, arrays, strict=True))})

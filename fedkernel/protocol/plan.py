@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pydantic
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import Kernel
@@ -81,7 +81,7 @@ class Step(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
-    requests: Annotated[tuple[PlannedRequest, ...], Field(min_length=1)]
+    requests: Annotated[tuple[PlannedRequest, ...], FailFast(), Field(min_length=1)]
     times: Annotated[int, Field(ge=1)] = 1
     instead_of: Annotated[int, Field(ge=0)] = 0
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedkernel.arrays import AnyArray
-from fedkernel.protocol.messages import FIELDS
 from fedkernel.run import flower
 from fedkernel.run.wire import digest, identity_of
+from fedkernel.validation import read_table
 
 TEXT = 1000
 """Characters of texts that somebody else wrote."""
@@ -60,7 +60,7 @@ def asking_of(message: Message) -> Asking:
     fields: Mapping[str, Any] = {}
     arrays: Mapping[str, AnyArray] = {}
     with suppress(ValueError):
-        fields = FIELDS.validate_json(text)
+        fields = read_table(text)
     identity = json.dumps([str(config.get("pair")), identity_of(config)])
     sha256 = digest(identity, [])
     with suppress(Exception):  # nothing that stands in a request is worth a line that is missing

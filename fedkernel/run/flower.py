@@ -179,7 +179,12 @@ def read_array(array: Array) -> NDArray[Any]:
         raise ProtocolError(f"an array announces {header}, but {len(entries):,} bytes of it came")
     try:
         values: NDArray[Any] = np.ndarray(header.shape, header.dtype, entries, order="F" if header.fortran else "C")
-    except (ValueError, OverflowError):  # too many dimensions, or too large a one beside one of 0
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+    ):
+        # too many dimensions, ones that are no whole numbers, or too large a one beside one of 0
         raise ProtocolError(f"an array announces {header}, which no array can have") from None
     return values.copy(order="K")
 

@@ -24,7 +24,7 @@ from fedkernel.protocol.messages import VERSION
 from fedkernel.protocol.plan import Plan
 from fedkernel.run.alignment import Missing
 from fedkernel.run.losses import Deadlines, Quorum
-from fedkernel.validation import explain
+from fedkernel.validation import explain, read_table
 
 
 def shares_rows(parameters: Mapping[str, Any]) -> bool:
@@ -217,7 +217,7 @@ class Study(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    runs: list[RunSpec] = pydantic.Field(min_length=1)
+    runs: Annotated[list[RunSpec], pydantic.FailFast()] = pydantic.Field(min_length=1)
     versions: dict[str, str] = pydantic.Field(
         default_factory=lambda: {"fedkernel": installed_version(), "messages": str(VERSION)}
     )
@@ -247,9 +247,12 @@ class Study(pydantic.BaseModel):
     def from_json(cls, text: str, what: str = "the study") -> "Study":
         """Read a study, with errors as one sentence that begins with what it is called."""
         try:
+            read_table(text)
             return cls.model_validate_json(text)
         except pydantic.ValidationError as error:
             raise InputError(f"{what} is not valid: {explain(error)}") from None
+        except InputError as error:
+            raise InputError(f"{what} is not valid: {error}") from None
 
     def check_run(self, run: RunSpec) -> None:
         """Raise TellableError unless a run is, to the letter, one of the study's."""
@@ -309,7 +312,7 @@ class Job(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
-    runs: list[RunSpec] = pydantic.Field(min_length=1)
+    runs: Annotated[list[RunSpec], pydantic.FailFast()] = pydantic.Field(min_length=1)
     study: Study | None = None
     signatures: list[str] = []
     apps: Apps | None = None
@@ -332,9 +335,12 @@ class Job(pydantic.BaseModel):
     def from_json(cls, text: str) -> "Job":
         """Read a job, with errors as one sentence."""
         try:
+            read_table(text)
             return cls.model_validate_json(text)
         except pydantic.ValidationError as error:
             raise TellableError(f"the job is not valid: {explain(error)}") from None
+        except InputError as error:
+            raise TellableError(f"the job is not valid: {error}") from None
 
     @property
     def folder(self) -> Path | None:

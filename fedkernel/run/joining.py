@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import pydantic
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, FailFast, Field
 
 from fedkernel.errors import one_line
 from fedkernel.protocol.messages import Receipt, Reply, Request, Shape, Size
@@ -59,13 +59,13 @@ class Share(Reply):
 class ShowShare(Request[Share]):
     """Asks for the site's share of the run's seed, with all sites' commitments to theirs, in the clients' order."""
 
-    commitments: tuple[Digits, ...]
+    commitments: Annotated[tuple[Digits, ...], FailFast()]
 
 
 class TakeShares(Request[Receipt]):
     """Tells the shares of all sites, in the clients' order, from which the run's seed follows."""
 
-    shares: tuple[Digits, ...]
+    shares: Annotated[tuple[Digits, ...], FailFast()]
 
 
 class HashedIds(Reply):

@@ -1,0 +1,83 @@
+"""Messages that cannot be right are refused in a sentence, by whoever reads them; benchmarks/fuzz.py tries more."""
+
+import random
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from fuzzing import CONSTANT, DECODERS, SECONDS, RefusedMessage, corpus
+
+from fedkernel.errors import ProtocolError
+from fedkernel.run import flower
+from fedkernel.run.weighing import MOST_BESIDE, MOST_FIELDS
+
+
+@pytest.fixture(scope="module")
+def valid():
+    return corpus(examples=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DECODERS)
+def test_what_cannot_be_right_is_refused_in_a_sentence(name, valid):
+    rng, refused = random.Random(1), 0  # noqa: S311 - not secret
+    generate, decode = DECODERS[name](valid)
+    for _ in range(150):
+        sent, _ = generate(rng)
+        began = time.thread_time()
+        try:
+            decode(sent)
+        except RefusedMessage:
+            refused += 1
+        assert time.thread_time() - began < SECONDS
+    assert refused > 50
+
+
+def message_of(content):
+    flower.ensure_task_identity()
+    message = Message(content, 1, MessageType.TRAIN, group_id="1")
+    flower.stamp(message)
+    return flower.to_bytes(message)
+
+
+def empty(count):
+    return ArrayRecord({str(place): Array("f", (1,), "n", b"") for place in range(count)})
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (RecordDict({"config": ConfigRecord({"x": "x" * MOST_BESIDE})}), "bytes beside the entries of its arrays"),
+        (RecordDict({"config": ConfigRecord({"x": [0] * 2 * MOST_BESIDE})}), "bytes beside the entries of its arrays"),
+        (RecordDict({"arrays": empty(MOST_FIELDS // 4)}), f"it has too many parts; allowed are {MOST_FIELDS:,}"),
+    ],
+)
+def test_what_a_parser_would_make_much_of_is_refused_before_it_is_parsed(content, sentence):
+    data = message_of(content)
+    tracemalloc.start()
+    with pytest.raises(ProtocolError) as caught:
+        flower.from_bytes(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sentence in str(caught.value)
+    assert peak < 100_000
+
+
+def test_a_large_message_takes_twice_its_bytes_at_most():
+    data = message_of(RecordDict({"arrays": ArrayRecord([np.ones(2**20)]), "config": ConfigRecord({"x": 1})}))
+    tracemalloc.start()
+    message = flower.from_bytes(data)
+    array = flower.read_arrays(message.content.array_records["arrays"])[0]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(array) == 2**20
+    assert peak < 2 * len(data) + CONSTANT / 100
+
+
+@pytest.mark.parametrize("cut", [1, 2, 5, 40, -1])
+def test_a_message_that_is_cut_off_is_refused(cut):
+    data = message_of(RecordDict({"arrays": ArrayRecord([np.ones(3)]), "config": ConfigRecord({"x": 1})}))
+    with pytest.raises(ProtocolError, match="it is no message of Flower's"):
+        flower.from_bytes(data[:cut])
