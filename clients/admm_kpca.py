@@ -91,7 +91,7 @@ class RowLetters(Letters):
         How many of the node's rows the letters hold as they are, each neighbour the same; noise does not hide them.
     """
 
-    shown: Annotated[int, Field(ge=0)] = 0
+    shown: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     @property
     def disclosed(self) -> int:

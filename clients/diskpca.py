@@ -150,7 +150,7 @@ class LandmarkRequest(CarriesRows, Request[ReplyT], Generic[ReplyT]):
         How many of the rows stand before the site's own, in the order that is the same for all.
     """
 
-    before: Annotated[int, Field(ge=0)]
+    before: Annotated[int, Field(ge=0, lt=2**63)]
     kernel: Kernel
     precision: Precision
     tol: Annotated[float, Field(ge=0, lt=1)]

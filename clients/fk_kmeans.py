@@ -26,7 +26,7 @@ from clients.kmeans import (
     SumRows,
 )
 from clients.width_grid import EmbedAtWidths, LabelAtWidth, SampleAtWidths, SolveAtWidths, WidthGridClient
-from fedkernel.arrays import FloatArray, row_blocks
+from fedkernel.arrays import ROWS, FloatArray, row_blocks
 from fedkernel.errors import ProtocolError
 from fedkernel.models import advance, combine_draws
 from fedkernel.numerics import RandomFeatures, pack_symmetric, unpack_symmetric
@@ -55,6 +55,10 @@ class Iteration(Request[ReplyT], Generic[ReplyT]):
     t: Count
     map: Annotated[FloatArray | None, Shape("p_before", "r", empty=True)] = None
 
+    def takes(self, rows: int, columns: int) -> int:
+        """Count the frequencies, and a block of rows' features."""
+        return self.features.takes(columns) + self.features.n_features * min(rows, ROWS)
+
 
 class PackedGram(Summed):
     """Upper triangle of the products of the site's columns, row after row: (D + r)(D + r + 1) / 2 floats.
@@ -71,6 +75,10 @@ class MultiplyColumns(Iteration[PackedGram]):
     """Asks for [A_t, B_t]^T [A_t, B_t], once per iteration."""
 
     columns: Count
+
+    def takes(self, rows: int, columns: int) -> int:
+        """Count also the products of the features."""
+        return super().takes(rows, columns) + self.features.n_features**2
 
     def check_reply(self, reply: PackedGram) -> None:
         """Check also that the triangle is as large as asked."""

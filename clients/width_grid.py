@@ -32,6 +32,10 @@ class EmbedAtWidths(Request[Receipt]):
     features: RandomFeatures
     factors: WidthFactors
 
+    def takes(self, rows: int, columns: int) -> int:
+        """Count the frequencies and the coordinates."""
+        return self.features.takes(columns) + len(self.factors) * rows * self.features.n_features
+
 
 class LocalCosts(Reply):
     """Sum of squared distances of the site's embedded rows to its own k centres, at each of G widths: G floats.
@@ -90,7 +94,7 @@ class LocalCoresets(Reply):
 class SampleAtWidths(Sampling[LocalCoresets]):
     """Asks for so many sampled points at each width, `samples` of all together, and the local centres."""
 
-    each: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+    each: Annotated[tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...], Field(min_length=1, max_length=100)]
 
     def known_dimensions(self) -> dict[str, int]:
         """Settle the number of widths."""
@@ -124,7 +128,7 @@ class LabelAtWidth(LabelRows):
         Which of the widths, from 0.
     """
 
-    chosen: Annotated[int, Field(ge=0)]
+    chosen: Annotated[int, Field(ge=0, lt=2**63)]
 
 
 @dataclass(frozen=True)

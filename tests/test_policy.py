@@ -519,7 +519,7 @@ def test_options_say_what_a_policy_says_and_not_beside_one(tmp_path):
     [
         ("[table]\nmin_row = 5", "table.min_row is not a known name here (did you mean min_rows? allowed: min_rows,"),
         ("[study]\napprove = 'never'", "study.approve = 'never': input should be 'ask', 'by hash', 'signed' or 'any'"),
-        ("[limits]\nfloats = 3", "limits.floats is not a known name here (allowed: run, total)"),
+        ("[limits]\nfloats = 3", "limits.floats is not a known name here (allowed: request, run, total)"),
         (
             "[guards]\nleverages = 1",
             "guards.leverages is not a known name here (did you mean leverage? allowed: probed",

@@ -39,9 +39,13 @@ from fedkernel.errors import InputError, RefusedError
 from fedkernel.flower_apps import client as client_app
 from fedkernel.peers.kept import forget_keys
 from fedkernel.run import (
+    LEAST_MEMORY,
+    LEAST_MESSAGE,
     MIN_ROWS,
     MIN_SITES,
+    MOST_MESSAGE,
     SHORT,
+    USUAL_SECONDS,
     Job,
     Policy,
     allowed,
@@ -152,6 +156,19 @@ def join(  # noqa: PLR0917 - one option each
     given_seed: Annotated[
         bool, typer.Option("--given-seed", help="Let the server choose the seed also of what is drawn from the rows.")
     ] = False,
+    max_message: Annotated[
+        int | None,
+        typer.Option(min=LEAST_MESSAGE, max=MOST_MESSAGE, help="Bytes of a message, at most; by default 2^30."),
+    ] = None,
+    max_memory: Annotated[
+        int | None,
+        typer.Option(
+            min=LEAST_MEMORY, help="Bytes that answering may take, at most; by default half of what the machine has."
+        ),
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(help=f"That a request may be computed for; by default {USUAL_SECONDS:g}.")
+    ] = None,
     log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
     log_json: LogJSON = False,
     patience: Annotated[float, typer.Option(min=0, help="Seconds for which a server is looked for.")] = NODE_PATIENCE,
@@ -182,10 +199,12 @@ def join(  # noqa: PLR0917 - one option each
             "new": new,
             "id-key": id_key, "identity": identity, "pins": pins, "out": out,
             "allow": ",".join(allow) if allow else None, "policy": policy, "approve": approval,
+            "max-seconds": max_seconds,
         }  # fmt: skip
         config: dict[str, str | int] = {**file.to_node()}
         config |= {key: str(value) for key, value in options.items() if value is not None}
         numbers = {"min-rows": min_rows, "min-sites": min_sites, "share-rows": share_rows or None}
+        numbers |= {"max-message": max_message, "max-memory": max_memory}
         numbers |= {"given-seed": given_seed or None, "peers-without-pins": peers_without_pins or None}
         config |= {name: number for name, number in numbers.items() if number is not None}
         config |= {"keep-payloads": keep, "ids-without-key": ids_without_key, "keep-letter-keys": True}
@@ -220,6 +239,7 @@ def join(  # noqa: PLR0917 - one option each
                 tell,
                 lambda sent, content: receiving.take(sent, content, fresh(node.work), _runs_of(node.work)),
                 consider,
+                rules.limits.request.bytes,
             )
             _attend(node, server, secured, patience, out)
             tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")

@@ -65,13 +65,17 @@ class RandomFeatures:
     kernel: ShiftInvariant
     n_features: FeatureCount
     form: Literal["pairs", "cosine"] = "pairs"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
         _check_gamma(self.kernel)
         if self.form == "pairs" and self.n_features % 2:
             raise InputError(f'n_features = {self.n_features}, but must be even with features = "pairs"')
+
+    def takes(self, columns: int) -> int:
+        """Return how many floats the frequencies are that it is drawn from."""
+        return columns * (self.n_features // 2 if self.form == "pairs" else self.n_features)
 
     def map(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> OfRows:
         """Return the function that computes A, (n, D), for rows X, (n, columns), dense or CSR.
@@ -167,7 +171,7 @@ class ArcCosineFeatures:
 
     kernel: ArcCosine
     n_features: FeatureCount
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     def map(self, columns: int, dtype: npt.DTypeLike = np.float64) -> OfRows:
         """Return the function that computes A, (n, m), of this dtype for rows X, (n, columns), dense or CSR."""
@@ -212,7 +216,7 @@ class TensorSketch:
 
     kernel: Polynomial
     n_features: FeatureCount
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
@@ -288,7 +292,7 @@ class SubspaceEmbedding:
     kernel: Embeddable
     size: FeatureCount | None = None
     n_features: FeatureCount = 2000
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""

@@ -10,7 +10,7 @@ import pydantic
 from flwr.client import NumPyClient
 
 from fedkernel.data import TableLike, check_matrix
-from fedkernel.errors import OwnFileError, ProtocolError, TellableError, shortened
+from fedkernel.errors import OwnFileError, ProtocolError, RefusedError, TellableError, shortened
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode
 from fedkernel.seeds import generator
@@ -89,6 +89,9 @@ class KernelClient(NumPyClient):
             self.y = self._checked_labels(y)
 
     reply: Reply
+
+    most_memory: int | None = None
+    """Bytes that a request may take by what it says of itself; None: any number."""
 
     answers: ClassVar[Answers] = ()
     """The requests that it answers: all of them, and no others. Every class says so itself."""
@@ -169,6 +172,13 @@ class KernelClient(NumPyClient):
                 "only where the site says so (join --share-rows) or, of simulated sites, the strategy (share_rows)"
             )
 
+    def _check_memory(self, request: Request[Any]) -> None:
+        """Raise RefusedError if a request surely takes more than it may, before anything is allocated for it."""
+        if self.most_memory is not None and (takes := 8 * request.takes(*self.X.shape)) > self.most_memory:
+            rule = "limits.run.memory"
+            text = f"{type(request).__name__} takes {takes:,} bytes at this table, but {self.most_memory:,} are allowed"
+            raise RefusedError(rule, f"{text} ({rule})")
+
     def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
         """Tell the coordinator who this is and how large its table is: number, rows and columns, nothing else."""
         rows, columns = self.X.shape
@@ -217,6 +227,7 @@ class KernelClient(NumPyClient):
             request = decode(kind, parameters, config)
         except ProtocolError as error:
             raise ProtocolError(f"{where}: request {error}") from None
+        self._check_memory(request)
         if self.guards is not None:
             self.guards.check(request, self.X, self.memory)
         answer: Callable[[Request[Any]], Reply] = getattr(self, method)

@@ -182,7 +182,7 @@ class CarriesRows(Message):
         Of sparse rows in their place: the entries, their columns, and where in these each row starts.
     """
 
-    width: Annotated[int, pydantic.Field(ge=1)]
+    width: Annotated[int, pydantic.Field(ge=1, lt=2**31)]
     dense: Annotated[npt.NDArray[np.float64] | None, Shape("c_m", "width", empty=True)] = None
     values: Annotated[npt.NDArray[np.float64] | None, Shape("nnz_m", empty=True)] = None
     indices: Annotated[npt.NDArray[np.int32] | None, Shape("nnz_m", dtype="int32", empty=True)] = None
@@ -288,6 +288,14 @@ class Request(Message, Generic[ReplyT]):
 
     largest: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Dimensions of the reply that are no larger than a field says, which may stand within another: ``D.size``."""
+
+    def takes(self, rows: int, columns: int) -> int:
+        """Return how many floats answering takes at least, beside the request and a table of that size.
+
+        By what its fields say, which a site allocates at once; a request with such fields overrides it. What follows
+        from the table alone, such as its kernel matrix, is not counted.
+        """
+        return 0
 
     @property
     def draw(self) -> int:

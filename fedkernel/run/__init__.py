@@ -10,8 +10,18 @@ from fedkernel.run.outbox import check_record
 from fedkernel.run.own_files import own_file, own_shape, read_own_data
 from fedkernel.run.own_keys import read_own_keys
 from fedkernel.run.placement import simulated_partition, simulated_raw
-from fedkernel.run.policy import FREE, MIN_ROWS, MIN_SITES, Policy, own_policy, read_policy
+from fedkernel.run.policy import (
+    FREE,
+    LEAST_MESSAGE,
+    MIN_ROWS,
+    MIN_SITES,
+    MOST_MESSAGE,
+    Policy,
+    own_policy,
+    read_policy,
+)
 from fedkernel.run.raw_sites import raw_shard
+from fedkernel.run.resources import LEAST_MEMORY, USUAL_SECONDS
 from fedkernel.run.result import CORESET, Result, read_ledger
 from fedkernel.run.verdicts import verdicts
 from fedkernel.run.willing import allowed
@@ -19,9 +29,13 @@ from fedkernel.run.willing import allowed
 __all__ = [
     "CORESET",
     "FREE",
+    "LEAST_MEMORY",
+    "LEAST_MESSAGE",
     "MIN_ROWS",
     "MIN_SITES",
+    "MOST_MESSAGE",
     "SHORT",
+    "USUAL_SECONDS",
     "Departure",
     "Job",
     "Policy",

@@ -45,7 +45,7 @@ from fedkernel.run.joining import (
 )
 from fedkernel.run.memory import Memory, copy_of
 from fedkernel.run.outbox import Answer, admit, has_record, record
-from fedkernel.run.resources import memory_within
+from fedkernel.run.resources import memory_within, most_memory, seconds_within
 from fedkernel.run.seeding import RULE, commitment
 from fedkernel.run.site import FindSite, Site, log_details, logged
 from fedkernel.run.wire import from_content, header_of, records_of, to_content
@@ -191,7 +191,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 if (gate := site.gate) is not None:
                     before = copy_of(context.state)
                     standing = _admitted(context, asking, gate)
-                with memory_within(gate.policy.limits.run.memory if gate else None):
+                with memory_within(most_memory(gate.policy.limits.run.memory) if gate else None):
                     answer = act(_Call(message, context, site, clients, standing))
                 record(node, asking, answer, gate=gate, admitted=standing)  # or nothing leaves
                 if standing is not None:
@@ -362,8 +362,9 @@ def _train(call: _Call) -> Answer:
     if not memory.settled:
         call.site.check_rows_apart(None, False)
         memory.settle()
-    client = call.client(memory, call.kind)
-    with blas_threads(call.site.threads):
+    client, limits = call.client(memory, call.kind), call.site.gate and call.site.gate.policy.limits
+    client.most_memory = most_memory(limits.run.memory) if limits else None
+    with blas_threads(call.site.threads), seconds_within(limits.request.seconds if limits else None):
         # of this thread's processor, since other clients may be simulated beside it; a site with a limit is alone in
         # its process, and the threads of BLAS count
         clock = time.thread_time if call.site.gate is None else time.process_time

@@ -175,6 +175,8 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
         Without a policy: whether letters are exchanged with peers that it has not pinned.
     ``given-seed``
         Without a policy: whether the coordinator may choose the seed also where a site's answers are drawn from it.
+    ``max-message``, ``max-memory``, ``max-seconds``
+        Without a policy: what a request may take, see `fedkernel.run.policy.RequestLimits`.
     ``approve``
         Which studies it takes part in, see `fedkernel.run.approval.check_approved`.
     ``keep-payloads``

@@ -21,12 +21,15 @@ from fedkernel.numerics.kernels import kernel_tables
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.plan import AT_MOST
 from fedkernel.run.flower import flag
-from fedkernel.run.resources import LEAST_MEMORY, PROC
+from fedkernel.run.resources import LEAST_MEMORY, PROC, USUAL_SECONDS
 from fedkernel.validation import explain, unknown_name
 
 Amount = Annotated[int, Field(ge=0)]
 Number = Annotated[int, Field(ge=1)]
 Approval = Literal["ask", "by hash", "signed", "any"]
+
+LEAST_MESSAGE, USUAL_MESSAGE, MOST_MESSAGE = 1 << 16, 1 << 30, (1 << 31) - 1
+"""Bytes of a message that a site may allow: its work is told in one, and protobuf's own limit is the last."""
 
 MIN_ROWS, ROW_SHARE, MIN_SITES, ATTEMPTS = 20, 0.5, 3, 3
 
@@ -207,7 +210,8 @@ class RunLimits(Limits):
     Attributes
     ----------
     memory : int, optional
-        Bytes beyond what the site's process has, at a time (where there is /proc, as on Linux).
+        Bytes beyond what the site's process has, at a time (where there is /proc, as on Linux). None: half of what the
+        machine has.
     """
 
     memory: Annotated[int, Field(ge=LEAST_MEMORY)] | None = None
@@ -220,15 +224,32 @@ class RunLimits(Limits):
         return memory
 
 
-class AllLimits(_Table):
-    """Limits of each run, and of all runs of the site together.
+class RequestLimits(_Table):
+    """Those of a single request, which no coordinator can raise.
 
     Attributes
     ----------
+    bytes : int
+        Of the message that it comes in, and of the reply.
+    seconds : float
+        That it may be computed for, by the clock.
+    """
+
+    bytes: Annotated[int, Field(ge=LEAST_MESSAGE, le=MOST_MESSAGE)] = USUAL_MESSAGE
+    seconds: Annotated[float, Field(gt=0)] = USUAL_SECONDS
+
+
+class AllLimits(_Table):
+    """Limits of each request, of each run, and of all runs of the site together.
+
+    Attributes
+    ----------
+    request : RequestLimits
     run : RunLimits
     total : Limits
     """
 
+    request: RequestLimits = RequestLimits()
     run: RunLimits = RunLimits()
     total: Limits = Limits(rows=0)
 
@@ -384,8 +405,9 @@ _TABLES: dict[str, type[_Table]] = {"table": TableRules, "study": StudyRules, "l
 def own_policy(node: Mapping[str, Any]) -> Policy:
     """Return the policy of a node: the file that its configuration names as ``policy``, or what its options say.
 
-    These are ``min-rows``, ``min-sites``, ``share-rows``, ``given-seed``, ``peers-without-pins`` and ``allow`` (see
-    `fedkernel.run.placement.site_of_job`); InputError where there are both, since then one would be overlooked.
+    These are ``min-rows``, ``min-sites``, ``share-rows``, ``given-seed``, ``peers-without-pins``, ``allow`` and
+    ``max-message``, ``max-memory``, ``max-seconds`` (see `fedkernel.run.placement.site_of_job`); InputError where there
+    are both, since then one would be overlooked.
     """
     if "policy" not in node:
         pairs = node.get("allow")
@@ -397,12 +419,29 @@ def own_policy(node: Mapping[str, Any]) -> Policy:
                 joint_seed="never" if flag(node, "given-seed") else "needed",
                 peers="any" if flag(node, "peers-without-pins") else "pinned",
             ),
-            limits=AllLimits(total=Limits(rows=None if flag(node, "share-rows") else 0)),
+            limits=_own_limits(node),
         )
     if both := [name for name in OPTIONS if name in node]:
         raise InputError(f"{both[0]} and policy are both given; allowed beside a policy: none of {', '.join(OPTIONS)}")
     return read_policy(str(node["policy"]))
 
 
-OPTIONS = ("min-rows", "min-sites", "share-rows", "given-seed", "peers-without-pins", "allow")
+def _own_limits(node: Mapping[str, Any]) -> AllLimits:
+    tables: dict[str, dict[str, Any]] = {
+        "request": {"bytes": node.get("max-message"), "seconds": node.get("max-seconds")},
+        "run": {"memory": node.get("max-memory")},
+        "total": {"rows": None if flag(node, "share-rows") else 0},
+    }
+    said = {
+        where: {name: value for name, value in table.items() if value is not None or where == "total"}
+        for where, table in tables.items()
+    }
+    try:
+        return AllLimits.model_validate(said)
+    except pydantic.ValidationError as error:
+        raise InputError(f"limits.{explain(error)} (--max-message, --max-memory, --max-seconds)") from None
+
+
+MAXIMA = ("max-message", "max-memory", "max-seconds")
+OPTIONS = ("min-rows", "min-sites", "share-rows", "given-seed", "peers-without-pins", "allow", *MAXIMA)
 """Of a node, which a policy says itself."""

@@ -1,17 +1,37 @@
-"""What a site's process may take of its machine."""
+"""What a site's process may take of its machine, and a request of its time."""
 
+import ctypes
 import os
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedkernel.archives import MEMORY
 from fedkernel.errors import RefusedError
 
 PROC = Path("/proc/self/statm")
 
 LEAST_MEMORY = 2**28
 """Bytes: the stacks and buffers that threads reserve are counted, too."""
+
+USUAL_MEMORY = MEMORY // 2
+"""Bytes beyond what a site's process has, where its operator names no other number."""
+
+USUAL_SECONDS = 3600.0
+"""For a request, as long as a coordinator waits for an answer by default."""
+
+
+_lock = threading.Lock()
+_before: list[tuple[int, int]] = []
+_inside: list[int] = []
+
+
+def most_memory(said: int | None) -> int | None:
+    """Return how many bytes a request may take beyond what the process has; None: it cannot be limited here."""
+    usual = USUAL_MEMORY if PROC.exists() and USUAL_MEMORY >= LEAST_MEMORY else None
+    return usual if said is None else said
 
 
 @contextmanager
@@ -26,7 +46,11 @@ def memory_within(most: int | None) -> Iterator[None]:
     if most is None:
         yield
         return
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    with _lock:
+        if not _before:  # sites that are threads of one process limit it all the same, and the last of them undoes it
+            _before.append(resource.getrlimit(resource.RLIMIT_AS))
+        _inside.append(most)
+        _, hard = _before[0]
     size = int(PROC.read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGESIZE")
     limit = size + most if hard == resource.RLIM_INFINITY else min(size + most, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
@@ -36,4 +60,49 @@ def memory_within(most: int | None) -> Iterator[None]:
         rule = "limits.run.memory"
         raise RefusedError(rule, f"what was asked takes more than the {most:,} bytes allowed ({rule})") from None
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        with _lock:
+            _inside.remove(most)
+            if not _inside:
+                resource.setrlimit(resource.RLIMIT_AS, _before.pop())
+
+
+class _TooLong(BaseException):  # or a client's code could take it for one of its own
+    """What a computation meets that is to end."""
+
+
+@contextmanager
+def seconds_within(most: float | None) -> Iterator[None]:
+    """Let a request be computed for no longer than so many seconds; None: as long as it takes.
+
+    A thread cannot be ended from outside. It is made to raise, which it does as soon as it is in Python's code again: a
+    single product or decomposition is waited for, whose size the memory bounds.
+
+    Raises
+    ------
+    RefusedError
+        If it took longer.
+    """
+    if most is None:
+        yield
+        return
+    lock, thread, over = threading.Lock(), threading.get_ident(), False
+
+    def interrupt() -> None:
+        with lock:
+            if not over:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_TooLong))
+
+    timer = threading.Timer(min(most, threading.TIMEOUT_MAX), interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        try:
+            yield
+        finally:
+            with lock:
+                over = True
+            timer.cancel()
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)  # what has not been raised yet
+    except _TooLong:
+        rule = "limits.request.seconds"
+        raise RefusedError(rule, f"what was asked takes longer than the {most:g} s allowed ({rule})") from None

@@ -85,6 +85,8 @@ class Node:
     consider : callable, optional
         Given each job before the first of its requests is answered, for an operator who is to approve its study: for as
         long as it takes, requests wait.
+    limit : int
+        Bytes of a message, whatever more the server allows.
 
     Attributes
     ----------
@@ -102,6 +104,7 @@ class Node:
     tell: Callable[[str], object] = log.info
     keep: Callable[[str, bytes], object] = lambda name, data: None
     consider: Callable[[Job], object] = lambda job: None
+    limit: int = LIMIT
     instance: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -110,7 +113,7 @@ class Node:
         self._context: Context | None = None
         self._job = ""
         self.work: Job | None = None
-        self._limit = LIMIT
+        self._limit = self.limit
         self._files: frozenset[str] = frozenset()
         self._welcomed = self.ended = False
         # what the thread that attends to the stream and the one that computes share
@@ -259,7 +262,7 @@ class Node:
                 self._context = flower.new_context(welcome.client + 1, {**self.config, **place}, {"job": welcome.job})
                 self._stands = Standing()
         self._welcomed = True
-        self._limit, self._files = welcome.limit, frozenset(welcome.files)
+        self._limit, self._files = min(self.limit, welcome.limit), frozenset(welcome.files)
 
     def _keys(self) -> set[str]:
         """Return what the runs of the work are known by."""

@@ -1,0 +1,112 @@
+"""What a site lets a request take, whoever asks: bytes of its message, memory, seconds."""
+
+import resource
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from cases import WINE
+from typer.testing import CliRunner
+
+from clients.fk_kmeans import FKKMeansClient, MultiplyColumns
+from clients.width_grid import EmbedAtWidths, WidthGridClient
+from experiments.cli import app
+from fedkernel import RBF
+from fedkernel.engines.grpc.frames import LIMIT, Welcome
+from fedkernel.engines.grpc.node import Node
+from fedkernel.errors import InputError, RefusedError
+from fedkernel.numerics import RandomFeatures
+from fedkernel.protocol.messages import encode
+from fedkernel.run.answering import client_app
+from fedkernel.run.placement import site_of_job
+from fedkernel.run.policy import USUAL_MESSAGE, Policy, own_policy
+from fedkernel.run.resources import USUAL_MEMORY, memory_within, most_memory, seconds_within
+
+FEATURES = RandomFeatures(kernel=RBF(0.1), n_features=65536)
+GIGABYTE = 2**30
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_"),
+    [
+        (FKKMeansClient, MultiplyColumns(features=FEATURES, t=1, columns=65536)),
+        (WidthGridClient, EmbedAtWidths(features=FEATURES, factors=tuple(1.5**place for place in range(16)))),
+    ],
+)
+def test_a_small_request_that_takes_much_is_refused_before_anything_is_allocated(kind, request_):
+    arrays, scalars = encode(request_)
+    assert len(scalars["fields"]) < 300
+    client = kind(WINE)
+    client.most_memory = GIGABYTE // 4
+    tracemalloc.start()
+    with pytest.raises(RefusedError) as caught:
+        client.fit(arrays, scalars)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert f"{kind.handlers[type(request_).__name__][0].__name__} takes " in str(caught.value)
+    assert "bytes at this table, but 268,435,456 are allowed (limits.run.memory)" in str(caught.value)
+    assert peak < 1_000_000
+
+
+def test_the_papers_own_figures_are_far_below_what_is_usual():
+    least = 2 * GIGABYTE  # of a machine of 4 GB
+    embedding = RandomFeatures(kernel=RBF(0.1), n_features=10_000)
+    assert 8 * MultiplyColumns(features=embedding, t=1, columns=10_000).takes(60_000, 784) < least
+
+
+def test_what_takes_too_long_ends_and_leaves_nothing_behind():
+    def go_on():
+        with seconds_within(0.05):
+            while True:
+                pass
+
+    with pytest.raises(RefusedError, match=r"longer than the 0.05 s allowed \(limits.request.seconds\)"):
+        go_on()
+    began = time.monotonic()
+    for _ in range(20):
+        with seconds_within(0.001):
+            pass
+    while time.monotonic() < began + 0.05:
+        pass
+
+
+def test_memory_is_limited_while_one_of_several_sites_of_a_process_computes():
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with memory_within(GIGABYTE):
+        with memory_within(2 * GIGABYTE):
+            pass
+        assert resource.getrlimit(resource.RLIMIT_AS) != before
+        with pytest.raises(RefusedError, match=r"limits\.run\.memory"), memory_within(GIGABYTE):
+            np.ones(GIGABYTE)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert most_memory(None) == USUAL_MEMORY
+    assert most_memory(5) == 5
+
+
+def test_a_site_says_its_limits_by_options_or_in_its_policy(tmp_path):
+    said = {"max-message": 10**6, "max-memory": GIGABYTE, "max-seconds": "60"}
+    limits = own_policy(said).limits
+    assert (limits.request.bytes, limits.run.memory, limits.request.seconds) == (10**6, GIGABYTE, 60.0)
+    (tmp_path / "site.toml").write_text(
+        "[limits.request]\nseconds = 60\nbytes = 1_000_000\n[limits.run]\nmemory = 1073741824"
+    )
+    assert own_policy({"policy": str(tmp_path / "site.toml")}).limits == limits
+    with pytest.raises(InputError, match="max-seconds and policy are both given"):
+        own_policy({"policy": str(tmp_path / "site.toml"), "max-seconds": "1"})
+    with pytest.raises(
+        InputError, match=r"limits.request.seconds = '0'.*greater than 0 \(--max-message, --max-memory, --max-seconds"
+    ):
+        own_policy({"max-seconds": "0"})
+    np.save(tmp_path / "own.npy", WINE)
+    arguments = ["join", "localhost:9", "--name", "a", "--insecure", "--data", str(tmp_path / "own.npy")]
+    refused = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out"), "--max-seconds", "0"])
+    assert refused.exit_code == 1
+    assert "limits.request.seconds = '0.0'" in " ".join(refused.output.split())
+
+
+@pytest.mark.parametrize("allowed", [1000, LIMIT])
+def test_no_server_raises_the_size_of_a_message(allowed):
+    node = Node(client_app({}, site_of_job), "a", {}, limit=Policy().limits.request.bytes)
+    node._settle(Welcome(client=0, clients=1, job="", limit=allowed))
+    assert node._limit == min(allowed, USUAL_MESSAGE)
