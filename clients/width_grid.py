@@ -22,6 +22,9 @@ from fedkernel.protocol import Answers, Count, Receipt, Reply, Request, Shape, S
 IntArray = npt.NDArray[np.int32]
 
 
+Samples = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
 class EmbedAtWidths(Request[Receipt]):
     """Asks to embed the rows by random features, at widths of their kernel that are so many times its own.
 
@@ -94,7 +97,7 @@ class LocalCoresets(Reply):
 class SampleAtWidths(Sampling[LocalCoresets]):
     """Asks for so many sampled points at each width, `samples` of all together, and the local centres."""
 
-    each: Annotated[tuple[Annotated[int, Field(ge=0, le=1_000_000)], ...], Field(min_length=1, max_length=100)]
+    each: Annotated[tuple[Samples, ...], Field(min_length=1, max_length=100, fail_fast=True)]
 
     def known_dimensions(self) -> dict[str, int]:
         """Settle the number of widths."""

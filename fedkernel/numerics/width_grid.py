@@ -1,9 +1,9 @@
 """Widths over a grid: factors by which a kernel's width is multiplied."""
 
 from itertools import pairwise
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedkernel.numerics.kernels import Kernel, Laplacian
 
@@ -32,9 +32,16 @@ def _apart(factors: tuple[float, ...]) -> tuple[float, ...]:
     return factors
 
 
+def _few(factors: Any) -> Any:
+    if isinstance(factors, list | tuple) and len(factors) > MOST_WIDTHS:  # before each of them is looked at
+        raise ValueError(f"there are {len(factors)}, but at most {MOST_WIDTHS} are allowed")
+    return factors
+
+
 WidthFactors = Annotated[
     tuple[Annotated[float, Field(ge=1e-3, le=1e3)], ...],
-    Field(min_length=1, max_length=MOST_WIDTHS),
+    Field(min_length=1),
+    BeforeValidator(_few),
     AfterValidator(_apart),
 ]
 """A grid: 1 to 16 factors from 0.001 to 1000, each 5 % or more from the others."""

@@ -12,7 +12,7 @@ import pydantic
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray
-from fedkernel.protocol.messages import Reply, Request, Shape, Size, Summed
+from fedkernel.protocol.messages import Count, Reply, Request, Shape, Size, Summed
 from fedkernel.protocol.rules import Within
 
 Places = npt.NDArray[np.int32]
@@ -107,7 +107,7 @@ class CompareColumns(Request[Differences]):
     once = True
 
     names: tuple[str, ...]
-    sites: Annotated[int, Field(ge=1)]
+    sites: Count
     center: Annotated[FloatArray, Shape("p", empty=True)]
     counts: Annotated[FloatArray, Shape("p", empty=True)]
     deviations: Annotated[FloatArray, Shape("p", empty=True)]
