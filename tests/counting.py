@@ -7,6 +7,7 @@ from typing import Annotated
 
 import grpc
 import numpy as np
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fedkernel import FloatArray, KernelClient, KernelStrategy, Reply, Request, Shape, to_all
 from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, VERSION
@@ -122,6 +123,13 @@ def raw_stream(port, frames, name="a", instance="raw"):
         yield call
         ended.set()
         call.cancel()
+
+
+@contextmanager
+def health(port):
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        yield lambda: stub.Check(health_pb2.HealthCheckRequest(service=""), timeout=5).status
 
 
 def until(true, seconds=10.0):

@@ -6,15 +6,14 @@ import resource
 import shutil
 import socket
 import ssl
-from contextlib import contextmanager
 
 import grpc
 import pytest
-from counting import Process, count, raw_stream, server, until
+from counting import Process, count, health, raw_stream, server, until
 from cryptography import x509
 from flwr.app import ConfigRecord, RecordDict
 from flwr.proto.message_pb2 import Message as MessageProto
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from fedkernel.engines.grpc import serving
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
@@ -38,13 +37,6 @@ def test_memory_lasts_and_the_end_is_told():
             assert check() == health_pb2.HealthCheckResponse.SERVING
     assert [site.end() for site in sites] == [None, None]
     assert any(line.startswith("a is here, from ipv4:127.0.0.1") for line in hub.messages)
-
-
-@contextmanager
-def health(port):
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        yield lambda: stub.Check(health_pb2.HealthCheckRequest(service="")).status
 
 
 def test_a_failure_is_told_to_the_sites():

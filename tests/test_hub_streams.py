@@ -1,0 +1,212 @@
+"""Streams of a site: one has the seat, others wait or are refused; and what is kept of what comes over it."""
+
+import queue
+import tracemalloc
+from contextlib import ExitStack
+
+import grpc
+import pytest
+from counting import Process, count, health, raw_stream, server, until
+from flwr.app import ConfigRecord, RecordDict
+
+from fedkernel.engines.grpc import hub as grpc_hub
+from fedkernel.engines.grpc.frames import (
+    BEAT,
+    INSTANCE,
+    METHOD,
+    NAME,
+    SPOKEN,
+    VERSION,
+    Envelope,
+    FrameError,
+    Inbox,
+    frames,
+)
+from fedkernel.engines.grpc.hub import Hub
+from fedkernel.engines.grpc.streams import Caller, RefusedError
+
+HEAD = b"\1" + b"i" * 36
+
+
+def caller(name="a", instance="1", **metadata):
+    return Caller({NAME: name, INSTANCE: instance, SPOKEN: str(VERSION), **metadata}, f"peer of {instance}")
+
+
+def sent(hub, stream):
+    """All that a stream has to send now."""
+    return list(iter(lambda: hub.next_frame(stream), None))
+
+
+@pytest.fixture
+def now():
+    return [0.0]
+
+
+@pytest.fixture
+def hub(now):
+    told = []
+    hub = Hub(["a", "b"], tell=told.append, clock=lambda: now[0])
+    hub.told = told
+    return hub
+
+
+def ask(hub, node=1):
+    """Send a request; returns its id."""
+    (message_id,) = hub.push_messages([hub.create_message(RecordDict({"config": ConfigRecord()}), "train", node, "1")])
+    return message_id
+
+
+def test_streams_that_read_nothing_keep_nobody_out(monkeypatch):
+    """Of one certificate; the other site joins, and health checks are answered."""
+    monkeypatch.setattr(grpc_hub, "ANSWER", 0.3)
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    silent = queue.SimpleQueue()
+    with server("a", "b") as (hub, port), ExitStack() as stack:
+        calls = []
+        for number in range(20):
+            channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", own))
+            metadata = ((NAME, "a"), (INSTANCE, str(number)), (SPOKEN, str(VERSION)))
+            calls.append(channel.stream_stream(METHOD)(iter(silent.get, None), metadata=metadata))
+        b = Process("b", port)
+        with health(port) as check:
+            assert check() == 1
+        hub.wait_for_all()
+        until(lambda: any("a is back, restarted" in line for line in hub.messages))
+        with health(port) as check:
+            assert check() == 1
+        assert hub._seats["a"].open <= 2
+        assert sum(call.is_active() for call in calls) <= 2
+        for _ in calls:
+            silent.put(None)
+    assert b.end() is None
+
+
+def test_a_newer_process_has_the_seat_once_the_older_one_does_not_answer(hub, now):
+    old = hub.admit(caller(instance="old"))
+    sent(hub, old)
+    new = hub.admit(caller(instance="new"))
+    assert sent(hub, old) == [BEAT]
+    assert not sent(hub, new)
+    with pytest.raises(RefusedError, match="another process waits for the seat of site 'a'"):
+        hub.admit(caller(instance="third"))
+    now[0] += grpc_hub.ANSWER - 0.1
+    hub.tend()
+    assert not old.over
+    now[0] += 0.2
+    hub.tend()
+    assert old.over
+    assert sent(hub, new)[0].startswith(b'\0{"welcome"')
+    assert hub.told[2:] == [
+        "a from peer of old does not answer, and loses its place",
+        "a is back, restarted, from peer of new (1 of 2)",
+    ]
+    hub.leave(old)
+    assert hub.present == 1
+
+
+def test_an_older_process_that_answers_keeps_its_seat(hub, now):
+    old, new = hub.admit(caller(instance="old")), hub.admit(caller(instance="new"))
+    now[0] += grpc_hub.ANSWER - 0.1
+    hub.take(old, BEAT)
+    assert new.over
+    assert str(new.refusal) == "site 'a' is connected already, from peer of old"
+    hub.leave(new)
+    now[0] += 100
+    hub.tend()
+    assert not old.over
+
+
+def test_an_older_process_that_sends_much_has_longer_to_answer(hub, now):
+    """Its answer may be behind what it sends."""
+    old, message_id = hub.admit(caller(instance="old")), ask(hub)
+    new = hub.admit(caller(instance="new"))
+    head, *chunks = frames(Envelope(message_id, (bytes(5 << 20),)))
+    for frame in (head, *chunks[:2]):
+        now[0] += grpc_hub.ANSWER - 0.1
+        hub.take(old, frame)
+        hub.tend()
+    assert not old.over
+    now[0] += grpc_hub.ANSWER
+    hub.tend()
+    assert old.over
+    assert not new.over
+
+
+def test_the_same_process_replaces_its_stream_at_once(hub):
+    old, message_id = hub.admit(caller()), ask(hub)
+    new = hub.admit(caller())
+    assert old.over
+    assert [frame[1:37].decode() for frame in sent(hub, new)[1:]] == [message_id]
+
+
+def test_a_site_that_was_here_is_not_asked_again_for_what_it_took(hub):
+    """It was restarted, asked for all again, and its stream broke on the way."""
+    first = hub.admit(caller(instance="old"))
+    ids = [ask(hub) for _ in range(4)]
+    for message_id in ids[:3]:
+        hub.take(first, next(frames(Envelope(message_id, (b"",)))))
+    hub.leave(first)
+    second = hub.admit(caller(instance="new"))
+    assert [frame[1:37].decode() for frame in sent(hub, second)[1:]] == ids
+    hub.leave(second)
+    third = hub.admit(caller(instance="new", **{"fedkernel-taken": ids[1]}))
+    assert [frame[1:37].decode() for frame in sent(hub, third)[1:]] == ids[2:]
+
+
+def test_streams_that_do_not_end_are_counted(hub):
+    streams = [hub.admit(caller()) for _ in range(grpc_hub.STREAMS)]
+    with pytest.raises(RefusedError, match="site 'a' has 8 streams"):
+        hub.admit(caller())
+    hub.admit(caller("b"))
+    hub.leave(streams[0])
+    hub.admit(caller())
+
+
+def test_a_letter_that_nobody_waits_for_is_not_kept(hub):
+    stream, awaited = hub.admit(caller()), ask(hub)
+    size = 5 << 20
+    for message_id, most in (("i" * 36, 0), (awaited, size)):
+        *begun, last = frames(Envelope(message_id, (bytes(size),)))
+        for frame in begun:
+            hub.take(stream, frame)
+        assert stream.inbox.held == (size - len(last) + 1 if most else 0)
+        hub.take(stream, last)
+        assert len(hub._replies) == (1 if most else 0)
+    again = next(frames(Envelope(awaited, (bytes(size),))))
+    hub.take(stream, again)
+    assert stream.inbox.held == 0  # it has been answered
+
+
+def test_an_inbox_takes_no_more_than_twice_what_came():
+    """However short the frames are, and however long the message is to be."""
+    size = 1 << 16
+    inbox, parts = Inbox(), [b"\2" + bytes([number % 256]) for number in range(256)]
+    tracemalloc.start()
+    inbox.take(HEAD + (1 << 30).to_bytes(8, "big") + b"1")
+    for number in range(size):
+        inbox.take(parts[number % 256])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert inbox.held == size + 1
+    assert peak < 2 * size + 4096
+
+
+def test_the_question_whether_one_is_there_may_come_within_a_message():
+    inbox = Inbox()
+    assert inbox.take(HEAD + (2).to_bytes(8, "big") + b"a") is None
+    assert inbox.take(BEAT) == BEAT
+    assert inbox.take(b"\2b").parts == (b"ab",)
+    with pytest.raises(FrameError):
+        inbox.take(BEAT * 2)
+    assert Inbox(notes=True).take(BEAT) == BEAT
+
+
+def test_a_process_that_hangs_loses_its_seat_to_one_that_was_started_after_it(monkeypatch):
+    monkeypatch.setattr(grpc_hub, "ANSWER", 0.3)
+    with server("a") as (hub, port), raw_stream(port, []) as call:
+        hub.wait_for_all()
+        site = Process("a", port)
+        until(lambda: any("a is back, restarted" in line for line in hub.messages))
+        assert list(call) == [BEAT]
+        assert count(hub).model == [3.0]
+    assert site.end() is None
