@@ -11,7 +11,6 @@ import grpc
 import pytest
 from counting import Process, count, health, raw_stream, server, until
 from cryptography import x509
-from flwr.app import ConfigRecord, RecordDict
 from flwr.proto.message_pb2 import Message as MessageProto
 from grpc_health.v1 import health_pb2
 
@@ -349,18 +348,6 @@ def test_a_reply_that_is_none_ends_its_run_and_names_the_site(alter, sentence):
 
 
 # --- many of something
-
-
-def test_what_is_kept_is_summed_up_as_it_grows(monkeypatch):
-    """Not anew for each request, of which a run has thousands."""
-    sized = []
-    size = Envelope.size.fget
-    monkeypatch.setattr(Envelope, "size", property(lambda envelope: sized.append(envelope) or size(envelope)))
-    hub = Hub(["a"])
-    message = hub.create_message(RecordDict({"config": ConfigRecord({"run": "run"})}), "train", 1, "1")
-    for _ in range(100):
-        hub.push_messages([message])
-    assert len(sized) <= 3 * 100
 
 
 def test_as_many_connections_are_open_as_the_system_allows():

@@ -8,9 +8,8 @@ import time
 import pytest
 from counting import Counting, CountingClient, Died, Process, count, raw_stream, server, until
 
-from fedkernel.engines.grpc import hub as grpc_hub
 from fedkernel.engines.grpc import node as grpc_node
-from fedkernel.engines.grpc import serving
+from fedkernel.engines.grpc import serving, spool
 from fedkernel.engines.grpc import signs as grpc_signs
 from fedkernel.engines.grpc.frames import OPTIONS
 from fedkernel.engines.grpc.hub import Hub
@@ -140,7 +139,7 @@ def test_a_restarted_process_is_asked_again_for_all_of_the_run(before):
 
 def test_a_restarted_process_is_only_asked_what_waits_where_requests_were_not_kept(before, monkeypatch):
     """Without the others it lacks the run's memory, and says so."""
-    monkeypatch.setattr(grpc_hub, "KEPT_BYTES", 100)
+    monkeypatch.setattr(spool, "SPOOL_BYTES", 100)
     with server("a") as (hub, port):
         first = Process("a", port)
         hub.wait_for_all()

@@ -210,3 +210,65 @@ def test_a_process_that_hangs_loses_its_seat_to_one_that_was_started_after_it(mo
         assert list(call) == [BEAT]
         assert count(hub).model == [3.0]
     assert site.end() is None
+
+
+# --- what is kept of a run
+
+
+def broadcast(hub, data, kind="train"):
+    """Ask both sites the same; returns the ids."""
+    content = RecordDict({"config": ConfigRecord({"data": data})})
+    return list(hub.push_messages([hub.create_message(content, kind, node, "1") for node in (1, 2)]))
+
+
+def test_memory_does_not_grow_with_the_rounds(hub):
+    streams = [hub.admit(caller(name)) for name in ("a", "b")]
+
+    def rounds(count):
+        for _ in range(count):
+            ids = broadcast(hub, bytes(1000))
+            for stream, message_id in zip(streams, ids, strict=True):
+                sent(hub, stream)
+                hub.take(stream, next(frames(Envelope(message_id, (b"",)))))
+            assert len(hub.pull_messages(ids)) == 2
+
+    rounds(50)
+    tracemalloc.start()
+    rounds(300)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 300 * 32  # bytes a round
+    assert hub._spool.size < 350 * 1600  # one content, two heads
+
+
+def test_requests_of_a_run_come_again_as_they_were_and_those_of_the_run_before_do_not(hub):
+    first, other = hub.admit(caller(instance="old")), hub.admit(caller("b"))
+    for kind in ("query", "train", "train", "query", "train"):
+        ids = broadcast(hub, kind.encode() * 1000, kind)
+        if kind == "query":
+            begun = [sent(hub, other)[-1]]
+        else:
+            begun += sent(hub, other)
+        for stream, message_id in zip((first, other), ids, strict=True):
+            hub.take(stream, next(frames(Envelope(message_id, (b"",)))))
+    hub.leave(other)
+    assert [frame[1:] for frame in sent(hub, hub.admit(caller("b", "new")))[1:]] == [frame[1:] for frame in begun]
+    assert len(begun) == 2
+
+
+def test_a_new_run_drops_what_a_site_has_not_read_of_the_one_before(hub):
+    stream = hub.admit(caller())
+    (first, _), (second, _) = broadcast(hub, b"1", "query"), broadcast(hub, b"2")
+    (third, _) = broadcast(hub, b"3", "query")
+    assert [frame[1:37].decode() for frame in sent(hub, stream)[1:]] == [third]
+    for message_id in (first, second):
+        hub.take(stream, next(frames(Envelope(message_id, (b"late",)))))
+    assert not hub._replies
+
+
+def test_what_comes_after_the_deadline_is_not_kept(hub):
+    stream = hub.admit(caller())
+    assert not list(hub.send_and_receive([hub.create_message(RecordDict(), "train", 1, "1")], timeout=0))
+    frame = sent(hub, stream)[-1]
+    hub.take(stream, frame)
+    assert not hub._replies

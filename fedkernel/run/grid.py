@@ -3,7 +3,7 @@
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from flwr.app import Message, RecordDict
@@ -101,6 +101,9 @@ class MessageGrid(Grid):
         """Wait until all replies have come that are waited for, or so long; with the lock of `_arrived`."""
         self._arrived.wait(seconds)
 
+    def _forget(self, ids: Set[str]) -> None:
+        """Take note that nobody waits any more for the replies to these messages."""
+
     def _look_after(self) -> None:
         """Look whether all nodes that replies are waited for are still there."""
 
@@ -153,4 +156,5 @@ class MessageGrid(Grid):
                 self._wait(min(left, LOOK))
                 self._look_after()
             self._asked.difference_update(ids)  # nobody waits for these any more
+            self._forget(self._awaited)
         return self.pull_messages(ids)

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from flwr.app import Error, Message, MessageType
@@ -24,17 +25,17 @@ from fedkernel.engines.grpc.frames import (
     Note,
     Welcome,
 )
+from fedkernel.engines.grpc.spool import Spool
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
 from fedkernel.errors import EngineError, InputError, ProtocolError, shown
 from fedkernel.run import flower
 from fedkernel.run.events import Happened, log_event
 from fedkernel.run.grid import CARRIERS, GONE, UNFIT, MessageGrid
 
+log = logging.getLogger(__name__)
+
 PATIENCE = 30.0
 """Seconds that a site may be gone before what it was asked counts as failed."""
-
-KEPT_BYTES = 1 << 28
-"""Of a site's requests of a run; beyond, they cannot be sent again to a process that was restarted."""
 
 ANSWER = 3.0
 """Seconds in which a process must show that it is there when another one wants its seat."""
@@ -60,13 +61,13 @@ class _Seat:
         Streams that have not ended, though they may be over.
     instance, since
         Which process has had the seat last, and, if it is gone, since when.
-    sent, sent_bytes
-        The requests of the run under way, and their size; only the last one if they are not `complete`.
+    last : int, optional
+        Place of the last request of the run under way in the spool, if that has all of them: it is `complete`.
     behind : bool
         Whether the site's process was restarted and has not answered yet what is waited for.
     stands : str
         Which run it said that it remembers, when it came, and how much of that.
-    waiting : dict of str to Message
+    waiting : dict of str to (Message, Envelope)
         Requests that are not answered yet, by id.
     """
 
@@ -79,11 +80,10 @@ class _Seat:
     instance: str = ""
     stands: str = ""
     since: float = 0.0
-    sent: list[Envelope] = field(default_factory=list)
-    sent_bytes: int = 0
+    last: int | None = None
     complete: bool = True
     behind: bool = False
-    waiting: dict[str, Message] = field(default_factory=dict)
+    waiting: dict[str, tuple[Message, Envelope]] = field(default_factory=dict)
 
 
 class Hub(MessageGrid):
@@ -149,6 +149,8 @@ class Hub(MessageGrid):
         self.is_revoked: Callable[[bytes], bool] = lambda certificate: False
         self.on_ready: Callable[[], object] = lambda: None
         self._ready: set[Stream] = set()
+        self._spool = Spool()
+        self._under_way = False
         self._over = False
 
     # What Flower's Grid does.
@@ -171,7 +173,7 @@ class Hub(MessageGrid):
             )
         with self._arrived:
             self._keep(seat, message, envelope)
-            seat.waiting[message_id] = message
+            seat.waiting[message_id] = message, envelope
             if seat.stream is not None:
                 seat.stream.queue.append(envelope)
                 self._ready.add(seat.stream)
@@ -179,15 +181,37 @@ class Hub(MessageGrid):
     def _posted(self) -> None:
         self.on_ready()  # once for all of a round
 
-    @staticmethod
-    def _keep(seat: _Seat, message: Message, envelope: Envelope) -> None:
+    def _keep(self, seat: _Seat, message: Message, envelope: Envelope) -> None:
         """Keep a request for a process that may be restarted."""
         if message.metadata.message_type == MessageType.QUERY:  # a run begins
-            seat.sent, seat.sent_bytes, seat.complete, seat.behind = [], 0, True, False
-        seat.sent.append(envelope)
-        seat.sent_bytes += envelope.size
-        if seat.sent_bytes > KEPT_BYTES:
-            seat.sent, seat.sent_bytes, seat.complete = [envelope], envelope.size, False
+            if self._under_way:
+                self._forget_run()
+            seat.last, seat.complete, seat.behind = None, True, False
+        else:
+            self._under_way = True
+        try:
+            if seat.complete:
+                seat.last = self._spool.keep(seat.last, envelope)
+        except OSError as error:
+            if all(other.complete for other in self._nodes):  # else it has been told
+                text = f"a site that is restarted now fails this run: its requests cannot be kept ({shown(str(error))})"
+                (self._told or log.warning)(text)
+            seat.last, seat.complete = None, False
+
+    def _forget_run(self) -> None:
+        """Forget what was asked in the run before, and what has not been sent or answered of that."""
+        self._under_way = False
+        for seat in self._nodes:
+            seat.last, seat.complete, seat.behind = None, True, False
+            seat.waiting.clear()
+            if seat.stream is not None:
+                seat.stream.keep_only(lambda item: not callable(item) and not (isinstance(item, Envelope) and item.id))
+        self._spool.clear()
+
+    def _forget(self, ids: Set[str]) -> None:
+        for seat in self._nodes:
+            for message_id in ids & seat.waiting.keys():
+                del seat.waiting[message_id]
 
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
         """Return which site does not remember the run as far as it went, if there is one.
@@ -203,8 +227,11 @@ class Hub(MessageGrid):
 
     def recall(self, messages: Iterable[Message]) -> None:
         """Keep messages that were answered before this process began, as if it had sent them."""
+        contents: dict[int, list[bytes]] = {}
         for message in messages:
-            envelope = Envelope(flower.stamp(message), flower.to_parts(message))
+            if (known := id(message.content)) not in contents:
+                contents[known] = flower.content_to_parts(message.content)
+            envelope = Envelope(flower.stamp(message), flower.to_parts(message, contents[known]))
             with self._arrived:
                 self._keep(self._nodes[message.metadata.dst_node_id - 1], message, envelope)
 
@@ -215,7 +242,7 @@ class Hub(MessageGrid):
         for seat in self._nodes:
             if seat.waiting and self._is_gone(seat):
                 reason = f"site {seat.name!r} is no longer connected ({self._patience:g} s)"
-                for message_id, message in list(seat.waiting.items()):
+                for message_id, (message, _) in list(seat.waiting.items()):
                     self._settle(seat, message_id, Message(Error(GONE, reason), reply_to=message))
 
     # What a carrier of streams calls, in any thread.
@@ -294,11 +321,18 @@ class Hub(MessageGrid):
         )
         stream.queue.append(Note(welcome=welcome).frame)
         seat.behind = seat.complete and (restarted or seat.behind)
-        ids = [envelope.id for envelope in seat.sent]
-        taken = ids.index(stream.taken) + 1 if again and stream.taken in ids else 0
-        for place, envelope in enumerate(seat.sent):
-            if (seat.behind and place >= taken) or envelope.id in seat.waiting:
-                stream.queue.append(envelope)
+        waiting = {message_id: envelope for message_id, (_, envelope) in seat.waiting.items()}
+        if seat.behind:
+            places = {self._spool.id_at(place): place for place in self._spool.places(seat.last)}
+            ids = list(places)
+            taken = ids.index(stream.taken) + 1 if again and stream.taken in places else 0
+            for number, message_id in enumerate(ids):
+                if message_id in waiting:
+                    stream.queue.append(waiting[message_id])
+                elif number >= taken:
+                    stream.queue.append(partial(self._spool.at, places[message_id]))
+        else:
+            stream.queue.extend(waiting.values())
         seat.stream, seat.instance, seat.next, seat.stands = stream, stream.instance, None, stream.stands
         self._ready.add(stream)
         self._arrived.notify_all()
@@ -389,7 +423,8 @@ class Hub(MessageGrid):
 
     def _settle(self, seat: _Seat, message_id: str, reply: Envelope | Message) -> None:
         with self._arrived:
-            if (request := seat.waiting.pop(message_id, None)) is not None:
+            if message_id in seat.waiting:
+                request, _ = seat.waiting.pop(message_id)
                 seat.behind = False
                 kept = (seat, request, reply) if isinstance(reply, Envelope) else reply
                 self._deliver(seat.node, message_id, kept)
@@ -488,3 +523,5 @@ class Hub(MessageGrid):
                     self._cut(seat.next, RefusedError("UNAVAILABLE", "the server is about to end"))
             self.on_ready()
             self._arrived.wait_for(lambda: not self.present, FAREWELL)
+            self._forget_run()
+            self._spool.close()

@@ -89,6 +89,10 @@ class Stream:
         self.queue.clear()
         self._frames = iter(())
 
+    def keep_only(self, is_kept: Callable[[object], bool]) -> None:
+        """Drop what is not to be sent any more, and was not begun."""
+        self.queue = deque(filter(is_kept, self.queue))
+
     def next_frame(self) -> bytes | None:
         """Return what is to be sent now; None: nothing, or the stream is over."""
         if self._asked and not self.over:
