@@ -303,6 +303,13 @@ def relabelled(**fields):
     return alter
 
 
+def speaking_as_the_server(data):
+    message = MessageProto.FromString(data)
+    message.ClearField("content")
+    message.error.code, message.error.reason = 103, "site 'b' is no longer connected"
+    return message.SerializeToString()
+
+
 def claiming(shape):
     """Let the reply's array announce another shape, in place of (1,) and of spaces after it."""
     return lambda data: data.replace(b"(1,), }" + b" " * (len(shape) - 4), shape + b", }")
@@ -314,6 +321,7 @@ OTHER = "site 'a' sent something else than a reply to what it was asked: "
 @pytest.mark.parametrize(
     ("alter", "sentence"),
     [
+        (speaking_as_the_server, OTHER + "error 103, which only the server has"),
         (relabelled(src_node_id=2), OTHER + "its src_node_id is 2, but must be 1"),
         (relabelled(run_id=7), OTHER + "its run_id is 7, but must be 1"),
         (relabelled(group_id="9"), OTHER + "its group_id is '9', but must be '"),

@@ -58,6 +58,8 @@ class Talker(KernelClient):
                 raise ValueError("secret")
             case "refuse":
                 raise InputError("this site has no such thing")
+            case "shout":
+                raise InputError('\x1b[31m\u202eno" such\r\nthing\u2028' + "!" * 5000)
             case "longer":
                 return Numbers(values=np.ones(7))
         return Numbers(values=np.full(5, float(self.client * ask.word)))
@@ -207,7 +209,14 @@ def test_a_silent_client_is_named(hanging):
     assert error_of(Toy(ask_once(c1="hang")), deadline=0.3) == expected
 
 
-@pytest.mark.parametrize(("how", "cause"), [("fail", SCRUBBED), ("refuse", '"this site has no such thing"')])
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [
+        ("fail", SCRUBBED),
+        ("refuse", '"this site has no such thing"'),
+        ("shout", "\"\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}no' such thing " + "!" * 479 + '"'),
+    ],
+)
 def test_a_failing_client_is_named(how, cause):
     def protocol():
         yield from to_all(Ask())

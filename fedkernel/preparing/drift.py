@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from fedkernel.arrays import EPS, FloatArray
+from fedkernel.errors import shown
 from fedkernel.preparing.messages import CompareColumns, Differences
 from fedkernel.protocol.rounds import Member
 
@@ -150,7 +151,7 @@ def findings(names: Sequence[str], members: Sequence[Member], replies: Sequence[
             reply.columns.tolist(), reply.means.tolist(), reply.spreads.tolist(), reply.gains.tolist(), strict=True
         ):
             if gain >= BY_FAR * largest[place]:
-                ratio, text = sentence(names[place], member.called, mean, spread)
+                ratio, text = sentence(shown(names[place]), member.called, mean, spread)
                 named.append(Finding(names[place], member.client, ratio, text))
     return named
 

@@ -15,14 +15,13 @@ from flwr.clientapp import ClientApp
 from fedkernel.arrays import AnyArray
 from fedkernel.data import as_table
 from fedkernel.errors import (
-    SHOWN,
     FedkernelError,
     InputError,
     OwnFileError,
     ProtocolError,
     RefusedError,
     TellableError,
-    one_line,
+    shown,
 )
 from fedkernel.peers.client import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
@@ -207,7 +206,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 code, outline = FAILED, (site.outline if site else logged)(error)
             if before is not None:  # what is refused has changed nothing: no guard forgets, no rows are settled
                 context.state = before
-            outline = one_line(outline)[:SHOWN]  # what is written down is all that leaves
+            outline = shown(outline)  # what is written down is all that leaves
             try:
                 computed = 0.0 if standing is None else time.process_time() - began
                 record(node, asking, answer, refused=outline, rule=rule, gate=gate, seconds=computed)
@@ -242,7 +241,7 @@ def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
     if isinstance(error, OwnFileError):
         return log_details(str(error), error.outline)
     if not own or isinstance(error, TellableError | ProtocolError):
-        log.info("refused: %s", error)
+        log.info("refused: %s", shown(str(error)))
         return str(error).replace(site.path, "its table") if site and site.path else str(error)
     return log_details(str(error), f"{site.called if site else 'the site'} cannot answer", error)
 
