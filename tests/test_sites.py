@@ -456,6 +456,8 @@ share_rows = true
     assert "north" in contents(place / "out"), "and what it declares"
     told = contents(place / "out") + contents(place, "first*", "second*")
     assert hits(told, "MARK", *KEPT_OUT) == []
+    cells = WINE[(WINE != 0).all(axis=1)].ravel()  # also those that the methods work with
+    assert not [cell for cell in cells if cell.tobytes().decode("latin-1") in told or repr(float(cell)) in told]
     for name in NAMES:
         own = contents(place / f"kept-{name}") + contents(place, f"{name}-*", f"{name}.log")
         assert hits(own, f"MARK{name}") != [], "a site's own log and record have its own"
