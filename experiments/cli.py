@@ -15,7 +15,17 @@ from rich.text import Text
 from experiments.baselines import BASELINES
 from experiments.commands import advise, applying, checking, joining, machines, outbox, policy, show, study, tables
 from experiments.commands.collection import is_collection, report_folder, run_folder
-from experiments.commands.console import FAILED, Follow, errors, output, progress, say, show_results
+from experiments.commands.console import (
+    FAILED,
+    Follow,
+    end,
+    errors,
+    follow_failures,
+    output,
+    progress,
+    say,
+    show_results,
+)
 from experiments.commands.console import show as print_table
 from experiments.commands.forecast import read_shape, show_forecast
 from experiments.commands.group import Group
@@ -135,12 +145,13 @@ def run(  # noqa: PLR0917 - one option each
         suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
         folder = out or Path("runs") / f"{experiment.name}{suffix}{'-quick' if quick else ''}"
         tracking = MLflowTracking(experiment, folder) if track is Tracker.mlflow else None
-        with Follow(say, "fedkernel.run.journal"), progress() as tell:
+        with Follow(say, "fedkernel.run.journal"), follow_failures(debug), progress() as tell:
             outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=carry, track=tracking)
         show_results(experiment, outcome, folder)
         if tracking is not None and tracking.failure is not None:
             say(f"error: not all runs are in MLflow, where the same command goes on: {tracking.failure}")
             raise typer.Exit(FAILED)
+        end(outcome, debug)
 
 
 @app.command()

@@ -19,12 +19,16 @@ from fedkernel.errors import FedkernelError, InputError
 from fedkernel.models import load_model
 from fedkernel.numerics.kernels import import_kernels
 from fedkernel.run.cohort import RunSettings
+from fedkernel.run.failure import is_of_a_run, text_of
 from fedkernel.run.grid import MessageGrid
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.journal import Journal, StrayError, header_of
 from fedkernel.run.result import Result
 from fedkernel.storage import write_whole
 from fedkernel.strategy import KernelStrategy
+
+ERROR = "error.json"
+"""The cause of a failure, for a process that waits for results."""
 
 log = logging.getLogger("flwr")
 """Flower's own log: what `flwr run --stream` shows."""
@@ -46,28 +50,38 @@ def strategy_of(name: str, parameters: Mapping[str, Any], what: str = "strategy"
 def server_app() -> ServerApp:
     """Build the ServerApp that carries out the job in Flower's run configuration, run by run.
 
-    Every run's result appears as a whole in its own folder under the job's ``out``. A run that fails ends the job:
-    its one-sentence cause is left in ``error.json`` for whoever waits for the results.
+    Every run's result appears as a whole in its own folder under the job's ``out``. A run that fails ends the job, or
+    where that goes on itself alone: its one-sentence cause is left in ``error.json``, of the job's folder or the run's,
+    for whoever waits for the results.
     """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         job = Job.from_json(str(context.run_config["job"]))
-        try:
-            for run in job.runs:
+        for run in job.runs:
+            try:
                 strategy = strategy_of(run.strategy, run.parameters)
                 with _journal_of(job, run, strategy, grid) as journal:
                     _hand_over(run, _carried_out(job, run, strategy, grid, journal), job)
-        except FedkernelError as error:
-            failure = {"kind": type(error).__name__, "text": str(error)}
-            if job.mark is not None:
-                tell(Parcel(error=failure))
-            elif job.out is not None:
-                write_whole(Path(job.out) / "error.json", lambda file: file.write(json.dumps(failure).encode()))
-            raise
+            except Exception as error:
+                goes_on = job.go_on and is_of_a_run(error)
+                if goes_on or isinstance(error, FedkernelError):
+                    _leave(error, run.id if goes_on else "", job)
+                if not goes_on:
+                    raise
+                log.warning("%s has failed", run.id, exc_info=error)
 
     return app
+
+
+def _leave(error: Exception, run: str, job: Job) -> None:
+    """Leave the cause of a run's failure, or of the job's if `run` is empty, where the job wants it."""
+    failure = {"kind": type(error).__name__, "text": text_of(error)}
+    if job.mark is not None:
+        tell(Parcel(run, error=failure))
+    elif job.out is not None:
+        write_whole(Path(job.out) / run / ERROR, lambda file: file.write(json.dumps(failure).encode()))
 
 
 @contextmanager
@@ -82,6 +96,11 @@ def _journal_of(job: Job, run: RunSpec, strategy: KernelStrategy[Any], grid: Gri
         if len(journal) and (fault := grid.come_back(run.key, journal.answered, journal.checkpoints())):
             journal.set_aside(fault)
         yield journal
+    except Exception as error:
+        joining = isinstance(error, FedkernelError) and error.joining
+        if is_of_a_run(error) and (joining or not journal.pending):  # tried again, it would fail by what is recorded
+            journal.remove()
+        raise
     finally:
         journal.close()
 

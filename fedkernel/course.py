@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from flwr.serverapp import Grid
 
 from fedkernel.data import Prepare
-from fedkernel.errors import InputError
+from fedkernel.errors import FedkernelError, InputError, ProtocolError
 from fedkernel.judging import Measures
 from fedkernel.method import Method
 from fedkernel.preparing import PrepareClient, prepare_tables
@@ -76,6 +76,14 @@ def begin(method: MethodT, grid: Grid, settings: RunSettings, journal: Journal |
 
 def join_sites(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None = None) -> Execution:
     """Join the clients of a run, prepare their tables, and check that they can be used together: steps 1 to 3."""
+    try:
+        return _joined(method, grid, settings, journal)
+    except FedkernelError as error:
+        error.joining = True
+        raise
+
+
+def _joined(method: Method[Any], grid: Grid, settings: RunSettings, journal: Journal | None) -> Execution:
     name, pair = type(method).__name__, method.client.__name__
     account = Account()
     members, settings = join(grid, settings, pair, account, method.partition, journal=journal)
@@ -145,7 +153,7 @@ def measure(method: Method[M], execution: Execution, model: M) -> Measures:
     measuring = method.evaluation(execution.run, model)
     measures = Measures({}) if measuring is None else note(execution, execution.finish(measuring))
     if (earlier := execution.settings.compare) is not None:
-        comparison = note(execution, execution.finish(method.comparison(execution.run, earlier)))
+        comparison = note(execution, _compared(method, execution, earlier))
         measures.update(comparison)
         measures.warnings += comparison.warnings
     return measures
@@ -159,6 +167,15 @@ def check_phases(deadlines: Mapping[str, float], methods: Sequence[Method[Any]])
     for phase in deadlines:
         if phase not in phases:
             raise InputError(f"deadlines: there is no phase {phase!r}; there are {', '.join(phases)}")
+
+
+def _compared(method: Method[Any], execution: Execution, earlier: str) -> Measures:
+    """Compare with an earlier run; where that cannot be, as of one that has failed, the result lacks but that."""
+    try:
+        figures = execution.finish(method.comparison(execution.run, earlier))
+    except ProtocolError as error:
+        return Measures({}, warnings=[f"stability is not measured, against run {earlier}: {error}"])
+    return figures if isinstance(figures, Measures) else Measures(figures)
 
 
 def note(execution: Execution, figures: dict[str, float]) -> Measures:

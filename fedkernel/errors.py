@@ -1,10 +1,27 @@
 """The errors a user can meet, each one sentence that names what was wrong and what is allowed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Self
 
 
 class FedkernelError(Exception):
-    """Base of all errors raised on purpose by this project; the text of each is meant for its user."""
+    """Base of all errors raised on purpose by this project; the text of each is meant for its user.
+
+    Attributes
+    ----------
+    nodes : tuple of int
+        Flower's ids of the nodes with which the cause lies, where a coordinator knows that from more than their words.
+    joining : bool
+        Whether it came up before a run's own protocol began.
+    """
+
+    nodes: tuple[int, ...] = ()
+    joining: bool = False
+
+    def at(self, nodes: Iterable[int]) -> Self:
+        """Return it, with the nodes with which the cause lies."""
+        self.nodes = tuple(nodes)
+        return self
 
 
 class InputError(FedkernelError, ValueError):

@@ -1,5 +1,6 @@
 """The command: tables on standard output, one line on standard error for what went wrong, exit codes by whose fault."""
 
+import html
 import os
 import re
 import subprocess
@@ -151,13 +152,20 @@ def break_down(self: DKPCAClient, ask: FindLocalEigenpairs) -> LocalSpectrum:
 
 def test_a_failing_client_is_one_cause_that_names_run_and_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DKPCAClient, "find_local_eigenpairs", break_down)
-    message = failure("run", "tiny.toml", code=1)
-    assert re.fullmatch(
-        r"error: run DKPCA-of-red-iris__seed=0: DKPCA, round 1 \(FindLocalEigenpairs\), client 0: "
-        r"RuntimeError: a patient's value is [\d.]+ \(and 1 more\); --debug shows the traceback",
-        message,
+    done = call("run", "tiny.toml")
+    assert done.exit_code == 1
+    cause = (
+        r"DKPCA, round 1 \(FindLocalEigenpairs\), client 0: RuntimeError: a patient's value is [\d.]+ \(and 1 more\)"
     )
-    assert not Path("runs", "tiny", "report.html").exists()
+    assert re.fullmatch(
+        rf"run DKPCA-of-red-iris__seed=0 has failed: {cause}\n"
+        rf"error: 1 of 2 runs has failed: run DKPCA-of-red-iris__seed=0: {cause}; the same command tries it again; "
+        r"--debug shows tracebacks\n",
+        done.stderr,
+    )
+    assert re.search(rf"^failed, and in no figure: DKPCA-of-red-iris__seed=0, tried once: {cause}$", done.stdout, re.M)
+    page = html.unescape(Path("runs", "tiny", "report.html").read_text(encoding="utf-8"))
+    assert re.search(rf'<th scope="row">DKPCA-of-red-iris__seed=0</th><td class="words fails">{cause}</td>', page)
 
 
 def test_debug_shows_the_traceback_of_a_client_of_this_process_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +174,7 @@ def test_debug_shows_the_traceback_of_a_client_of_this_process_once(monkeypatch:
     assert done.exit_code == 1
     assert done.stderr.count(", in break_down\n") == 1
     assert len(re.findall("^RuntimeError: a patient's value is ", done.stderr, re.MULTILINE)) == 1
-    assert done.stderr.splitlines()[-1].startswith("error: run DKPCA-of-red-iris__seed=0: ")
+    assert done.stderr.splitlines()[-1].startswith("error: 1 of 2 runs has failed: run DKPCA-of-red-iris__seed=0: ")
 
 
 def test_a_defect_says_so_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,6 +377,4 @@ def test_the_installed_command_runs_and_fails_as_in_process(workplace: Path) -> 
     assert runs[0].stdout == f"{version('fedkernel')}\n"
     assert "DKPCA of [red] iris" in runs[1].stdout
     assert (workplace / "runs" / "tiny" / "report.html").exists()
-    assert re.fullmatch(
-        r"error: run DKPCA-of-red-iris__seed=0: .* AttributeError: .* has no attribute .*\n", runs[2].stderr
-    )
+    assert re.search(r"\nerror: 1 of 2 runs has failed: .* AttributeError: .* has no attribute .*\n$", runs[2].stderr)

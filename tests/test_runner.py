@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from sklearn.datasets import load_iris
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments.claims.verdicts import Check
 from experiments.config import Experiment, read_config
-from experiments.results import Run, read_runs
+from experiments.results import Failure, Run, read_runs
 from experiments.running import carrying_out, plan, run_experiment
-from experiments.running.folder import OURS, open_folder, read_folder
+from experiments.running.folder import FAILURES, OURS, open_folder, read_folder
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError, ProtocolError
@@ -72,6 +73,12 @@ def carry_out(folder: Path, *overrides: str, text: str = TINY + BARE, **options:
     path = folder.parent / "tiny.toml"
     path.write_text(text, encoding="utf-8")
     return run_experiment(read_config(path, overrides), folder, **options).rows
+
+
+def failures_of(folder: Path, text: str) -> list[Failure]:
+    path = folder.parent / "tiny.toml"
+    path.write_text(text, encoding="utf-8")
+    return run_experiment(read_config(path), folder).failed
 
 
 def numbers(rows: list[Run]) -> list[dict[str, Any]]:
@@ -161,7 +168,7 @@ def test_the_central_baseline_is_the_reference_and_others_are_measured_against_i
 
 def test_the_folder_holds_the_configuration_a_model_per_run_and_the_report(whole: tuple[Path, list[Run]]) -> None:
     folder, rows = whole
-    assert {path.name for path in folder.iterdir()} == set(OURS)
+    assert {path.name for path in folder.iterdir()} == {*OURS} - {FAILURES}
     assert len(list((folder / "plots").glob("*.png"))) >= 3
     assert (folder / "config.toml").read_text(encoding="utf-8") == TINY
     assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["partition"]["clients"] == M
@@ -335,11 +342,11 @@ class Bare(VFedPCA):
 def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not of the run that would come next."""
     text = TINY.replace('method = "DKPCA"', 'method = "test_runner:Bare"').replace(LOCAL, "")
-    with pytest.raises(
-        InputError,
-        match=r"^run DKPCA__seed=0: what the protocol returned, of type dict, cannot be saved; allowed: an array, a ",
-    ):
-        carry_out(tmp_path / "out", text=text)
+    failed = failures_of(tmp_path / "out", text)
+    assert {failure.id for failure in failed} == {"DKPCA__seed=0", "DKPCA__seed=1"}
+    assert failed[0].cause.startswith(
+        "what the protocol returned, of type dict, cannot be saved; allowed: an array, a "
+    )
 
     def losing(job: Job) -> Iterator[str]:
         for run in ENGINES["local"](job):
@@ -347,8 +354,9 @@ def test_a_model_that_cannot_be_kept_is_told_of_its_own_run(tmp_path: Path, monk
             yield run
 
     monkeypatch.setattr(carrying_out, "ENGINES", {"local": losing})
-    with pytest.raises(InputError, match=r"^run DKPCA__seed=0: there is no model file .*DKPCA__seed=0/model.npz$"):
-        carry_out(tmp_path / "lost")
+    (first, *_) = failures_of(tmp_path / "lost", TINY)
+    assert (first.id, first.kind) == ("DKPCA__seed=0", "InputError")
+    assert re.fullmatch(r"there is no model file .*DKPCA__seed=0/model.npz", first.cause)
 
 
 @value_object()

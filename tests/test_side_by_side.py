@@ -159,7 +159,7 @@ class Tags(HTMLParser):
 def test_the_page_has_claims_settings_figures_and_costs_of_each(folder: Path, tmp_path: Path) -> None:
     experiment, out = read_config(folder / "first.toml"), tmp_path / "first"
     rows = run_experiment(experiment, out).rows
-    entry = Entry(experiment, *judged(experiment, rows), out)
+    entry = Entry(experiment, *judged(experiment, rows, out), out)
     page = write_index(tmp_path / "page", [entry], command="fedkernel run two --all", environment={"python": "3"})
     tags = Tags()
     tags.feed(html := page.read_text(encoding="utf-8"))

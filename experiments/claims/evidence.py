@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from experiments.results import Run, Spread, by_iteration, measured, point_key, setting
+from experiments.results import Failure, Run, Spread, by_iteration, measured, point_key, setting
+from fedkernel.errors import and_more
 from fedkernel.models import metric_of
 
 Where = dict[str, Any]
@@ -32,11 +33,19 @@ class Evidence:
     due : iterable of (dict, int), optional
         Every point and seed at which each method has a run once the experiment is finished; by default those at which
         any method has one.
+    failed : iterable of Failure, optional
+        Those of which there is none since they have failed.
     """
 
-    def __init__(self, runs: Iterable[Run], due: Iterable[tuple[dict[str, Any], int]] | None = None) -> None:
+    def __init__(
+        self,
+        runs: Iterable[Run],
+        due: Iterable[tuple[dict[str, Any], int]] | None = None,
+        failed: Iterable[Failure] = (),
+    ) -> None:
         self._runs = {(run.name, point_key(run.point), run.seed): run for run in runs}
         points = [(run.point, run.seed) for run in self._runs.values()] if due is None else due
+        self._failed = {(failure.name, point_key(failure.point), failure.seed): failure for failure in failed}
         self._due = {(point_key(point), seed): point for point, seed in points}
 
     def of(self, name: str, where: Where) -> list[Setting]:
@@ -47,7 +56,9 @@ class Evidence:
             raise Uncheckable(f"nothing is run{f' at {setting(where)}' if where else ''}")
         if len(finished) < len(due):
             of = f"of {name!r}{f' at {setting(where)}' if where else ''}"
-            raise Uncheckable(f"{len(due) - len(finished)} of {len(due)} runs {of} are missing")
+            why = [failure for at in due if (failure := self._failed.get((name, *at)))]
+            first = f"; {why[0].id} has failed{and_more(len(why) - 1)}: {why[0].cause}" if why else ""
+            raise Uncheckable(f"{len(due) - len(finished)} of {len(due)} runs {of} are missing{first}")
         settings: dict[str, Setting] = {}
         for key, seed in finished:
             settings.setdefault(key, Setting(name, self._due[key, seed], {})).runs[seed] = self._runs[name, key, seed]

@@ -11,7 +11,7 @@ import numpy as np
 import pydantic
 
 from experiments.claims.evidence import Evidence, Uncheckable, Where
-from experiments.results import NOISE, Run, mean_and_error
+from experiments.results import NOISE, Failure, Run, mean_and_error
 from fedkernel.validation import unknown_name
 
 
@@ -186,7 +186,10 @@ class Check(pydantic.BaseModel, ABC):
 
 
 def check_claims(
-    claims: Iterable[Check], runs: Iterable[Run], due: Iterable[tuple[dict[str, Any], int]] | None = None
+    claims: Iterable[Check],
+    runs: Iterable[Run],
+    due: Iterable[tuple[dict[str, Any], int]] | None = None,
+    failed: Iterable[Failure] = (),
 ) -> list[Claim]:
     """Hold claims against runs.
 
@@ -196,11 +199,13 @@ def check_claims(
     runs : iterable of Run
     due : iterable of (dict, int), optional
         As for `Evidence`: a claim that needs a run of these which is not there is not testable here.
+    failed : iterable of Failure, optional
+        Whose causes it then says.
 
     Returns
     -------
     list of Claim
         One for each claim, in their order.
     """
-    evidence = Evidence(runs, due)
+    evidence = Evidence(runs, due, failed)
     return [claim.judge(evidence) for claim in claims]

@@ -51,7 +51,7 @@ def run_folder(
     entries = []
     for experiment in experiments:
         its = out / experiment.name
-        outcome = judged(experiment, read_runs(its / "runs.jsonl"))
+        outcome = judged(experiment, read_runs(its / "runs.jsonl"), its)
         entries.append(Entry(experiment, *outcome, its, errors[experiment.name]))
     changes = "".join(f' --set "{override}"' for override in overrides)
     _show(out, entries, f"fedkernel run {folder} --all{' --quick' if quick else ''}{changes}")
@@ -76,7 +76,8 @@ def report_folder(out: Path, form: Format | None = None) -> None:
     entries = []
     for path in sorted(out.glob(RUNS)):
         experiment, runs = read_folder(path.parent)
-        entries.append(Entry(experiment, *judged(experiment, runs), path.parent))
+        outcome = judged(experiment, runs, path.parent)
+        entries.append(Entry(experiment, *outcome, path.parent, outcome.summary or None))
     if not entries:
         raise InputError(f"{out} holds no finished runs of any experiment")
     _show(out, entries, "fedkernel run FOLDER --all" if results is None else results["command"])

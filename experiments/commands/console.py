@@ -15,7 +15,7 @@ from rich.table import Table
 from experiments.commands.watching import Watch
 from experiments.config import Experiment
 from experiments.report import console_table
-from experiments.results import findings, recommendations, summarise
+from experiments.results import Failure, findings, recommendations, summarise
 from experiments.running import Outcome
 from fedkernel.errors import FedkernelError, InputError, ProtocolError, and_more, one_line
 
@@ -50,8 +50,10 @@ def say(text: str, level: int = logging.INFO, **fields: Any) -> None:
 
 
 def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None:
-    """Print an experiment's table, which runs it lacks, whether its claims hold, and where the report is."""
+    """Print an experiment's table, which runs it lacks and why, whether its claims hold, and where the report is."""
     show(console_table(summarise(outcome.rows), experiment.report.metric))
+    for failure in outcome.failed:
+        output.print(has_failed(failure), highlight=False, markup=False, soft_wrap=True)
     if outcome.missing:
         output.print(not_finished(outcome.missing), highlight=False, markup=False, soft_wrap=True)
     for sentence in (*recommendations(outcome.rows), *findings(outcome.rows)):
@@ -65,6 +67,19 @@ def show_results(experiment: Experiment, outcome: Outcome, folder: Path) -> None
 def not_finished(missing: Sequence[str]) -> str:
     """Say which runs an experiment lacks."""
     return f"not finished, and in no figure: {', '.join(missing[:10])}{and_more(len(missing) - 10)}"
+
+
+def has_failed(failure: Failure) -> str:
+    """Say that a run has failed, and why."""
+    return f"failed, and in no figure: {failure.id}, {failure.tries}: {one_line(failure.cause)}"
+
+
+def end(outcome: Outcome, debug: bool) -> None:
+    """End a command by which runs have failed, if any have, with one sentence."""
+    if outcome.failed:
+        again = f"the same command tries {'it' if len(outcome.failed) == 1 else 'them'} again"
+        say(f"error: {outcome.summary}; {again}{'' if debug else '; --debug shows tracebacks'}")
+        raise typer.Exit(FAILED)
 
 
 @contextmanager
@@ -97,9 +112,9 @@ def progress(*, phases: bool = False) -> Iterator[Callable[[str, int, int], None
 class Follow(logging.Handler):
     """Tell each line of a log."""
 
-    def __init__(self, tell: Callable[[str], object], log: str) -> None:
+    def __init__(self, tell: Callable[[str], object], log: str, *, tracebacks: bool = False) -> None:
         super().__init__(logging.INFO)
-        self._tell = tell
+        self._tell, self._tracebacks = tell, tracebacks
         self._logger = logging.getLogger(log)
         self._level = self._logger.level
 
@@ -112,8 +127,15 @@ class Follow(logging.Handler):
         self._logger.setLevel(self._level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell a record's text."""
+        """Tell a record's text, and where it is of an error perhaps its traceback."""
+        if self._tracebacks and record.exc_info and record.exc_info[1] is not None:
+            traceback.print_exception(record.exc_info[1])
         self._tell(record.getMessage())
+
+
+def follow_failures(debug: bool) -> Follow:
+    """Tell of each run that fails, as it does."""
+    return Follow(say, "experiments.running.carrying_out", tracebacks=debug)
 
 
 @contextmanager

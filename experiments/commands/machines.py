@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.commands.console import errors, output, progress, say, show_results
+from experiments.commands.console import end, errors, follow_failures, output, progress, say, show_results
 from experiments.commands.logs import LogJSON, server_log
 from experiments.commands.metrics import serving_metrics
 from experiments.commands.projecting import projection_of
@@ -24,7 +24,7 @@ from fedkernel.engines.grpc.renewal import ending, renew_expiring
 from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.errors import InputError
 from fedkernel.peers.sealing import KeyPair
-from fedkernel.run import Job
+from fedkernel.run import FailedRun, Job
 from fedkernel.run.events import log_event
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
@@ -157,7 +157,7 @@ def serve(  # noqa: PLR0917 - one option each
         if not isinstance(sites, Sites):
             raise InputError(f'{config}: serve needs a table [data] with sites = ["name", ...], who may join')
 
-        def engine(job: Job) -> Iterator[str]:
+        def engine(job: Job) -> Iterator[str | FailedRun]:
             return grpc.serve(
                 job,
                 sites.sites,
@@ -172,9 +172,10 @@ def serve(  # noqa: PLR0917 - one option each
         folder = out or Path("runs") / experiment.name
         if (study := study_of(experiment, plan(experiment))) is not None:
             say(f"study {study.sha256}, which each site approves: fedkernel study show {config}")
-        with _watched(metrics, sites.sites) as tell:
+        with _watched(metrics, sites.sites) as tell, follow_failures(debug):
             outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
         show_results(experiment, outcome, folder)
+        end(outcome, debug)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ NO_RUN = ("name", *SHOWN)
 
 
 class Finished(NamedTuple):
-    """What an output folder holds: the experiment, its finished runs in order, the ids of those that lack."""
+    """What an output folder holds: the experiment, its finished runs in order, the ids of those that lack or failed."""
 
     folder: Path
     experiment: Experiment

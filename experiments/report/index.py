@@ -12,7 +12,7 @@ from experiments.config import Experiment
 from experiments.report.cells import NOTHING, count, seconds
 from experiments.report.formats import Layout
 from experiments.report.pages import render
-from experiments.results import Run, Spread, Summary, leading_metric, summarise
+from experiments.results import Failure, Run, Spread, Summary, leading_metric, summarise
 from fedkernel.models import metric_of
 from fedkernel.storage import write_whole
 
@@ -24,12 +24,13 @@ VERDICTS = (Verdict.HOLDS, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE)
 
 
 class Entry(NamedTuple):
-    """An experiment on the page: what it found, which runs it lacks, where its files are, and what went wrong."""
+    """An experiment on the page: what it found, which runs it lacks or failed, where its files are, what went wrong."""
 
     experiment: Experiment
     rows: list[Run]
     claims: list[Claim]
     missing: list[str]
+    failed: list[Failure]
     folder: Path
     error: str | None = None
 
@@ -96,7 +97,7 @@ def _described(entry: Entry, figures: Path) -> dict[str, Any]:
         "setting": "" if paper is None else paper.setting,
         "here": "" if paper is None else paper.here,
         "runs": len(entry.rows),
-        "missing": len(entry.missing),
+        "missing": len(entry.missing) + len(entry.failed),
         "error": entry.error,
         "seeds": len(experiment.seeds),
         "settings": len(experiment.settings),

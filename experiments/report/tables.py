@@ -16,6 +16,7 @@ from experiments.report.pages import render
 from experiments.report.wide import WideTable
 from experiments.results import (
     LEADING,
+    Failure,
     Run,
     Summary,
     by_iteration,
@@ -106,6 +107,7 @@ def write_report(
     *,
     claims: Sequence[Claim] = (),
     missing: Sequence[str] = (),
+    failed: Sequence[Failure] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Path:
     """Draw the figures into `out/plots` and write `out/report.html`, which embeds them.
@@ -119,7 +121,8 @@ def write_report(
     runs : sequence of Run
     claims : sequence of Claim, optional
     missing : sequence of str, optional
-        The ids of runs that have failed, or have not been begun.
+        The ids of runs that have not been begun, or were interrupted.
+    failed : sequence of Failure, optional
     environment : mapping of str to str, optional
         Versions and machine, shown at the end.
 
@@ -175,6 +178,7 @@ def write_report(
         first=first,
         figures=[pair for pair in drawn if pair not in first],
         missing=missing,
+        failed=failed,
         missing_values=missing_values if options.plots else [],
         swept=swept,
         phases=[(s.name, settings(s.point, swept), _phases(s)) for s in summaries if s.phases],

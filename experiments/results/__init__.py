@@ -3,6 +3,7 @@
 from experiments.results.comparison import Compared, Matched, compare_figure, match
 from experiments.results.coresets import read_coresets
 from experiments.results.directions import read_directions, write_directions
+from experiments.results.failures import Failure, read_failures, summary_of, write_failures
 from experiments.results.recommendation import findings, recommendations
 from experiments.results.row_pictures import (
     MOST_ROWS,
@@ -39,6 +40,7 @@ __all__ = [
     "Columns",
     "Compared",
     "Difference",
+    "Failure",
     "Matched",
     "RowPicture",
     "Run",
@@ -62,13 +64,16 @@ __all__ = [
     "read_coresets",
     "read_directions",
     "read_dropped",
+    "read_failures",
     "read_row_pictures",
     "read_runs",
     "read_shapes",
     "recommendations",
     "setting",
     "summarise",
+    "summary_of",
     "write_directions",
+    "write_failures",
     "write_row_picture",
     "write_shapes",
 ]

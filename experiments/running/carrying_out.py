@@ -1,12 +1,13 @@
 """Carries an experiment out: leaves out the runs that are done, measures and records each, writes the report."""
 
 import json
+import logging
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -14,8 +15,18 @@ from experiments.baselines import Baseline, Duration, timed
 from experiments.claims import Claim, check_claims
 from experiments.config import Experiment, Sites
 from experiments.report import write_report
-from experiments.results import Run, append_run, in_order, write_directions, write_row_picture, write_shapes
-from experiments.running.folder import open_folder
+from experiments.results import (
+    Failure,
+    Run,
+    append_run,
+    in_order,
+    summary_of,
+    write_directions,
+    write_failures,
+    write_row_picture,
+    write_shapes,
+)
+from experiments.running.folder import FAILURES, RUNS, failures_in, open_folder
 from experiments.running.known_columns import knowing_its_columns
 from experiments.running.planning import Planned, due, plan, study_of
 from experiments.running.row_pictures import is_pictured, row_picture
@@ -34,8 +45,13 @@ from fedkernel.models import (
     own_metrics,
     save_model,
 )
-from fedkernel.run import Job, Result, Study, remove_journal
+from fedkernel.run import FailedRun, Job, Result, Study, remove_journal
 from fedkernel.threads import blas_threads
+
+log = logging.getLogger(__name__)
+
+SAME = 3
+"""So many runs that fail of one cause, and none that does not, mean that it is no run's."""
 
 AT_SITES = ("superlink",)
 """Engines whose nodes may hold their own data, besides `fedkernel serve`."""
@@ -45,11 +61,28 @@ Progress = Callable[[str, int, int], None]
 
 
 class Outcome(NamedTuple):
-    """What an experiment came to: its rows in the configuration's order, its claims, the ids of runs without a row."""
+    """What an experiment came to.
+
+    Attributes
+    ----------
+    rows : list of Run
+        In the configuration's order.
+    claims : list of Claim
+    missing : list of str
+        The ids of runs that were not begun, or interrupted.
+    failed : list of Failure
+    """
 
     rows: list[Run]
     claims: list[Claim]
     missing: list[str]
+    failed: list[Failure]
+
+    @property
+    def summary(self) -> str:
+        """Which runs have failed, in a sentence; empty: none."""
+        total = len(self.rows) + len(self.missing) + len(self.failed)
+        return summary_of(self.failed, total) if self.failed else ""
 
 
 def run_experiment(
@@ -63,12 +96,14 @@ def run_experiment(
 ) -> Outcome:
     """Carry out what is not done yet, write rows, models and the report, and return all rows and claims.
 
+    A run that fails is written down with its cause, and the next one begins.
+
     Parameters
     ----------
     experiment : Experiment
     out : Path
-        Output folder: ``config.json``, ``config.toml``, ``data.json``, ``runs.jsonl``, ``results/<id>/``, ``plots/``,
-        ``report.html``.
+        Output folder: ``config.json``, ``config.toml``, ``data.json``, ``runs.jsonl``, ``failures.jsonl``,
+        ``results/<id>/``, ``plots/``, ``report.html``.
     restart : bool
         Throw away what the folder holds of an experiment; other files in it stay.
     progress : callable, optional
@@ -76,6 +111,15 @@ def run_experiment(
         Carries out a job, where the engine of that name needs to be told more than the configuration says.
     track : callable, optional
         Told every row, those that are there first and each other as it is written.
+
+    Raises
+    ------
+    InputError
+        For anything wrong with the configuration, its data or the folder, and where all runs fail of such.
+    ProtocolError
+        If all runs fail of something else.
+    EngineError
+        If the engine cannot go on.
     """
     if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in AT_SITES:
         source = experiment.source
@@ -90,35 +134,70 @@ def run_experiment(
         track(row)
         remove_journal(out / "results" / row.id)
     study = study_of(experiment, planned)
+    failures = {failure.id: failure for failure in failures_in(out, experiment, rows)}
+    todo, failed = [run for run in planned if run.id not in done], list[Planned]()
     try:
-        for row in _carry_out(experiment, [run for run in planned if run.id not in done], study, out, engine):
-            append_run(out / "runs.jsonl", row)
-            remove_journal(out / "results" / row.id)
-            rows.append(row)
-            track(row)
+        for run, ended in _carry_out(experiment, todo, study, out, engine):
+            if isinstance(ended, FailedRun):
+                failed.append(run)
+                before = failures.pop(run.id, None)
+                failures[run.id] = Failure.of(ended, run.method.name, run.point.values, run.seed, before)
+                write_failures(out / FAILURES, list(failures.values()))
+                log.info("run %s has failed: %s", run.id, ended.text, exc_info=ended.error)
+                if _is_hopeless(failed, [failures[each.id] for each in failed], todo, len(rows) > len(done)):
+                    break
+                continue
+            append_run(out / RUNS, ended)
+            if failures.pop(run.id, None) is not None:
+                write_failures(out / FAILURES, list(failures.values()))
+            remove_journal(out / "results" / ended.id)
+            rows.append(ended)
+            track(ended)
             if progress is not None:
-                progress(row.id, len(rows), len(planned))
+                progress(ended.id, len(rows), len(planned))
     except (InputError, ProtocolError) as error:
         if not rows:
             raise
         finished = f"{len(rows)} of {len(planned)} runs are finished: fedkernel report {out}"
         raise type(error)(f"{error}; {finished}") from error
+    if not rows:
+        ours = [failures[run.id] for run in failed]
+        refused = all(failure.kind == InputError.__name__ for failure in ours)
+        raise (InputError if refused else ProtocolError)(summary_of(ours, len(planned)))
     return conclude(experiment, rows, out)
+
+
+def _is_hopeless(
+    failed: Sequence[Planned], failures: Sequence[Failure], todo: Sequence[Planned], some_finished: bool
+) -> bool:
+    """Tell whether all runs would fail as these, the first ones, have: of one cause, at different settings if any."""
+    if some_finished or len(failed) < SAME or len({failure.cause for failure in failures}) > 1:
+        return False
+    tried, all_ = ({(run.method.name, run.point.suffix) for run in runs} for runs in (failed, todo))
+    return len(tried) >= min(SAME, len(all_))
 
 
 def conclude(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
     """Hold the claims against the runs, and write the report, of those that are there."""
-    outcome = judged(experiment, runs)
+    outcome = judged(experiment, runs, out)
     write_report(
-        out, experiment, outcome.rows, claims=outcome.claims, missing=outcome.missing, environment=environment()
+        out,
+        experiment,
+        outcome.rows,
+        claims=outcome.claims,
+        missing=outcome.missing,
+        failed=outcome.failed,
+        environment=environment(),
     )
     return outcome
 
 
-def judged(experiment: Experiment, runs: Sequence[Run]) -> Outcome:
-    """Hold the claims against the runs that are there."""
-    rows = in_order(runs)
-    return Outcome(rows, check_claims(experiment.claim, rows, experiment.due), unfinished(experiment, runs))
+def judged(experiment: Experiment, runs: Sequence[Run], out: Path) -> Outcome:
+    """Hold the claims against the runs that are there, in an output folder that says which have failed."""
+    rows, failed = in_order(runs), failures_in(out, experiment, runs)
+    claims = check_claims(experiment.claim, rows, experiment.due, failed)
+    without = {failure.id for failure in failed}
+    return Outcome(rows, claims, [id_ for id_ in unfinished(experiment, runs) if id_ not in without], failed)
 
 
 def unfinished(experiment: Experiment, runs: Sequence[Run]) -> list[str]:
@@ -129,8 +208,8 @@ def unfinished(experiment: Experiment, runs: Sequence[Run]) -> list[str]:
 
 def _carry_out(
     experiment: Experiment, todo: Sequence[Planned], study: Study | None, out: Path, engine: Engine | None
-) -> Iterator[Run]:
-    """Yield a row for each run as it finishes: strategies through the engine, baselines here."""
+) -> Iterator[tuple[Planned, Run | FailedRun]]:
+    """Yield a row for each run as it finishes, or why it does not: strategies through the engine, baselines here."""
     references = References()
     by_id = {run.id: run for run in todo if run.baseline is None}
     if by_id:
@@ -145,23 +224,33 @@ def _carry_out(
             quorum=experiment.quorum,
             threads=experiment.threads,
             journals=True,
+            go_on=True,
         )
         waiting = list(by_id)
         # they run one after the other: what the engine raises is the next one's
         where = f"run {waiting[0]}: "
         try:
-            for finished in (engine or ENGINES[experiment.engine])(job):
-                where = f"run {finished}: "
-                with blas_threads(experiment.threads):
-                    row = _strategy_row(by_id[finished], references, out)
-                waiting.remove(finished)
-                yield row
+            for ended in (engine or ENGINES[experiment.engine])(job):
+                run = by_id[ended.run if isinstance(ended, FailedRun) else ended]
+                waiting.remove(run.id)
+                yield run, ended if isinstance(ended, FailedRun) else _row_or_why(run, references, out)
                 where = f"run {waiting[0]}: " if waiting else ""
         except (InputError, ProtocolError) as error:
             raise type(error)(f"{where}{error}") from error
     for run in todo:
         if run.baseline is not None:
-            yield _baseline_row(run, run.baseline, references, out)
+            yield run, _row_or_why(run, references, out)
+
+
+def _row_or_why(run: Planned, references: "References", out: Path) -> Run | FailedRun:
+    """Return the row of a strategy's run whose result is there, or of a baseline, or why there is none."""
+    try:
+        if run.baseline is not None:
+            return _baseline_row(run, run.baseline, references, out)
+        with blas_threads(run.point.experiment.threads):
+            return _strategy_row(run, references, out)
+    except Exception as error:
+        return FailedRun.of(run.id, error)
 
 
 class Reference(NamedTuple):
@@ -221,7 +310,7 @@ def _strategy_row(run: Planned, references: References, out: Path) -> Run:
         phases=phases,
         history=history,
         model=f"results/{run.id}/model.npz",
-        findings=[*result.findings, *_unlabelled(run)],
+        findings=[*result.findings, *_uncompared(run, result.model, out), *_unlabelled(run)],
     )
 
 
@@ -231,14 +320,24 @@ def _stability(run: Planned, model: Model, shards: Sequence[Rows], out: Path) ->
     Only where these are here; of sites that hold their own data it is in the result, from a comparison among them
     (`strategies.stability`). The first seed's own run has none.
     """
-    experiment = run.point.experiment
-    first = out / "results" / run.first / "model.npz"
-    if not isinstance(model, KernelKMeans) or run.seed == experiment.seeds[0] or not first.exists():
+    if not _is_compared(model, run) or not (first := out / "results" / run.first / "model.npz").exists():
         return {}
     rows, other = stack_rows(list(shards)), load_model(first)
     if not isinstance(other, KernelKMeans):
         return {}
     return {"stability": compare_classes(model.predict(rows), other.predict(rows))["ari"]}
+
+
+def _is_compared(model: Model, run: Planned) -> TypeGuard[KernelKMeans]:
+    return isinstance(model, KernelKMeans) and run.seed != run.point.experiment.seeds[0]
+
+
+def _uncompared(run: Planned, model: Model, out: Path) -> list[str]:
+    """Say that there is nothing to compare a run's clusters with, where these are here."""
+    here = run.point.experiment.evaluate and bool(run.shards)
+    if not here or not _is_compared(model, run) or (out / "results" / run.first / "model.npz").exists():
+        return []
+    return [f"stability is not measured: run {run.first}, with the first seed, has no result"]
 
 
 def _add_errors(history: list[dict[str, Any]], errors: Mapping[str, Sequence[float]]) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config import Experiment
-from experiments.results import Run, read_runs
-from experiments.running.planning import meanings
-from fedkernel.errors import InputError
+from experiments.results import Failure, Run, read_failures, read_runs
+from experiments.running.planning import due, meanings
+from fedkernel.errors import InputError, and_more
 from fedkernel.storage import check_folder, write_whole
 
-OURS = ("config.json", "config.toml", "data.json", "runs.jsonl", "results", "plots", "report.html")
+RUNS, FAILURES = "runs.jsonl", "failures.jsonl"
+
+OURS = ("config.json", "config.toml", "data.json", RUNS, FAILURES, "results", "plots", "report.html")
 """What an output folder holds of an experiment."""
 
 
@@ -32,7 +34,7 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
         for name in OURS:
             _remove(out / name)
     elif (before := recorded.read_text(encoding="utf-8")) != config:
-        if others := _others(json.loads(before), experiment, read_runs(out / "runs.jsonl")):
+        if others := _others(json.loads(before), experiment, read_runs(out / RUNS)):
             finished = f"{len(others)} finished runs, such as {others[0]}, are not among these or not the same"
             raise InputError(
                 f"{out} holds an experiment with another configuration, of which {finished}; "
@@ -45,15 +47,23 @@ def open_folder(out: Path, experiment: Experiment, restart: bool) -> list[Run]:
     write_whole(recorded, lambda file: file.write(config.encode()))
     write_whole(out / "config.toml", lambda file: file.write(experiment.text.encode()))
     (out / "results" / "error.json").unlink(missing_ok=True)
-    return read_runs(out / "runs.jsonl")
+    return read_runs(out / RUNS)
+
+
+def failures_in(out: Path, experiment: Experiment, finished: Iterable[Run]) -> list[Failure]:
+    """Return the runs of an experiment that have failed, in its order, and have not finished since."""
+    failed = {failure.id: failure for failure in read_failures(out / FAILURES, (run.id for run in finished))}
+    return [failed[id_] for id_ in due(experiment) if id_ in failed]
 
 
 def read_folder(out: Path) -> tuple[Experiment, list[Run]]:
     """Read what an output folder holds: the experiment, and its finished runs."""
     if out.is_file():
         raise InputError(f"{out} is a file, but must be the output folder of an experiment")
-    if not (runs := read_runs(out / "runs.jsonl")):
-        raise InputError(f"{out} holds no finished runs of an experiment (runs.jsonl)")
+    if not (runs := read_runs(out / RUNS)):
+        failed = read_failures(out / FAILURES)
+        why = f"; run {failed[0].id} has failed{and_more(len(failed) - 1)}: {failed[0].cause}" if failed else ""
+        raise InputError(f"{out} holds no finished runs of an experiment ({RUNS}){why}")
     try:
         text = (out / "config.toml").read_text(encoding="utf-8")
         table = json.loads((out / "config.json").read_text(encoding="utf-8"))

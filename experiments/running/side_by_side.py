@@ -56,7 +56,7 @@ def run_all(
 ) -> Iterator[Ended]:
     """Carry out what is not done yet of each experiment, in ``out/NAME``, and yield each as it ends.
 
-    What one raises ends it alone.
+    What one raises ends it alone, and its runs that fail are among what was wrong.
 
     Parameters
     ----------
@@ -113,10 +113,9 @@ def fitting(waiting: Sequence[Experiment], running: Sequence[Experiment], jobs: 
 def _carry_out(table: tuple[Mapping[str, Any], str, str], out: Path, restart: bool) -> str | None:
     """Carry an experiment out in a process of the pool, and return what was wrong, if something was."""
     try:
-        run_experiment(Experiment.from_table(*table), out, restart=restart)
+        return run_experiment(Experiment.from_table(*table), out, restart=restart).summary or None
     except FedkernelError as error:
         return str(error)
-    return None
 
 
 def _error(future: Future[str | None]) -> str | None:

@@ -13,6 +13,7 @@ from fedkernel.addresses import find
 from fedkernel.errors import InputError
 from fedkernel.run import flower
 from fedkernel.run.events import log_event
+from fedkernel.run.failure import FailedRun
 from fedkernel.run.job import Apps, Job, RunSpec
 from fedkernel.run.site import logged
 
@@ -41,8 +42,10 @@ def answer(app: ClientApp, message: Message, context: Context) -> tuple[bytes, .
     return flower.to_parts(reply)
 
 
-def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str]:
+def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str | FailedRun]:
     """Carry out a job's runs one by one over grids of this process; yields each run's id when its results are there.
+
+    Where the job goes on after a run that fails, that is yielded, too.
 
     Parameters
     ----------
@@ -60,12 +63,16 @@ def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Gr
     if not isinstance(server, ServerApp):
         raise InputError(f"apps.server = {where!r} is no ServerApp")
     for run in job.runs:
-        text = job.model_copy(update={"runs": [run]}).model_dump_json()
+        text = job.model_copy(update={"runs": [run], "go_on": False}).model_dump_json()
+        ended: str | FailedRun = run.id
         try:
             with grid(run, text) as opened:
                 server(opened, flower.new_context(0, {}, {"job": text}))
-        except BaseException:
+        except BaseException as error:
             log_event("run over", "run %s has failed", run.id, run=run.id, failed=True)
-            raise
-        log_event("run over", "run %s is finished", run.id, run=run.id, failed=False)
-        yield run.id
+            if not job.go_on or not isinstance(error, Exception):
+                raise
+            ended = FailedRun.of(run.id, error)
+        else:
+            log_event("run over", "run %s is finished", run.id, run=run.id, failed=False)
+        yield ended

@@ -17,6 +17,7 @@ from fedkernel.errors import ProtocolError, words
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run import flower
 from fedkernel.run.answering import client_app
+from fedkernel.run.failure import FailedRun
 from fedkernel.run.grid import UNFIT, MessageGrid
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.memory import changes_of, copy_of, take_changes
@@ -152,7 +153,7 @@ def sites_here(
             raise error from cause
 
 
-def run_job(job: Job) -> Iterator[str]:
+def run_job(job: Job) -> Iterator[str | FailedRun]:
     """Carry out a job in this process; yields each run's id when its results are there.
 
     Runs are started one by one, since starting costs nothing here and the caller hears of each result at once.

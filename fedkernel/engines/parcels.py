@@ -31,7 +31,7 @@ class Parcel:
     files : dict of str to str
         The result's files, base64; none where they are in the job's folder already.
     error : dict of str to str
-        Of a job that failed, the kind and the text of the cause.
+        Of a run that failed, or a job, the kind and the text of the cause.
     """
 
     run: str = ""

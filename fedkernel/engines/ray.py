@@ -26,6 +26,7 @@ from fedkernel.engines.apps import import_paths
 from fedkernel.engines.bundle import cause, write_app
 from fedkernel.engines.command import QUIET, SCRIPTS, Flwr, flwr_in, status_of, submit
 from fedkernel.errors import EngineError, InputError
+from fedkernel.run.failure import FailedRun
 from fedkernel.run.job import Job
 
 START_SECONDS = 60.0
@@ -41,7 +42,7 @@ CONNECTION = "simulation"
 LOG = "superlink.log"
 
 
-def run_job(job: Job) -> Iterator[str]:
+def run_job(job: Job) -> Iterator[str | FailedRun]:
     """Carry out a job in Flower's simulation; yields each run's id when its results are there.
 
     Raises
@@ -57,6 +58,8 @@ def run_job(job: Job) -> Iterator[str]:
         raise InputError("the job needs a folder for its results (out) to run in the simulation")
     clients = max(run.clients or 1 for run in job.runs)
     with superlink() as (flwr, folder):
+        for failed in (Path(job.out) / run.id / "error.json" for run in job.runs):
+            failed.unlink(missing_ok=True)  # of an earlier try
         app = write_app(folder / "app", job, ["flwr[simulation]==" + version("flwr")])
         size = f"num-supernodes={clients} client-resources-num-cpus=1"
         run = submit(flwr, app, CONNECTION, "--federation-config", size)
@@ -75,13 +78,15 @@ def _short_folder() -> str | None:
     return "/tmp" if len(tempfile.gettempdir()) > 30 and os.access("/tmp", os.W_OK) else None  # noqa: S108 - its parent
 
 
-def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iterator[str]:
-    """Yield the runs in order as their results appear, until all are there or the simulation has ended without."""
+def _results(job: Job, out: Path, status: Callable[[], tuple[str, str]]) -> Iterator[str | FailedRun]:
+    """Yield the runs in order as their results or failures appear, until all are there or the simulation has ended."""
     waiting, checked = [run.id for run in job.runs], time.monotonic()
     ended = False
     while waiting:
         if (out / waiting[0] / "result.json").exists():
             yield waiting.pop(0)
+        elif (failure := out / waiting[0] / "error.json").exists():
+            yield FailedRun.from_table(waiting.pop(0), json.loads(failure.read_text()))
         elif (out / "error.json").exists():
             raise cause(json.loads((out / "error.json").read_text()))
         elif ended:

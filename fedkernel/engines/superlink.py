@@ -24,6 +24,7 @@ from fedkernel.engines import parcels
 from fedkernel.engines.bundle import cause, write_app
 from fedkernel.engines.command import QUIET, SCRIPTS, flwr_in, status_of, submit
 from fedkernel.errors import EngineError, InputError, one_line
+from fedkernel.run.failure import FailedRun
 from fedkernel.run.job import Job
 
 STATUS_SECONDS = 3.0
@@ -33,7 +34,7 @@ STATUS_TRIES = 10
 """How often a status is asked for in vain before the SuperLink counts as gone."""
 
 
-def run_job(job: Job, connection: str | None = None) -> Iterator[str]:
+def run_job(job: Job, connection: str | None = None) -> Iterator[str | FailedRun]:
     """Carry out a job on a SuperLink; yields each run's id when its results are in the job's folder.
 
     A caller that does not wait for the last one stops Flower's run.
@@ -67,13 +68,16 @@ def run_job(job: Job, connection: str | None = None) -> Iterator[str]:
             while not ended:
                 with _log(run, name) as lines:
                     for parcel in filter(None, map(parcels.read, lines)):
-                        if parcel.error:
+                        if parcel.error and not parcel.run:
                             ended = True
                             raise cause(parcel.error)
                         # a log that broke off is read from its beginning
                         if parcel.run in waiting:
-                            parcels.into_folder(parcel, out / parcel.run)
                             waiting.remove(parcel.run)
+                            if parcel.error:
+                                yield FailedRun.from_table(parcel.run, parcel.error)
+                                continue
+                            parcels.into_folder(parcel, out / parcel.run)
                             yield parcel.run
                 current, details = _patient_status(run, name, where)
                 ended = current.startswith("finished")

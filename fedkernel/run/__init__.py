@@ -3,6 +3,7 @@
 from fedkernel.run.approval import approve, check_approved, check_hash, is_approved, sign
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.departures import Departure, check_payload, departures_of, missing_from, read_outbox
+from fedkernel.run.failure import NOT_RUN, FailedRun
 from fedkernel.run.foreseen import ReplySize, foreseen, reply_sizes
 from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
 from fedkernel.run.journal import remove_journal
@@ -34,9 +35,11 @@ __all__ = [
     "MIN_ROWS",
     "MIN_SITES",
     "MOST_MESSAGE",
+    "NOT_RUN",
     "SHORT",
     "USUAL_SECONDS",
     "Departure",
+    "FailedRun",
     "Job",
     "Policy",
     "Projecting",

@@ -45,7 +45,7 @@ def _absolute_file(file: str | SiteFile) -> str | SiteFile:
 AnyFile = Annotated[str | SiteFile, pydantic.AfterValidator(_absolute_file)]
 
 
-UNTOLD = ("journals", "deadlines", "quorum")
+UNTOLD = ("journals", "deadlines", "quorum", "go_on")
 """What a job leaves out where it is not asked for, so that sites can read it that do not know of it."""
 
 RunId = Annotated[str, pydantic.Field(pattern=r"^[\w.=,+-]+$", max_length=240)]
@@ -308,6 +308,9 @@ class Job(pydantic.BaseModel):
     journals : bool
         Write each run's replies down in its folder, and go on with a run that was stopped (`fedkernel.run.journal`);
         whoever says so removes them once he has the result. Nothing that sites are told.
+    go_on : bool
+        Whether a run that fails ends the job, or is told of (`fedkernel.run.failure`) and the next one begins. Nothing
+        that sites are told.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -324,10 +327,11 @@ class Job(pydantic.BaseModel):
     quorum: Quorum | None = None
     threads: int = pydantic.Field(default=1, ge=1)
     journals: bool = False
+    go_on: bool = False
 
     @pydantic.model_serializer(mode="wrap")
-    def _without_journals(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what sites are not told, and who knows no journals could not read."""
+    def _without_what_sites_are_not_told(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what sites are not told, and who does not know it could not read."""
         table: dict[str, Any] = plain(self)
         return {name: value for name, value in table.items() if value or name not in UNTOLD}
 

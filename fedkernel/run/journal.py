@@ -100,7 +100,7 @@ class Journal:
     answered : Counter of int
         How many requests each node has answered.
     pending : str
-        What `requests_hash` is of the requests that were looked up last, and are not recorded.
+        What `requests_hash` is of the requests that were looked up last; empty: what was replied to these is recorded.
     resumed : str
         From where the run went on, once it has; empty: it did not.
     """
@@ -216,6 +216,7 @@ class Journal:
         if exchange.requests != requests:
             raise StrayError(f"its exchange {self._replayed + 1} is of another request")
         self._replayed += 1
+        self.pending = ""
         return exchange
 
     def note_live(self, where: str) -> None:
@@ -232,6 +233,7 @@ class Journal:
         if self._file.closed:
             return
         self._count += 1
+        self.pending = ""
         self._waiting.append(exchange)
         self._waiting_bytes += sum(map(len, exchange.contents))
         if time.monotonic() - self._written >= self._every or self._waiting_bytes > MOST_WAITING:

@@ -50,9 +50,12 @@ class OwnClusters:
         return {**outputs, ORIGIN: np.array(self._origin(self.run))} if "labels" in outputs else dict(outputs)
 
     def check(self) -> None:
-        """Raise FedkernelError, as `of` does, where the run's clusters are to be compared and cannot be."""
+        """Raise RefusedError, as `of` does, where the run's clusters are to be compared with those of a wrong run.
+
+        Where that has failed, and there are none of it, this one may go on without.
+        """
         if self.run.compare is not None:
-            self.of(self.run.compare)
+            self._check(self.run.compare)
 
     def of(self, run: str) -> AnyArray:
         """Return the clusters (n_m,) of the site's rows in the run of that id.
@@ -64,13 +67,7 @@ class OwnClusters:
         OwnFileError
             If the site has kept none of it, or of another run of that id, or its table was changed.
         """
-        earlier = self._earlier()
-        if earlier is None or run != earlier.id:
-            raise RefusedError(
-                "study.plan",
-                f"{self.who} compares its clusters only with those of a run that the study has before this one, of the "
-                f"same method with another seed, but was asked for run {run[:240]!r} (study.plan)",
-            )
+        earlier = self._check(run)
         path = self.folder / f"{run}.npz"
         try:
             with open_npz(path) as file:
@@ -84,6 +81,17 @@ class OwnClusters:
         if origin != self._origin(earlier):
             raise self._nothing(run, f"{path} is of another run of that name, or of a table that has changed since")
         return labels
+
+    def _check(self, run: str) -> RunSpec:
+        """Return the run of that id, which must be the one that this one may be compared with."""
+        earlier = self._earlier()
+        if earlier is None or run != earlier.id:
+            raise RefusedError(
+                "study.plan",
+                f"{self.who} compares its clusters only with those of a run that the study has before this one, of the "
+                f"same method with another seed, but was asked for run {run[:240]!r} (study.plan)",
+            )
+        return earlier
 
     def _earlier(self) -> RunSpec | None:
         """Return the run that this one may be compared with."""

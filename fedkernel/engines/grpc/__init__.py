@@ -20,6 +20,7 @@ from fedkernel.engines.grpc.frames import LIMIT
 from fedkernel.engines.grpc.hub import PATIENCE, Hub, Tell
 from fedkernel.engines.grpc.serving import listening
 from fedkernel.errors import EngineError, FedkernelError, and_more
+from fedkernel.run.failure import FailedRun
 from fedkernel.run.job import Job
 
 __all__ = ["hand_out", "run_job", "serve"]
@@ -45,10 +46,11 @@ def serve(
     share_model: bool = False,
     tell: Tell | None = None,
     ready: Callable[[int], object] = lambda port: None,
-) -> Iterator[str]:
+) -> Iterator[str | FailedRun]:
     """Carry out a job with sites that join from wherever they are; yields each run's id when its results are there.
 
-    A run that fails while all sites are there is told, and the next one begins; it is raised after the last.
+    A run that fails while all sites are there is told, and the next one begins; it is yielded where the job goes on
+    after such, and raised after the last where it does not.
 
     Parameters
     ----------
@@ -79,12 +81,16 @@ def serve(
         hub.wait_for_all()
         for run in job.runs:
             try:
-                yield from _run_over(hub, job.model_copy(update={"runs": [run]}))
+                yield from _run_over(hub, job.model_copy(update={"runs": [run], "go_on": False}))
             except FedkernelError as error:
-                failures.append(error)
+                if job.go_on:
+                    yield FailedRun.of(run.id, error)
+                else:
+                    failures.append(error)
+                    if tell is not None and not hub.lost:
+                        tell(f"run {run.id} has failed: {error}")
                 if hub.lost:
                     break
-                (tell or log.warning)(f"run {run.id} has failed: {error}")
             else:
                 if share_model and job.out is not None:
                     hub.give(f"{run.id}.model.npz", (Path(job.out) / run.id / "model.npz").read_bytes())
@@ -116,7 +122,7 @@ def hand_out(
             hub.give(name, path.read_bytes())
 
 
-def run_job(job: Job) -> Iterator[str]:
+def run_job(job: Job) -> Iterator[str | FailedRun]:
     """Carry out a job with a process for each client on this machine, over loopback with mutual TLS."""
     names = [f"client-{number}" for number in range(max(run.clients or 1 for run in job.runs))]
     hub = Hub(names, job=job.model_dump_json(), patience=LOST)
@@ -134,10 +140,10 @@ def run_job(job: Job) -> Iterator[str]:
 
 def _for_sites(job: Job) -> str:
     """Return a job as sites are sent it: without the server's folders, and what it keeps there."""
-    return job.model_copy(update={"out": None, "models": {}, "journals": False}).model_dump_json()
+    return job.model_copy(update={"out": None, "models": {}, "journals": False, "go_on": False}).model_dump_json()
 
 
-def _run_over(hub: Hub, job: Job) -> Iterator[str]:
+def _run_over(hub: Hub, job: Job) -> Iterator[str | FailedRun]:
     return carry_out(job, lambda run, text: nullcontext(hub))
 
 

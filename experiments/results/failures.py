@@ -1,0 +1,111 @@
+"""The rows of failures.jsonl: runs that have failed, and have not succeeded since."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from fedkernel.errors import InputError, and_more, one_line
+from fedkernel.run import NOT_RUN, FailedRun
+from fedkernel.storage import write_whole
+from fedkernel.validation import explain
+
+LONGEST = 1000
+"""Characters of a cause that are kept."""
+
+NAMED = 3
+"""Causes that a summary names."""
+
+
+class Failure(pydantic.BaseModel):
+    """A run that has failed: a line of failures.jsonl.
+
+    Attributes
+    ----------
+    id, name, point, seed
+        As in `Run`.
+    kind : str
+        Of the cause: the name of an error's class, or ``NotRun``.
+    cause : str
+        One sentence.
+    when : str
+        The end of the last try, in UTC.
+    tried : int
+        How often it was begun, and not once to the end.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    id: str
+    name: str
+    point: dict[str, Any] = {}
+    seed: int
+    kind: str
+    cause: str
+    when: str
+    tried: int = pydantic.Field(ge=0)
+
+    @classmethod
+    def of(cls, failed: FailedRun, name: str, point: dict[str, Any], seed: int, before: "Failure | None") -> "Failure":
+        """Return the row of a run that has just failed, perhaps once more."""
+        tried = (0 if before is None else before.tried) + (failed.kind != NOT_RUN)
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        cause = one_line(failed.text)[:LONGEST]
+        return cls(
+            id=failed.run, name=name, point=point, seed=seed, kind=failed.kind, cause=cause, when=when, tried=tried
+        )
+
+    @property
+    def tries(self) -> str:
+        """How often it was tried, in words."""
+        return {0: "not tried", 1: "tried once", 2: "tried twice"}.get(self.tried, f"tried {self.tried} times")
+
+
+def read_failures(path: Path, finished: Iterable[str] = ()) -> list[Failure]:
+    """Read the runs that have failed, but for those that are finished by now.
+
+    Raises
+    ------
+    InputError
+        For a line that is none; names file and line number.
+    """
+    done, failures = set(finished), list[Failure]()
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    for number, line in enumerate(lines, start=1):
+        try:
+            failure = Failure.model_validate(json.loads(line))
+        except pydantic.ValidationError as error:
+            raise InputError(f"{path}, line {number}: {explain(error)}") from None
+        except ValueError:
+            raise InputError(f"{path}, line {number}: not JSON in UTF-8") from None
+        if failure.id not in done:
+            failures.append(failure)
+    return failures
+
+
+def write_failures(path: Path, failures: Sequence[Failure]) -> None:
+    """Write the runs that have failed; without any, there is no file."""
+    if not failures:
+        path.unlink(missing_ok=True)
+        return
+    text = "".join(f"{failure.model_dump_json()}\n" for failure in failures)
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def summary_of(failures: Sequence[Failure], total: int) -> str:
+    """Return the sentence that says which runs of so many have failed, and of what: those with one cause together."""
+    counts = Counter(failure.cause for failure in failures)
+    causes = []
+    for cause, count in counts.most_common(NAMED):
+        first = next(failure.id for failure in failures if failure.cause == cause)
+        causes.append(f"run {first}{and_more(count - 1)}: {cause}")
+    others = len(failures) - sum(count for _, count in counts.most_common(NAMED))
+    have = "has" if len(failures) == 1 else "have"
+    return f"{len(failures)} of {total} runs {have} failed: {'; '.join(causes)}{and_more(others)}"
