@@ -25,6 +25,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/grpc_rounds.py
+	$(BIN)/python benchmarks/grpc_many.py
 	$(BIN)/python benchmarks/resumed.py
 	$(BIN)/python benchmarks/restarted.py
 	$(BIN)/python benchmarks/fuzz.py
