@@ -29,7 +29,7 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.plan import Plan
 from fedkernel.protocol.rounds import Member, Run
-from fedkernel.run.cohort import JOINING, RunSettings, join
+from fedkernel.run.cohort import JOINING, RunSettings, join, unlike
 from fedkernel.run.conversation import Execution
 from fedkernel.run.events import log_event
 from fedkernel.run.journal import Journal
@@ -100,7 +100,7 @@ def _joined(method: Method[Any], grid: Grid, settings: RunSettings, journal: Jou
         for warning in warnings:
             log.warning("%s: %s", settings.run, warning)
         run, preparation = Run(outcome.members, settings.seed), outcome.preparation
-    method.check_cohort(run.members)
+    _check_cohort(method, run.members)
     losses = Losses(
         *(method.on_missing == "continue", method.loses_first, method.hands_out),
         *(settings.quorum, len(run.members)),
@@ -117,6 +117,17 @@ def _say_what_it_takes(method: Method[Any], members: Sequence[Member], settings:
         forecast = None if settings.project else forecast_of_run(method, members, settings.prepare)
     rounds, meaning = (None, "") if forecast is None else (forecast.rounds, forecast.meaning)
     log_event("run begun", "%s: begins", settings.run, run=settings.run, rounds=rounds, meaning=meaning)
+
+
+def _check_cohort(method: Method[Any], members: Sequence[Member]) -> None:
+    """Check that tables fit each other; where they do not, that lies with those that are unlike most, if any are."""
+    try:
+        method.check_cohort(members)
+    except InputError as error:
+        shared = {
+            member.node_id: member.rows if method.partition == "vertical" else member.columns for member in members
+        }
+        raise error.at(unlike(shared), mendable=True) from None
 
 
 def _settle(method: MethodT, execution: Execution) -> MethodT:

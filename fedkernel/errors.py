@@ -11,16 +11,19 @@ class FedkernelError(Exception):
     ----------
     nodes : tuple of int
         Flower's ids of the nodes with which the cause lies, where a coordinator knows that from more than their words.
+    mendable : bool
+        Whether all of it are their tables or files, with others of which they may come back.
     joining : bool
         Whether it came up before a run's own protocol began.
     """
 
     nodes: tuple[int, ...] = ()
+    mendable: bool = False
     joining: bool = False
 
-    def at(self, nodes: Iterable[int]) -> Self:
+    def at(self, nodes: Iterable[int], *, mendable: bool = False) -> Self:
         """Return it, with the nodes with which the cause lies."""
-        self.nodes = tuple(nodes)
+        self.nodes, self.mendable = tuple(nodes), mendable
         return self
 
 

@@ -1,21 +1,32 @@
 """One bad run is one bad run: it is written down, the others go on, and the same command tries it again."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from counting import Process
+from sklearn.datasets import load_wine
 from typer.testing import CliRunner
 
+from clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
 from experiments import cli
 from experiments.config import Experiment, read_config
 from experiments.results import read_failures, read_runs
 from experiments.running import Outcome, run_experiment
-from fedkernel.errors import EngineError, ProtocolError
+from fedkernel.engines.grpc import serve
+from fedkernel.engines.grpc.node import Node
+from fedkernel.errors import EngineError, InputError, ProtocolError
+from fedkernel.flower_apps import APPS
 from fedkernel.protocol.rounds import Protocol
 from fedkernel.protocol.rounds import Run as RunUnderWay
+from fedkernel.run import FailedRun, Job, RunSpec
+from fedkernel.run.answering import client_app
+from fedkernel.run.placement import site_of_job
 from fedkernel.validation import value_object
-from strategies import RFKKMeans, VFedPCA
+from strategies import DKPCA, RFKKMeans, VFedPCA
 
 TEXT = """
 name = "tiny"
@@ -156,6 +167,107 @@ def test_what_concerns_all_runs_ends_them(tmp_path: Path) -> None:
     BAD.update({0: EngineError("the engine is gone")})  # no run's fault
     with pytest.raises(EngineError, match=r"^the engine is gone$"):
         run_experiment(experiment(tmp_path), tmp_path / "gone")
+
+
+@value_object()
+class GoingOn(DKPCA):
+    """Does without a site that fails."""
+
+    on_missing = "continue"
+
+
+NAMES = ["a", "b", "c"]
+
+
+class Served:
+    """Runs of three sites in threads of this process, over gRPC; those in `broken` fail at the second, by seed."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str]) -> None:
+        self.files = [folder / f"{name}.npy" for name in NAMES]
+        for file, columns in zip(self.files, np.array_split(load_wine().data, 3, axis=1), strict=True):
+            np.save(file, columns)
+        common: dict[str, Any] = {"parameters": {"n_components": 2}, "shards": [str(file) for file in self.files]}
+        common |= {"clients": 3}
+        runs = [RunSpec(id=f"r{seed}", strategy=name, seed=seed, **common) for seed, name in enumerate(strategies)]
+        self.job = Job(runs=runs, apps=APPS, out=str(folder / "out"), go_on=True)
+        self.broken: set[int] = set()
+        self.told: list[str] = []
+        self.sites: dict[str, list[Process]] = {name: [] for name in NAMES}
+        own = DKPCAClient.find_local_eigenpairs
+
+        def find(client: DKPCAClient, ask: FindLocalEigenpairs) -> LocalSpectrum:
+            if client.client == 1 and client.seed in self.broken:
+                raise InputError("something of site 'a' is wrong")  # so it says
+            return own(client, ask)
+
+        monkeypatch.setattr(DKPCAClient, "find_local_eigenpairs", find)
+
+    def start(self, name: str) -> None:
+        self.sites[name].append(Process(name, self.port, node=site_of))
+
+    def carry_out(self, **options: Any) -> list[str | FailedRun]:
+        def begin(port: int) -> None:
+            self.port = port
+            for name in NAMES:
+                self.start(name)
+
+        return list(serve(self.job, NAMES, "127.0.0.1:0", None, tell=self.told.append, ready=begin, **options))
+
+
+def site_of(app: Any, *others: Any) -> Node:
+    return Node(client_app({}, site_of_job), *others)
+
+
+def test_a_site_with_which_runs_fail_in_a_row_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strategies = ["DKPCA"] * 4 + ["test_failed_runs:GoingOn", "DKPCA"]
+    served = Served(tmp_path, monkeypatch, strategies)
+    served.broken = {0, 2, 3, 4}
+    ended = served.carry_out(set_aside=2)
+    texts = [failed.text for failed in ended if isinstance(failed, FailedRun)]
+    assert [each if isinstance(each, str) else each.kind for each in ended] == [
+        *("ProtocolError", "r1", "ProtocolError", "ProtocolError", "r4", "NotRun"),
+    ]
+    assert "client 1" in texts[0]
+    assert texts[-1].startswith(
+        "it was not tried, since site 'b' is set aside, with which 2 runs in a row failed: DKPCA"
+    )
+    assert "b is set aside, with which 2 runs in a row failed; other runs are not tried with it" in served.told
+    for name in NAMES:
+        assert "the server ended the work: " in str(served.sites[name][0].end())
+
+
+def test_a_site_that_comes_back_as_it_went_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(tmp_path, monkeypatch, ["DKPCA", "DKPCA"])
+    np.save(served.files[1], np.load(served.files[1])[:-1])
+
+    served.told = Told(lambda: threading.Timer(0.3, served.start, ["b"]).start())
+    ended = served.carry_out()
+    assert [failed.run for failed in ended] == ["r0", "r1"]
+    assert ended[0].text == ended[1].text
+    assert "b" in str(served.sites["b"][0].end())
+    assert len([text for text in served.told if "cannot take part" in text]) == 1, "once more is enough"
+
+    again = Served(tmp_path, monkeypatch, ["DKPCA", "DKPCA"])
+    np.save(again.files[1], np.load(again.files[1])[:-1])
+    ended = again.carry_out(mend=0.5)
+    assert ended[0].text.endswith("(b did not come back in 0.5 s)")
+    assert (ended[1].kind, ended[1].text[:72]) == (
+        "NotRun",
+        "it was not tried, since site 'b' could not take part and has not come back"[:72],
+    )
+
+
+class Told(list[str]):
+    """What was said, by which somebody is called."""
+
+    def __init__(self, heed: Any) -> None:
+        super().__init__()
+        self._heed = heed
+
+    def append(self, text: str) -> None:
+        super().append(text)
+        if text.startswith("b cannot take part"):
+            self._heed()
 
 
 def test_where_the_first_seed_failed_others_finish_without_stability(tmp_path: Path) -> None:

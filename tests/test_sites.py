@@ -34,7 +34,7 @@ from fedkernel.run.approval import approve
 from fedkernel.run.departures import missing_from, read_outbox
 from fedkernel.run.keeping import RunRows
 from fedkernel.run.result import Result, read_ledger
-from strategies import DKPCA, PeerVFedPCA, VFedPCA
+from strategies import DKPCA, FKKMeans, PeerVFedPCA, VFedPCA
 
 EXACT = """
 [[strategy]]
@@ -213,10 +213,38 @@ def test_a_site_that_is_killed_fails_the_run_with_one_cause(place, tls):
         until_folder(place / "out" / "results" / "DKPCA__seed=0" / "result.json")
         sites["b"].kill()
         assert server.end() == 1
-        assert server.text.count("site 'b' is no longer connected (1 s)") == 1, server.text
+        (ended,) = re.findall(r"error: \d of \d runs? ha\w+ failed: .*", server.text)
+        assert ended.count("site 'b' is no longer connected (1 s)") == 1, server.text
         for name in "ac":
             assert sites[name].end() == 1
             assert "the server ended the work: \"site 'b' is no longer connected" in sites[name].text
+
+
+def test_a_site_whose_columns_do_not_fit_comes_back_mended_while_the_others_wait(place, tls):
+    """It is told why, and its seat is free; the others' processes stay, and what comes out is of the mended tables."""
+    (place / "run.toml").write_text(CONFIG.split("share_model", maxsplit=1)[0] + CLUSTERS)
+    frame = pd.DataFrame(WINE, columns=[f"c{column}" for column in range(13)])
+    for site, name in enumerate(NAMES):
+        frame[site::3].assign(patient=frame.index[site::3]).to_csv(place / f"{name}.csv", index=False)
+    mended = (place / "a.csv").read_text()
+    (place / "a.csv").write_text(mended.replace("c12", "d12"))  # most decide what is right, not who comes first
+    with federation(place, tls) as (serve, join):
+        server, sites = serve(), {name: join(name) for name in NAMES}
+        assert sites["a"].end() == 1
+        sentence = (
+            "a cannot take part: client 0 (site 'a'): column 12 (counted from 0) is 'd12', but 'c12' was expected, as "
+            "at client 1 (site 'b'); the others wait for it to come back mended"
+        )
+        server.until(sentence)
+        assert f'error: the server ended the work: "{sentence}"\n' in sites["a"].text
+        (place / "a.csv").write_text(mended)
+        sites["a"] = join("a", log="a again")
+        assert [one.end(90) for one in (server, *sites.values())] == [0, 0, 0, 0], server.text
+        assert server.text.count("b is here") == server.text.count("c is here") == 1, "they were not started again"
+    result = Result.load(place / "out" / "results" / "clusters__seed=0")
+    strategy = FKKMeans(n_clusters=3, solver="gram", coreset_size=30, kernel=RBF(gamma=0.05))
+    clean = strategy.fit([WINE[site::3] for site in range(3)], seed=drawn_seed(result))
+    np.testing.assert_array_equal(result.model.centers_, clean.model.centers_)
 
 
 def until_folder(path, seconds=30):

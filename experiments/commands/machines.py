@@ -16,6 +16,7 @@ from experiments.config import Sites, read_config
 from experiments.running import plan, run_experiment, study_of
 from fedkernel.engines import grpc
 from fedkernel.engines.grpc.address import check_address, is_loopback
+from fedkernel.engines.grpc.attempts import MEND
 from fedkernel.engines.grpc.certificates import DAYS, TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.frames import LIMIT
 from fedkernel.engines.grpc.handshakes import report_failed_handshakes
@@ -118,6 +119,15 @@ def serve(  # noqa: PLR0917 - one option each
     out: Annotated[Path | None, typer.Option(help="Output folder; by default runs/NAME.")] = None,
     restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of an experiment.")] = False,
     patience: Annotated[float, typer.Option(min=0, help="Seconds that a site may be gone.")] = PATIENCE,
+    mend: Annotated[
+        float, typer.Option(min=0, help="Seconds for which a site is waited for whose table cannot take part.")
+    ] = MEND,
+    set_aside: Annotated[
+        int,
+        typer.Option(
+            metavar="K", min=0, help="Try no run with a site with which K runs in a row have failed; 0: try all."
+        ),
+    ] = 0,
     max_message: Annotated[int, typer.Option(min=1, max=LIMIT, help="Bytes of a message, at most.")] = LIMIT,
     project: Annotated[
         bool,
@@ -166,6 +176,8 @@ def serve(  # noqa: PLR0917 - one option each
                 patience=patience,
                 limit=max_message,
                 share_model=sites.share_model,
+                mend=mend,
+                set_aside=set_aside,
                 ready=lambda port: say(f"listening at {host}:{port}, waiting for {', '.join(sites.sites)}"),
             )
 

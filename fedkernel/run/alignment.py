@@ -193,6 +193,16 @@ def common_rows(hashed: Mapping[str, npt.NDArray[Any]], missing: Missing, run: s
     return np.frombuffer(common.tobytes(), np.uint8).reshape(-1, SIZE)
 
 
+def stranger_of(hashed: Mapping[str, Hashes]) -> str | None:
+    """Return the one site of three or more without which the others have rows in common; None: there is no such one."""
+    if len(hashed) < 3:
+        return None
+    keys = {site: _as_keys(hashes) for site, hashes in hashed.items()}
+    others = {site: [own for other, own in keys.items() if other != site] for site in keys}
+    strangers = [site for site, rest in others.items() if len(reduce(np.intersect1d, rest))]
+    return strangers[0] if len(strangers) == 1 else None
+
+
 def check_same_columns(columns: Mapping[str, Sequence[str]], *, in_any_order: bool = False) -> None:
     """Raise InputError if sites' columns, by what error texts call the sites, have other names.
 

@@ -32,6 +32,7 @@ from fedkernel.run.alignment import find_rows, hash_ids, key_check, order_of
 from fedkernel.run.asking import NOTHING, Asking, asking_of
 from fedkernel.run.gate import Gate, Standing
 from fedkernel.run.joining import (
+    UNFIT_TABLE,
     CommonRows,
     HashedIds,
     HashIds,
@@ -54,7 +55,7 @@ from fedkernel.threads import blas_threads
 log = logging.getLogger(__name__)
 
 REFUSED, FAILED = 101, 102
-"""Error codes of a client's reply: the request does not fit the site; the site's code broke."""
+"""Error codes of a client's reply: the request is not answered; the site's code broke. Another is `UNFIT_TABLE`."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 text = _told(error, site, own="data" in node)
                 if rule and site and message.metadata.message_type != MessageType.TRAIN:
                     text = f"{site.called}: {text}"  # in a round, the coordinator says who it was
-                code, outline = REFUSED, text
+                code, outline = UNFIT_TABLE if _is_unfit(error, site, message) else REFUSED, text
             except Exception as error:
                 code, outline = FAILED, (site.outline if site else logged)(error)
             if before is not None:  # what is refused has changed nothing: no guard forgets, no rows are settled
@@ -251,6 +252,14 @@ def _check_table(message: Message, context: Context, site: Site) -> None:
     run = str(header_of(message)["run"])
     if message.metadata.message_type != MessageType.QUERY and Memory.knows(context, run):
         site.check_table(Memory(context, run).table, run)
+
+
+def _is_unfit(error: FedkernelError, site: Site | None, message: Message) -> bool:
+    """Tell what is wrong with a site's table from what it refuses: in what comes before a method's own requests."""
+    before = message.metadata.message_type != MessageType.TRAIN or (
+        site is not None and header_of(message)["pair"] == PrepareClient.__name__
+    )
+    return before and isinstance(error, InputError) and not isinstance(error, RefusedError)
 
 
 def _admitted(context: Context, asking: Asking, gate: Gate) -> Standing:

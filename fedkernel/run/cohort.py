@@ -3,7 +3,8 @@
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
@@ -16,10 +17,10 @@ from fedkernel.errors import InputError, ProtocolError, and_more, one_line, word
 from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
-from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of
+from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of, stranger_of
 from fedkernel.run.exchange import POLL, by_node, node_called, recorded, send_and_receive, write_down
 from fedkernel.run.grid import CARRIERS
-from fedkernel.run.joining import HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
+from fedkernel.run.joining import UNFIT_TABLE, HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account, Entry, Ledger
 from fedkernel.run.losses import check_quorum
@@ -161,10 +162,29 @@ def join(
         wire = replace(wire, settings=settings)
     if partition == "vertical":
         return _align(wire, members, account), settings
-    named = {member.called: member.names for member in members if member.names}
-    if named:
-        check_same_columns(named, in_any_order=settings.prepare is not None)
+    if named := [member for member in members if member.names]:
+        _check_columns(named, in_any_order=settings.prepare is not None)
     return members, settings
+
+
+def unlike(values: Mapping[int, Hashable]) -> list[int]:
+    """Return the nodes that have another value than most have; where no value is that of most, all; none: all agree."""
+    (value, count), *others = Counter(values.values()).most_common()
+    if not others:
+        return []
+    return [node for node, own in values.items() if own != value or 2 * count <= len(values)]
+
+
+def _check_columns(members: Sequence[Member], *, in_any_order: bool) -> None:
+    """Raise InputError if sites' columns have other names, which lies with those that are unlike most."""
+    order = sorted if in_any_order else tuple
+    apart = unlike({member.node_id: tuple(order(member.names)) for member in members})
+    some_agree = len(apart) < len(members)
+    expected_first = sorted(members, key=lambda member: some_agree and member.node_id in apart)
+    try:
+        check_same_columns({member.called: member.names for member in expected_first}, in_any_order=in_any_order)
+    except InputError as error:
+        raise error.at(apart, mendable=True) from None
 
 
 def _draw_seed(
@@ -212,7 +232,7 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
         knows = next(member.called for member in members if member.ids)
         raise InputError(
             f"{without[0]}{and_more(len(without) - 1)} has no ids, but {knows} has; allowed: ids at all sites or none"
-        )
+        ).at(unlike({member.node_id: member.ids for member in members}), mendable=True)
     started = time.perf_counter()
     nodes, costs = {member.node_id: member for member in members}, Ledger()
 
@@ -225,15 +245,23 @@ def _align(wire: "_Wire", members: Sequence[Member], account: Account) -> list[M
 
     rows: Literal["rows", "new_rows"] = "new_rows" if wire.settings.project else "rows"
     hashed = ask(HashIds(), "ids")
+    checks = {member.node_id: hashed[member.called].key_check.tobytes() for member in members}
     for member in members:
         if hashed[member.called].hashes.shape[0] != (has := getattr(member, rows)):
             count = len(hashed[member.called].hashes)
-            raise ProtocolError(f"{wire.pair}, aligning: {member.called} sent {count} ids of {has} rows")
+            raise ProtocolError(f"{wire.pair}, aligning: {member.called} sent {count} ids of {has} rows").at(
+                [member.node_id]
+            )
         if not np.array_equal(hashed[member.called].key_check, hashed[members[0].called].key_check):
             raise InputError(
                 f"{member.called} has another id-key than {members[0].called}; allowed: the same at all sites, or none"
-            )
-    common = common_rows({who: reply.hashes for who, reply in hashed.items()}, wire.settings.missing, wire.settings.run)
+            ).at(unlike(checks), mendable=True)
+    hashes = {who: reply.hashes for who, reply in hashed.items()}
+    try:
+        common = common_rows(hashes, wire.settings.missing, wire.settings.run)
+    except InputError as error:
+        alone = stranger_of(hashes)
+        raise error.at([member.node_id for member in members if member.called == alone], mendable=True) from None
     ask(TakeRows(hashes=common), "align")
     figures = {f"rows_{member.client}": float(getattr(member, rows)) for member in members}
     figures |= {"rows": float(len(common)), "order": order_of(common)}
@@ -274,7 +302,7 @@ class _Wire:
                 reply: ReplyT = from_content(request.reply_type, contents[node])  # type: ignore[assignment]
                 request.check_reply(reply)
             except (ProtocolError, ValueError) as error:
-                raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}") from None
+                raise ProtocolError(f"{self.pair}, {doing}: {who}: {str(error)[:300]}").at([node]) from None
             decoded[node] = reply, contents[node]
         if self.journal is not None and record is None:
             write_down(self.journal, self.grid, list(nodes), [contents[node] for node in nodes])
@@ -288,16 +316,17 @@ class _Wire:
             reply_of = by_node(replies, nodes)
         except ProtocolError as error:
             raise ProtocolError(f"{self.pair}, {doing}: {error}") from None
-        if silent := [who for node, who in nodes.items() if node not in reply_of]:
-            who = f"{silent[0]}{and_more(len(silent) - 1)}"
-            raise ProtocolError(f"{self.pair}, {doing}: {who} did not answer in {deadline:g} s")
-        failures = sorted(
-            reason if _is_carriers(reply) else f"{self.pair}, {doing}: {nodes[reply.metadata.src_node_id]}: {reason}"
-            for reply in replies
-            if (reason := reason_of(reply))
-        )
+        if silent := [node for node in nodes if node not in reply_of]:
+            who = f"{nodes[silent[0]]}{and_more(len(silent) - 1)}"
+            raise ProtocolError(f"{self.pair}, {doing}: {who} did not answer in {deadline:g} s").at(silent)
+        failures = {node: reason for node, reply in reply_of.items() if (reason := reason_of(reply))}
         if failures:
-            raise ProtocolError(failures[0] + and_more(len(failures) - 1))
+            causes = sorted(
+                reason if _is_carriers(reply_of[node]) else f"{self.pair}, {doing}: {nodes[node]}: {reason}"
+                for node, reason in failures.items()
+            )
+            mendable = all(reply_of[node].error.code == UNFIT_TABLE for node in failures if reply_of[node].has_error())
+            raise ProtocolError(causes[0] + and_more(len(causes) - 1)).at(failures, mendable=mendable)
         return {node: reply.content for node, reply in reply_of.items()}
 
     def entry(self, phase: str, client: int, bytes_down: int, content: RecordDict) -> Entry:

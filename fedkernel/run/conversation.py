@@ -19,6 +19,7 @@ from fedkernel.run import flower
 from fedkernel.run.cohort import RunSettings, reason_of
 from fedkernel.run.events import log_event
 from fedkernel.run.exchange import by_node, recorded, send_and_receive, write_down
+from fedkernel.run.joining import UNFIT_TABLE
 from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
 from fedkernel.run.losses import Losses
@@ -171,7 +172,12 @@ class Conversation(Generic[T]):
             client: cause for client in self._requests if (cause := self._failure(client, reply_of.get(client)))
         }
         if failures:
-            self._go_on_without(failures)
+            node_of = {client: node for node, client in client_of.items()}
+            codes = {reply_of[client].error.code for client in failures if client in reply_of}
+            try:
+                self._go_on_without(failures)
+            except ProtocolError as error:
+                raise error.at([node_of[client] for client in failures], mendable=codes == {UNFIT_TABLE}) from None
         contents, costs = [reply_of[client].content for client in self._requests], Ledger()
         decoded = [self._decode(*pair, costs) for pair in zip(self._requests, contents, strict=True)]
         self._check_shared_dimensions(decoded)
@@ -279,7 +285,8 @@ class Conversation(Generic[T]):
             request.check_table(reply, self._sizes[client])
             posted = self._posted(client, reply)
         except (ProtocolError, ValueError) as error:
-            raise ProtocolError(f"{self._where(client)}: {error}") from None
+            nodes = [member.node_id for member in self._cohort if member.client == client]
+            raise ProtocolError(f"{self._where(client)}: {error}").at(nodes) from None
         bytes_up = flower.content_bytes(content)
         floats = {"floats_down": request.floats, "floats_up": reply.floats}
         traffic = {**floats, "bytes_down": bytes_down, "bytes_up": bytes_up, "rows_up": reply.disclosed}

@@ -11,15 +11,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedkernel.engines.apps import carry_out, import_paths
+from fedkernel.engines.grpc.attempts import MEND, Attempts, raise_for, sentence_of
 from fedkernel.engines.grpc.certificates import SERVER, TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.frames import LIMIT
 from fedkernel.engines.grpc.hub import PATIENCE, Hub, Tell
 from fedkernel.engines.grpc.serving import listening
-from fedkernel.errors import EngineError, FedkernelError, and_more
+from fedkernel.errors import EngineError
 from fedkernel.run.failure import FailedRun
 from fedkernel.run.job import Job
 
@@ -44,13 +46,16 @@ def serve(
     patience: float = PATIENCE,
     limit: int = LIMIT,
     share_model: bool = False,
+    mend: float = MEND,
+    set_aside: int = 0,
     tell: Tell | None = None,
     ready: Callable[[int], object] = lambda port: None,
 ) -> Iterator[str | FailedRun]:
     """Carry out a job with sites that join from wherever they are; yields each run's id when its results are there.
 
-    A run that fails while all sites are there is told, and the next one begins; it is yielded where the job goes on
-    after such, and raised after the last where it does not.
+    A run that fails is yielded where the job goes on after such; else it is told, and raised after the last. A site
+    that cannot take part in the first run, for what is wrong with its table or files, is told why and may come back
+    mended, while the others wait.
 
     Parameters
     ----------
@@ -68,6 +73,10 @@ def serve(
         Bytes of a message.
     share_model : bool
         Send every run's model to all sites.
+    mend : float
+        Seconds for which a site that cannot take part is waited for.
+    set_aside : int
+        After so many failed runs in a row whose cause lies with a site, none is tried with it; 0: all are.
     tell : callable, optional
         Told in a sentence who comes, goes and is refused.
     ready : callable
@@ -75,27 +84,25 @@ def serve(
     """
     files = [f"{run.id}.model.npz" for run in job.runs] if share_model else []
     hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, tell=tell, files=files)
-    failures: list[FedkernelError] = []
+    attempts, failures = Attempts(hub, mend, set_aside, tell), list[FailedRun]()
     with listening(hub, address, tls) as port:
         ready(port)
         hub.wait_for_all()
         for run in job.runs:
-            try:
-                yield from _run_over(hub, job.model_copy(update={"runs": [run], "go_on": False}))
-            except FedkernelError as error:
-                if job.go_on:
-                    yield FailedRun.of(run.id, error)
-                else:
-                    failures.append(error)
-                    if tell is not None and not hub.lost:
-                        tell(f"run {run.id} has failed: {error}")
-                if hub.lost:
-                    break
-            else:
+            own = job.model_copy(update={"runs": [run], "go_on": False})
+            if (failed := attempts.carry_out(run, partial(_finish, hub, own))) is None:
+                yield run.id
                 if share_model and job.out is not None:
                     hub.give(f"{run.id}.model.npz", (Path(job.out) / run.id / "model.npz").read_bytes())
-        if failures:
-            raise type(failures[0])(f"{failures[0]}{and_more(len(failures) - 1)}")
+                continue
+            failures.append(failed)
+            if job.go_on:
+                yield failed
+            else:
+                (tell or log.warning)(f"run {run.id} has failed: {failed.text}")
+        if not job.go_on:
+            raise_for(failures)
+        hub.close(sentence_of(failures))
 
 
 def hand_out(
@@ -145,6 +152,11 @@ def _for_sites(job: Job) -> str:
 
 def _run_over(hub: Hub, job: Job) -> Iterator[str | FailedRun]:
     return carry_out(job, lambda run, text: nullcontext(hub))
+
+
+def _finish(hub: Hub, job: Job) -> None:
+    for _ in _run_over(hub, job):
+        pass
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The coordinator's end: a Flower Grid whose nodes are processes that have connected under their names."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -475,8 +476,19 @@ class Hub(MessageGrid):
         """The names of the sites that have been missing for longer than the patience."""
         return [seat.name for seat in self._nodes if self._is_gone(seat)]
 
-    def wait_for_all(self, look: Callable[[], object] = lambda: None, every: float = 0.25) -> None:
-        """Wait until every site is connected.
+    @property
+    def instances(self) -> dict[str, str]:
+        """What tells each site's process from those before it, by the sites' names."""
+        return {seat.name: seat.instance for seat in self._nodes}
+
+    def names_of(self, nodes: Iterable[int]) -> list[str]:
+        """Return the names of sites by their ids."""
+        return [self._nodes[node - 1].name for node in nodes]
+
+    def wait_for_all(
+        self, look: Callable[[], object] = lambda: None, every: float = 0.25, seconds: float = math.inf
+    ) -> bool:
+        """Wait until every site is connected, and return whether they are.
 
         Parameters
         ----------
@@ -484,11 +496,28 @@ class Hub(MessageGrid):
             Called again and again; may raise to end the waiting.
         every : float
             Seconds between two calls.
+        seconds : float
+            To wait at most.
         """
+        give_up = time.monotonic() + seconds
         with self._arrived:
-            while self.missing:
+            while self.missing and time.monotonic() < give_up:
                 look()
                 self._arrived.wait(every)
+            return not self.missing
+
+    def dismiss(self, name: str, reason: str) -> None:
+        """Tell a site's process why it is not needed any more, and forget it: another may take its seat."""
+        with self._arrived:
+            seat = self._seats[name]
+            stream = seat.stream
+            seat.last, seat.complete, seat.behind, seat.instance = None, True, False, ""
+            if stream is not None:
+                stream.queue.append(Note(end=reason).frame)
+                stream.finish()
+                self._ready.add(stream)
+                self.on_ready()
+                self._arrived.wait_for(lambda: seat.stream is not stream, FAREWELL)
 
     def give(self, name: str, data: bytes) -> None:
         """Send a file that was announced to every site that is connected."""
