@@ -45,7 +45,10 @@ def test_paths_mean_the_same_in_every_folder(tmp_path: Path, monkeypatch: pytest
         ({"sites": ["a", "b"]}, "run one needs data and partition, or shards, or sites"),
         ({"data": None, "partition": None, "sites": ["a", "a"]}, "sites = ['a', 'a'], but must be different names"),
         ({"data": None, "partition": None, "sites": ["a"]}, "clients = 2, but must be the number of sites, 1"),
-        ({"data": None, "partition": None, "clients": None, "sites": []}, "sites = []: list should have at least 1"),
+        (
+            {"data": None, "partition": None, "clients": None, "sites": []},
+            "sites = []: input should have at least 1 entries",
+        ),
         ({"missing": "ask"}, "missing = 'ask': input should be 'drop' or 'refuse'"),
         ({"id": "../one"}, "id = '../one': string should match"),
         ({"id": "1" * 241}, "string should have at most 240 characters"),

@@ -45,7 +45,7 @@ from fedkernel.run.joining import (
 )
 from fedkernel.run.memory import Memory, copy_of
 from fedkernel.run.outbox import Answer, admit, has_record, record
-from fedkernel.run.resources import memory_within, most_memory, seconds_within
+from fedkernel.run.resources import memory_within, most_memory, within_seconds
 from fedkernel.run.seeding import RULE, commitment
 from fedkernel.run.site import FindSite, Site, log_details, logged
 from fedkernel.run.wire import from_content, header_of, records_of, to_content
@@ -372,12 +372,15 @@ def _train(call: _Call) -> Answer:
         memory.settle()
     client, limits = call.client(memory, call.kind), call.site.gate and call.site.gate.policy.limits
     client.most_memory = most_memory(limits.run.memory) if limits else None
-    with blas_threads(call.site.threads), seconds_within(limits.request.seconds if limits else None):
+    with blas_threads(call.site.threads):
         # of this thread's processor, since other clients may be simulated beside it; a site with a limit is alone in
         # its process, and the threads of BLAS count
         clock = time.thread_time if call.site.gate is None else time.process_time
         began = clock()
-        replied, _, scalars = client.fit(arrays, dict(call.config))  # type: ignore[arg-type]
+        replied, _, scalars = within_seconds(
+            limits.request.seconds if limits else None,
+            lambda: client.fit(arrays, dict(call.config)),  # type: ignore[arg-type]
+        )
         seconds = clock() - began
     call.site.check_table(memory.table, call.run)  # which may be read block by block
     settled = isinstance(client, PrepareClient) and client.preparation is not None

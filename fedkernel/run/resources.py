@@ -4,12 +4,15 @@ import ctypes
 import os
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from fedkernel.archives import MEMORY
 from fedkernel.errors import RefusedError
+
+T = TypeVar("T")
 
 PROC = Path("/proc/self/statm")
 
@@ -70,9 +73,8 @@ class _TooLong(BaseException):  # or a client's code could take it for one of it
     """What a computation meets that is to end."""
 
 
-@contextmanager
-def seconds_within(most: float | None) -> Iterator[None]:
-    """Let a request be computed for no longer than so many seconds; None: as long as it takes.
+def within_seconds(most: float | None, act: Callable[[], T]) -> T:
+    """Return what a function returns, which may compute for so many seconds by the clock; None: as long as it takes.
 
     A thread cannot be ended from outside. It is made to raise, which it does as soon as it is in Python's code again: a
     single product or decomposition is waited for, whose size the memory bounds.
@@ -83,8 +85,7 @@ def seconds_within(most: float | None) -> Iterator[None]:
         If it took longer.
     """
     if most is None:
-        yield
-        return
+        return act()
     lock, thread, over = threading.Lock(), threading.get_ident(), False
 
     def interrupt() -> None:
@@ -94,10 +95,10 @@ def seconds_within(most: float | None) -> Iterator[None]:
 
     timer = threading.Timer(min(most, threading.TIMEOUT_MAX), interrupt)
     timer.daemon = True
-    timer.start()
     try:
+        timer.start()
         try:
-            yield
+            return act()
         finally:
             with lock:
                 over = True
