@@ -1,6 +1,7 @@
 """What a site lets a request take, whoever asks: bytes of its message, memory, seconds."""
 
 import contextlib
+import re
 import resource
 import time
 import tracemalloc
@@ -9,6 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from cases import WINE
+from named_sites import LENIENT, NAMES, TABLE, refused
 from typer.testing import CliRunner
 
 from clients.fk_kmeans import FKKMeansClient, MultiplyColumns
@@ -17,13 +19,14 @@ from experiments.cli import app
 from fedkernel import RBF
 from fedkernel.engines.grpc.frames import LIMIT, Welcome
 from fedkernel.engines.grpc.node import Node
-from fedkernel.errors import InputError, RefusedError
+from fedkernel.errors import InputError, ProtocolError, RefusedError
 from fedkernel.numerics import RandomFeatures
 from fedkernel.protocol.messages import encode
 from fedkernel.run.answering import client_app
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.policy import USUAL_MESSAGE, Policy, own_policy
 from fedkernel.run.resources import USUAL_MEMORY, memory_within, most_memory, within_seconds
+from strategies import FKKMeans
 
 FEATURES = RandomFeatures(kernel=RBF(0.1), n_features=65536)
 GIGABYTE = 2**30
@@ -111,3 +114,30 @@ def test_no_server_raises_the_size_of_a_message(allowed):
     node = Node(client_app({}, site_of_job), "a", {}, limit=Policy().limits.request.bytes)
     node._settle(Welcome(client=0, clients=1, job="", limit=allowed))
     assert node._limit == min(allowed, USUAL_MESSAGE)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "limit", "sentence"),
+    [
+        (
+            FKKMeans(2, n_features=20_000, solver="gram", coreset_size=5),
+            {"max-memory": GIGABYTE},
+            r"site 'north'.*MultiplyColumns takes 3,\d+,\d+,\d+ bytes at this table, but 1,073,741,824 are allowed",
+        ),
+        (
+            FKKMeans(2, n_features=1000, solver="gram", coreset_size=5),
+            {"max-seconds": "0.0001"},
+            r"site 'north'.*what was asked takes longer than the 0.0001 s allowed \(limits.request.seconds\)",
+        ),
+    ],
+    ids=["memory", "seconds"],
+)
+def test_a_run_that_takes_more_than_a_site_allows_ends_with_a_sentence_that_names_it(
+    tmp_path, strategy, limit, sentence
+):
+    nodes = []
+    for name in NAMES:
+        np.save(tmp_path / f"{name}.npy", TABLE)
+        own = {"name": name, "data": str(tmp_path / f"{name}.npy"), "out": str(tmp_path / name), "approve": "any"}
+        nodes.append(own | LENIENT | limit)
+    assert re.search(sentence, refused(nodes, strategy, ProtocolError))
