@@ -5,7 +5,7 @@ from typing import Annotated
 import pydantic
 from pydantic import AfterValidator, FailFast, Field
 
-from fedkernel.errors import one_line
+from fedkernel.errors import SHOWN, one_line
 from fedkernel.protocol.messages import Receipt, Reply, Request, Shape, Size
 from fedkernel.run.alignment import SIZE, Hashes
 
@@ -37,7 +37,7 @@ class Introduction(Reply):
     columns: Size
     new_rows: Size
     site: Annotated[str, Field(max_length=200), AfterValidator(one_line)] | None = None
-    names: tuple[str, ...] = ()
+    names: tuple[Annotated[str, Field(max_length=SHOWN)], ...] = ()
     ids: bool = False
     commitment: Digits | None = None
     sampled: Size | None = None
