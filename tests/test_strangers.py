@@ -157,7 +157,8 @@ def test_an_error_in_a_stranger_s_client_is_shown_once(lab, caplog):
     with pytest.raises(ProtocolError) as caught:
         pairs.WeightedCentre(kernel=kernels.Rational(), fail=True).fit(SHARDS)
     assert str(caught.value) == (
-        "WeightedCentre, round 1 (SumWeighted), client 0: ZeroDivisionError: the third column's scale is 0 (and 2 more)"
+        'WeightedCentre, round 1 (SumWeighted), client 0: "ZeroDivisionError: '
+        "the third column's scale is 0\" (and 2 more)"
     )
     cause = caught.value.__cause__
     assert isinstance(cause, ZeroDivisionError)

@@ -65,7 +65,7 @@ class KeptKeys:
         try:
             write_whole(path, write, 0o600)
         except OSError as error:
-            outline = "the site cannot keep its keys for letters; its log says why"
+            outline = "the site cannot keep its keys for letters"
             raise OwnFileError(outline, f"{path} cannot be written: {error.strerror}") from None
 
     def load(self) -> list[KeyPair]:
