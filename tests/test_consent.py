@@ -22,6 +22,7 @@ from fedkernel.peers.keys import SharedKeys
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.messages import Receipt, Request, encode
 from fedkernel.run.job import RunSpec
+from fedkernel.run.own_keys import check_own_pin, read_own_keys
 from fedkernel.run.willing import allowed
 from strategies import ADMMKPCA, DKPCA, DisKPCA, PeerVFedPCA, SpectralKMeans, UniformKPCA, VFedPCA
 from strategies.landmarks import LandmarkStrategy
@@ -357,9 +358,23 @@ def test_letters_are_exchanged_with_pinned_peers_only(tmp_path):
         assert (tmp_path / "north" / f"{run}.npz").exists()
     (tmp_path / "others.toml").write_text(f'west = "{"0" * 32}"')
     strangers = [node | {"pins": str(tmp_path / "others.toml")} for node in vertical(tmp_path)]
-    assert refusal in refused(strangers, PeerVFedPCA(), ProtocolError, id="others")
+    foreign = " (its pins are of others than north, east, south, as of another deployment), and"
+    assert refusal.replace(", and", foreign) in refused(strangers, PeerVFedPCA(), ProtocolError, id="others")
+    (tmp_path / "others.toml").write_text(f'north = "{"0" * 32}"')  # nor is its own line a peer's
+    assert foreign in refused([strangers[0], *everybody[1:]], PeerVFedPCA(), ProtocolError, id="own")
     (tmp_path / "others.toml").write_text(f'east = "{"0" * 32}"')
     strangers = [everybody[0] | {"pins": str(tmp_path / "others.toml")}, *everybody[1:]]
-    assert "but 00000000000000000000000000000000 is pinned" in refused(
-        strangers, PeerVFedPCA(), ProtocolError, id="another"
-    )
+    text = refused(strangers, PeerVFedPCA(), ProtocolError, id="another")
+    assert "(TakeKeys), client 0 (site 'north'): " in text
+    assert "the key of client 1 (site 'east') has fingerprint " in text
+    assert ", but 00000000000000000000000000000000 is pinned, as where pins are of another deployment" in text
+
+
+def test_a_site_whose_own_line_in_a_file_of_pins_is_another_s_does_not_join(tmp_path):
+    keys = pinned(tmp_path, NAMES)
+    check_own_pin(read_own_keys(keys["north"]), "north")
+    check_own_pin(read_own_keys(keys["north"]), "west")
+    with pytest.raises(InputError, match=r"is pinned for 'north', but this site's key has fingerprint [0-9a-f]{32};"):
+        check_own_pin(read_own_keys(keys["north"] | {"identity": keys["east"]["identity"]}), "north")
+    with pytest.raises(InputError, match="a key of 'north' is pinned, but this site has none"):
+        check_own_pin(read_own_keys({"pins": keys["north"]["pins"]}), "north")

@@ -171,6 +171,20 @@ def test_a_site_that_pins_some_refuses_the_others():
     assert text == "GossipClient, round 2, client 0: client 3 is not among the peers that this site has pinned"
 
 
+def test_pins_of_another_deployment_are_refused_before_any_letter_by_the_names_of_both_sites():
+    clients, names = sites(lambda j, pins: pins), ("north", "east", "south", "west")
+    stale = KeyPair.new().fingerprint
+    clients[2] = GossipClient(
+        TABLES[2], client=2, identity=clients[2].identity, pins={**clients[2].pins, 3: stale}, names=names
+    )
+    coordinator = Coordinator(clients)
+    text = refused(coordinator.go_on, gossiping())
+    shown = clients[3].identity.fingerprint
+    whose = f"the key of client 3 (site 'west') has fingerprint {shown}, but {stale} is pinned, as where pins are of "
+    assert text.startswith(f"GossipClient, round 2, client 2: {whose}another deployment")
+    assert coordinator.letters == {}
+
+
 def test_a_site_that_lost_its_identity_is_refused_by_those_that_pinned_it():
     clients = sites(lambda j, pins: pins)
     clients[2].identity = None

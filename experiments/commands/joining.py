@@ -52,6 +52,7 @@ from fedkernel.run import (
     approve,
     check_approved,
     check_hash,
+    check_own_pin,
     check_record,
     foreseen,
     is_approved,
@@ -212,7 +213,7 @@ def join(  # noqa: PLR0917 - one option each
             check_hash(approval)
         rules = own_policy(config)
         allowed(rules.study.pairs or [])
-        read_own_keys(config)
+        check_own_pin(read_own_keys(config), name)
         if rehearse is not None:
             schema.write(data)
         if against is not None:

@@ -11,13 +11,13 @@ client uses ``self.mail``::
 `fedkernel.peers.mailbox` says what is refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from fedkernel.data import TableLike
 from fedkernel.errors import ProtocolError
 from fedkernel.peers.kept import KeptKeys
-from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys, make_shared_keys, publish
+from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys, check_pinned, make_shared_keys, publish
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.peers.sealing import KeyPair, check_pins
 from fedkernel.protocol.client import Answers, KernelClient
@@ -35,6 +35,8 @@ class PeerClient(KernelClient):
         What the site is known by to its peers; None: one is made for the run.
     pins : mapping of int to str, optional
         Fingerprints of peers by client; if there are any, no letters are exchanged with other peers or other keys.
+    names : sequence of str
+        The sites', in the order of the clients' numbers, for errors; empty: they have none.
     kept : KeptKeys, optional
         Where the keys of a run are kept for a process that is started again; None: nowhere.
 
@@ -54,13 +56,14 @@ class PeerClient(KernelClient):
         *,
         identity: KeyPair | None = None,
         pins: Mapping[int, str] | None = None,
+        names: Sequence[str] = (),
         kept: KeptKeys | None = None,
         **others: Any,
     ) -> None:
         super().__init__(X, **others)
         self.identity = identity
         self.pins = check_pins(pins or {})
-        self.kept = kept
+        self.names, self.kept = names, kept
 
     def publish_keys(self, ask: PublishKeys) -> PublicKeys:
         """Show the site's identity and a key for this run."""
@@ -69,9 +72,8 @@ class PeerClient(KernelClient):
     def take_keys(self, ask: TakeKeys) -> Receipt:
         """Agree on keys with the neighbours, if they are those that the site has pinned."""
         try:
-            make_shared_keys(
-                ask, self.memory, run=self.mail.run, client=self.client, identity=self.identity, pins=self.pins
-            )
+            check_pinned(ask, self.pins, self.names)
+            make_shared_keys(ask, self.memory, run=self.mail.run, client=self.client, identity=self.identity)
         except ProtocolError as error:
             raise self.mail.error(str(error)) from None
         return Receipt()

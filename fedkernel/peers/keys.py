@@ -1,13 +1,13 @@
 """Keys for letters: how clients that write to each other agree on them, and what each remembers of that."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkernel.errors import ProtocolError
+from fedkernel.errors import ProtocolError, called
 from fedkernel.peers.graph import Neighbours
 from fedkernel.peers.kept import KeptKeys
 from fedkernel.peers.letters import Bytes
@@ -146,10 +146,8 @@ def publish(memory: ClientMemory, identity: KeyPair | None, kept: KeptKeys | Non
     return PublicKeys(identity=_numbers(identity.public), ephemeral=_numbers(ephemeral.public))
 
 
-def make_shared_keys(
-    ask: TakeKeys, memory: ClientMemory, *, run: str, client: int, identity: KeyPair | None, pins: Mapping[int, str]
-) -> None:
-    """Make the keys shared with each peer, unless one is not who the site knows it to be.
+def make_shared_keys(ask: TakeKeys, memory: ClientMemory, *, run: str, client: int, identity: KeyPair | None) -> None:
+    """Make the keys shared with each peer.
 
     Raises
     ------
@@ -168,20 +166,33 @@ def make_shared_keys(
     keys = np.zeros((len(peers), 2, SEALING), np.uint8)
     for place, (peer, row) in enumerate(zip(peers, order, strict=True)):
         shown = Published(peer, ask.identities[row].tobytes(), ask.ephemerals[row].tobytes())
-        _check_pin(shown, pins)
         keys[place] = [_numbers(key) for key in letter_keys(run, client, own, ephemeral, shown)]
     OwnEphemeral.forget(memory)  # without it and what is kept, nobody opens the letters of this run later on
     SharedKeys(np.array(peers, dtype=np.int64), keys, np.zeros((len(peers), 2), np.int64)).save(memory)
 
 
-def _check_pin(shown: Published, pins: Mapping[int, str]) -> None:
-    if not pins:
-        return
-    if shown.client not in pins:
-        raise ProtocolError(f"client {shown.client} is not among the peers that this site has pinned")
-    if (digest := fingerprint(shown.identity)) != pins[shown.client]:
-        pinned = pins[shown.client]
-        raise ProtocolError(f"the key of client {shown.client} has fingerprint {digest}, but {pinned} is pinned")
+def check_pinned(ask: TakeKeys, pins: Mapping[int, str], names: Sequence[str] = ()) -> None:
+    """Raise ProtocolError if a peer is not who the site knows it to be; with no pins, it knows none.
+
+    Parameters
+    ----------
+    ask : TakeKeys
+    pins : mapping of int to str
+        Fingerprints by client.
+    names : sequence of str
+        The sites', in the order of the clients' numbers, for errors.
+    """
+    for place in np.argsort(ask.peers) if pins else ():
+        peer, identity = int(ask.peers[place]), ask.identities[place]
+        who = called(peer, names[peer] if 0 <= peer < len(names) else None)
+        if peer not in pins:
+            raise ProtocolError(f"{who} is not among the peers that this site has pinned")
+        if (digest := fingerprint(identity.tobytes())) != pins[peer]:
+            raise ProtocolError(
+                f"the key of {who} has fingerprint {digest}, but {pins[peer]} is pinned, as where pins are of another "
+                "deployment or older than the key, or where somebody stands in between; what its operator is told by "
+                "`fedkernel identity` is to be pinned"
+            )
 
 
 def _numbers(data: bytes) -> Bytes:

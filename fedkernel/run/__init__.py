@@ -9,7 +9,7 @@ from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
 from fedkernel.run.journal import remove_journal
 from fedkernel.run.outbox import check_record
 from fedkernel.run.own_files import own_file, own_shape, read_own_data
-from fedkernel.run.own_keys import read_own_keys
+from fedkernel.run.own_keys import check_own_pin, read_own_keys
 from fedkernel.run.placement import simulated_partition, simulated_raw
 from fedkernel.run.policy import (
     FREE,
@@ -52,6 +52,7 @@ __all__ = [
     "approve",
     "check_approved",
     "check_hash",
+    "check_own_pin",
     "check_payload",
     "check_record",
     "departures_of",

@@ -22,6 +22,7 @@ from fedkernel.errors import (
     RefusedError,
     TellableError,
     shown,
+    some,
 )
 from fedkernel.peers.client import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
@@ -131,13 +132,14 @@ class _Call:
         elif X is not None and positions is not None:
             X = as_table(X, f"the data of {site.called}").take(positions)
         if issubclass(kind, PeerClient):
-            if site.peers_pinned and not site.pins:
+            if site.peers_pinned and not site.has_pinned_peers:
+                others = f" (its pins are of others than {some(site.sites)}, as of another deployment)"
                 raise RefusedError(
                     "study.peers",
-                    f"{site.called} has pinned no peer of the run, and writes letters to those only: join --pins, or "
-                    "--peers-without-pins (study.peers)",
+                    f"it has pinned no peer of the run{others if site.has_pins else ''}, and writes letters "
+                    "to those only: join --pins, or --peers-without-pins (study.peers)",
                 )
-            own |= {"identity": site.identity, "pins": site.pins, "kept": site.kept_keys}
+            own |= {"identity": site.identity, "pins": site.pins, "kept": site.kept_keys, "names": site.sites}
         if kind.needs_labels:
             own["y"] = site.labels_at(positions)
         if site.earlier is not None:

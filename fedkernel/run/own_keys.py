@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedkernel.errors import InputError
 from fedkernel.peers.kept import KeptKeys
 from fedkernel.peers.sealing import KeyPair, read_pins
 from fedkernel.run import flower
@@ -34,6 +35,19 @@ def read_own_keys(node: Mapping[str, Any]) -> OwnKeys:
     key = read_key(str(node["id-key"])) if "id-key" in node else b""
     identity = KeyPair.read(str(node["identity"])) if "identity" in node else None
     return OwnKeys(key, identity, read_pins(str(node["pins"])) if "pins" in node else {})
+
+
+def check_own_pin(keys: OwnKeys, name: str) -> None:
+    """Raise InputError if a site's pins, which may be a file of all sites', have another identity of it than it has."""
+    if (pin := keys.pins.get(name)) is None:
+        return
+    if keys.identity is None:
+        raise InputError(f"pins: a key of {name!r} is pinned, but this site has none; allowed: its key (--identity)")
+    if keys.identity.fingerprint != pin:
+        raise InputError(
+            f"pins: {pin} is pinned for {name!r}, but this site's key has fingerprint {keys.identity.fingerprint}; "
+            "allowed: the key and the pins of one deployment (--identity, --pins)"
+        )
 
 
 def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPair | None) -> KeptKeys | None:

@@ -278,6 +278,8 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         row_share=policy.table.row_share,
         ids_without_key=flower.flag(node, "ids-without-key"),
         peers_pinned=policy.study.peers == "pinned" or "pins" in node,
+        has_pins="pins" in node,
+        sites=run.sites or (),
         guards=policy.guards,
         pairs=pairs,
         gate=Gate(policy, run, study, site.number, derived(derived(secret, key), "share").hex(), key),

@@ -85,6 +85,10 @@ class Site:
         Whether hashes of the ids may leave that anybody can compute.
     peers_pinned : bool
         Whether it exchanges letters with peers that it has pinned only.
+    has_pins : bool
+        Whether it has pins at all, perhaps of other runs' sites.
+    sites : sequence of str
+        Names of all sites of the run, in the order of the clients' numbers; empty: they have none.
     guards : Guards, optional
         What every request is held to.
     pairs : mapping of str to type, optional
@@ -147,6 +151,8 @@ class Site:
     earlier: Callable[[str], AnyArray] | None = None
     labels: Callable[[], AnyArray | None] = lambda: None
     kept_keys: KeptKeys | None = None
+    has_pins: bool = False
+    sites: Sequence[str] = ()
     outline: Callable[[Exception], str] = logged
 
     def check_rows(self, rows: int) -> None:
@@ -170,6 +176,11 @@ class Site:
         if y is not None and isinstance(self.X, TableToPrepare) and self.X.kept is not None:
             y = y[self.X.kept]
         return y if y is None or positions is None else y[positions]
+
+    @property
+    def has_pinned_peers(self) -> bool:
+        """Whether there is a pin of another client of the run."""
+        return any(peer != self.number and not 0 < len(self.sites) <= peer for peer in self.pins)
 
     @property
     def called(self) -> str:
