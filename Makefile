@@ -29,6 +29,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/resumed.py
 	$(BIN)/python benchmarks/restarted.py
 	$(BIN)/python benchmarks/fuzz.py
+	$(BIN)/python benchmarks/many_rounds.py
 
 clean:
 	rm -rf $(VENV) runs

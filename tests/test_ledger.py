@@ -1,16 +1,25 @@
 """The ledger: exactly what crossed the wire, per round and client, and its sums."""
 
+import gc
 import json
+import pickle
+import tracemalloc
 from collections import Counter
+from contextlib import closing
 
 import numpy as np
 import pytest
+from counting import Counting, CountMe, Process, app, server
 from flwr.common.serde import recorddict_to_proto
 
 from fedkernel import RBF, Laplacian
 from fedkernel.engines.local import LocalGrid
+from fedkernel.protocol.rounds import to_all
+from fedkernel.run import rows as rows_module
 from fedkernel.run.answering import client_app
+from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Entry, Ledger, Load, Posted
+from fedkernel.run.rows import Rows
 from fedkernel.run.site import Site
 from strategies import DKPCA, VFedAKPCA, VFedPCA
 
@@ -126,3 +135,94 @@ def test_letters_survive_the_table_and_a_table_without_them_is_read():
 def test_a_pair_with_a_coordinator_writes_no_letters(strategy):
     ledger = recorded_run(strategy)[0].ledger
     assert (ledger.letters, ledger.edges, ledger.peer_to_peer) == ([], {}, Load())
+
+
+# Of a run of many rounds, the last rows are in memory and those before on disk.
+
+
+@pytest.fixture
+def few_in_memory(monkeypatch):
+    monkeypatch.setattr(rows_module, "CHUNK", 16)
+
+
+def test_rows_are_a_list_wherever_they_are(few_in_memory):
+    rows, known = Rows(), []
+    for number in range(100):
+        row = {"round": number, "seconds": number / 7, "values": {"a": [1, None]}}
+        rows.append(row)
+        known.append(row)
+        assert len(rows) == len(known)
+        assert rows[number // 2] == known[number // 2]
+    assert len(rows._last) < 32
+    assert (list(rows), list(reversed(rows))) == (known, known[::-1])
+    assert (rows[-1], rows[-100], rows[3:90:7], rows[::-1]) == (known[-1], known[0], known[3:90:7], known[::-1])
+    assert rows == known
+    assert rows == Rows(known)
+    assert rows != known[:-1]
+    assert rows != [*known[:50], {}, *known[51:]]
+    assert pickle.loads(pickle.dumps(rows)) == rows  # noqa: S301
+    for place in (100, -101):
+        with pytest.raises(IndexError):
+            rows[place]
+
+
+def test_where_rows_are_does_not_show_in_a_result(few_in_memory, tmp_path):
+    strategy = VFedPCA(rounds=30)
+    spilled, _ = recorded_run(strategy)
+    assert len(spilled.ledger.entries._last) < 32 < len(spilled.ledger.entries)
+    whole = Ledger(list(spilled.ledger.entries))
+    assert spilled.ledger == whole
+    assert spilled.ledger.totals() == whole.totals()
+    assert spilled.ledger.to_table() == whole.to_table()
+    spilled.save(tmp_path)
+    loaded = type(spilled).load(tmp_path)
+    assert (loaded.ledger, loaded.history) == (spilled.ledger, list(spilled.history))
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again" / "result.json").read_bytes() == (tmp_path / "result.json").read_bytes()
+
+
+def test_rounds_are_counted_in_whatever_order_they_come():
+    ledger = Ledger(Entry(number, "Ask", 0, 1, 8, 1, 8) for number in (0, 3, 1, 3, 7, 2, 1))
+    assert ledger.rounds == 4
+
+
+def test_where_nothing_can_be_written_rows_stay_in_memory(few_in_memory, monkeypatch):
+    def full():
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(rows_module, "TemporaryFile", full)
+    rows = Rows(range(100))
+    assert rows == list(range(100))
+
+
+@pytest.mark.parametrize("engine", ["local", "grpc"])
+def test_a_round_leaves_nothing_in_memory(engine, few_in_memory, tmp_path):
+    """Bytes that are in use after round 40 and after round 120; what is written down of a round has 2 KB."""
+    seen = {}
+
+    class Watched(Counting):
+        def protocol(self, run):
+            for number in range(1, 121):
+                yield from to_all(CountMe(ballast=np.zeros(128)))
+                if number in (40, 120):
+                    gc.collect()
+                    seen[number] = tracemalloc.get_traced_memory()[0]
+
+    def run(grid):
+        tracemalloc.start()
+        with closing(Journal(tmp_path, {"run": "run"})) as journal:
+            Watched().run(grid, journal=journal)
+        tracemalloc.stop()
+
+    if engine == "local":
+        with LocalGrid(app(), clients=2) as grid:
+            run(grid)
+    else:
+        with server("a", "b") as (hub, port):
+            sites = [Process(name, port) for name in "ab"]
+            hub.wait_for_all()
+            run(hub)
+        assert [site.end() for site in sites] == [None, None]
+    assert (
+        seen[120] - seen[40]
+    ) / 80 < 700  # of which 300 are a process that has answered a request, and knows it again, here twice
