@@ -263,30 +263,44 @@ def test_a_journal_of_another_run_is_set_aside(change, tmp_path, stop, caplog):
     assert line == f"{path} is set aside as {ASIDE}, and the run begins anew: it is of another run ({what})"
 
 
-def test_a_site_that_was_restarted_meanwhile_begins_the_run_anew(tmp_path, stop, caplog):
-    """Its memory is gone, and what it was sent, such as keys, is not sent again."""
-    job = job_of("ADMMKPCA", tmp_path)
-    reference = carry_out(job_of("ADMMKPCA", tmp_path, "whole", journals=False))
+@pytest.mark.parametrize(
+    ("name", "restarted", "line"),
+    [
+        (
+            "DisKPCA",
+            "c",
+            "run: resumed at round 5, after 5 recorded exchanges, 5 of them asked again of restarted sites",
+        ),
+        ("ADMMKPCA", "c", "site 'c', which was restarted, answers otherwise than is recorded of it"),
+        ("DisKPCA", "abc", "none of its sites stands where it ended, as after a restart"),
+    ],
+)
+def test_sites_that_were_restarted_meanwhile_are_asked_again(name, restarted, line, tmp_path, stop, caplog):
+    """Unless all were, or one answers otherwise: keys that it does not keep are others, and the run begins anew."""
+    job = job_of(name, tmp_path)
+    reference = carry_out(job_of(name, tmp_path, "whole", journals=False))
     names, sites, ports = ["a", "b", "c"], {}, []
 
     def begin(port):
         ports.append(port)
-        for name in names:
-            if name not in sites:
-                sites[name] = Process(name, port, node=SiteOfJob)
+        for site in names:
+            if site not in sites:
+                sites[site] = Process(site, port, node=SiteOfJob)
 
     def run():
         return list(serve(job, names, f"127.0.0.1:{(ports or [0])[0]}", None, ready=begin))
 
-    stop(6, recorded=True)
+    stop(5, recorded=True)
     with pytest.raises(Stopped):
         run()
     stop.never()
-    leave(sites.pop("c"))
-    with caplog.at_level(logging.WARNING, "fedkernel.run.journal"):
+    for site in restarted:
+        leave(sites.pop(site))
+    with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
         assert run() == ["run"]
     assert_same(Result.load(f"{job.out}/run"), replace(reference, outputs={}))
-    assert "site 'c' does not stand where it ended, as after a restart" in caplog.text
+    assert line in caplog.text
+    assert (tmp_path / "out" / "run" / ASIDE).exists() == ("anew" in caplog.text) == ("asked again" not in line)
 
 
 def test_of_replies_that_are_only_summed_a_journal_has_the_sum(tmp_path):

@@ -292,7 +292,7 @@ class _Wire:
         """
         content = to_content(request, self.settings.header(self.pair))
         messages = [Message(content, node, kind, group_id="0") for node in nodes]
-        if (record := recorded(self.journal, self.grid, messages, doing)) is not None:
+        if (record := recorded(self.journal, self.grid, messages, doing, self.settings.deadline)) is not None:
             contents = dict(zip(record.nodes, map(flower.content_from_bytes, record.contents), strict=True))
         else:
             contents = self._contents(messages, doing, nodes)

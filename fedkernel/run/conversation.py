@@ -75,10 +75,10 @@ class Execution:
 
     def finish(self, protocol: Protocol[T]) -> T:
         """Carry a protocol out, round by round, and return its result."""
-        conversation = self.converse(protocol)
+        conversation, around, deadline = self.converse(protocol), (self.journal, self.grid), self.settings.deadline
         while not conversation.done:
             messages = conversation.messages()
-            if (record := recorded(self.journal, self.grid, messages, conversation.where)) is not None:
+            if (record := recorded(*around, messages, conversation.where, deadline)) is not None:
                 conversation.replay(record)
             else:
                 conversation.receive(send_and_receive(self.grid, messages, conversation.deadline))

@@ -11,7 +11,8 @@ from flwr.serverapp import Grid
 from fedkernel.errors import ProtocolError
 from fedkernel.run import flower
 from fedkernel.run.grid import MessageGrid
-from fedkernel.run.journal import Exchange, Journal, content_to_bytes, requests_hash
+from fedkernel.run.journal import Exchange, Journal, StrayError, content_to_bytes, requests_hash
+from fedkernel.run.wire import is_same_answer
 
 __all__ = ["POLL", "by_node", "node_called", "recorded", "send_and_receive", "write_down"]
 
@@ -24,21 +25,44 @@ def node_called(grid: Grid, node: int) -> str:
     return grid.called(node) if isinstance(grid, MessageGrid) else f"node {node}"
 
 
-def recorded(journal: Journal | None, grid: Grid, messages: Sequence[Message], where: str) -> Exchange | None:
+def recorded(
+    journal: Journal | None, grid: Grid, messages: Sequence[Message], where: str, deadline: float
+) -> Exchange | None:
     """Return what a journal has of the replies to messages; None: these are to be sent, `where` tells in which round.
+
+    Nodes that do not stand where the journal ends are asked again, and must reply what is recorded.
 
     Raises
     ------
     StrayError
-        If it has replies to something else.
+        If it has replies to something else, or a node replies something else.
     """
     if journal is None:
         return None
     if (record := journal.next(requests_hash(messages))) is None:
         journal.note_live(where)
     elif isinstance(grid, MessageGrid):
-        grid.recall(messages)
+        grid.recall(message for message in messages if message.metadata.dst_node_id not in grid.behind)
+        asked = grid.behind.intersection(record.nodes)
+        again = [message for message in messages if message.metadata.dst_node_id in asked]
+        _ask_again(grid, again, record, deadline)
+        journal.asked_again += bool(again)
     return record
+
+
+def _ask_again(grid: MessageGrid, messages: Sequence[Message], record: Exchange, deadline: float) -> None:
+    """Bring nodes to where they stood once they had answered messages, which of sums cannot be compared."""
+    reply_of = {reply.metadata.src_node_id: reply for reply in grid.send_and_receive(messages, timeout=deadline)}
+    summed = len(record.contents) < len(record.nodes)
+    for node in (message.metadata.dst_node_id for message in messages):
+        reply, called = reply_of.get(node), grid.called(node)
+        if reply is None or reply.has_error():
+            raise StrayError(f"{called}, which was restarted, does not answer again what it had answered")
+        if summed:
+            continue
+        known = flower.content_from_bytes(record.contents[record.nodes.index(node)])
+        if not is_same_answer(reply.content, known):
+            raise StrayError(f"{called}, which was restarted, answers otherwise than is recorded of it")
 
 
 def write_down(

@@ -30,7 +30,11 @@ class MessageGrid(Grid):
     write_every : float
         Seconds from one writing of a run's journal to the next. 0, as where nodes outlive this process: each exchange
         is written before the next request goes out.
+    behind : frozenset of int
+        Nodes that do not stand where the journal of a run ends, as after a restart: they are asked again what is in it.
     """
+
+    behind: frozenset[int] = frozenset()
 
     write_every = 0.0
 
@@ -61,7 +65,7 @@ class MessageGrid(Grid):
         return b""
 
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Have the nodes stand where they stood in a run, and return why they do not; empty: they do.
+        """Have the nodes stand where they stood in a run, and return why they cannot; empty: they do but for `behind`.
 
         Parameters
         ----------

@@ -101,6 +101,8 @@ class Journal:
         How many requests each node has answered.
     pending : str
         What `requests_hash` is of the requests that were looked up last; empty: what was replied to these is recorded.
+    asked_again : int
+        How many of the exchanges that it has were asked again of sites that did not stand where it ends.
     resumed : str
         From where the run went on, once it has; empty: it did not.
     """
@@ -118,6 +120,7 @@ class Journal:
         """Know of no record."""
         self.answered: Counter[int] = Counter()
         self.pending = self.resumed = ""
+        self.asked_again = 0
         self._count = self._replayed = 0  # exchanges that are known, and those that were handed out again
         self._waiting: list[Exchange] = []  # to be written
         self._waiting_bytes, self._written = 0, time.monotonic()
@@ -223,7 +226,9 @@ class Journal:
         """Say from where the run goes on, if what came before was recorded and this is the first that is not."""
         if self._replayed and not self.resumed:
             self.resumed = where
-            log.info("%s: resumed at %s, after %d recorded exchanges", self._header["run"], where, self._replayed)
+            again = f", {self.asked_again} of them asked again of restarted sites" if self.asked_again else ""
+            run, count = self._header["run"], self._replayed
+            log.info("%s: resumed at %s, after %d recorded exchanges%s", run, where, count, again)
 
     def add(self, exchange: Exchange, checkpoint: Callable[[], bytes]) -> None:
         """Write an exchange down, for good, or have it wait to be written with those of the next moments.

@@ -94,6 +94,22 @@ def header_of(message: FlowerMessage) -> ConfigRecord:
     return scalars
 
 
+def is_same_answer(content: RecordDict, other: RecordDict) -> bool:
+    """Return whether two contents say the same, but for what differs each time: salt and seconds."""
+
+    def told(answer: RecordDict) -> list[object]:
+        records = [(name, record) for name, record in sorted(answer.items()) if not isinstance(record, ArrayRecord)]
+        scalars = [(name, {key: record[key] for key in sorted(record.keys() - VARYING)}) for name, record in records]
+        arrays = [(name, list(record.keys())) for name, record in answer.array_records.items()]
+        return [scalars, arrays, [array.data for record in answer.array_records.values() for array in record.values()]]
+
+    return told(content) == told(other)
+
+
+VARYING = {"salt", "seconds"}
+"""Scalars of a reply that differ where it is made again."""
+
+
 def from_content(kind: type[MessageT], content: RecordDict) -> MessageT:
     """Rebuild a message of the given kind and check everything about it.
 

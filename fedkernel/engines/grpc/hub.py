@@ -215,15 +215,19 @@ class Hub(MessageGrid):
                 del seat.waiting[message_id]
 
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Return which site does not remember the run as far as it went, if there is one.
+        """Find the sites that do not remember the run as far as it went; the run begins anew if these are all.
 
         Each may have answered one request more, whose reply was not recorded any more: its answer comes again.
         """
+        behind = []
         for seat in self._nodes:
             key, _, taken = seat.stands.partition(" ")
             count = answered.get(seat.node, 0)
             if count and (key != run or taken not in (str(count), str(count + 1))):
-                return f"site {seat.name!r} does not stand where it ended, as after a restart"
+                behind.append(seat.node)
+        if len(behind) == len(answered):
+            return "none of its sites stands where it ended, as after a restart"
+        self.behind = frozenset(behind)
         return ""
 
     def recall(self, messages: Iterable[Message]) -> None:
