@@ -1,8 +1,9 @@
 """A coordinator that is killed at random points, with its sites alive: `make bench`. Not a test: it takes minutes.
 
 Each run's server is a process that is killed as soon as its journal has some random share of what it will have, and is
-started again at once. The sites' processes are left alone. What comes out must have the bits of a run that was left in
-peace: model, history but for seconds, ledger.
+started again at once. The sites' processes are left alone, but for every second time that a method is tried, where one
+is killed and started again with the server. What comes out must have the bits of a run that was left in peace: model,
+history but for seconds, ledger.
 """
 
 import argparse
@@ -65,8 +66,8 @@ def contents_of(folder: Path) -> tuple[Any, ...]:
     return arrays, model.fields, history, result.ledger
 
 
-def drill(strategy: Any, folder: Path, share: float) -> tuple[str, float]:
-    """Kill the server of a run once and return where it was resumed, and the seconds that all took."""
+def drill(strategy: Any, folder: Path, share: float, *, site_too: bool) -> tuple[str, float]:
+    """Kill the server of a run once, and perhaps a site, and return where it was resumed, and the seconds that all took."""
     rows = load_digits().data[:300]
     for name, part in zip(SITES, np.array_split(rows, len(SITES)), strict=True):
         np.save(folder / f"{name}.npy", part)
@@ -81,15 +82,23 @@ def drill(strategy: Any, folder: Path, share: float) -> tuple[str, float]:
         address = f"{LOOPBACK}:{probe.getsockname()[1]}"
     rounds = Result.load(folder / "whole" / "run").ledger.rounds
     began, stop = time.monotonic(), 1 + int(share * rounds)
-    sites = [PROCESSES.Process(target=site, args=(address, str(folder / "tls" / name), "60")) for name in SITES]
-    for process in sites:
+
+    def started(name: str) -> Any:
+        process = PROCESSES.Process(target=site, args=(address, str(folder / "tls" / name), "60"))
         process.start()
+        return process
+
+    sites = [started(name) for name in SITES]
     server = PROCESSES.Process(target=coordinate, args=(job.model_dump_json(), address, tls))
     server.start()
     while server.is_alive() and _records(journal) < stop:
         time.sleep(0.0005)
     server.kill()
     server.join()
+    if site_too:
+        sites[-1].kill()
+        sites[-1].join()
+        sites[-1] = started(SITES[-1])
     server = PROCESSES.Process(target=coordinate, args=(job.model_dump_json(), address, tls))
     server.start()
     server.join()
@@ -122,13 +131,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)  # noqa: S311 - where to kill
-    table = Table("method", "killed after", "resumed at", "seconds, both lives", "same bits", box=None)
+    table = Table("method", "killed", "after", "resumed at", "seconds, both lives", "same bits", box=None)
     for point in range(arguments.points):
         name = list(METHODS)[point % len(METHODS)]
-        share = rng.random()
+        share, site_too = rng.random(), point // len(METHODS) % 2 == 1
         with TemporaryDirectory(prefix="fedkernel-drill-") as folder:
-            where, seconds = drill(METHODS[name], Path(folder), share)
-        table.add_row(name, f"{share:.0%}", where, f"{seconds:.1f}", "yes")
+            where, seconds = drill(METHODS[name], Path(folder), share, site_too=site_too)
+        table.add_row(name, "server and site" if site_too else "server", f"{share:.0%}", where, f"{seconds:.1f}", "yes")
     Console().print(table)
 
 
