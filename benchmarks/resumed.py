@@ -67,7 +67,7 @@ def contents_of(folder: Path) -> tuple[Any, ...]:
 
 
 def drill(strategy: Any, folder: Path, share: float, *, site_too: bool) -> tuple[str, float]:
-    """Kill the server of a run once, and perhaps a site, and return where it was resumed, and the seconds that all took."""
+    """Kill the server of a run once, and perhaps a site; return where it was resumed, and the seconds that all took."""
     rows = load_digits().data[:300]
     for name, part in zip(SITES, np.array_split(rows, len(SITES)), strict=True):
         np.save(folder / f"{name}.npy", part)
