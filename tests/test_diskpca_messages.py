@@ -199,7 +199,7 @@ def test_a_client_that_fails_is_named(monkeypatch, step):
         strategy(n_adaptive=60).fit(np.array_split(SMALL, 3))
     text = str(caught.value)
     assert f'DisKPCA, round {STEPS.index(step) + 1} ({step}), client 1: "ZeroDivisionError' in text
-    assert text.endswith("secret data")  # all is one process: there is nobody to keep it from
+    assert text.endswith('secret data"')  # all is one process: there is nobody to keep it from
 
 
 def rows_of_width(width, count=1, form=np.asarray):
