@@ -463,22 +463,19 @@ share_rows = true
     for site, name in enumerate(NAMES):
         mark_file(place, site, name, level=f"MARK{name}level" if name == "c" else "north")
     with federation(place, tls) as (serve, join):
-        for phase in ("first", "second"):
-            server, sites = serve("--debug", name=phase), [join(*marked(name, phase)) for name in NAMES]
-            codes = [process.end() for process in (server, *sites)]
-            assert 0 not in codes, server.text
-            assert "client 1 (site 'b')" in server.text
-            assert "which is not allowed without --share-rows (limits.total.rows)" in server.text
-            if phase == "first":
-                code = re.search(
-                    r"client 2 \(?.*cannot prepare its table \(its log has the details under (E-\w+)\)", server.text
-                )
-                assert code, server.text
-                text = (
-                    f"{code[1]}: client 2: MARKcfolder/table.csv: row 11 (row 1 has the names) of column 'region' has"
-                )
-                assert text in (place / "c-first-own.log").read_text()
-                mark_file(place, 2, "c", level="north")
+        server, sites = serve("--debug", name="first"), {name: join(*marked(name, "first")) for name in NAMES}
+        server.until("c cannot take part")
+        sites["c"].end()
+        code = re.search(r"cannot prepare its table \(its log has the details under (E-\w+)\)", server.text)
+        assert code, server.text
+        text = f"{code[1]}: client 2: MARKcfolder/table.csv: row 11 (row 1 has the names) of column 'region' has a"
+        assert text in (place / "c-first-own.log").read_text()
+        mark_file(place, 2, "c", level="north")
+        sites["c"] = join(*marked("c", "second"))
+        server.until("client 1 (site 'b')")
+        codes = [process.end() for process in (server, *sites.values())]
+        assert 0 not in codes, server.text
+        assert "which is not allowed without --share-rows (limits.total.rows)" in server.text
     assert (place / "out" / "results" / "DKPCA__seed=0" / "result.json").exists()
     assert "a0" in contents(place / "out"), "the columns of the study are told"
     assert "north" in contents(place / "out"), "and what it declares"
