@@ -23,7 +23,8 @@ from rich.table import Table
 from rounds import FLOATS, Echo, EchoClient, EchoStrategy
 
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
-from fedkernel.engines.grpc.hub import Hub, listening
+from fedkernel.engines.grpc.hub import Hub
+from fedkernel.engines.grpc.serving import listening
 from fedkernel.engines.local import LocalGrid
 from fedkernel.protocol.rounds import Protocol, Run, to_all
 from fedkernel.run.answering import client_app
