@@ -4,8 +4,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from flwr.app import Error, Message, MessageType
@@ -26,6 +24,7 @@ from fedkernel.engines.grpc.frames import (
     Note,
     Welcome,
 )
+from fedkernel.engines.grpc.seats import Seat
 from fedkernel.engines.grpc.spool import Spool
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
 from fedkernel.errors import EngineError, InputError, ProtocolError, shown
@@ -48,43 +47,6 @@ FAREWELL = 5.0
 """Seconds that the streams have to end by themselves."""
 
 Tell = Callable[[str], object]
-
-
-@dataclass
-class _Seat:
-    """A site's place: whether it is taken, and what was asked of whoever takes it.
-
-    Attributes
-    ----------
-    stream, next : Stream, optional
-        Of who has the seat; of another process that gets it if the first does not answer, as it was `asked` to.
-    open : int
-        Streams that have not ended, though they may be over.
-    instance, since
-        Which process has had the seat last, and, if it is gone, since when.
-    last : int, optional
-        Place of the last request of the run under way in the spool, if that has all of them: it is `complete`.
-    behind : bool
-        Whether the site's process was restarted and has not answered yet what is waited for.
-    stands : str
-        Which run it said that it remembers, when it came, and how much of that.
-    waiting : dict of str to (Message, Envelope)
-        Requests that are not answered yet, by id.
-    """
-
-    name: str
-    node: int
-    stream: Stream | None = None
-    next: Stream | None = None
-    asked: float = 0.0
-    open: int = 0
-    instance: str = ""
-    stands: str = ""
-    since: float = 0.0
-    last: int | None = None
-    complete: bool = True
-    behind: bool = False
-    waiting: dict[str, tuple[Message, Envelope]] = field(default_factory=dict)
 
 
 class Hub(MessageGrid):
@@ -139,7 +101,7 @@ class Hub(MessageGrid):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
-        self._seats = {name: _Seat(name, node) for node, name in enumerate(names, start=1)}
+        self._seats = {name: Seat(name, node) for node, name in enumerate(names, start=1)}
         self._nodes = list(self._seats.values())
         self._job = job
         self._patience = patience
@@ -182,12 +144,12 @@ class Hub(MessageGrid):
     def _posted(self) -> None:
         self.on_ready()  # once for all of a round
 
-    def _keep(self, seat: _Seat, message: Message, envelope: Envelope) -> None:
+    def _keep(self, seat: Seat, message: Message, envelope: Envelope) -> None:
         """Keep a request for a process that may be restarted."""
         if message.metadata.message_type == MessageType.QUERY:  # a run begins
             if self._under_way:
                 self._forget_run()
-            seat.last, seat.complete, seat.behind = None, True, False
+            seat.begin_run()
         else:
             self._under_way = True
         try:
@@ -203,10 +165,7 @@ class Hub(MessageGrid):
         """Forget what was asked in the run before, and what has not been sent or answered of that."""
         self._under_way = False
         for seat in self._nodes:
-            seat.last, seat.complete, seat.behind = None, True, False
-            seat.waiting.clear()
-            if seat.stream is not None:
-                seat.stream.keep_only(lambda item: not callable(item) and not (isinstance(item, Envelope) and item.id))
+            seat.forget_run()
         self._spool.clear()
 
     def _forget(self, ids: Set[str]) -> None:
@@ -240,7 +199,7 @@ class Hub(MessageGrid):
             with self._arrived:
                 self._keep(self._nodes[message.metadata.dst_node_id - 1], message, envelope)
 
-    def _is_gone(self, seat: _Seat) -> bool:
+    def _is_gone(self, seat: Seat) -> bool:
         return seat.stream is None and self._clock() - seat.since > self._patience
 
     def _look_after(self) -> None:
@@ -275,7 +234,7 @@ class Hub(MessageGrid):
         self.on_ready()
         return stream
 
-    def _seat_of(self, name: str, caller: Caller) -> _Seat:
+    def _seat_of(self, name: str, caller: Caller) -> Seat:
         """Return the seat that somebody may take, whoever has it now."""
         if self._over:
             raise RefusedError("UNAVAILABLE", "the server is about to end")
@@ -296,7 +255,7 @@ class Hub(MessageGrid):
             raise RefusedError("PERMISSION_DENIED", f"no site of this run is called {shown(name)!r}")
         return self._seats[name]
 
-    def _place(self, seat: _Seat, caller: Caller) -> tuple[Stream, str]:
+    def _place(self, seat: Seat, caller: Caller) -> tuple[Stream, str]:
         instance = caller.metadata[INSTANCE]
         if seat.open >= STREAMS:
             raise RefusedError("RESOURCE_EXHAUSTED", f"site {seat.name!r} has {STREAMS} streams, and may have no more")
@@ -316,7 +275,7 @@ class Hub(MessageGrid):
         self._ready.add(holder)
         return stream, ""
 
-    def _sit_down(self, seat: _Seat, stream: Stream) -> str:
+    def _sit_down(self, seat: Seat, stream: Stream) -> str:
         """Give a stream its seat, and all that was asked of it; returns what is to be told."""
         if seat.stream is not None:
             self._cut(seat.stream)
@@ -326,18 +285,7 @@ class Hub(MessageGrid):
         )
         stream.queue.append(Note(welcome=welcome).frame)
         seat.behind = seat.complete and (restarted or seat.behind)
-        waiting = {message_id: envelope for message_id, (_, envelope) in seat.waiting.items()}
-        if seat.behind:
-            places = {self._spool.id_at(place): place for place in self._spool.places(seat.last)}
-            ids = list(places)
-            taken = ids.index(stream.taken) + 1 if again and stream.taken in places else 0
-            for number, message_id in enumerate(ids):
-                if message_id in waiting:
-                    stream.queue.append(waiting[message_id])
-                elif number >= taken:
-                    stream.queue.append(partial(self._spool.at, places[message_id]))
-        else:
-            stream.queue.extend(waiting.values())
+        stream.queue.extend(seat.asked_again(self._spool, stream.taken if again else ""))
         seat.stream, seat.instance, seat.next, seat.stands = stream, stream.instance, None, stream.stands
         self._ready.add(stream)
         self._arrived.notify_all()
@@ -396,7 +344,7 @@ class Hub(MessageGrid):
         self._tell_change(seat, text)
         self.on_ready()
 
-    def _vacate(self, seat: _Seat, stream: Stream) -> str:
+    def _vacate(self, seat: Seat, stream: Stream) -> str:
         """Have a seat no longer taken by a stream, but by the one that waits for it; returns what is to be told."""
         if seat.next is stream:
             seat.next = None
@@ -426,7 +374,7 @@ class Hub(MessageGrid):
         if changes:
             self.on_ready()
 
-    def _settle(self, seat: _Seat, message_id: str, reply: Envelope | Message) -> None:
+    def _settle(self, seat: Seat, message_id: str, reply: Envelope | Message) -> None:
         with self._arrived:
             if message_id in seat.waiting:
                 request, _ = seat.waiting.pop(message_id)
@@ -434,7 +382,7 @@ class Hub(MessageGrid):
                 kept = (seat, request, reply) if isinstance(reply, Envelope) else reply
                 self._deliver(seat.node, message_id, kept)
 
-    def _open(self, reply: tuple[_Seat, Message, Envelope] | Message) -> Message:
+    def _open(self, reply: tuple[Seat, Message, Envelope] | Message) -> Message:
         """Take what a site sent for the reply to a request, if it is one, whatever it says about itself."""
         if isinstance(reply, Message):
             return reply
@@ -451,7 +399,7 @@ class Hub(MessageGrid):
         reason = f"site {seat.name!r} sent something else than a reply to what it was asked: {fault}"
         return Message(Error(UNFIT, reason), reply_to=request)
 
-    def _tell_change(self, seat: _Seat, text: str) -> None:
+    def _tell_change(self, seat: Seat, text: str) -> None:
         """Tell that a seat was left, and perhaps who has it now; nothing where no text says so."""
         self._tell("site gone" if seat.stream is None else "site here", text, site=seat.name)
 
