@@ -91,11 +91,12 @@ class Command:
         self.process.kill()
         self.process.join()
 
-    def says(self, words: str) -> str:
-        """Return the first line that has these words, without what is another each time."""
-        line = next((line for line in self.text.splitlines() if words in line), None)
-        if line is None:
+    def says(self, words: str = "") -> str:
+        """Return the first line that has these words, or the last one, without what is another each time."""
+        lines = [line for line in self.text.splitlines() if words in line]
+        if not lines:
             raise SystemExit(f"{self.log.name} does not say {words!r}:\n{self.text}")
+        line = lines[0 if words else -1]
         for pattern, instead in SCRUBBED:
             line = re.sub(pattern, instead, line)
         return line.replace(f"{self.place}/", "")

@@ -1,0 +1,44 @@
+"""The table of faults in docs/reliability.md is that of `benchmarks/drills.py`: all drills, with the words of today."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+CHEAP = (
+    "a site's certificate has expired",
+    "the server's port is taken",
+    "a model that is handed out unpacks to 1 GiB (1 MB)",
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("sites")]
+
+
+@pytest.fixture(scope="module")
+def drills():
+    sys.path.append(str(BENCHMARKS))
+    try:
+        import drills  # noqa: PLC0415 - which is no package's
+
+        yield drills
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+def rows(drills):
+    """Return the table's cells, without seconds, by fault."""
+    table = drills.PAGE.read_text().partition(drills.BEGIN)[2].partition(drills.END)[0]
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    assert all(float(cells[2]) >= 0 and all(cells) and len(cells) == 5 for cells in lines)
+    return {cells[0]: cells[1:2] + cells[3:] for cells in lines}
+
+
+def test_every_drill_has_its_row_and_no_row_is_of_none(drills):
+    assert list(rows(drills)) == list(drills.DRILLS)
+
+
+@pytest.mark.parametrize("fault", CHEAP)
+def test_what_a_row_says_is_what_happens(drills, fault):
+    cells = drills.play(fault).row(fault).strip("| ").split(" | ")
+    assert cells[1:2] + cells[3:] == rows(drills)[fault]
