@@ -27,6 +27,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/grpc_rounds.py
 	$(BIN)/python benchmarks/grpc_many.py
 	$(BIN)/python benchmarks/resumed.py
+	$(BIN)/python benchmarks/faults.py
 	$(BIN)/python benchmarks/restarted.py
 	$(BIN)/python benchmarks/drills.py
 	$(BIN)/python benchmarks/fuzz.py

@@ -1,0 +1,84 @@
+"""Histories of a network that goes wrong: the same numbers, or one failure with a name, by the deadline."""
+
+from collections import Counter
+
+import pytest
+from faulty import history
+from lost_clients import PAIRS as REGISTERED
+
+from fedkernel.engines.grpc.frames import Envelope, Welcome
+from fedkernel.engines.grpc.node import Node
+from fedkernel.run import flower
+from fedkernel.run.answering import client_app
+from fedkernel.run.cohort import RunSettings
+from fedkernel.run.grid import MessageGrid
+from fedkernel.run.site import Site
+from fedkernel.testing import _arrays, _bits
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_300_histories_end_with_the_same_numbers_or_one_failure_with_a_name(part):
+    """As many as one likes: benchmarks/faults.py."""
+    endings, faults = Counter(), Counter()
+    for seed in range(75 * part, 75 * (part + 1)):
+        try:
+            _, ending, met = history(seed)
+        except BaseException as error:
+            error.add_note(f"benchmarks/faults.py --seed {seed}")
+            raise
+        endings[ending] += 1
+        faults.update(met)
+    assert len(faults) == 7, "every fault came"
+    assert endings["identical"] > 30
+    assert {"named: no longer connected", "named: no answer within"} & endings.keys()
+
+
+class Repeating(MessageGrid):
+    """A grid whose nodes get every request three times: also again, and as a server that was restarted sends it."""
+
+    def __init__(self, app, clients):
+        super().__init__()
+        self.nodes = {}
+        for number in range(clients):
+            self.nodes[number + 1] = node = Node(app, f"site-{number}", {}, lambda text: None)
+            node._settle(Welcome(client=number, clients=clients, job="", limit=1 << 30, files=[]))
+        self.repeated = 0
+
+    def get_node_ids(self):
+        return list(self.nodes)
+
+    def _post(self, message, message_id, parts):
+        node, context_of = self.nodes[message.metadata.dst_node_id], lambda node: node._context
+        request = Envelope(message_id, (b"".join(parts),))
+        node._take(request, "")
+        node._take(request, "")
+        assert node._tasks.qsize() == 1, "a request that is known is not computed again"
+        node._tasks.get()
+        reply = node._last = node._reply(request, context_of(node))
+        if message.metadata.message_type != "query":
+            state = [dict(record) for record in context_of(node).state.values()]
+            again = node._reply(Envelope("again", request.parts), context_of(node))
+            assert again.parts[1:] == reply.parts[1:], "the same bytes"
+            assert state == [dict(record) for record in context_of(node).state.values()]
+            self.repeated += 1
+        answer = flower.from_bytes(b"".join(reply.parts))
+        for _ in range(2):  # the second one comes late
+            self._deliver(message.metadata.dst_node_id, message_id, answer)
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_a_request_that_comes_again_is_answered_with_the_same_bytes_and_changes_nothing(name):
+    pair, outputs = REGISTERED[name], {}
+
+    def find_site(context, config):
+        number = int(context.node_config["partition-id"])
+        outputs.setdefault(number, [])
+        return Site(number, pair.tables[number], None, outputs[number].append, share_rows=True)
+
+    client = pair.strategy.client
+    grid = Repeating(client_app({client.__name__: client}, find_site), len(pair.tables))
+    result = pair.strategy.run(grid, RunSettings())
+    assert _bits(_arrays(result.model)) == _bits(_arrays(pair.recording.result.model))
+    assert result.ledger == pair.recording.result.ledger
+    assert grid.repeated >= len(pair.tables)
+    assert not grid._replies
