@@ -147,7 +147,7 @@ def main() -> None:
                 victim = SITES[place % len(SITES)]
                 died, seconds = restart(folder, victim, point)
                 check(folder, method)
-                replies = _lines(folder / f"kept-{SITES[place - 1]}" / OUTBOX)
+                replies = _lines(folder / f"kept-{SITES[(place + 1) % len(SITES)]}" / OUTBOX)
             table.add_row(method, str(died), str(replies), f"{seconds:.1f}", "yes")
     Console().print(table)
 
