@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 	$(BIN)/fedkernel run experiments/quickstart.toml
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadgroup
 
 check: lint
 	$(BIN)/python -m pytest --quick -n 2 --dist loadgroup
