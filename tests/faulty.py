@@ -41,6 +41,7 @@ PAIRS = {
     "DisKPCA": Pair(DisKPCA(2, RBF(0.05), n_adaptive=6, embedding_size=5, n_random_features=20, share_rows=True), ROWS),
 }
 QUORUM = {"DKPCA, quorum": 2}
+RATES = {"FKKMeans": 0.015, "ADMMKPCA": 0.015, "DisKPCA": 0.015}  # of frames, of which these have many
 WEIGHTS = (20, 20, 1, 1, 2)
 FAULTS = ("break", "restart", "leave", "late", "silent", "again", "overtake")
 NAMED = re.compile(r"(site '[abc]'|client [012])")
@@ -233,7 +234,7 @@ def expected(name, sites=(0, 1, 2)):
     return _bits(_arrays(result.model))
 
 
-def history(seed, *, trace=None, rate=0.06):
+def history(seed, *, trace=None):
     """Return what pair ran, how the run of a seed ended, which faults there were; AssertionError where it may not."""
     rng = random.Random(-1 - seed)  # noqa: S311 - which pair
     name = rng.choices(list(PAIRS), WEIGHTS)[0]
@@ -247,7 +248,7 @@ def history(seed, *, trace=None, rate=0.06):
     logging.disable(logging.WARNING)
     try:
         client = pair.strategy.client
-        world = World(seed, client_app({client.__name__: client}, find_site), rate=rate, trace=trace)
+        world = World(seed, client_app({client.__name__: client}, find_site), rate=RATES.get(name, 0.06), trace=trace)
         settings = RunSettings(clients=3, deadline=DEADLINE, quorum=QUORUM.get(name))
         began, sent = [], world.hub.push_messages
 
