@@ -204,7 +204,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 text = _told(error, site, own="data" in node)
                 if rule and site and message.metadata.message_type != MessageType.TRAIN:
                     text = f"{site.called}: {text}"  # in a round, the coordinator says who it was
-                code, outline = UNFIT_TABLE if _is_unfit(error, message) else REFUSED, text
+                code, outline = UNFIT_TABLE if _is_unfit(error, site, message) else REFUSED, text
             except Exception as error:
                 code, outline = FAILED, (site.outline if site else logged)(error)
             if before is not None:  # what is refused has changed nothing: no guard forgets, no rows are settled
@@ -256,10 +256,12 @@ def _check_table(message: Message, context: Context, site: Site) -> None:
         site.check_table(Memory(context, run).table, run)
 
 
-def _is_unfit(error: FedkernelError, message: Message) -> bool:
-    """Tell what is wrong with a site's table from what it refuses: before the first round of any kind."""
-    at_the_door = message.metadata.message_type != MessageType.TRAIN
-    return at_the_door and isinstance(error, InputError) and not isinstance(error, RefusedError)
+def _is_unfit(error: FedkernelError, site: Site | None, message: Message) -> bool:
+    """Tell what is wrong with a site's table from what it refuses: in what comes before a method's own requests."""
+    before = message.metadata.message_type != MessageType.TRAIN or (
+        site is not None and header_of(message)["pair"] == PrepareClient.__name__
+    )
+    return before and isinstance(error, InputError) and not isinstance(error, RefusedError)
 
 
 def _admitted(context: Context, asking: Asking, gate: Gate) -> Standing:
