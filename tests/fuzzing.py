@@ -68,7 +68,6 @@ def corpus(examples=3):
     """Return valid messages of every class that leaves a site or comes to it."""
     found = {kind: [] for kind in [*SCALARS, *letters_kinds()]}
     for kind, own in found.items():
-        SCALARS.setdefault(kind, hypothesis.strategies.just({}))
         _collect(messages(kind), own, examples)
     names = tuple(f"column {number}" for number in range(3))
     introduction = Introduction(client=0, rows=20, columns=3, new_rows=0, site="a", names=names, sampled=5)

@@ -381,7 +381,7 @@ EQUAL = [np.ones((10, 6)), *spread(4, 10)]
         ),
         (
             lambda: admm(kernel=Linear()).fit([np.zeros((5, 6)), *spread(4)]),
-            r"client 0: a row has k\(x, x\) = 0 and cannot be normalised",
+            r"client 0: .a row has k\(x, x\) = 0 and cannot be normalised",
         ),
     ],
 )

@@ -63,6 +63,8 @@ def test_a_site_joins_with_its_columns_in_the_agreed_order_or_says_why_not(tmp_p
     tables = []
 
     class Joined:
+        ended = False
+
         def __init__(self, app, name, config, *rest):
             tables.append(read_own_data(config))
 
