@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,14 +63,11 @@ class _Call:
     """A message to a site, and what is at hand there to answer it."""
 
     message: Message
+    config: ConfigRecord
     context: Context
     site: Site
     clients: Mapping[str, type[KernelClient]]
     standing: Standing | None = None
-
-    @cached_property
-    def config(self) -> ConfigRecord:
-        return header_of(self.message)
 
     @property
     def run(self) -> str:
@@ -188,13 +184,13 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
             try:
                 if has_record(node):  # reading and hashing takes as long as sending
                     asking = asking_of(message)
-                site = find_site(context, header_of(message))
-                _check_table(message, context, site)
+                site = find_site(context, config := header_of(message))
+                _check_table(message, str(config["run"]), context, site)
                 if (gate := site.gate) is not None:
                     before = copy_of(context.state)
                     standing = _admitted(context, asking, gate)
                 with memory_within(most_memory(gate.policy.limits.run.memory) if gate else None):
-                    answer = act(_Call(message, context, site, clients, standing))
+                    answer = act(_Call(message, config, context, site, clients, standing))
                 record(node, asking, answer, gate=gate, admitted=standing)  # or nothing leaves
                 if standing is not None:
                     _note(context, asking, site, standing)
@@ -249,9 +245,8 @@ def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
     return log_details(str(error), f"{site.called if site else 'the site'} cannot answer", error)
 
 
-def _check_table(message: Message, context: Context, site: Site) -> None:
+def _check_table(message: Message, run: str, context: Context, site: Site) -> None:
     """Raise TellableError if the site's table has changed since the run began that the message is of."""
-    run = str(header_of(message)["run"])
     if message.metadata.message_type != MessageType.QUERY and Memory.knows(context, run):
         site.check_table(Memory(context, run).table, run)
 

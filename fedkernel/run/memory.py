@@ -1,7 +1,7 @@
 """What a client remembers from one message of a run to the next, in Flower's context."""
 
 from collections.abc import Iterator, MutableMapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
@@ -53,6 +53,10 @@ def take_changes(state: RecordDict, name: str, record: Any) -> None:
     state[name].update(record)
 
 
+def _run_in(state: RecordDict) -> ConfigRecord:
+    return cast(ConfigRecord, state["run"])  # `state.config_records` would put a dictionary together
+
+
 class Memory(MutableMapping[str, AnyArray]):
     """A client's named arrays in Flower's context, where they survive rounds on every engine; one run's at a time.
 
@@ -71,17 +75,16 @@ class Memory(MutableMapping[str, AnyArray]):
     def __init__(self, context: Context, run: str) -> None:
         state = context.state
         if not self.knows(context, run):
-            known = str(state.config_records["run"]["id"]) if "run" in state else None
+            known = str(_run_in(state)["id"]) if "run" in state else None
             why = "it was restarted after the run had begun" if known is None else f"it has begun run {known!r} since"
             raise ProtocolError(f"it knows nothing of run {run!r}: {why}")
-        self._run = state.config_records["run"]
-        self._record = state.array_records["memory"]
-        self._rows = state.array_records["rows"]
+        self._run = _run_in(state)
+        self._record, self._rows = (cast(ArrayRecord, state[name]) for name in ("memory", "rows"))
 
     @staticmethod
     def knows(context: Context, run: str) -> bool:
         """Return whether a context holds the memory of a run."""
-        return "run" in context.state and context.state.config_records["run"]["id"] == run
+        return "run" in context.state and _run_in(context.state)["id"] == run
 
     @classmethod
     def begin(cls, context: Context, run: str) -> "Memory":

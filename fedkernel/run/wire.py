@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -67,7 +68,8 @@ def records_of(content: RecordDict) -> tuple[ArrayRecord, ConfigRecord]:
     if len(content) > len(RECORDS):
         other = next(name for name in content if name not in RECORDS)
         raise ProtocolError(f"there is a record {shortened(other)!r}; allowed: {', '.join(RECORDS)}")
-    return content.array_records["arrays"], content.config_records["config"]
+    # not by `content.array_records`, which puts a dictionary together
+    return cast(ArrayRecord, content["arrays"]), cast(ConfigRecord, content["config"])
 
 
 HEADER: dict[str, type[str] | type[int]] = {"run": str, "pair": str, "seed": int}
