@@ -102,7 +102,7 @@ def test_simulated_sites_show_none_either_where_the_strategy_does_not_say_so(str
 def test_a_site_s_own_rows_are_its_own_to_show(tmp_path):
     strategy = UniformKPCA(2, Linear(), n_samples=5, share_rows=True)
     assert refused(rows_of_their_own(tmp_path), strategy, ProtocolError) == (
-        "DisKPCAClient, joining: client 0: \"client 0 (site 'north'): run 'trial' has rows of each site sent as they "
+        "DisKPCAClient, joining: node 1: \"client 0 (site 'north'): run 'trial' has rows of each site sent as they "
         'are, which is not allowed without --share-rows (limits.total.rows)" (and 2 more)'
     )
     # a coordinator that does not say so in its job comes no further
@@ -136,7 +136,7 @@ def test_what_is_refused_is_told_in_one_short_line_without_paths(tmp_path, monke
     (tmp_path / "broken_lab.py").write_text("from fedkernel import nothing_of_that_name")
     message = refused(vertical(tmp_path, allow="broken_lab:Mine"), DKPCA(2), ProtocolError, pair="broken_lab:Mine")
     assert message == (
-        "DKPCAClient, joining: client 0: \"client 0 (site 'north') cannot import what its operator allows (its log has "
+        "DKPCAClient, joining: node 1: \"client 0 (site 'north') cannot import what its operator allows (its log has "
         'the details under E-0)" (and 2 more)'
     )
 
@@ -212,7 +212,7 @@ def test_nothing_is_answered_from_few_rows(tmp_path):
     few = [np.arange(19)] * 3
     message = refused(vertical(tmp_path, few), DKPCA(2), ProtocolError)
     assert message.startswith(
-        'DKPCAClient, joining: client 0: "'
+        'DKPCAClient, joining: node 1: "'
         "client 0 (site 'north') is to answer from 19 rows, but answers from 20 or more (--min-rows)"
     )
     run_on(vertical(tmp_path, few, **{"min-rows": 19}), DKPCA(2))
@@ -259,7 +259,7 @@ def test_paths_and_columns_that_are_kept_out_stay_at_the_site(tmp_path, caplog, 
         caplog.clear()
         run = next(iter(changed))  # one may begin three times
         message = refused([nodes[0] | changed, *nodes[1:]], DKPCA(2), ProtocolError, id=run)
-        assert message == f'DKPCAClient, joining: client 0: "{outline} (its log has the details under E-0)"'
+        assert message == f'DKPCAClient, joining: node 1: "{outline} (its log has the details under E-0)"'
         assert next(iter(changed.values())) in caplog.text
     own = [{"name": name, "data": str(tmp_path / f"{name}.npy"), "out": str(tmp_path / name)} for name in NAMES]
     plain = [node | {"approve": "any"} for node in own]
@@ -320,7 +320,7 @@ def test_a_site_imports_no_pair_that_only_a_coordinator_names(tmp_path, trap, pa
     """Also where its class has the name of one of ours."""
     message = refused(vertical(tmp_path, **more), DKPCA(2), ProtocolError, pair=pair)
     assert message == (
-        f"DKPCAClient, joining: client 0: \"client 0 (site 'north'): run 'trial' is answered by {pair}, which is not "
+        f"DKPCAClient, joining: node 1: \"client 0 (site 'north'): run 'trial' is answered by {pair}, which is not "
         f'allowed without --allow {pair} (study.pairs)" (and 2 more)'
     )
     assert not trap.exists()

@@ -369,7 +369,7 @@ def test_a_sketch_that_shows_rows_is_refused_as_the_run_begins(tmp_path):
     with pytest.raises(ProtocolError) as caught:
         run_on(list(guarded_nodes(tmp_path, "[limits.total]")), strategy, align=False)
     assert str(caught.value).startswith(
-        'DisKPCAClient, joining: client 0: "'
+        'DisKPCAClient, joining: node 1: "'
         "client 0 (site 'north'): SketchPoints.columns = 40 (point_sketch_size) makes sums of 178 rows, of which "
     )
     assert [line.request for line in read_outbox(tmp_path / "north").departures] == ["Introduce"]

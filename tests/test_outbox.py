@@ -113,7 +113,7 @@ def test_what_cannot_be_written_down_does_not_leave(tmp_path, monkeypatch):
     monkeypatch.setattr(outbox, "_append", full)
     message = refused(vertical(tmp_path), DKPCA(2), ProtocolError)
     assert message == (
-        'DKPCAClient, joining: client 0: "the site cannot write down what would leave it (its log has the details under '
+        'DKPCAClient, joining: node 1: "the site cannot write down what would leave it (its log has the details under '
         'E-0)" (and 2 more)'
     )
 

@@ -92,7 +92,7 @@ def test_a_coordinator_hears_which_site_cannot_read_its_data_and_the_site_why(tm
     nodes[1]["label"] = "diagnosis"
     message = refused(nodes, DKPCA(2), ProtocolError)
     assert message == (
-        'DKPCAClient, joining: client 1: "'
+        'DKPCAClient, joining: node 2: "'
         "client 1 (site 'east') cannot read its data (its log has the details under E-0)\""
     )
     assert "client 1 (site 'east'): label = 'diagnosis' is no column of " in caplog.text

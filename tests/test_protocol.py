@@ -480,7 +480,7 @@ def test_a_broken_introduction_is_refused_by_name(changed, sentence):
 
     with pytest.raises(ProtocolError) as caught:
         run(Toy(ask_once()), change=change)
-    assert f"Talker, joining: client 1: {sentence}" in str(caught.value)
+    assert f"Talker, joining: node 2: {sentence}" in str(caught.value)
     assert len(str(caught.value)) < 500
 
 
@@ -489,7 +489,7 @@ def test_a_client_that_says_nothing_of_itself_is_refused_by_name():
         if reply.metadata.src_node_id == 3:
             del reply.content["config"]
 
-    with pytest.raises(ProtocolError, match="Talker, joining: client 2: Introduction: there is no record 'config'"):
+    with pytest.raises(ProtocolError, match="Talker, joining: node 3: Introduction: there is no record 'config'"):
         run(Toy(ask_once()), change=change)
 
 

@@ -168,6 +168,6 @@ def test_a_job_takes_files_of_all_kinds(folder):
     )
     with pytest.raises(
         Exception,
-        match=r"^DKPCAClient, joining: client 2: .the data of client 2: .*s\.npz is a sparse table",
+        match=r"^DKPCAClient, joining: node 3: .the data of client 2: .*s\.npz is a sparse table",
     ):
         run("sparse", ["a.npy", "b.npz", "s.npz"])

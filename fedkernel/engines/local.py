@@ -75,10 +75,6 @@ class LocalGrid(MessageGrid):
         """Return the ids of the nodes: 1 and up."""
         return list(self._contexts)
 
-    def called(self, node: int) -> str:
-        """Return which client a node is."""
-        return f"client {node - 1}"
-
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send messages and wait for the replies, or for those that come before the timeout."""
         with blas_threads(self._threads):
