@@ -31,6 +31,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/restarted.py
 	$(BIN)/python benchmarks/drills.py
 	$(BIN)/python benchmarks/fuzz.py
+	$(BIN)/python benchmarks/lying_sites.py
 	$(BIN)/python benchmarks/many_rounds.py
 
 clean:

@@ -22,6 +22,7 @@ from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.models import center_blocks
 from fedkernel.noise import noise_on
 from fedkernel.numerics import (
+    AnyKernel,
     Kernel,
     Linear,
     SubspaceEmbedding,
@@ -30,13 +31,21 @@ from fedkernel.numerics import (
     orthonormal_basis,
 )
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import ROUNDING, Receipt, Reply, ReplyT, Request, Shape, State, Summed, Within
+from fedkernel.protocol import ENTRY, ROUNDING, Receipt, Reply, ReplyT, Request, Shape, State, Summed, Within
 
 CUT = 1e-3
 """Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""
 
 NOTHING = 1e-10
 """What is left of a node's kernel matrix is rounding if its largest eigenvalue is below this share of the first."""
+
+
+BESIDE = 1e8
+"""How many times as large as any of a node's own entries a neighbour's may be: beside squares of larger ones, as they
+stand in distances, the node's own would be lost to rounding."""
+
+PROJECTED = 1e6
+"""What a projection on a row may be, which no row of length 2 at most has of a direction of length 1."""
 
 
 class OwnRows(Letter):
@@ -69,8 +78,8 @@ class Estimate(Letter):
     Reveals how the sender's direction is combined of rows that the receiver knows.
     """
 
-    alpha: Annotated[FloatArray, Shape("n_m")]
-    multiplier: Annotated[FloatArray | None, Shape("n_m")] = None
+    alpha: Annotated[FloatArray, Shape("n_m"), Within(-ENTRY, ENTRY)]
+    multiplier: Annotated[FloatArray | None, Shape("n_m"), Within(-ENTRY, ENTRY)] = None
 
 
 class Projection(Letter):
@@ -79,7 +88,7 @@ class Projection(Letter):
     Reveals where the receiver's rows lie along a direction in the span of the rows in the sender's cell.
     """
 
-    values: Annotated[FloatArray, Shape("n_m")]
+    values: Annotated[FloatArray, Shape("n_m"), Within(-PROJECTED, PROJECTED)]
 
 
 class RowLetters(Letters):
@@ -149,6 +158,15 @@ class ShareRows(Sharing[RowLetters]):
     posts: ClassVar = (OwnRows, Features)
 
 
+def check_bound(bound: float, rows: int) -> None:
+    """Raise ValueError if no kernel matrix of so many rows has it: by k(x, x) = 1 its trace is n at most.
+
+    By lambda_1 <= n and sum lambda^3 <= n lambda_1^2, assumption 2 asks for n (1 + sqrt(1 + 8 p)) / p, and p >= 1.
+    """
+    if bound > (1 + ROUNDING) * 4 * rows:
+        raise ValueError(f"bound = {bound:.6g}, but that of {rows} rows is at most {4 * rows}")
+
+
 class StartLocally(CarriesLetters, Sharing[PenaltyBound]):
     """Delivers rows; asks for the kernel blocks of the cell, and the local solution as a start."""
 
@@ -156,6 +174,11 @@ class StartLocally(CarriesLetters, Sharing[PenaltyBound]):
     kernel: Kernel
     center: bool
     record: bool
+
+    def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
+        """Check also that the bound is one of so many rows."""
+        super().check_table(reply, sizes)
+        check_bound(reply.bound, sizes["n_m"])
 
 
 class ShareDirection(CarriesLetters, Request[Letters]):
@@ -168,6 +191,11 @@ class StartNextComponent(CarriesLetters, Request[PenaltyBound]):
     """Delivers these directions; asks to go on with what they leave of the kernel blocks."""
 
     posts: ClassVar = (Estimate,)
+
+    def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
+        """Check also that the bound is one of so many rows."""
+        super().check_table(reply, sizes)
+        check_bound(reply.bound, sizes["n_m"])
 
 
 class CompareStarts(CarriesLetters, Request[Likeness]):
@@ -391,6 +419,8 @@ class ADMMKPCAClient(PeerClient):
         members = sorted(tables)
         cell = Cell(np.array(members), np.array([len(tables[member]) for member in members])).save(self.memory)
         kernel = Linear() if ask.features else ask.kernel
+        for peer in self.mail.neighbours:
+            self._check_rows(peer, tables[peer], own, kernel)
         K = normalised_gram(kernel, cell.pooled(tables))
         KernelBlocks(center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K).save(self.memory)
         n = len(self.X)
@@ -428,7 +458,9 @@ class ADMMKPCAClient(PeerClient):
         starts, own = Starts(cell.pooled(directions)).save(self.memory).a, cell.part(self.client)
         products = KernelBlocks.load(self.memory).K[:, own] @ starts[own]
         parts = [cell.part(peer) for peer in self.mail.neighbours]
-        return Likeness(cosines=np.array([starts[part] @ products[part] for part in parts]))
+        # of a neighbour's start that is not of unit length there is no cosine
+        cosines = np.clip([starts[part] @ products[part] for part in parts], -1 - ROUNDING, 1 + ROUNDING)
+        return Likeness(cosines=cosines)
 
     def update_consensus(self, ask: UpdateConsensus) -> Letters:
         """Compute z, and what it is on the rows of each in the cell."""
@@ -504,6 +536,14 @@ class ADMMKPCAClient(PeerClient):
             # not from the run's seed, which the coordinator knows; and once, for differences and means would undo it
             rows = noisy(rows + noise_on(rows, ask.noise, self.noise_key)).save(self.memory).rows
         return rows
+
+    def _check_rows(self, peer: int, rows: FloatArray, own: FloatArray, kernel: AnyKernel) -> None:
+        """Raise ProtocolError if a neighbour's rows leave nothing of the node's own, or cannot be normalised."""
+        if float(np.abs(rows).max()) > BESIDE * (float(np.abs(own).max()) or np.inf):
+            more = f"it has an entry more than {BESIDE:g} times as large as any of client {self.client}"
+            raise self.mail.refusal(peer, f"{more}, whose own would be lost to rounding")
+        if not (kernel.diag(rows) > 0).all():
+            raise self.mail.refusal(peer, "it has a row with k(x, x) = 0, which cannot be normalised")
 
     def _start(self, largest: float) -> PenaltyBound:
         """Take the local solution as a start, and forget the multipliers; `largest` is K_j's before any component."""

@@ -18,6 +18,8 @@ from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.models import combine_draws
 from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means, moments
 from fedkernel.protocol import (
+    COORDINATE,
+    ENTRY,
     ROUNDING,
     Answers,
     Count,
@@ -67,7 +69,7 @@ class LocalCoreset(Reply):
     are no fewer than its attributes, as with random features that nothing has reduced.
     """
 
-    points: Annotated[FloatArray, Shape("c_m", "s")]
+    points: Annotated[FloatArray, Shape("c_m", "s"), Within(-COORDINATE, COORDINATE)]
     weights: Annotated[FloatArray, Shape("c_m"), Within()]
 
 
@@ -217,7 +219,7 @@ class CompareClusters(Request[SharedRows]):
 class RowSum(Summed):
     """The sum of the site's rows: d floats. Reveals the site's mean row."""
 
-    sum: Annotated[FloatArray, Shape("d")]
+    sum: Annotated[FloatArray, Shape("d"), Within(-ENTRY, ENTRY)]
 
 
 class SumRows(Request[RowSum]):

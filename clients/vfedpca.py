@@ -40,6 +40,9 @@ from fedkernel.validation import check_at_most
 
 Centering = Literal["columns", "rows", "none"]
 
+ROUNDED = 100 * float(np.finfo(np.float64).eps)
+"""A product that is shorter than this share of the trace, times its vectors' length, is rounding."""
+
 Apply = Callable[[FloatArray], FloatArray]
 
 
@@ -241,7 +244,10 @@ class VFedPCAClient(NewRowsClient):
 
     def multiply(self, ask: Multiply) -> Product:
         """Apply the local matrix to a block."""
-        return Product(product=self._local(ask)(ask.block))
+        product = self._local(ask)(ask.block)
+        if float(np.linalg.norm(product)) <= ROUNDED * self._total(ask) * float(np.linalg.norm(ask.block)):
+            product = np.zeros_like(product)  # what rounding leaves of nothing is no product of a semidefinite matrix
+        return Product(product=product)
 
     def finish(self, ask: Finish) -> Receipt:
         """Keep the projected features ``U^T X_m`` (equation 10), shape (k, d_m), and the directions on the site."""
@@ -268,11 +274,13 @@ class VFedPCAClient(NewRowsClient):
     def _captured(self, ask: LocalTable[ReplyT], directions: FloatArray) -> CapturedVariance:
         apply = self._local(ask)
         captured = np.einsum("nk,nk->k", directions, apply(directions))
+        return CapturedVariance(captured=captured, total=self._total(ask))
+
+    def _total(self, ask: LocalTable[ReplyT]) -> float:
+        """Return the trace of the site's matrix as it was before any update."""
         if ask.kernel is None:
-            total = float(np.square(self._table(ask)).sum())
-        else:
-            total = float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
-        return CapturedVariance(captured=captured, total=total)
+            return float(np.square(self._table(ask)).sum())
+        return float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
 
     def _iterated(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
         check_at_most("n_components", ask.n_components, self.X.shape[0])

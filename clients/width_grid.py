@@ -17,7 +17,7 @@ from clients.kmeans import Embedding, KMeansClient, LabelRows, Sampling, check_w
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import ProtocolError
 from fedkernel.numerics import RandomFeatures, WeightedPoints, WidthFactors, coreset
-from fedkernel.protocol import Answers, Count, Receipt, Reply, Request, Shape, State, Within
+from fedkernel.protocol import COORDINATE, Answers, Count, Receipt, Reply, Request, Shape, State, Within
 
 IntArray = npt.NDArray[np.int32]
 
@@ -76,7 +76,7 @@ class LocalCoresets(Reply):
         How many points there are at each width.
     """
 
-    points: Annotated[FloatArray, Shape("c_m", "s")]
+    points: Annotated[FloatArray, Shape("c_m", "s"), Within(-COORDINATE, COORDINATE)]
     weights: Annotated[FloatArray, Shape("c_m"), Within()]
     sizes: Annotated[IntArray, Shape("G", dtype="int32"), Within(1)]
 

@@ -153,7 +153,7 @@ def representative_points(
     if not draws:
         raise InputError("the kernel is zero on all rows, so that none stands out")
     replies = yield from to_each(draws)
-    first = Drawn.of(dict(zip(draws, replies, strict=True)), len(totals))
+    first = Drawn.of(dict(zip(draws, replies, strict=True)), len(totals), step.kernel)
     if by_distance == 0:
         return first.rows, first
     # Step 2: everyone gets P, and replies how far its rows are from the span
@@ -166,7 +166,7 @@ def representative_points(
         for client, count in _shared_out(by_distance, distances, sizes - np.array(first.counts), rng)
     }
     replies = (yield from to_each(requests)) if requests else []
-    second = Drawn.of(dict(zip(requests, replies, strict=True)), len(totals), like=first.rows)
+    second = Drawn.of(dict(zip(requests, replies, strict=True)), len(totals), step.kernel, like=first.rows)
     return stack_rows([first.rows, second.rows]), second
 
 
@@ -318,7 +318,7 @@ class DisKPCA(LandmarkStrategy):
         """Algorithm 4."""
         step = self._step(self.kernel.settled(run.columns))
         if self.n_landmarks >= run.rows:
-            last = yield from draw_uniformly(run.members, self.n_landmarks, run.rng("uniform"))
+            last = yield from draw_uniformly(run.members, self.n_landmarks, step.kernel, run.rng("uniform"))
             landmarks = last.rows
         else:
             # Steps 1 and 2: embedding and leverage scores

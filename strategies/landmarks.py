@@ -26,10 +26,11 @@ from clients.diskpca import (
     TakeComponents,
 )
 from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import LandmarkPCA, compare_components, kept_variance
 from fedkernel.numerics import AnyKernel, above_rounding, is_sketched, leading_eigenpairs, whitening
 from fedkernel.protocol import (
+    COORDINATE,
     FLOAT,
     AtMost,
     CarriesRows,
@@ -75,9 +76,24 @@ class Drawn:
     counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, replies: Mapping[int, DrawnRows], clients: int, like: Rows | None = None) -> Self:
-        """Put the replies of some of the clients together; of none, in no rows of the kind of others."""
+    def of(cls, replies: Mapping[int, DrawnRows], clients: int, kernel: AnyKernel, like: Rows | None = None) -> Self:
+        """Put the replies of some of the clients together; of none, in no rows of the kind of others.
+
+        Raises
+        ------
+        ProtocolError
+            If the other clients' products with a row would be too large for what they send.
+        """
         rows = {client: reply.rows for client, reply in replies.items()}
+        for client, own in rows.items():
+            with np.errstate(over="ignore", invalid="ignore"):
+                lengths = abs(kernel.diag(own))
+            entries: Any = abs(own)
+            if not (entries.max() <= COORDINATE and np.all(lengths <= COORDINATE)):
+                raise ProtocolError(
+                    f"client {client} drew a row with entries, or k(x, x), larger than {COORDINATE:g}, of which the "
+                    "other sites' products would be too large"
+                )
         counts = tuple(rows[client].shape[0] if client in rows else 0 for client in range(clients))
         none = [] if like is None else [like[:0]]
         return cls(stack_rows([rows[client] for client in sorted(rows)] or none), counts)
@@ -203,7 +219,9 @@ def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) ->
     )
 
 
-def draw_uniformly(cohort: Sequence[Member], samples: int, rng: np.random.Generator) -> Protocol[Drawn]:
+def draw_uniformly(
+    cohort: Sequence[Member], samples: int, kernel: AnyKernel, rng: np.random.Generator
+) -> Protocol[Drawn]:
     """Have the clients disclose some of all rows, every choice equally likely; one round, a sub-protocol.
 
     Up: samples x d floats, of sparse rows the entries that are not zero.
@@ -212,7 +230,7 @@ def draw_uniformly(cohort: Sequence[Member], samples: int, rng: np.random.Genera
     counts = sizes if samples >= sizes.sum() else rng.multivariate_hypergeometric(sizes, samples, method="marginals")
     requests = {client: DrawUniformly(samples=int(count)) for client, count in enumerate(counts) if count}
     replies = yield from to_each(requests)
-    return Drawn.of(dict(zip(requests, replies, strict=True)), len(cohort))
+    return Drawn.of(dict(zip(requests, replies, strict=True)), len(cohort), kernel)
 
 
 def uniform_plan(samples: int) -> Step:

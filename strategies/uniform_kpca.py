@@ -94,7 +94,7 @@ class UniformKPCA(LandmarkStrategy):
     def protocol(self, run: Run) -> Protocol[LandmarkPCA]:
         """Draw rows, and solve."""
         step = self._step(self.kernel.settled(run.columns))
-        drawn = yield from draw_uniformly(run.members, self.n_samples, run.rng("uniform"))
+        drawn = yield from draw_uniformly(run.members, self.n_samples, step.kernel, run.rng("uniform"))
         if self.solver == "disLR":
             return (yield from low_rank(step, drawn.rows, drawn, **self._low_rank_fields()))
         rows, k = drawn.rows.shape[0], self.most_components

@@ -66,7 +66,7 @@ def drawn_uniformly(sizes, samples, seed):
     """Return the positions that every site disclosed."""
     sites = [DisKPCAClient(np.ones((size, 2)), client=i, seed=seed, share_rows=True) for i, size in enumerate(sizes)]
     cohort = [Member(i, i, size, 2, 0) for i, size in enumerate(sizes)]
-    drawn = drive(draw_uniformly(cohort, samples, np.random.default_rng(seed)), sites)
+    drawn = drive(draw_uniformly(cohort, samples, Linear(), np.random.default_rng(seed)), sites)
     states = [DrawnPositions.load(site.memory) if DrawnPositions.known(site.memory) else None for site in sites]
     positions = [np.empty(0, dtype=int) if state is None else state.positions for state in states]
     assert drawn.counts == tuple(len(own) for own in positions)

@@ -165,9 +165,9 @@ class Mailbox:
         for sealed in ask.sealed:
             sender = sealed.header.sender
             if sender not in expected:
-                raise self._refuse(sender, "none is expected from it")
+                raise self.refusal(sender, "none is expected from it")
             if sender in letter_of:
-                raise self._refuse(sender, "another came with it")
+                raise self.refusal(sender, "another came with it")
             letter_of[sender] = sealed
         if missing := [peer for peer in expected if peer not in letter_of]:
             raise self.error(f"no letter came from client {missing[0]}, from which one is expected")
@@ -179,7 +179,7 @@ class Mailbox:
                 letter = self._open(letter_of[sender], kind)
                 known = letter.dimensions(sizes)
             except (ProtocolError, ValueError) as error:
-                raise self._refuse(sender, str(error)) from None
+                raise self.refusal(sender, str(error)) from None
             sizes |= {name: size for name, size in known.items() if not name.endswith("_m")}
             letters.append((sender, letter))
             self._shared.counts[self._place(sender), READ] += 1
@@ -188,6 +188,10 @@ class Mailbox:
     def error(self, what: str) -> ProtocolError:
         """Return the error that says where it happened."""
         return ProtocolError(f"{self._where}: {what}")
+
+    def refusal(self, sender: int, why: str) -> ProtocolError:
+        """Return the error that says why a peer's letter is refused."""
+        return self.error(f"the letter of client {sender} is refused: {why}")
 
     def _open(self, sealed: Sealed, kind: type[LetterT]) -> LetterT:
         header, place = sealed.header, self._place(sealed.header.sender)
@@ -211,6 +215,3 @@ class Mailbox:
         if peer not in self.neighbours:
             raise self.error(f"no keys were agreed on with client {peer}")
         return self.neighbours.index(peer)
-
-    def _refuse(self, sender: int, why: str) -> ProtocolError:
-        return self.error(f"the letter of client {sender} is refused: {why}")

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from fedkernel.arrays import FloatArray
 from fedkernel.protocol.messages import Count, Reply, Request, Shape, Size, Summed
-from fedkernel.protocol.rules import Within
+from fedkernel.protocol.rules import ENTRY, Within
 
 Places = npt.NDArray[np.int32]
 
@@ -35,7 +35,7 @@ class Cells(Summed):
     """
 
     counts: Annotated[FloatArray, Shape("p", empty=True), Within(whole=True)]
-    sums: Annotated[FloatArray, Shape("p", empty=True)]
+    sums: Annotated[FloatArray, Shape("p", empty=True), Within(-ENTRY, ENTRY)]
 
 
 class CountCells(Request[Cells]):
@@ -62,7 +62,7 @@ class Squares(Summed):
     """
 
     deviations: Annotated[FloatArray, Shape("p", empty=True)]
-    squares: Annotated[FloatArray, Shape("p", empty=True), Within()]
+    squares: Annotated[FloatArray, Shape("p", empty=True), Within(0.0, ENTRY**2)]
 
 
 class SumSquares(Request[Squares]):

@@ -8,6 +8,8 @@ from fedkernel.protocol.messages import CarriesRows, Count, Iterations, Receipt,
 from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, ask, instead, once, repeated
 from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.protocol.rules import (
+    COORDINATE,
+    ENTRY,
     ROUNDING,
     SEMIDEFINITE,
     Eigenvalues,
@@ -20,7 +22,9 @@ from fedkernel.protocol.rules import (
 from fedkernel.protocol.state import State
 
 __all__ = [
+    "COORDINATE",
     "ENGINE_COSTS",
+    "ENTRY",
     "FLOAT",
     "ROUNDING",
     "SEMIDEFINITE",

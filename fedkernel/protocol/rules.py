@@ -32,6 +32,13 @@ SEMIDEFINITE = 1e-6
 """By how much an eigenvalue may be below 0, as a share of the trace: products of float32 are rounded by 1e-7 each."""
 
 
+ENTRY = 1e30
+"""What entries of a table may be, and sums of these: whatever is made of them at other sites stays within a message."""
+
+COORDINATE = 1e70
+"""What coordinates may be, whose squares are added up at other sites."""
+
+
 class Rule(abc.ABC):
     """What is known of an array that is finite and has the declared shape and type."""
 

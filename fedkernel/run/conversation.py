@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -314,12 +315,16 @@ class Conversation(Generic[T]):
         return float(seconds)
 
     def _check_shared_dimensions(self, replies: Sequence[Reply]) -> None:
-        first: dict[str, tuple[int, int]] = {}
+        sizes_of: dict[str, dict[int, int]] = {}
         for client, reply in zip(self._requests, replies, strict=True):
             for name, size in reply.dimensions().items():
-                if name.endswith("_m"):
-                    continue
-                other, expected = first.setdefault(name, (client, size))
+                if not name.endswith("_m"):
+                    sizes_of.setdefault(name, {})[client] = size
+        for name, sizes in sizes_of.items():
+            # whose is another than most clients' is the one to name
+            expected = Counter(sizes.values()).most_common(1)[0][0]
+            other = next(client for client, size in sizes.items() if size == expected)
+            for client, size in sizes.items():
                 if size != expected:
                     where = self._where(client)
                     raise ProtocolError(f"{where}: {name} = {size}, but client {other} has {name} = {expected}")

@@ -16,7 +16,7 @@ from fedkernel.arrays import EPS, FloatArray, row_blocks
 from fedkernel.data import Table, TableLike, as_table
 from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.numerics.widths import Moments, moments_of_blocks
-from fedkernel.protocol import Answers, KernelClient, Reply, Request, Shape, Summed, Within
+from fedkernel.protocol import ENTRY, Answers, KernelClient, Reply, Request, Shape, Summed, Within
 from fedkernel.seeds import generator
 
 PAIRS = 5000
@@ -32,7 +32,7 @@ GROUPED, ENTRIES = 2000, 20_000_000
 class ColumnSums(Summed):
     """The sum of the site's rows: d floats. Reveals the site's mean row."""
 
-    sums: Annotated[FloatArray, Shape("d")]
+    sums: Annotated[FloatArray, Shape("d"), Within(-ENTRY, ENTRY)]
 
 
 class SumColumns(Request[ColumnSums]):
@@ -57,7 +57,7 @@ class MeasureSquares(Request[Squares]):
 class EntrySum(Summed):
     """The sum of all entries of the site's table: 1 float. Reveals their mean."""
 
-    total: Annotated[float, Shape()]
+    total: Annotated[float, Shape(), Within(-ENTRY, ENTRY)]
 
 
 class SumEntries(Request[EntrySum]):
@@ -112,7 +112,7 @@ class RowGroups(Reply):
     scales, which a coordinator tells: each run with other ones shows means of other groups.
     """
 
-    means: Annotated[FloatArray, Shape("G_m", "d")]
+    means: Annotated[FloatArray, Shape("G_m", "d"), Within(-ENTRY, ENTRY)]
     variances: Annotated[FloatArray, Shape("G_m", "d"), Within()]
     sizes: Annotated[npt.NDArray[np.int64], Shape("G_m", dtype="int64"), Within(1)]
 
