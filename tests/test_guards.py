@@ -1,5 +1,7 @@
 """Guards: what a coordinator that does not follow a protocol asks of a site with data of its own is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from cases import CLIENTS_OF_OURS
@@ -333,6 +335,8 @@ def clustered(folder, rows, coreset_size, **more):
         nodes, np.split(np.vstack([TABLE, TABLE])[: sum(rows)], np.cumsum(rows)[:-1]), (1, 1, 9), strict=True
     ):
         np.save(node["data"], scale * part)
+        Path(node["out"]).mkdir(exist_ok=True)  # with a secret that is drawn, so would the seed be
+        (Path(node["out"]) / "secret").write_bytes(node["name"].encode().ljust(32))
     return run_on(nodes, RFKKMeans(2, n_features=10, coreset_size=coreset_size, **more), align=False)[0]
 
 
