@@ -22,6 +22,7 @@ from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.models import center_blocks
 from fedkernel.noise import noise_on
 from fedkernel.numerics import (
+    RBF,
     AnyKernel,
     Kernel,
     Linear,
@@ -31,7 +32,7 @@ from fedkernel.numerics import (
     orthonormal_basis,
 )
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import ENTRY, ROUNDING, Receipt, Reply, ReplyT, Request, Shape, State, Summed, Within
+from fedkernel.protocol import BESIDE, ENTRY, ROUNDING, Receipt, Reply, ReplyT, Request, Shape, State, Summed, Within
 
 CUT = 1e-3
 """Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""
@@ -39,10 +40,6 @@ CUT = 1e-3
 NOTHING = 1e-10
 """What is left of a node's kernel matrix is rounding if its largest eigenvalue is below this share of the first."""
 
-
-BESIDE = 1e8
-"""How many times as large as any of a node's own entries a neighbour's may be: beside squares of larger ones, as they
-stand in distances, the node's own would be lost to rounding."""
 
 PROJECTED = 1e6
 """What a projection on a row may be, which no row of length 2 at most has of a direction of length 1."""
@@ -539,9 +536,10 @@ class ADMMKPCAClient(PeerClient):
 
     def _check_rows(self, peer: int, rows: FloatArray, own: FloatArray, kernel: AnyKernel) -> None:
         """Raise ProtocolError if a neighbour's rows leave nothing of the node's own, or cannot be normalised."""
-        if float(np.abs(rows).max()) > BESIDE * (float(np.abs(own).max()) or np.inf):
-            more = f"it has an entry more than {BESIDE:g} times as large as any of client {self.client}"
-            raise self.mail.refusal(peer, f"{more}, whose own would be lost to rounding")
+        largest = float(np.abs(own).max()) or np.inf
+        if isinstance(kernel, RBF) and float(np.abs(rows).max()) > BESIDE * largest:
+            more = f"it has an entry more than {BESIDE:g} times as large as all of client {self.client}"
+            raise self.mail.refusal(peer, f"{more}, which would be lost to rounding")
         if not (kernel.diag(rows) > 0).all():
             raise self.mail.refusal(peer, "it has a row with k(x, x) = 0, which cannot be normalised")
 

@@ -152,6 +152,18 @@ class SumFeatures(Request[FeatureSums]):
         """Settle the number of features."""
         return {"D": self.features.n_features}
 
+    def check_reply(self, reply: FeatureSums) -> None:
+        """Check also that the sums are of features, none of which is beyond the square root of 2."""
+        super().check_reply(reply)
+        check_combined("sums", reply.sums, self.vector)
+
+
+def check_combined(name: str, combined: FloatArray, weights: FloatArray) -> None:
+    """Raise ValueError if numbers cannot be features, which are at most sqrt(2), combined with such weights."""
+    most = (1 + ROUNDING) * 2**0.5 * float(np.abs(weights).sum())
+    if (largest := float(np.abs(combined).max())) > most:
+        raise ValueError(f"{name} of features with these weights are {most:.6g} at most, not {largest:.6g}")
+
 
 class FeatureValues(Reply):
     """A combination of the features of each of the site's rows, A_t[m] g: n_m floats.
@@ -168,6 +180,11 @@ class CombineFeatures(Request[FeatureValues]):
     features: RandomFeatures
     t: Count
     vector: Annotated[FloatArray, Shape("D")]
+
+    def check_reply(self, reply: FeatureValues) -> None:
+        """Check also that the values are of features."""
+        super().check_reply(reply)
+        check_combined("values", reply.values, self.vector)
 
 
 class EmbedRows(Iteration[Receipt]):

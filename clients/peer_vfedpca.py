@@ -23,7 +23,7 @@ from clients.vfedpca import (
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.numerics import Eigenpairs, fix_signs, orthonormal_basis
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Count, Orthonormal, Receipt, ReplyT, Request, Shape, State
+from fedkernel.protocol import Count, Orthonormal, Receipt, ReplyT, Request, Shape, State, Within
 from fedkernel.seeds import generator
 from fedkernel.validation import check_at_most
 
@@ -51,7 +51,7 @@ class RelayedVectors(Letter):
     they come on two ways.
     """
 
-    clients: Annotated[FloatArray, Shape("s_m", empty=True)]
+    clients: Annotated[FloatArray, Shape("s_m", empty=True), Within(whole=True)]
     vectors: Annotated[FloatArray, Shape("s_m", "N", "k", empty=True), Orthonormal()]
     values: Annotated[FloatArray, Shape("s_m", "k", empty=True)]
 
@@ -287,7 +287,9 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         known = KnownVectors.load(self.memory)
         if ask.relayed is not None and not np.array_equal(np.sort(known.clients), np.arange(ask.relayed)):
             clients = ", ".join(f"{client:g}" for client in np.sort(known.clients))
-            raise self.mail.error(f"vectors came of the clients {clients}, but must of {ask.relayed}, each of them")
+            lacking = np.setdiff1d(np.arange(ask.relayed), known.clients)
+            which = f"none of client {lacking[0]}: " if len(lacking) else ""
+            raise self.mail.error(f"{which}vectors came of the clients {clients}, but must of {ask.relayed}")
         pairs = [Eigenpairs(known.values[place], known.vectors[place]) for place in np.argsort(known.clients)]
         weights = merging_weights(np.array([pair.values for pair in pairs]), ask.rule, ask.weight_scaling)
         return self._noted(merged(pairs, weights))

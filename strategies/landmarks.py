@@ -28,8 +28,9 @@ from clients.diskpca import (
 from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import LandmarkPCA, compare_components, kept_variance
-from fedkernel.numerics import AnyKernel, above_rounding, is_sketched, leading_eigenpairs, whitening
+from fedkernel.numerics import RBF, AnyKernel, above_rounding, is_sketched, leading_eigenpairs, whitening
 from fedkernel.protocol import (
+    BESIDE,
     COORDINATE,
     FLOAT,
     AtMost,
@@ -82,17 +83,23 @@ class Drawn:
         Raises
         ------
         ProtocolError
-            If the other clients' products with a row would be too large for what they send.
+            If the other clients' products with a row would be too large for what they send, or be of nothing but it.
         """
         rows = {client: reply.rows for client, reply in replies.items()}
+        largest = {client: float(_entries(own).max()) for client, own in rows.items()}
         for client, own in rows.items():
             with np.errstate(over="ignore", invalid="ignore"):
                 lengths = abs(kernel.diag(own))
-            entries: Any = abs(own)
-            if not (entries.max() <= COORDINATE and np.all(lengths <= COORDINATE)):
+            if not (largest[client] <= COORDINATE and np.all(lengths <= COORDINATE)):
                 raise ProtocolError(
                     f"client {client} drew a row with entries, or k(x, x), larger than {COORDINATE:g}, of which the "
                     "other sites' products would be too large"
+                )
+            others = max((size for other, size in largest.items() if other != client), default=0.0) or np.inf
+            if isinstance(kernel, RBF) and largest[client] > BESIDE * others:
+                raise ProtocolError(
+                    f"client {client} drew a row with an entry more than {BESIDE:g} times as large as all that the "
+                    "others drew, whose distances would be lost to rounding"
                 )
         counts = tuple(rows[client].shape[0] if client in rows else 0 for client in range(clients))
         none = [] if like is None else [like[:0]]
@@ -104,6 +111,11 @@ class Drawn:
         last = first + self.counts[client]
         others = np.r_[0:first, last : self.rows.shape[0]]
         return self.rows[others], first
+
+
+def _entries(rows: Any) -> Any:
+    """Return how large the entries of rows are, dense or sparse."""
+    return abs(rows)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from fedkernel.data import Prepare
 from fedkernel.errors import FedkernelError
 from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.client import KernelClient
+from fedkernel.protocol.messages import LARGEST
 from fedkernel.testing import _arrays
 from strategies import (
     DKPCA,
@@ -138,6 +139,7 @@ def swapped(array, rng):
 
 LIES = {
     "1e300": filled(1e300),
+    "1e150": filled(LARGEST),
     "1e149": filled(1e149),
     "-1e149": filled(-1e149),
     "1e75": filled(1e75),
@@ -270,8 +272,10 @@ def verdict(text, site):
     if not named:
         return "nobody named"
     # who refuses a letter, or keys, says so itself, and names whose they are
-    others = [client for client in named if client != named[0]] if named[0] != str(site) else named[:1]
-    return "refused" if others and set(others) == {str(site)} else "another blamed"
+    if named[0] != str(site):
+        others = {client for client in named if client != named[0]}
+        return "refused" if '"' in text and others == {str(site)} else "another blamed"
+    return "refused"
 
 
 def ending(name, kind, lie_name, seed):

@@ -375,7 +375,8 @@ def test_a_protocol_is_sent_the_sum_in_the_order_of_the_clients_and_nothing_else
 
 def test_a_sum_that_is_too_large_is_no_sum():
     text = error_of(Toy(lambda: to_sum(AskPart(huge=True)), client=Summer))
-    assert text == "Toy, round 1 (AskPart): the sum over the clients is too large"
+    outline = "the sum over the clients is too large, most of all by what this one sent"
+    assert text == f"Toy, round 1 (AskPart), client 0: {outline}"
 
 
 def test_a_sum_without_a_part_is_no_sum_whoever_goes_on():

@@ -4,6 +4,7 @@ All of it is about the columns of numbers, p of them, in the order that is agree
 taken: `Prepare` says of what, and the site knows that from the run that it takes part in, not from a message.
 """
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
@@ -49,6 +50,17 @@ class CountCells(Request[Cells]):
         """Return how many columns there are."""
         return {"p": len(self.names)}
 
+    def check_table(self, reply: Cells, sizes: Mapping[str, int]) -> None:
+        """Check also that no column has more values than the table has rows."""
+        super().check_table(reply, sizes)
+        check_counts(reply.counts, sizes["n_m"])
+
+
+def check_counts(counts: FloatArray, rows: int) -> None:
+    """Raise ValueError if more cells were counted in a column than there are rows."""
+    if (most := float(counts.max(initial=0.0))) > rows:
+        raise ValueError(f"counts has {most:.6g} cells in a column, but there are {rows} rows")
+
 
 class Squares(Summed):
     """Reveals, of each column of numbers, the sums of all sites' distances from a center and of their squares.
@@ -61,7 +73,7 @@ class Squares(Summed):
     deviations, squares : ndarray of shape (p,)
     """
 
-    deviations: Annotated[FloatArray, Shape("p", empty=True)]
+    deviations: Annotated[FloatArray, Shape("p", empty=True), Within(-ENTRY, ENTRY)]
     squares: Annotated[FloatArray, Shape("p", empty=True), Within(0.0, ENTRY**2)]
 
 
@@ -141,6 +153,11 @@ class CountBelow(Request[CellsBelow]):
 
     names: tuple[str, ...]
     thresholds: Annotated[FloatArray, Shape("p", "b", empty=True)]
+
+    def check_table(self, reply: CellsBelow, sizes: Mapping[str, int]) -> None:
+        """Check also that no column has more values than the table has rows."""
+        super().check_table(reply, sizes)
+        check_counts(reply.counts, sizes["n_m"])
 
 
 class Extremes(Reply):

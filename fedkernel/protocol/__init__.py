@@ -8,6 +8,7 @@ from fedkernel.protocol.messages import CarriesRows, Count, Iterations, Receipt,
 from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, ask, instead, once, repeated
 from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
 from fedkernel.protocol.rules import (
+    BESIDE,
     COORDINATE,
     ENTRY,
     ROUNDING,
@@ -22,6 +23,7 @@ from fedkernel.protocol.rules import (
 from fedkernel.protocol.state import State
 
 __all__ = [
+    "BESIDE",
     "COORDINATE",
     "ENGINE_COSTS",
     "ENTRY",

@@ -35,6 +35,12 @@ SEMIDEFINITE = 1e-6
 ENTRY = 1e30
 """What entries of a table may be, and sums of these: whatever is made of them at other sites stays within a message."""
 
+BESIDE = 1e8
+"""How many times as large as all others the entries of a site's rows may be where a kernel takes distances.
+
+Beside the squares of larger ones, those of the others are lost to rounding.
+"""
+
 COORDINATE = 1e70
 """What coordinates may be, whose squares are added up at other sites."""
 

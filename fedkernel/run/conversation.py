@@ -266,8 +266,10 @@ class Conversation(Generic[T]):
         try:
             total: Reply = type(replies[0]).sum_of(replies)
         except ValueError:
-            where = f"{self._execution.name}, round {self._round_number} ({self._pending.phase})"
-            raise ProtocolError(f"{where}: the sum over the clients is too large") from None
+            parts = [max(float(abs(array).max(initial=0.0)) for array in reply.arrays().values()) for reply in replies]
+            most = list(self._requests)[parts.index(max(parts))]
+            text = "the sum over the clients is too large, most of all by what this one sent"
+            raise ProtocolError(f"{self._where(most)}: {text}") from None
         return total
 
     def _where(self, client: int) -> str:
