@@ -99,6 +99,10 @@ def write_whole(path: Path, write: Callable[[Any], object], mode: int = 0o666) -
         with open(partial, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             write(file)
         partial.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # as of a full disk, which a write meets
+            error.filename = str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
     return path

@@ -505,4 +505,3 @@ class Hub(MessageGrid):
             self.on_ready()
             self._arrived.wait_for(lambda: not self.present, FAREWELL)
             self._forget_run()
-            self._spool.close()

@@ -65,7 +65,8 @@ def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
         yield port
         failure = ""
     except Exception as error:
-        failure = str(error) or type(error).__name__
+        words = error.strerror if isinstance(error, OSError) else str(error)  # no path of the server's
+        failure = words or type(error).__name__
         raise
     finally:
         hub.close(failure)

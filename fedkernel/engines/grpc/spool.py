@@ -3,6 +3,7 @@
 import os
 import struct
 import tempfile
+from contextlib import suppress
 from typing import BinaryIO
 
 from fedkernel.engines.grpc.frames import Envelope
@@ -31,23 +32,18 @@ class Spool:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all: a run begins."""
+        """Forget all, as a run begins or the last has ended, and give the file back."""
         self.size = 0
         self._content: tuple[bytes | bytearray, ...] = ()
         self._place = 0
         if self._file is not None:
-            self._file.truncate(0)
-
-    def close(self) -> None:
-        """Give the file back."""
-        self.clear()
-        if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what a full disk has not taken is tried once more as the file is closed
+                self._file.close()
             self._file = None
 
     def __del__(self) -> None:
         """Give the file back of a hub that was never closed."""
-        self.close()
+        self.clear()
 
     def keep(self, previous: int | None, envelope: Envelope) -> int:
         """Keep a request.
