@@ -186,6 +186,12 @@ def test_arrays_of_a_letter_must_agree_in_shape():
     assert "c has 2 entries along axis 0, but n = 1" in refused(letter_from_bytes, Full, wrong)
 
 
+def test_a_shape_that_no_array_can_have_is_refused_though_it_has_no_entries():
+    content = letter_to_bytes(Full(a=np.ones((2, 1)), c=np.ones((2, 1, 1))))
+    wrong = content[:4] + sizes(0, 1, *[2**32 - 1] * 2, 0, *[2**32 - 2] * 2)
+    assert "(0, 4294967294, 4294967294), which no array can have" in refused(letter_from_bytes, Full, wrong)
+
+
 @pytest.mark.parametrize(
     "packed",
     [

@@ -101,7 +101,10 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
     fields = {}
     for name, shape in shapes.items():
         entries = np.frombuffer(content, "<f8", prod(shape), start)
-        fields[name] = entries.reshape(shape).astype(np.float64)
+        try:
+            fields[name] = entries.reshape(shape).astype(np.float64)
+        except ValueError:  # too large a size beside one of 0
+            raise ProtocolError(f"as a {kind.__name__} it has a shape {shape}, which no array can have") from None
         start += entries.nbytes
     try:
         return kind.model_validate(fields)
