@@ -60,4 +60,7 @@ class Observer(logging.Handler):
         """Hand a record to whom it may concern."""
         name = getattr(record, "happened", "").replace(" ", "_")
         if name and (heed := getattr(self, name, None)) is not None:
-            heed(record)
+            try:
+                heed(record)
+            except Exception:  # whoever observes a run must not end it
+                self.handleError(record)

@@ -90,11 +90,11 @@ class MessageGrid(Grid):
             if message_id not in self._asked:
                 return
             self._asked.discard(message_id)
-            log_event("reply came", "a reply has come", node=node)
             self._replies[message_id] = reply
             self._awaited.discard(message_id)
             if not self._awaited:  # waking up for each would only keep the others waiting
                 self._arrived.notify_all()
+        log_event("reply came", "a reply has come", node=node)  # not under the lock: it may end on a slow terminal
 
     def _open(self, reply: Any) -> Message:
         """Return a reply that was delivered, in the thread that asks for it."""

@@ -49,15 +49,15 @@ def memory_within(most: int | None) -> Iterator[None]:
     if most is None:
         yield
         return
+    size = int(PROC.read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGESIZE")
     with _lock:
         if not _before:  # sites that are threads of one process limit it all the same, and the last of them undoes it
             _before.append(resource.getrlimit(resource.RLIMIT_AS))
         _inside.append(most)
         _, hard = _before[0]
-    size = int(PROC.read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGESIZE")
     limit = size + most if hard == resource.RLIM_INFINITY else min(size + most, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     try:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
         yield
     except MemoryError:
         rule = "limits.run.memory"

@@ -51,6 +51,7 @@ class Attempts:
             self._note(error)
             return failed
         self._fit |= self._hub.instances.items()
+        self._refused.clear()  # all have taken part
         self._in_a_row.clear()
         return None
 

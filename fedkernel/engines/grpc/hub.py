@@ -376,11 +376,11 @@ class Hub(MessageGrid):
 
     def _settle(self, seat: Seat, message_id: str, reply: Envelope | Message) -> None:
         with self._arrived:
-            if message_id in seat.waiting:
-                request, _ = seat.waiting.pop(message_id)
-                seat.behind = False
-                kept = (seat, request, reply) if isinstance(reply, Envelope) else reply
-                self._deliver(seat.node, message_id, kept)
+            if message_id not in seat.waiting:
+                return
+            request, _ = seat.waiting.pop(message_id)
+            seat.behind = False
+        self._deliver(seat.node, message_id, (seat, request, reply) if isinstance(reply, Envelope) else reply)
 
     def _open(self, reply: tuple[Seat, Message, Envelope] | Message) -> Message:
         """Take what a site sent for the reply to a request, if it is one, whatever it says about itself."""

@@ -48,8 +48,8 @@ class Seat:
     waiting: dict[str, tuple[Message, Envelope]] = field(default_factory=dict)
 
     def begin_run(self) -> None:
-        """Have nothing that was asked before asked again."""
-        self.last, self.complete, self.behind = None, True, False
+        """Have nothing that was asked before asked again; what the site remembers now is of this run."""
+        self.last, self.complete, self.behind, self.stands = None, True, False, ""
 
     def forget_run(self) -> None:
         """Drop what has not been sent or answered of a run, too."""
