@@ -193,9 +193,9 @@ class Hub(MessageGrid):
         """Keep messages that were answered before this process began, as if it had sent them."""
         contents: dict[int, list[bytes]] = {}
         for message in messages:
-            if (known := id(message.content)) not in contents:
-                contents[known] = flower.content_to_parts(message.content)
-            envelope = Envelope(flower.stamp(message), flower.to_parts(message, contents[known]))
+            if (content := id(message.content)) not in contents:
+                contents[content] = flower.content_to_parts(message.content)
+            envelope = Envelope(flower.stamp(message), flower.to_parts(message, contents[content]))
             with self._arrived:
                 self._keep(self._nodes[message.metadata.dst_node_id - 1], message, envelope)
 

@@ -158,7 +158,7 @@ class Node:
     def _attend(self, address: str, tls: TLS | None, patience: float) -> str:
         """Connect, again and again, until the server has said what the work failed with; empty: it is done."""
         began, pause, closings = time.monotonic(), FIRST_PAUSE, 0
-        told = -math.inf
+        last_told = -math.inf
         own = None if tls is None else Renewing(tls, "site", self.tell)
         while True:
             self._welcomed = False
@@ -177,7 +177,7 @@ class Node:
                     raise EngineError(f"{address} cannot be joined: {cause}") from None
             if self._welcomed:
                 began, pause, closings = time.monotonic(), FIRST_PAUSE, 0
-                told = began
+                last_told = began
                 self.tell(f"the connection to {address} is lost; trying to come back")
             closings = closings + 1 if "Socket closed" in details or "Connection reset" in details else 0
             if closings == CLOSINGS:
@@ -186,10 +186,10 @@ class Node:
             if time.monotonic() - began > patience:
                 raise EngineError(f"{address} could not be reached for {patience:g} s: {_cause(details)}")
             left = max(0.0, patience - (time.monotonic() - began))
-            if time.monotonic() - told > FIRST:
-                looked = "yet" if told < began else f"for {lasting(patience - left)}"
+            if time.monotonic() - last_told > FIRST:
+                looked = "yet" if last_told < began else f"for {lasting(patience - left)}"
                 self.tell(f"{address} is not reached {looked} ({_cause(details)}); given up in {lasting(left)}")
-                told = time.monotonic()
+                last_told = time.monotonic()
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
