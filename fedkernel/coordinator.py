@@ -18,11 +18,12 @@ from fedkernel.engines.parcels import Parcel, from_folder, tell
 from fedkernel.errors import FedkernelError, InputError
 from fedkernel.models import load_model
 from fedkernel.numerics.kernels import import_kernels
+from fedkernel.run.catching_up import CatchingUpGrid
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.failure import is_of_a_run, text_of
-from fedkernel.run.grid import MessageGrid
+from fedkernel.run.grid import ResumableGrid
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.journal import Journal, StrayError, header_of
+from fedkernel.run.journal import Journal, StrayError, folder_here, header_of
 from fedkernel.run.result import Result
 from fedkernel.storage import write_whole
 from fedkernel.strategy import KernelStrategy
@@ -62,8 +63,11 @@ def server_app() -> ServerApp:
         for run in job.runs:
             try:
                 strategy = strategy_of(run.strategy, run.parameters)
-                with _journal_of(job, run, strategy, grid) as journal:
-                    _hand_over(run, _carried_out(job, run, strategy, grid, journal), job)
+                with _journal_of(job, run, strategy, grid) as (resumable, journal):
+                    _hand_over(run, _carried_out(job, run, strategy, resumable, journal), job)
+                    if job.folder is None and journal is not None:  # of which only this process knows
+                        journal.remove()
+                        journal.path.parent.rmdir()
             except Exception as error:
                 goes_on = job.go_on and is_of_a_run(error)
                 if goes_on or isinstance(error, FedkernelError):
@@ -85,17 +89,20 @@ def _leave(error: Exception, run: str, job: Job) -> None:
 
 
 @contextmanager
-def _journal_of(job: Job, run: RunSpec, strategy: KernelStrategy[Any], grid: Grid) -> Iterator[Journal | None]:
-    """Open a run's journal, whose sites stand where it ends; None where there is to be none."""
-    folder = job.folder
-    if not job.journals or folder is None or not isinstance(grid, MessageGrid):
-        yield None
+def _journal_of(
+    job: Job, run: RunSpec, strategy: KernelStrategy[Any], grid: Grid
+) -> Iterator[tuple[Grid, Journal | None]]:
+    """Open a run's journal, and a grid whose sites will stand where it ends; None where there is to be none."""
+    if not job.journals:
+        yield grid, None
         return
-    journal = Journal(folder / run.id, header_of(job, run, strategy), grid.write_every)
+    resumable, header = grid if isinstance(grid, ResumableGrid) else CatchingUpGrid(grid), header_of(job, run, strategy)
+    folder = folder_here(run) if job.folder is None else job.folder / run.id
+    journal = Journal(folder, header, resumable.write_every)
     try:
-        if len(journal) and (fault := grid.come_back(run.key, journal.answered, journal.checkpoints())):
+        if len(journal) and (fault := resumable.come_back(run.key, journal.answered, journal.checkpoints())):
             journal.set_aside(fault)
-        yield journal
+        yield resumable, journal
     except Exception as error:
         joining = isinstance(error, FedkernelError) and error.joining
         if is_of_a_run(error) and (joining or not journal.pending):  # tried again, it would fail by what is recorded

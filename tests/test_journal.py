@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import struct
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,14 +12,18 @@ import numpy as np
 import pytest
 from cases import WINE
 from counting import Died, Process
+from flwr.app import Message
+from flwr.serverapp import Grid
 from networks import admm, digits
 
 from fedkernel import RBF
+from fedkernel.engines import apps
 from fedkernel.engines.grpc import serve
 from fedkernel.engines.grpc.node import Node
-from fedkernel.engines.local import LocalGrid, run_job
+from fedkernel.engines.local import LocalGrid, run_job, sites_here
 from fedkernel.flower_apps import APPS
 from fedkernel.protocol.messages import Summed
+from fedkernel.run import catching_up, flower
 from fedkernel.run.answering import client_app
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.journal import ASIDE, NAME, Journal
@@ -180,6 +185,93 @@ def test_a_server_that_was_stopped_finds_its_sites_where_they_stood(name, tmp_pa
     assert [site.end() for site in sites] == [None] * len(names)
     assert not [line for line in sentences if "restarted" in line]
     assert not (tmp_path / "out" / "run" / ASIDE).exists()
+
+
+class Foreign(Grid):
+    """A grid as Flower has it: its nodes remember nothing of the last one's, and have other ids, in another order."""
+
+    def __init__(self, own, shift):
+        self.own, self.rounds = own, 0
+        nodes = list(own.get_node_ids())
+        self.ids = {node: 1000 + (node + shift) % len(nodes) for node in nodes}
+
+    def get_node_ids(self):
+        return list(self.ids.values())
+
+    def send_and_receive(self, messages, *, timeout=None):
+        self.rounds += 1
+        node_of = {other: node for node, other in self.ids.items()}
+        sent = [
+            Message(message.content, node_of[about.dst_node_id], about.message_type, group_id=about.group_id)
+            for message in messages
+            for about in [message.metadata]
+        ]
+        replies = list(self.own.send_and_receive(sent, timeout=timeout))
+        for reply in replies:
+            flower.readdress(reply, self.ids[reply.metadata.src_node_id])
+        return replies
+
+    push_messages = pull_messages = create_message = set_run = run = None
+
+
+@pytest.mark.parametrize("most", [0, 1 << 26])
+@pytest.mark.parametrize("name", ["FKKMeans", "DisKPCA"])
+def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, stop, monkeypatch, caplog):
+    """Two rounds more, however many were recorded; as many as were where one request fills a message."""
+    monkeypatch.setattr(catching_up, "MOST_BYTES", most)
+    reference = carry_out(job_of(name, tmp_path, "whole", journals=False))
+    job, grids = job_of(name, tmp_path), []
+
+    @contextmanager
+    def grid(run, text):
+        with sites_here({}, site_of_job, clients=3, run_config={"job": text}) as own:
+            grids.append(Foreign(own, len(grids)))
+            yield grids[-1]
+
+    with caplog.at_level(logging.INFO, "fedkernel.run.journal"):
+        for count, recorded in stops(reference):
+            stop(count, recorded=recorded)
+            with pytest.raises(Stopped):
+                list(apps.carry_out(job, grid))
+        stop.never()
+        list(apps.carry_out(job, grid))
+    assert_same(Result.load(tmp_path / "out" / "run"), reference)
+    exchanges = 1 + reference.ledger.rounds
+    assert grids[-1].rounds == (2 if most else exchanges - 1) + 1
+    assert not (tmp_path / "out" / "run" / ASIDE).exists()
+    how = f"after {exchanges - 1} recorded exchanges, {exchanges - 1} of them asked again of restarted sites"
+    assert f"run: resumed at round {reference.ledger.rounds}, {how}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("DisKPCA", lambda file: np.save(file, 1.5 * np.load(file)), "answers otherwise than is recorded of it"),
+        ("DisKPCA", lambda file: np.save(file, np.load(file)[:-1]), "does not say again who it is, as it is recorded"),
+        ("ADMMKPCA", lambda file: None, "does not answer again what it had answered"),
+    ],
+)
+def test_nodes_that_answer_otherwise_have_the_run_begin_anew(name, change, says, tmp_path, stop, monkeypatch, caplog):
+    """As where a site's table is another, which this process cannot see, or keys for letters were not kept."""
+    monkeypatch.setattr("fedkernel.run.journal._sha256_of", lambda *file: "")
+    job = job_of(name, tmp_path)
+
+    @contextmanager
+    def grid(run, text):
+        with sites_here({}, site_of_job, clients=3, run_config={"job": text}) as own:
+            yield Foreign(own, 0)
+
+    stop(5, recorded=True)
+    with pytest.raises(Stopped):
+        list(apps.carry_out(job, grid))
+    stop.never()
+    change(job.runs[0].shards[1])
+    list(apps.carry_out(job, grid))
+    assert says in caplog.text
+    assert_same(
+        Result.load(tmp_path / "out" / "run"),
+        carry_out(job.model_copy(update={"out": str(tmp_path / "whole"), "journals": False})),
+    )
 
 
 def recorded_up_to(name, folder, stop, count):

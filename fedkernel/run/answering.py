@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,10 @@ from fedkernel.protocol.messages import MessageT, Receipt, Reply
 from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check, order_of
 from fedkernel.run.asking import NOTHING, Asking, asking_of
+from fedkernel.run.catching_up import AGAIN, answer_again
 from fedkernel.run.gate import Gate, Standing
 from fedkernel.run.joining import (
+    BEGINNING,
     UNFIT_TABLE,
     CommonRows,
     HashedIds,
@@ -229,7 +232,16 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
     app.query("ids")(joining(_hash_ids))
     app.query("align")(joining(_take_rows))
     app.train()(handler(_train))
+    app.query(AGAIN)(partial(_answer_again, app))
     return app
+
+
+def _answer_again(app: ClientApp, message: Message, context: Context) -> Message:
+    """Answer all that a message asks again, or say why not."""
+    try:
+        return answer_again(app, message, context)
+    except ProtocolError as error:
+        return Message(Error(REFUSED, str(error)), reply_to=message)
 
 
 def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
@@ -288,7 +300,7 @@ def _introduce(call: _Call) -> Reply:
     kind, raw = call.kind, site.X if isinstance(site.X, TableToPrepare) else None
     restarted = "run" not in call.context.state
     memory = Memory.begin(call.context, call.run)
-    memory.table = site.table_as_begun(call.message.metadata.message_id, site.table())
+    memory.table = site.table_as_begun(str(call.config.get(BEGINNING, "")), site.table())
     client = call.client(memory, kind if raw is None else PrepareClient)
     if site.kept_keys is not None:
         site.kept_keys.begin(restarted=restarted)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -20,7 +21,16 @@ from fedkernel.run import flower
 from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of, stranger_of
 from fedkernel.run.exchange import POLL, by_node, node_called, recorded, send_and_receive, write_down
 from fedkernel.run.grid import CARRIERS
-from fedkernel.run.joining import UNFIT_TABLE, HashIds, Introduce, Introduction, ShowShare, TakeRows, TakeShares
+from fedkernel.run.joining import (
+    BEGINNING,
+    UNFIT_TABLE,
+    HashIds,
+    Introduce,
+    Introduction,
+    ShowShare,
+    TakeRows,
+    TakeShares,
+)
 from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account, Entry, Ledger
 from fedkernel.run.losses import check_quorum
@@ -290,7 +300,10 @@ class _Wire:
         replies : dict of int to (Reply, flwr.app.RecordDict)
             By node, in the order of `nodes`, as they came and decoded.
         """
-        content = to_content(request, self.settings.header(self.pair))
+        header = self.settings.header(self.pair)
+        if kind == MessageType.QUERY:
+            header[BEGINNING] = secrets.token_hex(16) if self.journal is None else self.journal.beginning
+        content = to_content(request, header)
         messages = [Message(content, node, kind, group_id="0") for node in nodes]
         if (record := recorded(self.journal, self.grid, messages, doing, self.settings.deadline)) is not None:
             contents = dict(zip(record.nodes, map(flower.content_from_bytes, record.contents), strict=True))

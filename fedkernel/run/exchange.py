@@ -10,9 +10,8 @@ from flwr.serverapp import Grid
 
 from fedkernel.errors import ProtocolError
 from fedkernel.run import flower
-from fedkernel.run.grid import MessageGrid
-from fedkernel.run.journal import Exchange, Journal, StrayError, content_to_bytes, requests_hash
-from fedkernel.run.wire import is_same_answer
+from fedkernel.run.grid import ResumableGrid
+from fedkernel.run.journal import Exchange, Journal, content_to_bytes, requests_hash
 
 __all__ = ["POLL", "by_node", "node_called", "recorded", "send_and_receive", "write_down"]
 
@@ -22,7 +21,7 @@ POLL = 0.2
 
 def node_called(grid: Grid, node: int) -> str:
     """Return what texts call a node before it has said which client it is."""
-    return grid.called(node) if isinstance(grid, MessageGrid) else f"node {node}"
+    return grid.called(node) if isinstance(grid, ResumableGrid) else f"node {node}"
 
 
 def recorded(
@@ -30,7 +29,8 @@ def recorded(
 ) -> Exchange | None:
     """Return what a journal has of the replies to messages; None: these are to be sent, `where` tells in which round.
 
-    Nodes that do not stand where the journal ends are asked again, and must reply what is recorded.
+    Nodes that do not stand where the journal ends are asked again, and must reply what is recorded: as that is handed
+    out, or when nothing is left of it, as the grid has it.
 
     Raises
     ------
@@ -39,30 +39,14 @@ def recorded(
     """
     if journal is None:
         return None
-    if (record := journal.next(requests_hash(messages))) is None:
+    if (record := journal.next(requests_hash(messages))) is not None:
+        if isinstance(grid, ResumableGrid):
+            journal.asked_again += grid.replay(messages, record, deadline)
+    elif journal.replays:
+        if isinstance(grid, ResumableGrid):
+            grid.catch_up(deadline)
         journal.note_live(where)
-    elif isinstance(grid, MessageGrid):
-        grid.recall(message for message in messages if message.metadata.dst_node_id not in grid.behind)
-        asked = grid.behind.intersection(record.nodes)
-        again = [message for message in messages if message.metadata.dst_node_id in asked]
-        _ask_again(grid, again, record, deadline)
-        journal.asked_again += bool(again)
     return record
-
-
-def _ask_again(grid: MessageGrid, messages: Sequence[Message], record: Exchange, deadline: float) -> None:
-    """Bring nodes to where they stood once they had answered messages, which of sums cannot be compared."""
-    reply_of = {reply.metadata.src_node_id: reply for reply in grid.send_and_receive(messages, timeout=deadline)}
-    summed = len(record.contents) < len(record.nodes)
-    for node in (message.metadata.dst_node_id for message in messages):
-        reply, called = reply_of.get(node), grid.called(node)
-        if reply is None or reply.has_error():
-            raise StrayError(f"{called}, which was restarted, does not answer again what it had answered")
-        if summed:
-            continue
-        known = flower.content_from_bytes(record.contents[record.nodes.index(node)])
-        if not is_same_answer(reply.content, known):
-            raise StrayError(f"{called}, which was restarted, answers otherwise than is recorded of it")
 
 
 def write_down(
@@ -74,7 +58,7 @@ def write_down(
 ) -> None:
     """Record the exchange that was looked up last: `nodes` answered, `contents` are their replies or the sum."""
     exchange = Exchange(journal.pending, list(nodes), dict(account), [*map(content_to_bytes, contents)])
-    journal.add(exchange, grid.checkpoint if isinstance(grid, MessageGrid) else bytes)
+    journal.add(exchange, grid.checkpoint if isinstance(grid, ResumableGrid) else bytes)
 
 
 def by_node(replies: Iterable[Message], nodes: Collection[int]) -> dict[int, Message]:

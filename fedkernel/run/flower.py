@@ -39,6 +39,7 @@ __all__ = [
     "polls_slowly",
     "read_array",
     "read_arrays",
+    "readdress",
     "stamp",
     "to_bytes",
     "to_parts",
@@ -87,6 +88,11 @@ def stamp(message: Message) -> str:
     message_id = str(uuid.uuid4())
     message.metadata.__dict__["_message_id"] = message_id
     return message_id
+
+
+def readdress(message: Message, node: int) -> None:
+    """Have a message be from another node than it says."""
+    message.metadata.__dict__["_src_node_id"] = node
 
 
 def to_bytes(message: Message) -> bytes:

@@ -1,9 +1,9 @@
-"""What grids of our own have in common: messages leave as bytes, and replies are collected until they are asked for."""
+"""What grids have in common over which runs are resumed, and those of our own, whose messages leave as bytes."""
 
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from flwr.app import Message, RecordDict
@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 
 from fedkernel.run import flower
 from fedkernel.run.events import log_event
+from fedkernel.run.journal import Exchange
 
 LOOK = 0.25
 """Seconds between two looks at the nodes while replies are waited for."""
@@ -22,21 +23,69 @@ CARRIERS = (GONE, UNFIT)
 """Error codes of who carries messages, which no site can send."""
 
 
-class MessageGrid(Grid):
-    """Base of Flower Grids that carry the messages themselves; a subclass sends bytes and delivers replies.
+class ResumableGrid(Grid):
+    """Base of Flower Grids over which a run goes on where its journal ends, see `fedkernel.run.journal`.
 
     Attributes
     ----------
     write_every : float
         Seconds from one writing of a run's journal to the next. 0, as where nodes outlive this process: each exchange
         is written before the next request goes out.
+    """
+
+    write_every = 0.0
+
+    def called(self, node: int) -> str:
+        """Return what texts call a node before it has said which client it is."""
+        return f"node {node}"
+
+    def checkpoint(self) -> bytes:
+        """Return what has changed in the memory of nodes that end with this process, since the last time."""
+        return b""
+
+    @abstractmethod
+    def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
+        """Make ready to go on with a run, and return why that cannot be; empty: it can.
+
+        Parameters
+        ----------
+        run : str
+            What `fedkernel.run.job.RunSpec.key` is of it.
+        answered : mapping of int to int
+            How many requests each node has answered.
+        checkpoints : iterable of bytes
+            What `checkpoint` returned, in order.
+        """
+
+    @abstractmethod
+    def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
+        """Take note of messages that were answered before this process began, and of what to.
+
+        Returns
+        -------
+        bool
+            Whether nodes are asked these again, since they do not stand where the journal ends, as after a restart.
+
+        Raises
+        ------
+        StrayError
+            If one does not reply what is recorded.
+        """
+
+    def catch_up(self, deadline: float) -> None:
+        """Have all nodes stand where the journal ends: all that is in it was replayed; raises as `replay`."""
+
+
+class MessageGrid(ResumableGrid):
+    """Base of Flower Grids that carry the messages themselves; a subclass sends bytes and delivers replies.
+
+    Attributes
+    ----------
     behind : frozenset of int
         Nodes that do not stand where the journal of a run ends, as after a restart: they are asked again what is in it.
     """
 
     behind: frozenset[int] = frozenset()
-
-    write_every = 0.0
 
     def __init__(self) -> None:
         flower.ensure_task_identity()
@@ -54,29 +103,21 @@ class MessageGrid(Grid):
     def _posted(self) -> None:
         """Have the messages that were posted go on their way."""
 
-    def called(self, node: int) -> str:
-        """Return what texts call a node before it has said which client it is."""
-        return f"node {node}"
-
-    # What a run that is resumed needs, see `fedkernel.run.journal`.
-
-    def checkpoint(self) -> bytes:
-        """Return what has changed in the memory of nodes that end with this process, since the last time."""
-        return b""
-
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Have the nodes stand where they stood in a run, and return why they cannot; empty: they do but for `behind`.
-
-        Parameters
-        ----------
-        run : str
-            What `fedkernel.run.job.RunSpec.key` is of it.
-        answered : mapping of int to int
-            How many requests each node has answered.
-        checkpoints : iterable of bytes
-            What `checkpoint` returned, in order.
-        """
+        """Have the nodes stand where they stood in a run, all but those that are `behind`."""
         return "its sites remember nothing"
+
+    def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
+        """Take note of messages that were answered before this process began; ask nodes again that are `behind`."""
+        self.recall(message for message in messages if message.metadata.dst_node_id not in self.behind)
+        asked = self.behind.intersection(exchange.nodes)
+        again = [message for message in messages if message.metadata.dst_node_id in asked]
+        if not again:
+            return False
+        reply_of = {reply.metadata.src_node_id: reply for reply in self.send_and_receive(again, timeout=deadline)}
+        for node in (message.metadata.dst_node_id for message in again):
+            exchange.check_again(node, self.called(node), reply_of.get(node))
+        return True
 
     def recall(self, messages: Iterable[Message]) -> None:
         """Take note of messages of the run that were answered before this process began."""

@@ -49,6 +49,10 @@ class Introduction(Reply):
         return self
 
 
+BEGINNING = "beginning"
+"""Stands beside `Introduce`: tells this beginning of the run from others, and is the same where that is resumed."""
+
+
 class Introduce(Request[Introduction]):
     """Begins a run, and asks who this is."""
 

@@ -21,6 +21,7 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import struct
 import sys
 import time
@@ -38,15 +39,15 @@ from fedkernel.errors import InputError
 from fedkernel.installation import HOME, installed_version
 from fedkernel.run import flower
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.wire import content_digest
-from fedkernel.storage import owner_only
+from fedkernel.run.wire import answer_hash, content_digest
+from fedkernel.storage import owner_only, synchronise
 
 log = logging.getLogger(__name__)
 
 NAME, ASIDE = "journal", "journal.aside"
 """The file in a run's folder, and where one is put that does not fit the run."""
 
-FORMAT = 2
+FORMAT = 3
 """Version of the form."""
 
 MOST_BYTES = 1 << 32
@@ -82,6 +83,22 @@ class Exchange(NamedTuple):
     account: dict[str, Any]
     contents: list[bytes]
 
+    @property
+    def summed(self) -> bool:
+        """Whether only the sum of the replies is recorded."""
+        return len(self.contents) < len(self.nodes)
+
+    def answer_of(self, node: int) -> str:
+        """Return what `answer_hash` is of what a node has replied; empty: only a sum is known."""
+        return "" if self.summed else answer_hash(flower.content_from_bytes(self.contents[self.nodes.index(node)]))
+
+    def check_again(self, node: int, called: str, reply: Message | None) -> None:
+        """Raise StrayError unless a node that texts call so has answered again what it had answered."""
+        if reply is None or reply.has_error():
+            raise StrayError(f"{called}, which was restarted, does not answer again what it had answered")
+        if not self.summed and answer_hash(reply.content) != self.answer_of(node):
+            raise StrayError(f"{called}, which was restarted, answers otherwise than is recorded of it")
+
 
 class Journal:
     """The journal of one run.
@@ -103,6 +120,8 @@ class Journal:
         What `requests_hash` is of the requests that were looked up last; empty: what was replied to these is recorded.
     asked_again : int
         How many of the exchanges that it has were asked again of sites that did not stand where it ends.
+    beginning : str
+        Tells this beginning of the run from any other, also after the run was resumed: sites note their tables by it.
     resumed : str
         From where the run went on, once it has; empty: it did not.
     """
@@ -119,6 +138,7 @@ class Journal:
     def _begin(self) -> None:
         """Know of no record."""
         self.answered: Counter[int] = Counter()
+        self.beginning = secrets.token_hex(16)
         self.pending = self.resumed = ""
         self.asked_again = 0
         self._count = self._replayed = 0  # exchanges that are known, and those that were handed out again
@@ -145,7 +165,8 @@ class Journal:
         while (record := self._record_at(self._end, self._chain)) is not None:
             description, chain = record
             if header is None:
-                header = description
+                header = dict(description)
+                self.beginning = header.pop("beginning", "")
             else:
                 for exchange in description["exchanges"]:
                     self.answered.update(exchange["nodes"])
@@ -222,9 +243,14 @@ class Journal:
         self.pending = ""
         return exchange
 
+    @property
+    def replays(self) -> bool:
+        """Whether what was recorded has been handed out, and nothing was asked since."""
+        return self._replayed > 0 and not self.resumed
+
     def note_live(self, where: str) -> None:
         """Say from where the run goes on, if what came before was recorded and this is the first that is not."""
-        if self._replayed and not self.resumed:
+        if self.replays:
             self.resumed = where
             again = f", {self.asked_again} of them asked again of restarted sites" if self.asked_again else ""
             run, count = self._header["run"], self._replayed
@@ -269,7 +295,11 @@ class Journal:
         self._waiting, self._waiting_bytes, self._written = [], 0, time.monotonic()
 
     def _write_header(self) -> None:
-        self._write(self._header, [])
+        try:
+            self._write({**self._header, "beginning": self.beginning}, [])
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+        synchronise(self.path.parent)  # or the file may be gone after a power cut, with all that is in it
         self._first = self._end
 
     def _write(self, description: Mapping[str, Any], contents: Sequence[bytes]) -> None:
@@ -299,9 +329,9 @@ class Journal:
         self._file.close()
 
     def remove(self) -> None:
-        """Let go of the file and remove it."""
-        self._file.close()
+        """Remove the file, and only then let go of it: nobody else goes on with it meanwhile."""
         remove_journal(self.path.parent)
+        self._file.close()
 
 
 class StrayError(Exception):
@@ -320,6 +350,11 @@ def remove_journal(folder: Path) -> None:
     for name in (NAME, ASIDE):
         with contextlib.suppress(FileNotFoundError):
             (folder / name).unlink()
+
+
+def folder_here(run: RunSpec) -> Path:
+    """Return the folder for the journal of a run whose own folder is on another machine: Flower's home has it."""
+    return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "fedkernel-journals" / run.key
 
 
 def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:

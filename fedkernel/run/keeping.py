@@ -141,7 +141,7 @@ def table_as_begun(folder: Path, run: str, beginning: str, now: str) -> str:
         What the site keeps.
     run : str
     beginning : str
-        The id of the message by which the run begins; empty: it has none, and none is like it.
+        What the coordinator tells this beginning of the run from others by; empty: by nothing, and none is like it.
     now : str
         By what the table is known.
     """

@@ -110,7 +110,7 @@ class Site:
     table : callable
         Returns by what the content of the site's files is known; empty: it has none that could change.
     table_as_begun : callable
-        Given the id of the message by which a run begins and what `table` returns, returns what that was as it began.
+        Given what a run's beginning is known by and what `table` returns, returns what that was as the run began.
     check_keep : callable
         Raises OwnFileError if nothing can be stored on the site.
     earlier : callable, optional

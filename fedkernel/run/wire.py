@@ -96,20 +96,19 @@ def header_of(message: FlowerMessage) -> ConfigRecord:
     return scalars
 
 
-def is_same_answer(content: RecordDict, other: RecordDict) -> bool:
-    """Return whether two contents say the same, but for what differs each time: salt and seconds."""
-
-    def told(answer: RecordDict) -> list[object]:
-        records = [(name, record) for name, record in sorted(answer.items()) if not isinstance(record, ArrayRecord)]
-        scalars = [(name, {key: record[key] for key in sorted(record.keys() - VARYING)}) for name, record in records]
-        arrays = [(name, list(record.keys())) for name, record in answer.array_records.items()]
-        return [scalars, arrays, [array.data for record in answer.array_records.values() for array in record.values()]]
-
-    return told(content) == told(other)
-
-
 VARYING = {"salt", "seconds"}
 """Scalars of a reply that differ where it is made again."""
+
+
+def answer_hash(content: RecordDict) -> str:
+    """Return the SHA-256 of what a reply says, which is the same where it is made again."""
+    said = RecordDict()
+    for name, record in content.items():
+        if isinstance(record, ConfigRecord):
+            said[name] = ConfigRecord({key: value for key, value in record.items() if key not in VARYING})
+        else:
+            said[name] = record
+    return content_digest(said)
 
 
 def from_content(kind: type[MessageT], content: RecordDict) -> MessageT:

@@ -1,0 +1,229 @@
+"""Going on with a run over a grid of Flower's, whose nodes remember nothing of it, under other ids than before.
+
+Of each node only its requests are lost, and what is recorded of the run makes these again. So the nodes are asked who
+they are, and then for all the rest at once: in two rounds, however many were recorded, each site computes again what it
+had computed. What leaves it is a hash of each answer, which must be that of the answer on record.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+
+from fedkernel.errors import ProtocolError
+from fedkernel.run import flower
+from fedkernel.run.exchange import send_and_receive
+from fedkernel.run.grid import ResumableGrid
+from fedkernel.run.journal import Exchange, StrayError
+from fedkernel.run.wire import answer_hash
+
+AGAIN = "again"
+"""The action of a message that has many requests."""
+
+KINDS, ANSWERS = "kinds", "answers"
+"""What a message has of each of these its type, and the reply the answer's hash."""
+
+MOST_BYTES = 1 << 26
+"""Of requests in one message, but for a single larger one."""
+
+
+class _Asked(NamedTuple):
+    """A request that a node has answered, and what `fedkernel.run.journal.Exchange.answer_of` is of the answer."""
+
+    kind: str
+    content: RecordDict
+    answer: str
+
+
+class CatchingUpGrid(ResumableGrid):
+    """A grid of Flower's whose nodes have small numbers, the same ones when a run is resumed, when their ids differ.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._ids: list[int] = []  # of node 1, 2, and so on
+        self._settled = False
+        self._replayed: list[tuple[Sequence[Message], Exchange]] = []
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the numbers of the nodes that are connected; which is which is settled by the first message."""
+        ids = set(self._grid.get_node_ids())
+        if not self._settled:
+            self._ids = sorted(ids)
+        return [number for number, node in enumerate(self._ids, start=1) if node in ids]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages to their nodes."""
+        self._settled = True
+        return self._grid.push_messages([self._to_node(message) for message in messages])
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies that have come to messages."""
+        return [self._from_node(reply) for reply in self._grid.pull_messages(message_ids)]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send messages and wait for the replies, or for those that come before the timeout."""
+        self._settled = True
+        addressed = [self._to_node(message) for message in messages]
+        replies = send_and_receive(self._grid, addressed, math.inf if timeout is None else timeout)
+        return [self._from_node(reply) for reply in replies]
+
+    def _to_node(self, message: Message) -> Message:
+        about = message.metadata
+        return self.create_message(
+            message.content, about.message_type, self._ids[about.dst_node_id - 1], about.group_id, about.ttl
+        )
+
+    def _from_node(self, reply: Message) -> Message:
+        if (node := reply.metadata.src_node_id) in self._ids:
+            flower.readdress(reply, self._ids.index(node) + 1)
+        return reply
+
+    def set_run(self, run: flower.Run) -> None:
+        """Set the run this grid belongs to."""
+        self._grid.set_run(run)
+
+    @property
+    def run(self) -> flower.Run:
+        """The run this grid belongs to."""
+        return self._grid.run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Create a message to a node."""
+        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
+
+    # How a run is resumed.
+
+    def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
+        """Find nothing that keeps the run from going on: which nodes these are is asked once all is replayed."""
+        return ""
+
+    def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
+        """Take note of messages that were answered before this process began."""
+        self._replayed.append((messages, exchange))
+        return True
+
+    def catch_up(self, deadline: float) -> None:
+        """Ask the nodes who they are, and then again for all that they were asked."""
+        (introductions, exchange), *rest = self._replayed
+        self._replayed = []
+        self._recognise(introductions, exchange, deadline)
+        asked: dict[int, list[_Asked]] = defaultdict(list)
+        for messages, exchange in rest:
+            for message in messages:
+                if (node := message.metadata.dst_node_id) in exchange.nodes:
+                    asked[node].append(_Asked(message.metadata.message_type, message.content, exchange.answer_of(node)))
+        bundles = {node: list(_bundles(requests)) for node, requests in asked.items()}
+        for place in range(max(map(len, bundles.values()), default=0)):
+            now = {node: parts[place] for node, parts in bundles.items() if place < len(parts)}
+            self._ask_again(now, deadline)
+
+    def _recognise(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> None:
+        """Find out which node is which by what each said of itself, which tells its client's number."""
+        replies = self.send_and_receive(messages, timeout=deadline)
+        id_of = {answer_hash(reply.content): reply for reply in replies if not reply.has_error()}
+        known = {number: id_of.get(exchange.answer_of(number)) for number in exchange.nodes}
+        ids = list(self._ids)
+        for number, reply in known.items():
+            if reply is None:
+                raise StrayError(f"{self.called(number)} does not say again who it is, as it is recorded")
+            self._ids[number - 1] = ids[reply.metadata.src_node_id - 1]
+
+    def _ask_again(self, requests: Mapping[int, Sequence[_Asked]], deadline: float) -> None:
+        messages = [
+            Message(_bundled(asked), node, f"{MessageType.QUERY}.{AGAIN}", group_id="0")
+            for node, asked in requests.items()
+        ]
+        longest = deadline * max(map(len, requests.values()))
+        reply_of = {reply.metadata.src_node_id: reply for reply in self.send_and_receive(messages, timeout=longest)}
+        for node, asked in requests.items():
+            reply = reply_of.get(node)
+            if reply is None or reply.has_error():
+                raise StrayError(f"{self.called(node)} does not answer again what it had answered")
+            answers = reply.content.config_records.get("config", ConfigRecord()).get(ANSWERS)
+            if not isinstance(answers, list) or len(answers) != len(asked):
+                raise StrayError(f"{self.called(node)} does not answer again all that it had answered")
+            if any(known.answer not in ("", answer) for known, answer in zip(asked, answers, strict=True)):
+                raise StrayError(f"{self.called(node)} answers otherwise than is recorded of it")
+
+
+def _bundles(requests: Sequence[_Asked]) -> Iterator[list[_Asked]]:
+    """Yield requests in parts of `MOST_BYTES` at most."""
+    bundle, size = list[_Asked](), 0
+    for asked in requests:
+        length = flower.content_bytes(asked.content)
+        if bundle and size + length > MOST_BYTES:
+            yield bundle
+            bundle, size = [], 0
+        bundle.append(asked)
+        size += length
+    if bundle:
+        yield bundle
+
+
+def _bundled(requests: Sequence[_Asked]) -> RecordDict:
+    """Return the content of a message that has these requests, each record under its number and its name."""
+    content = RecordDict({KINDS: ConfigRecord({KINDS: [asked.kind for asked in requests]})})
+    for number, asked in enumerate(requests):
+        for name, record in asked.content.items():
+            content[f"{number} {name}"] = record
+    return content
+
+
+def _requests_in(content: RecordDict) -> Iterator[tuple[str, RecordDict]]:
+    """Yield the requests that a message has, each with its type; ProtocolError if it is no such message."""
+    kinds = content.config_records.get(KINDS, ConfigRecord()).get(KINDS)
+    if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
+        raise ProtocolError("it is asked again, but not what")
+    requests = [RecordDict() for _ in kinds]
+    for place, record in content.items():
+        number, _, name = place.partition(" ")
+        if place == KINDS:
+            continue
+        if not number.isdecimal() or int(number) >= len(kinds):
+            raise ProtocolError(f"it is asked again something of which there is no type, but {len(kinds)} others")
+        requests[int(number)][name] = record
+    for kind, request in zip(kinds, requests, strict=True):
+        if kind == f"{MessageType.QUERY}.{AGAIN}":
+            raise ProtocolError("it is asked again to be asked again")
+        yield str(kind), request
+
+
+def answer_again(app: ClientApp, message: Message, context: Context) -> Message:
+    """Answer all requests that a message has, one after the other, each as if it had come alone.
+
+    Parameters
+    ----------
+    app : flwr.clientapp.ClientApp
+        Answers each.
+    message : flwr.app.Message
+    context : flwr.app.Context
+
+    Returns
+    -------
+    flwr.app.Message
+        With what `fedkernel.run.wire.answer_hash` is of each answer, or the first error in place of one.
+
+    Raises
+    ------
+    ProtocolError
+        If it has something else.
+    """
+    answers = list[str]()
+    for kind, request in _requests_in(message.content if message.has_content() else RecordDict()):
+        asked = Message(request, message.metadata.dst_node_id, kind, group_id=message.metadata.group_id)
+        reply = app(asked, context)
+        if reply.has_error():
+            return Message(reply.error, reply_to=message)
+        answers.append(answer_hash(reply.content))
+    return Message(RecordDict({"config": ConfigRecord({ANSWERS: answers})}), reply_to=message)
