@@ -13,6 +13,7 @@ from named_sites import (
     TABLE,
     Sites,
     find,
+    pinned,
     refused,
     run_on,
     settings_of,
@@ -23,10 +24,12 @@ from named_sites import (
 
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.run import flower, placement
+from fedkernel.run.catching_up import CatchingUpGrid
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import RunSpec
+from fedkernel.run.journal import Journal, StrayError
 from fedkernel.run.memory import Memory
-from strategies import DKPCA, VFedPCA
+from strategies import DKPCA, PeerVFedPCA, VFedPCA
 
 
 def test_a_site_is_known_by_its_name_or_its_number(tmp_path):
@@ -150,6 +153,56 @@ def test_a_table_that_changes_within_a_run_is_a_refusal(tmp_path, caplog, change
     sentence = "client 1 (site 'east') has another table than when run 'trial' began: its file has changed; allowed: "
     assert str(caught.value).startswith(f"VFedPCA, round 2 (IterateLocally), client 1 (site 'east'): \"{sentence}")
     assert f"refused: {sentence}" in caplog.text, "at the site"
+
+
+class LostError(Exception):
+    """The coordinator is killed."""
+
+
+class Stopping(Journal):
+    """A journal whose coordinator is killed after its fifth exchange."""
+
+    def add(self, *exchange):
+        super().add(*exchange)
+        if len(self) == 5:
+            raise LostError
+
+
+@pytest.mark.parametrize("change", [False, True])
+@pytest.mark.parametrize("strategy", [VFedPCA(rounds=3), PeerVFedPCA(rounds=3)])
+def test_sites_of_flower_s_own_are_asked_again_where_a_run_was_stopped(tmp_path, caplog, strategy, change):
+    """All remember only what is in their folders: keys for letters too. One whose table has changed meanwhile refuses.
+
+    On an engine of our own as well, in which a site and the server were both restarted: sites know a run's beginning
+    again by what the journal has of it.
+    """
+    kind = type(strategy).__name__
+    pins = pinned(tmp_path, NAMES)
+    nodes = [node | pins[node["name"]] | {"keep-letter-keys": "true"} for node in vertical(tmp_path)]
+    plan = strategy.plan_of_run(3, 0)
+    run = spec(kind, plan=plan, parameters=strategy.hyperparameters)
+    caplog.set_level("INFO", "fedkernel")
+
+    def carried_out(journal):
+        with Sites(run, nodes) as sites:
+            try:
+                return strategy.run(CatchingUpGrid(sites), settings_of(run), journal=journal)
+            finally:
+                journal.close()
+
+    expected = carried_out(Journal(tmp_path / "whole", {"run": "trial"}))
+    with pytest.raises(LostError):
+        carried_out(Stopping(tmp_path / "run", {"run": "trial"}))
+    if change:
+        table = Path(nodes[1]["data"])
+        table.write_text(table.read_text(encoding="utf-8").replace("-", "", 1), encoding="utf-8")
+        with pytest.raises(StrayError, match="does not answer again what it had answered"):
+            carried_out(Journal(tmp_path / "run", {"run": "trial"}))
+        assert "refused: client 1 (site 'east') has another table than when run 'trial' began" in caplog.text
+        return
+    result = carried_out(Journal(tmp_path / "run", {"run": "trial"}))
+    assert "the run had been stopped, and was resumed at round" in result.findings[-1]
+    assert all(np.array_equal(value, getattr(result.model, name)) for name, value in vars(expected.model).items())
 
 
 def test_the_rows_of_a_run_are_forgotten_when_another_begins():

@@ -27,6 +27,8 @@ from fedkernel.protocol.rounds import Member
 from fedkernel.run import exchange, flower
 from fedkernel.run.alignment import hash_ids
 from fedkernel.run.job import Job, RunSpec
+from fedkernel.run.journal import ASIDE
+from fedkernel.run.journal import NAME as NAME_OF_JOURNAL
 from fedkernel.run.result import Result
 from strategies import VFedAKPCA
 
@@ -61,6 +63,15 @@ def write_table(path, patients, values):
     lines = ["patient,a,b,c,d", *(f"p{p}," + ",".join(map(repr, map(float, row))) for p, row in zip(patients, values))]  # noqa: B905
     path.parent.mkdir(parents=True)
     path.write_text("\n".join(lines) + "\n")
+
+
+def recorded_in(folder):
+    """Return how many exchanges the journal in a folder has, which somebody is writing: one a record."""
+    data, place, records = (folder / NAME_OF_JOURNAL).read_bytes(), 0, 0
+    while place + 8 <= len(data):
+        place += 44 + int.from_bytes(data[place : place + 8])
+        records += place <= len(data)
+    return records - 1
 
 
 def members(*shapes):
@@ -108,37 +119,48 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
 
 @pytest.mark.ray
 @pytest.mark.xdist_group("ray")
-def test_simulated_sites_share_the_folder_and_a_run_can_be_given_up_or_fail_with_its_cause(tmp_path, monkeypatch):
+def test_simulated_sites_share_the_folder_and_a_run_can_be_stopped_resumed_or_fail_with_its_cause(
+    tmp_path, monkeypatch
+):
     runs = [
         RunSpec(id="first", strategy="VFedAKPCA", parameters={"n_components": 2, "rounds": 1}, **WINE),
-        RunSpec(id="second", strategy="VFedPCA", parameters={"rounds": 1000}, **WINE),
+        RunSpec(id="second", strategy="VFedPCA", parameters={"rounds": 3}, **WINE),
     ]
+    out = tmp_path / "out"
     impossible = RunSpec(id="impossible", strategy="DKPCA", parameters={"n_components": 1000}, **WINE)
     nodes = {name: f"partition-id={number} num-partitions=3" for number, name in enumerate(SITES)}
     with network(tmp_path / "net", nodes, secure=False) as flower:
         monkeypatch.setenv("FLWR_HOME", flower.user["FLWR_HOME"])
         # what `flwr run . NAME` runs, side by side with the engine's
         default = submit(flower.flwr, bundle(tmp_path / "app"), NAME)
-        finished = superlink.run_job(Job(runs=runs, apps=APPS, out=str(tmp_path / "out")))
+        finished = superlink.run_job(Job(runs=runs, apps=APPS, out=str(out), journals=True))
         assert next(finished) == "first", flower.logs()
+        give_up = time.monotonic() + 60
+        while not (out / "second" / NAME_OF_JOURNAL).exists() or recorded_in(out / "second") < 2:
+            assert time.monotonic() < give_up, flower.logs()
+            time.sleep(0.1)
         finished.close()
         listed = flower.flwr("list", NAME, "--format", "json")["runs"]
         assert [one["status"] for one in listed if one["run-id"] != default] == ["finished:stopped"]
         with pytest.raises(InputError, match="n_components = 1000, but must be at most the number of rows, 178"):
-            next(superlink.run_job(Job(runs=[impossible], apps=APPS, out=str(tmp_path / "out")), NAME))
+            next(superlink.run_job(Job(runs=[impossible], apps=APPS, out=str(out)), NAME))
+        again = Job(runs=runs[1:], apps=APPS, out=str(out), journals=True)
+        assert list(superlink.run_job(again)) == ["second"], flower.logs()
         give_up = time.monotonic() + 60
         while not (status := status_of(flower.flwr, NAME, default)[0]).startswith("finished"):
             assert time.monotonic() < give_up, flower.logs()
         assert status == "finished:completed"
-    list(run_local(Job(runs=runs[:1], apps=APPS, out=str(tmp_path / "local"))))
-    one, two = (Result.load(tmp_path / engine / "first") for engine in ("local", "out"))
-    np.testing.assert_allclose(one.model.eigenvectors_, two.model.eigenvectors_, rtol=0, atol=1e-12)
-    assert one.ledger == two.ledger
-    for client in range(3):
-        np.testing.assert_allclose(
-            one.outputs[client]["eigenvectors"], two.outputs[client]["eigenvectors"], rtol=0, atol=1e-12
-        )
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["first"]
+    list(run_local(Job(runs=runs, apps=APPS, out=str(tmp_path / "local"))))
+    for run in runs:
+        one, two = (Result.load(tmp_path / engine / run.id) for engine in ("local", "out"))
+        np.testing.assert_allclose(one.model.eigenvectors_, two.model.eigenvectors_, rtol=0, atol=1e-12)
+        assert one.ledger == two.ledger
+        for client in range(3):
+            np.testing.assert_allclose(
+                one.outputs[client]["eigenvectors"], two.outputs[client]["eigenvectors"], rtol=0, atol=1e-12
+            )
+    assert "the run had been stopped, and was resumed at round " in two.findings[-1]
+    assert not (out / "second" / ASIDE).exists()
 
 
 @pytest.fixture
