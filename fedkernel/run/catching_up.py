@@ -221,8 +221,7 @@ def answer_again(app: ClientApp, message: Message, context: Context) -> Message:
     """
     answers = list[str]()
     for kind, request in _requests_in(message.content if message.has_content() else RecordDict()):
-        asked = Message(request, message.metadata.dst_node_id, kind, group_id=message.metadata.group_id)
-        reply = app(asked, context)
+        reply = app(flower.in_place_of(message, kind, request), context)
         if reply.has_error():
             return Message(reply.error, reply_to=message)
         answers.append(answer_hash(reply.content))

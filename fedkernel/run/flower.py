@@ -3,6 +3,7 @@
 Tested on flwr 1.41.
 """
 
+import copy
 import io
 import itertools
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app.message.message import make_message
 from flwr.common.serde import message_from_proto, message_to_proto, recorddict_from_proto, recorddict_to_proto
 from flwr.common.serde_utils import metadata_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
@@ -23,7 +25,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
 from fedkernel.archives import read_header
-from fedkernel.errors import ProtocolError, one_line
+from fedkernel.errors import ProtocolError, one_line, shortened
 from fedkernel.run.weighing import check_weight
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "empty_run",
     "ensure_task_identity",
     "from_bytes",
+    "in_place_of",
     "mismatch",
     "new_context",
     "polls_slowly",
@@ -88,6 +91,16 @@ def stamp(message: Message) -> str:
     message_id = str(uuid.uuid4())
     message.metadata.__dict__["_message_id"] = message_id
     return message_id
+
+
+def in_place_of(message: Message, kind: str, content: RecordDict) -> Message:
+    """Return a message of another type and content, which comes as another one came; ProtocolError if none can."""
+    metadata = copy.copy(message.metadata)
+    try:
+        metadata.message_type = kind
+    except ValueError:
+        raise ProtocolError(f"there is no type {shortened(kind)!r} of messages") from None
+    return make_message(metadata, content)
 
 
 def readdress(message: Message, node: int) -> None:
