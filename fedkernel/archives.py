@@ -28,6 +28,9 @@ KINDS = "biufcSU"
 SMALL, TIMES = 2**28, 100
 """Somebody else's file may unpack to so many bytes, or to so many times its own size if that is more."""
 
+LONGEST = 10_000
+"""Bytes of an array's header that are read: numpy allows no more."""
+
 MEMORY = os.sysconf("SC_PAGESIZE") * os.sysconf("SC_PHYS_PAGES")
 """Bytes that the machine has."""
 
@@ -64,10 +67,14 @@ def read_header(stream: IO[bytes]) -> Header:
         If there is none, or one of an array of anything but numbers and text.
     """
     try:
+        first = np.lib.format.read_magic(stream) == (1, 0)
+        size = stream.read(2 if first else 4)
+        text = stream.read(min(int.from_bytes(size, "little"), LONGEST))
+        if b"L" in text:  # a whole number of Python 2's, of which numpy warns on standard error
+            raise ValueError
+        read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
         with READING:
-            version = np.lib.format.read_magic(stream)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            header = Header(*read(stream))
+            header = Header(*read(io.BytesIO(size + text)))
     except Exception as error:  # numpy evaluates the header as an expression
         raise ValueError(f"has no header of an .npy file ({type(error).__name__})") from None
     if header.dtype.kind not in KINDS:

@@ -72,6 +72,11 @@ def with_header(text, entries=b"", version=(1, 0)):
             "which no array can have",
         ),
         (with_header("{'descr': '<f8', 'shape': (1,), }", bytes(8)), "has no header of an .npy file (ValueError)"),
+        # numpy would warn of a whole number of Python 2's, on standard error
+        (
+            with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1L,), }", bytes(8)),
+            "no header of an .npy file",
+        ),
         (with_header("(" * 5000), "has no header of an .npy file"),
         (with_header("__import__('os').abort()"), "has no header of an .npy file"),
         (Array("float64", (1,), "numpy.ndarray", b""), "has no header of an .npy file (ValueError)"),

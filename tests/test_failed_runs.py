@@ -67,26 +67,24 @@ def _mended() -> Any:
     BAD.clear()
 
 
+def unless_bad(run: RunUnderWay, protocol: Protocol[Any]) -> Protocol[Any]:
+    """Carry a protocol out, and fail at its end with some seeds."""
+    model = yield from protocol
+    if run.seed in BAD:
+        raise BAD[run.seed]
+    return model
+
+
 @value_object()
 class Fickle(VFedPCA):
-    """Fails with some seeds."""
-
     def protocol(self, run: RunUnderWay) -> Protocol[Any]:
-        model = yield from super().protocol(run)
-        if run.seed in BAD:
-            raise BAD[run.seed]
-        return model
+        return unless_bad(run, super().protocol(run))
 
 
 @value_object()
 class FickleClusters(RFKKMeans):
-    """Fails with some seeds."""
-
     def protocol(self, run: RunUnderWay) -> Protocol[Any]:
-        model = yield from super().protocol(run)
-        if run.seed in BAD:
-            raise BAD[run.seed]
-        return model
+        return unless_bad(run, super().protocol(run))
 
 
 def experiment(folder: Path, text: str = TEXT) -> Experiment:
@@ -160,6 +158,9 @@ def test_what_concerns_all_runs_ends_them(tmp_path: Path) -> None:
     swept = f"{seeds}\n[sweep]\n'strategy.bad.rounds' = [2, 3]\n"  # the second setting may be a better one
     with pytest.raises(ProtocolError, match=r"^6 of 10 runs have failed"):
         run_experiment(experiment(tmp_path, swept), tmp_path / "swept")
+    one = seeds.replace("seeds = [0, 1, 2, 3, 4]", "seeds = [0]")
+    with pytest.raises(ProtocolError, match=r"^run bad__seed=0 has failed: client 1 sends wrong numbers$"):
+        run_experiment(experiment(tmp_path, one), tmp_path / "one")
     BAD.pop(1)
     rows, failed, missing = ids(run_experiment(experiment(tmp_path, seeds), tmp_path / "but one"))
     assert (len(rows), len(failed), missing) == (1, 4, [])
@@ -244,7 +245,8 @@ def test_a_site_that_comes_back_as_it_went_or_not_at_all(tmp_path: Path, monkeyp
     ended = served.carry_out()
     assert [failed.run for failed in ended] == ["r0", "r1"]
     assert ended[0].text == ended[1].text
-    assert "b" in str(served.sites["b"][0].end())
+    refusal = str(served.sites["b"][0].end())
+    assert refusal.startswith('the server ended the work: "b cannot take part: client 1 has 177 rows, but client 0 has')
     assert len([text for text in served.told if "cannot take part" in text]) == 1, "once more is enough"
 
     again = Served(tmp_path, monkeypatch, ["DKPCA", "DKPCA"])
@@ -289,5 +291,5 @@ n_clusters = 3
     BAD.update({0: wrong()})
     outcome = run_experiment(experiment(tmp_path, clusters), tmp_path / "out")
     (row,) = outcome.rows
-    said = "stability is not measured: run clusters__seed=0, with the first seed, has no result"
-    assert ("stability" in row.metrics, said in row.findings) == (False, True)
+    finding = "stability is not measured: run clusters__seed=0, with the first seed, has no result"
+    assert ("stability" in row.metrics, finding in row.findings) == (False, True)

@@ -101,6 +101,8 @@ def write_failures(path: Path, failures: Sequence[Failure]) -> None:
 
 def summary_of(failures: Sequence[Failure], total: int) -> str:
     """Return the sentence that says which runs of so many have failed, and of what: those with one cause together."""
+    if total == 1:
+        return f"run {failures[0].id} has failed: {failures[0].cause}"
     counts = Counter(failure.cause for failure in failures)
     causes = []
     for cause, count in counts.most_common(NAMED):

@@ -97,8 +97,7 @@ def make_certificates(
     InputError
         A name that cannot be one, stands twice or has a certificate; an authority that is damaged.
     """
-    if not days > 0:
-        raise InputError(f"days = {days:g}, but must be greater than 0")
+    check_days(days)
     for name in clients:
         if check_name(name) == SERVER:
             raise InputError(f"name = {name!r}, but that is the server's own; sites are called otherwise")
@@ -116,6 +115,14 @@ def make_certificates(
         _write(folder / name / "tls.key", _pem(key), 0o600)
         _write(folder / name / "tls.crt", certificate)
     return [folder / name for name in names]
+
+
+def check_days(days: float) -> None:
+    """Raise InputError for a life that a certificate cannot have."""
+    if not 0 < days <= AUTHORITY_DAYS:
+        raise InputError(
+            f"days = {days:g}, but must be greater than 0, and {AUTHORITY_DAYS} at most, as the authority has"
+        )
 
 
 def issue(

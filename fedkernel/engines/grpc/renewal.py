@@ -14,7 +14,16 @@ from pathlib import Path
 import grpc
 from cryptography import x509
 
-from fedkernel.engines.grpc.certificates import CLOCK_SKEW, TLS, hosts_of, issue, own_authority, read_tls
+from fedkernel.engines.grpc.certificates import (
+    AUTHORITY_DAYS,
+    CLOCK_SKEW,
+    TLS,
+    check_days,
+    hosts_of,
+    issue,
+    own_authority,
+    read_tls,
+)
 from fedkernel.engines.grpc.revocation import LIST, revoked_serials
 from fedkernel.errors import InputError
 
@@ -52,8 +61,10 @@ def renew_expiring(folder: Path, within: float, *, days: float | None = None) ->
     """
     if not (folder / "ca.key").exists():  # else one would be made
         raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
-    if days is not None and not days > 0:
-        raise InputError(f"days = {days:g}, but must be greater than 0")
+    if not 0 <= within <= AUTHORITY_DAYS:
+        raise InputError(f"within = {within:g} days; allowed: 0 to {AUTHORITY_DAYS}")
+    if days is not None:
+        check_days(days)
     authority, _ = own_authority(folder)
     revoked, renewed, left = revoked_serials(folder / LIST, authority), [], []
     for path in sorted(folder.glob("*/tls.crt")):
