@@ -275,9 +275,15 @@ def history(seed, *, trace=None):
     return name, "those of who remain" if lost else "identical", world.faults
 
 
+KINDS = (
+    *("no longer connected", "no answer within", "did not answer in", "restarted", "quorum ="),
+    *("a request that must come before this one did not", "sealed with other keys or in another run"),
+)
+"""What failures say that a network may bring about."""
+
+
 def cause_of(text):
-    """Return the kind of a failure."""
-    for kind in ("no longer connected", "no answer within", "did not answer in", "restarted", "quorum ="):
-        if kind in text:
-            return f"named: {kind}"
-    return "named: refused at a site"
+    """Return the kind of a failure; AssertionError for one that no network may bring about."""
+    kind = next((kind for kind in KINDS if kind in text), "")
+    assert kind, f"an unknown failure: {text}"
+    return f"named: {kind}"

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import click
+import command_options
 import numpy as np
 import pytest
 import typer
@@ -359,6 +360,19 @@ def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> Non
         assert text
         assert text.replace("\\", "") in printed, name
     assert call("fly").exit_code == call("list", "planets").exit_code == call("run").exit_code == 2
+
+
+def test_the_page_of_commands_has_every_option_as_it_is_now() -> None:
+    assert command_options.PAGE.read_text(encoding="utf-8") == command_options.page(), (
+        "cd tests && python -m command_options"
+    )
+    unexplained = [
+        (name, parameter.name)
+        for name, command in command_options.commands()
+        for parameter in command.params
+        if not getattr(parameter, "help", None)
+    ]
+    assert unexplained == []
 
 
 # as a process

@@ -73,9 +73,9 @@ def join(  # noqa: PLR0917 - one option each
     new: Annotated[
         Path | None,
         typer.Option(
-            help="Rows that came since, with the same columns: a model that the server sends is applied to them "
-            "(--take-models), and "
-            "runs project them that project such. Of a server that asks nothing, by default those of --data."
+            help="A file of rows that came after those of --data, with the same columns. With --take-models, models "
+            "that the server sends are applied to them; under serve --project, they are what is projected. Without it, "
+            "models of a server that asks nothing else are applied to --data."
         ),
     ] = None,
     rehearse: Annotated[
@@ -105,7 +105,11 @@ def join(  # noqa: PLR0917 - one option each
         ),
     ] = None,
     id_key: Annotated[
-        Path | None, typer.Option(help="A file with a secret of all sites, which the server lacks, to hash ids with.")
+        Path | None,
+        typer.Option(
+            help="A file with a secret of all sites, which the server lacks, to hash ids with; one of them makes it: "
+            "openssl rand -hex 32 > FILE."
+        ),
     ] = None,
     ids_without_key: Annotated[
         bool, typer.Option("--ids-without-key", help="Let hashes of ids leave that anybody can compute.")
@@ -146,7 +150,9 @@ def join(  # noqa: PLR0917 - one option each
             "--take-models", help="Keep models that the server sends, in the folder received of --out, and apply them."
         ),
     ] = False,
-    models_quota: Annotated[int, typer.Option(min=0, help="Bytes of all files in that folder, at most.")] = QUOTA,
+    models_quota: Annotated[
+        int, typer.Option(min=0, help="With --take-models: bytes of all files in received, at most.")
+    ] = QUOTA,
     keep: Annotated[bool, typer.Option("--keep", help="Store what leaves, beside the record of it in --out.")] = False,
     min_rows: Annotated[
         int | None, typer.Option(min=1, help=f"Answer nothing from fewer rows than these; by default {MIN_ROWS}.")
@@ -159,7 +165,11 @@ def join(  # noqa: PLR0917 - one option each
     ] = False,
     max_message: Annotated[
         int | None,
-        typer.Option(min=LEAST_MESSAGE, max=MOST_MESSAGE, help="Bytes of a message, at most; by default 2^30."),
+        typer.Option(
+            min=LEAST_MESSAGE,
+            max=MOST_MESSAGE,
+            help="Bytes of a message to or from this site, at most, whatever the server allows; by default 2^30.",
+        ),
     ] = None,
     max_memory: Annotated[
         int | None,
@@ -168,11 +178,17 @@ def join(  # noqa: PLR0917 - one option each
         ),
     ] = None,
     max_seconds: Annotated[
-        float | None, typer.Option(help=f"That a request may be computed for; by default {USUAL_SECONDS:g}.")
+        float | None,
+        typer.Option(help=f"Seconds for which a request may be computed, above 0; by default {USUAL_SECONDS:g}."),
     ] = None,
     log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
     log_json: LogJSON = False,
-    patience: Annotated[float, typer.Option(min=0, help="Seconds for which a server is looked for.")] = NODE_PATIENCE,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Seconds for which a server is looked for, at first and whenever it is lost, before this ends."
+        ),
+    ] = NODE_PATIENCE,
     debug: Debug = False,
 ) -> None:
     """Join a server as a site, with the site's own data, until the work is done."""

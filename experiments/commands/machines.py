@@ -17,7 +17,7 @@ from experiments.running import plan, run_experiment, study_of
 from fedkernel.engines import grpc
 from fedkernel.engines.grpc.address import check_address, is_loopback
 from fedkernel.engines.grpc.attempts import MEND
-from fedkernel.engines.grpc.certificates import DAYS, TLS, make_certificates, read_tls
+from fedkernel.engines.grpc.certificates import AUTHORITY_DAYS, DAYS, TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.frames import LIMIT
 from fedkernel.engines.grpc.handshakes import report_failed_handshakes
 from fedkernel.engines.grpc.hub import PATIENCE
@@ -40,7 +40,11 @@ def certs(  # noqa: PLR0917 - one option each
     client: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A site's name; again for more.")] = None,
     days: Annotated[
         float | None,
-        typer.Option(help=f"How long the certificates are valid: {DAYS}, or those that are renewed as long as before."),
+        typer.Option(
+            metavar="DAYS",
+            help=f"For how many days the certificates are valid, above 0 and {AUTHORITY_DAYS} at most; by default "
+            f"{DAYS}, with --renew-expiring as many as before.",
+        ),
     ] = None,
     renew: Annotated[
         bool, typer.Option("--renew", help="Replace certificates that are there, and their keys.")
@@ -118,9 +122,22 @@ def serve(  # noqa: PLR0917 - one option each
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder; by default runs/NAME.")] = None,
     restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of an experiment.")] = False,
-    patience: Annotated[float, typer.Option(min=0, help="Seconds that a site may be gone.")] = PATIENCE,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Seconds that a site may be gone before the run fails or, with a quorum, goes on without it; "
+            "counted from when that shows: at once where its process ends, after 40 to 60 s where it hangs or its "
+            "network is cut.",
+        ),
+    ] = PATIENCE,
     mend: Annotated[
-        float, typer.Option(min=0, help="Seconds for which a site is waited for whose table cannot take part.")
+        float,
+        typer.Option(
+            min=0,
+            help="Seconds for which a site that was sent away, since its table or files do not fit the first run, is "
+            "waited for to join again with these mended; the other sites wait, too.",
+        ),
     ] = MEND,
     set_aside: Annotated[
         int,
@@ -128,16 +145,28 @@ def serve(  # noqa: PLR0917 - one option each
             metavar="K", min=0, help="Try no run with a site with which K runs in a row have failed; 0: try all."
         ),
     ] = 0,
-    max_message: Annotated[int, typer.Option(min=1, max=LIMIT, help="Bytes of a message, at most.")] = LIMIT,
+    max_message: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=LIMIT,
+            help="Bytes of a message to or from any site, at most; each site has a limit of its own, too.",
+        ),
+    ] = LIMIT,
     project: Annotated[
         bool,
         typer.Option("--project", help="Project rows that are new at the sites (join --new) onto what a run found."),
     ] = False,
-    run: Annotated[str | None, typer.Option(help="With --project: which run, where there are several.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="With --project: the run, such as groups__seed=0, where the folder has several.")
+    ] = None,
     name: Annotated[str, typer.Option(help="With --project: what the new rows are called, such as week-14.")] = "new",
     to_sites: Annotated[
         bool,
-        typer.Option("--to-sites/--coordinator-only", help="With --project: whether sites get the coordinates, too."),
+        typer.Option(
+            "--to-sites/--coordinator-only",
+            help="With --project: whether sites get the coordinates, too; by default they do.",
+        ),
     ] = True,
     log_json: LogJSON = False,
     metrics: Annotated[

@@ -39,7 +39,9 @@ OPTIONS = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 ]
-"""Of channel and server: the other end is known to be gone after 40 s in which nothing comes back.
+"""Of channel and server: the other end is known to be gone after 40 to 60 s in which nothing comes back.
+
+It is asked at the first turn of 20 s in which nothing came, so 20 to 40 s after the last that did.
 
 The last is how often a server lets itself be asked: without it, a site that computes for two minutes is thrown out.
 """
@@ -188,7 +190,9 @@ class Inbox:
         if kind == _FIRST and not self._left and len(body) >= _HEAD.size:
             identifier, self._left = _HEAD.unpack_from(body)
             if self._left > self._limit:
-                raise FrameError(f"it announced a message of {self._left:,} bytes; allowed are {self._limit:,}")
+                raise FrameError(
+                    f"it announced a message of {self._left:,} bytes; allowed are {self._limit:,} (--max-message)"
+                )
             self._id, body = identifier.decode("ascii", "replace"), body[_HEAD.size :]
             self._data = bytearray() if self._is_awaited(self._id) else None
         elif kind != _MORE or not self._left:

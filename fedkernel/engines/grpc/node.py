@@ -336,7 +336,9 @@ class Node:
         with self._signs.during(f"computing {_asked(message)}"):
             reply = Envelope(request.id, answer(self.app, message, context))
         if reply.size > self._limit:
+            whose = f"site {self.name!r}" if self._limit == self.limit else "the server"
             reason = f"the reply of site {self.name!r} has {reply.size:,} bytes; allowed are {self._limit:,}"
+            reason += f" (--max-message of {whose})"
             refusal = Message(Error(FAILED, reason), reply_to=message)
             flower.stamp(refusal)
             self.tell(reason)

@@ -1,0 +1,86 @@
+"""docs/commands.md: every command and its options. ``cd tests && python -m command_options`` writes it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import typer
+from typer.core import TyperArgument
+
+from experiments.cli import app
+
+PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
+BEGIN, END = "<!-- commands -->\n", "<!-- end of commands -->\n"
+EVERYWHERE = ("debug", "help")
+"""Of every command, so that the page says once what they do."""
+
+
+def commands(
+    group: click.Command | None = None, context: click.Context | None = None
+) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command with its name, those of groups after the group's."""
+    group = group or typer.main.get_command(app)
+    context = context or click.Context(group, info_name="fedkernel")
+    assert isinstance(group, click.Group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        own = click.Context(command, parent=context, info_name=name)
+        if isinstance(command, click.Group):
+            yield from commands(command, own)
+        else:
+            yield own.command_path, command
+
+
+def number(value: float) -> str:
+    """Return a number as it is typed."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def values_of(parameter: click.Parameter) -> str:
+    """Return what stands after an option, or for an argument, and what by default."""
+    kind = parameter.type
+    if getattr(parameter, "is_flag", False):
+        return ""
+    if isinstance(kind, click.Choice):
+        text = ", ".join(f"`{choice}`" for choice in kind.choices)
+    elif isinstance(parameter, TyperArgument) or not parameter.metavar:
+        text = kind.name.removesuffix(" range").replace("float", "number").replace("integer", "whole number")
+    else:
+        text = f"`{parameter.metavar}`"
+    if isinstance(kind, click.IntRange | click.FloatRange) and kind.min is not None:
+        text += f" from {number(kind.min)}" + ("" if kind.max is None else f" to {number(kind.max)}")
+    default = parameter.default
+    if default is None or parameter.required or parameter.multiple:
+        return text
+    return f"{text}; by default {number(default) if isinstance(default, int | float) else f'`{default}`'}"
+
+
+def row(parameter: click.Parameter) -> str:
+    """Return a parameter's line."""
+    if isinstance(parameter, TyperArgument):
+        name = f"`{parameter.metavar or str(parameter.name).upper()}`"
+    else:
+        names = (*parameter.opts, *(other for other in parameter.secondary_opts if not other.startswith("--no-")))
+        name = ", ".join(f"`{name}`" for name in names) + (" (needed)" if parameter.required else "")
+    meaning = str(getattr(parameter, "help", None) or "")
+    cells = (name, values_of(parameter), meaning.replace("\\[", "["))
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def section(name: str, command: click.Command) -> str:
+    """Return what the page says of a command."""
+    shown = [parameter for parameter in command.params if parameter.name not in EVERYWHERE]
+    lines = [f"## {name}", "", " ".join((command.help or "").replace("\\[", "[").split()), ""]
+    return "\n".join([*lines, "| argument, option | value | what it does |", "|---|---|---|", *map(row, shown), ""])
+
+
+def page() -> str:
+    """Return the page with the commands as they are now."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    sections = "\n".join(section(name, command) for name, command in commands())
+    return f"{before}{BEGIN}\n{sections}\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
