@@ -1,6 +1,7 @@
 """What an installation says of itself: whether others hide its packages, its version, and whom to cite."""
 
 import inspect
+import re
 import subprocess
 import sys
 import tomllib
@@ -135,3 +136,12 @@ def test_the_citation_has_the_version_and_the_paper_that_every_pair_names_as_its
             source = " ".join(inspect.getmodule(getattr(strategies, name)).__doc__.split())
             assert paper["title"].casefold() in source.casefold()
             assert str(paper["year"]) in source or paper.get("url", "").rpartition("/")[2] in source
+
+
+def test_the_page_of_the_architecture_names_the_files_of_three_rooms_and_no_others():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.split("\n## The files of three rooms\n")[1].split("\n## ")[0]
+    for table in section.split("\n| subject | files of ")[1:]:
+        room = ROOT / "fedkernel" / re.match(r"`(\w+)/`", table)[1]
+        files = {str(path.relative_to(room)) for path in room.rglob("*.py") if path.name != "__init__.py"}
+        assert set(re.findall(r"`([\w/]+\.py)`", table)) == files
