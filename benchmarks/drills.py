@@ -28,23 +28,23 @@ PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
 BEGIN, END = "<!-- drills -->\n", "<!-- end of drills -->\n"
 NOTHING = "nothing"
 THE_RUN = "the run; the same command tries it again"
-LEARNED = dict[str, bytes]()
+UNDISTURBED = dict[str, bytes]()
 """The model of a run without a fault, once it is known."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a drill has seen: what `happened`, in how many seconds, what each said, what was `lost`."""
+    """What a drill has seen: what `happened`, in how many seconds, the `sentences` of each, what was `lost`."""
 
     happened: str
     seconds: float
-    said: dict[str, str]
+    sentences: dict[str, str]
     lost: str
 
     def row(self, fault: str) -> str:
         """Return the line of the table."""
-        said = "; ".join(f"{who}: “{sentence}”" for who, sentence in self.said.items())
-        cells = (fault, self.happened, f"{self.seconds:.1f}", said, self.lost)
+        sentences = "; ".join(f"{who}: “{sentence}”" for who, sentence in self.sentences.items())
+        cells = (fault, self.happened, f"{self.seconds:.1f}", sentences, self.lost)
         return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
@@ -75,11 +75,11 @@ class Watch:
 
 def same_bits(stage: Stage) -> str:
     """Return what is said of a result that has the bits of an undisturbed run's; it is an error if it has not."""
-    if not LEARNED:
+    if not UNDISTURBED:
         with TemporaryDirectory(prefix="fedkernel-drill-") as folder, Stage(Path(folder)) as quiet:
             ended(0, quiet.serve(), *map(quiet.join, SITES))
-            LEARNED.update(arrays_of(quiet))
-    if arrays_of(stage) != LEARNED:
+            UNDISTURBED.update(arrays_of(quiet))
+    if arrays_of(stage) != UNDISTURBED:
         raise SystemExit("the result is another than that of an undisturbed run")
     return "the result has the bits of an undisturbed run's"
 
@@ -112,8 +112,8 @@ def server_killed(stage: Stage) -> Seen:
     again = stage.serve()
     ended(0, again, *sites.values())
     seconds = watch.seconds
-    said = {"server": again.says("resumed at"), "site": sites["a"].says("is lost")}
-    return Seen(f"the run goes on in its middle; {same_bits(stage)}", seconds, numberless(said), NOTHING)
+    sentences = {"server": again.says("resumed at"), "site": sites["a"].says("is lost")}
+    return Seen(f"the run goes on in its middle; {same_bits(stage)}", seconds, numberless(sentences), NOTHING)
 
 
 @drill("the server is stopped by Ctrl-C, and started again")
@@ -124,8 +124,8 @@ def server_stopped(stage: Stage) -> Seen:
     ended(130, server)
     ended(0, stage.serve(), *sites.values())
     seconds = watch.seconds
-    said = {"server": server.says("interrupted"), "site": sites["a"].says("is lost")}
-    return Seen(f"the run goes on in its middle; {same_bits(stage)}", seconds, said, NOTHING)
+    sentences = {"server": server.says("interrupted"), "site": sites["a"].says("is lost")}
+    return Seen(f"the run goes on in its middle; {same_bits(stage)}", seconds, sentences, NOTHING)
 
 
 @drill("the server is killed, and its journal damaged")
@@ -141,11 +141,11 @@ def journal_damaged(stage: Stage) -> Seen:
     again = stage.serve()
     ended(0, again, *sites.values())
     seconds = watch.seconds
-    said = {"server": again.says("damaged")}
+    sentences = {"server": again.says("damaged")}
     anew = "begins anew" in again.text
     happened = "the run begins anew" if anew else "the run goes on after the journal's last whole record"
-    lost = "the rounds before" if anew else "the rounds after the damage"
-    return Seen(f"{happened}; {same_bits(stage)}", seconds, numberless(said), lost)
+    losses = "the rounds before" if anew else "the rounds after the damage"
+    return Seen(f"{happened}; {same_bits(stage)}", seconds, numberless(sentences), losses)
 
 
 @drill("a site is killed, and started again")
@@ -157,8 +157,8 @@ def site_restarted(stage: Stage) -> Seen:
     again = stage.join("b")
     ended(0, server, again, sites["a"], sites["c"])
     seconds = watch.seconds
-    said = {"server": server.says("b is back, restarted"), "site": again.says("joined")}
-    return Seen(f"it is asked again for all of the run; {same_bits(stage)}", seconds, said, NOTHING)
+    sentences = {"server": server.says("b is back, restarted"), "site": again.says("joined")}
+    return Seen(f"it is asked again for all of the run; {same_bits(stage)}", seconds, sentences, NOTHING)
 
 
 @drill("a site is killed, and stays away (--patience 3)")
@@ -169,8 +169,8 @@ def site_killed(stage: Stage) -> Seen:
     failed(server)
     seconds = watch.seconds
     sites["a"].end()
-    said = {"server": server.says("error: "), "another site": sites["a"].says()}
-    return Seen("the run fails", seconds, numberless(said), THE_RUN)
+    sentences = {"server": server.says("error: "), "another site": sites["a"].says()}
+    return Seen("the run fails", seconds, numberless(sentences), THE_RUN)
 
 
 @drill("a site hangs (SIGSTOP), and stays so (--patience 3)")
@@ -181,8 +181,8 @@ def site_hangs(stage: Stage) -> Seen:
     failed(server)
     seconds = watch.seconds
     sites["a"].end()
-    said = {"server": server.says("error: "), "another site": sites["a"].says()}
-    return Seen("its pings stay without an answer; the run fails", seconds, numberless(said), THE_RUN)
+    sentences = {"server": server.says("error: "), "another site": sites["a"].says()}
+    return Seen("its pings stay without an answer; the run fails", seconds, numberless(sentences), THE_RUN)
 
 
 @drill("a site is slower than the deadline of a round (deadline = 3)", deadline=3.0)
@@ -194,8 +194,8 @@ def site_slow(stage: Stage) -> Seen:
     seconds = watch.seconds
     sites["b"].signal(signal.SIGCONT)
     sites["b"].end()
-    said = {"server": server.says("error: "), "the site": sites["b"].says()}
-    return Seen("the run fails", seconds, numberless(said), THE_RUN)
+    sentences = {"server": server.says("error: "), "the site": sites["b"].says()}
+    return Seen("the run fails", seconds, numberless(sentences), THE_RUN)
 
 
 @drill("a site has other columns than the others")
@@ -213,13 +213,13 @@ def wrong_columns(stage: Stage) -> Seen:
         time.sleep(0.05)
     seconds = watch.seconds
     wrong.end()
-    said = {"server": server.says("'c1'"), "site": wrong.says()}
+    sentences = {"server": server.says("'c1'"), "site": wrong.says()}
     if server.process.exitcode is None:
-        return Seen("it is refused at the door, and the others wait", seconds, said, NOTHING)
+        return Seen("it is refused at the door, and the others wait", seconds, sentences, NOTHING)
     failed(server)
     for site in others:
         site.end()
-    return Seen("the run fails as it begins", seconds, said, THE_RUN)
+    return Seen("the run fails as it begins", seconds, sentences, THE_RUN)
 
 
 def turned_away(stage: Stage, name: str, words: str, *, tls: Path | None = None, at: str = "refused") -> Seen:
@@ -229,12 +229,12 @@ def turned_away(stage: Stage, name: str, words: str, *, tls: Path | None = None,
     watch = Watch()
     other = stage.join(name, "--data", "a.csv", "--id", "patient", "--patience", "5", tls=tls)
     code = other.end()
-    seconds, said = watch.seconds, {"site": other.says(words)}
+    seconds, sentences = watch.seconds, {"site": other.says(words)}
     if code not in (1, 2) or server.process.exitcode is not None:
         raise SystemExit(f"it was not turned away, but ended with {code}:\n{server.text}")
     if at in server.text:
-        said = {"server": server.says(at), **said}
-    return Seen("it is refused, and the server waits for its sites", seconds, said, NOTHING)
+        sentences = {"server": server.says(at), **sentences}
+    return Seen("it is refused, and the server waits for its sites", seconds, sentences, NOTHING)
 
 
 @drill("a site's certificate is revoked")
@@ -275,8 +275,8 @@ def two_of_one_name(stage: Stage) -> Seen:
     ended(1, second)
     if first.process.exitcode is not None:
         raise SystemExit(f"the first one has ended:\n{first.text}")
-    said = {"server": server.says("refused"), "site": second.says("error: ")}
-    return Seen("the second is refused, the first stays", watch.seconds, said, NOTHING)
+    sentences = {"server": server.says("refused"), "site": second.says("error: ")}
+    return Seen("the second is refused, the first stays", watch.seconds, sentences, NOTHING)
 
 
 @drill("a message is larger than the server allows (--max-message 1500)")
@@ -298,8 +298,8 @@ def fails_as_it_begins(stage: Stage, words: str, *more: str, largest_of_b: int |
     seconds = watch.seconds
     for site in sites.values():
         site.end()
-    said = {"server": server.says("error: "), "the site": sites["b"].says(words)}
-    return Seen("the run fails", seconds, numberless(said), THE_RUN)
+    sentences = {"server": server.says("error: "), "the site": sites["b"].says(words)}
+    return Seen("the run fails", seconds, numberless(sentences), THE_RUN)
 
 
 @drill("the server's disk is full")
@@ -312,8 +312,8 @@ def server_disk_full(stage: Stage) -> Seen:
     seconds = watch.seconds
     for site in sites:
         site.end()
-    said = {"server": server.says("error: " if code else "journal"), "site": sites[0].says("ended the work")}
-    return Seen("the run fails", seconds, numberless(said), THE_RUN)
+    sentences = {"server": server.says("error: " if code else "journal"), "site": sites[0].says("ended the work")}
+    return Seen("the run fails", seconds, numberless(sentences), THE_RUN)
 
 
 @drill("the server's port is taken")
@@ -331,8 +331,8 @@ def no_server(stage: Stage) -> Seen:
     watch = Watch()
     site = stage.join("a", "--patience", "3")
     ended(1, site)
-    said = {"site, at once": site.says("not reached yet"), "then": site.says("error: ")}
-    return Seen("the site gives up", watch.seconds, said, NOTHING)
+    sentences = {"site, at once": site.says("not reached yet"), "then": site.says("error: ")}
+    return Seen("the site gives up", watch.seconds, sentences, NOTHING)
 
 
 @drill("a model that is handed out unpacks to 1 GiB (1 MB)")
@@ -350,9 +350,9 @@ def zip_bomb(stage: Stage) -> Seen:
     return Seen("it is refused unread", watch.seconds, {"who applies it": reader.says("error: ")}, NOTHING)
 
 
-def numberless(said: dict[str, str]) -> dict[str, str]:
+def numberless(sentences: dict[str, str]) -> dict[str, str]:
     """Return sentences without numbers of rounds, records and bytes, which are others each time."""
-    return {who: re.sub(r"\b(round|after|of its|at) \d[\d,]*", r"\1 N", text) for who, text in said.items()}
+    return {who: re.sub(r"\b(round|after|of its|at) \d[\d,]*", r"\1 N", text) for who, text in sentences.items()}
 
 
 def play(fault: str) -> Seen:
@@ -380,9 +380,9 @@ def main() -> None:
     if arguments.write:
         before, _, rest = PAGE.read_text().partition(BEGIN)
         table, _, after = rest.partition(END)
-        known = {line.strip("| ").partition(" | ")[0]: line for line in (*table.splitlines()[2:], *rows)}
+        line_of = {line.strip("| ").partition(" | ")[0]: line for line in (*table.splitlines()[2:], *rows)}
         heading = "| fault | what happened | seconds | what the user saw | what was lost |\n|---|---|---|---|---|\n"
-        lines = "".join(f"{known[fault]}\n" for fault in DRILLS if fault in known)
+        lines = "".join(f"{line_of[fault]}\n" for fault in DRILLS if fault in line_of)
         PAGE.write_text(before + BEGIN + heading + lines + END + after)
 
 

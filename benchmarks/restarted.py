@@ -118,9 +118,9 @@ def check(folder: Path, method: str) -> None:
     drawn = [row["values"]["seed"] for row in result.history if row["phase"] == "seed"]
     whole = strategy.fit(tables, seed=int(*drawn))
     for client, name in enumerate(SITES):
-        with np.load(folder / f"kept-{name}" / "m__seed=0.npz") as kept:
+        with np.load(folder / f"kept-{name}" / "m__seed=0.npz") as outputs:
             for array, expected in whole.outputs[client].items():
-                if kept[array].tobytes() != expected.tobytes():
+                if outputs[array].tobytes() != expected.tobytes():
                     raise SystemExit(f"{method}: {array} of site {name} has other bits")
         if list((folder / f"kept-{name}" / FOLDER).glob("*")):
             raise SystemExit(f"{method}: keys of site {name} are left")

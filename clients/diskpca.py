@@ -475,9 +475,9 @@ class DisKPCAClient(KernelClient):
         drawn = DrawnPositions.known(self.memory)
         own = [self.X.take(DrawnPositions.load(self.memory).positions)] if drawn else []
         DrawnPositions.forget(self.memory)
-        known = [self._landmarks()] if Landmarks.known(self.memory) else []
+        landmarks = [self._landmarks()] if Landmarks.known(self.memory) else []
         news = [part for part in (others[:before], *own, others[before:]) if part.shape[0]]
-        Landmarks(**rows_to_arrays(stack_rows([*known, *news]))).save(self.memory)
+        Landmarks(**rows_to_arrays(stack_rows([*landmarks, *news]))).save(self.memory)
 
     def _landmarks(self) -> Rows:
         arrays = vars(Landmarks.load(self.memory))

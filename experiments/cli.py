@@ -230,10 +230,10 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
         return [(data.name, data.kind, shape, data.note) for data, shape in shapes]
     if kind is Kind.metrics:
         functions = {name: find_function(name, "metrics", "metric") for name in names("metrics")}
-        known = [*METRICS.values(), *map(metric_of, functions)]
+        metrics = [*METRICS.values(), *map(metric_of, functions)]
         return [
             (metric.name, metric.better or "", metric.unit, metric.meaning or _first_line(functions[metric.name]))
-            for metric in known
+            for metric in metrics
         ]
     if kind is Kind.baselines:
         return list(BASELINES.items())

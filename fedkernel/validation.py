@@ -52,14 +52,14 @@ def read_table(text: str) -> dict[str, Any]:
         If a table or a list in it is too long to be checked entry by entry.
     """
     table = _TABLE.validate_json(text)
-    left: list[Any] = [table]
-    while left:
-        value = left.pop()
+    pending: list[Any] = [table]
+    while pending:
+        value = pending.pop()
         inner = list(value.values()) if isinstance(value, dict) else value
         if len(inner) > MOST_ENTRIES and (isinstance(value, dict) or {*map(type, inner)} not in ({str}, {dict})):
             what = "table" if isinstance(value, dict) else "list"
             raise InputError(f"a {what} has {len(inner):,} entries; allowed are {MOST_ENTRIES:,}")
-        left += [entry for entry in inner if isinstance(entry, dict | list)]
+        pending += [entry for entry in inner if isinstance(entry, dict | list)]
     return table
 
 

@@ -268,11 +268,11 @@ def history(seed, *, trace=None):
     finally:
         logging.disable(logging.NOTSET)
     assert world.now <= began[-1] + DEADLINE + LOOK
-    lost = [int(text.split()[1]) for text in result.findings if " was lost in " in text]
-    left = tuple(site for site in range(3) if site not in lost)
-    assert not lost or name in QUORUM, result.findings
-    assert _bits(_arrays(result.model)) == expected(name, left), f"other numbers, without {lost}"
-    return name, "those of who remain" if lost else "identical", world.faults
+    lost_sites = [int(text.split()[1]) for text in result.findings if " was lost in " in text]
+    left = tuple(site for site in range(3) if site not in lost_sites)
+    assert not lost_sites or name in QUORUM, result.findings
+    assert _bits(_arrays(result.model)) == expected(name, left), f"other numbers, without {lost_sites}"
+    return name, "those of who remain" if lost_sites else "identical", world.faults
 
 
 KINDS = (

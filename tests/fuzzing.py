@@ -286,14 +286,14 @@ def arrays(valid):
 def replies(valid):
     """What sites reply, read by the coordinator, and held to a request and to the size of a table."""
     found = of_kind(valid, Reply)
-    asked = {}
+    requests_by_reply = {}
     for own in of_kind(valid, Request).values():
         for one in own:
-            asked.setdefault(type(one.message).reply_type, []).append(one.message)
+            requests_by_reply.setdefault(type(one.message).reply_type, []).append(one.message)
 
     def make(rng):
         kind = rng.choice(list(found))
-        requests = [None, *asked.get(kind, [])]
+        requests = [None, *requests_by_reply.get(kind, [])]
         return kind, rng.choice(requests), other_message(rng, rng.choice(found[kind]))
 
     def read(sent):

@@ -44,9 +44,9 @@ def now():
 
 @pytest.fixture
 def hub(now):
-    told = []
-    hub = Hub(["a", "b"], tell=told.append, clock=lambda: now[0])
-    hub.told = told
+    sentences = []
+    hub = Hub(["a", "b"], tell=sentences.append, clock=lambda: now[0])
+    hub.told = sentences
     return hub
 
 

@@ -251,7 +251,7 @@ def test_kept_keys_are_the_owner_s_sealed_and_of_one_beginning(tmp_path):
             other.load()
         assert str(tmp_path) not in caught.value.outline
     own.begin(restarted=True)
-    assert [kept.name for kept in (tmp_path / FOLDER).iterdir()] == [RUN_KEY], "those of other runs go"
+    assert [file.name for file in (tmp_path / FOLDER).iterdir()] == [RUN_KEY], "those of other runs go"
     own.begin(restarted=False)
     assert own.load() == [], "a run that begins again where its site lives has others"
     own.keep([secret])

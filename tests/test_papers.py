@@ -45,8 +45,8 @@ def test_its_rehearsal_runs_on_bundled_data_draws_its_plots_and_tests_its_claims
     assert set(experiment.paper.plots) <= {plot.stem for plot in (tmp_path / "out" / "plots").glob("*.png")}
     settings = {(key, repr(value)) for setting in experiment.settings for key, value in setting.items()}
     for check, claim in zip(experiment.claim, claims, strict=True):
-        asked = {(key, repr(value)) for where in check.conditions for key, value in where.items()}
-        lacking = asked - settings
+        conditions = {(key, repr(value)) for where in check.conditions for key, value in where.items()}
+        lacking = conditions - settings
         # a claim waits for nothing but settings that a rehearsal leaves out, or curves that need more points to meet
         assert claim.verdict is not Verdict.UNTESTABLE or lacking or "both:" in claim.numbers, claim
 

@@ -226,9 +226,9 @@ def test_a_forecast_says_more_and_refuses_where_it_is_exact():
     ]
     assert each.text == "run 'seed=0' (and 2 more) takes 1,000 floats, but 9 are allowed"
     study = Study(name="s", runs=[gram])
-    for left, allowed in ((0, True), (1, False)):
+    for floats, allowed in ((0, True), (1, False)):
         held = foreseen(
-            policy(**tables), study, SHAPE, lambda run: (), lambda run, cohort: Forecast(3, 3000), left=left
+            policy(**tables), study, SHAPE, lambda run: (), lambda run, cohort: Forecast(3, 3000), left=floats
         )
         assert [verdict.allowed for verdict in held if verdict.rule == "limits.total.floats"] == [allowed]
 

@@ -95,9 +95,9 @@ def test_new_rows_have_the_coordinates_of_kernel_pca(tmp_path, strategy, phase, 
     nodes = with_new_rows(tmp_path, vertical(tmp_path, **more))
     run, result, order = fitted(nodes, strategy)
     new = projected(nodes, strategy, run, result.model, order)
-    with np.load(tmp_path / "north" / "trial__new.npz") as kept:
-        rows = [NEW_IDS.index(id_) for id_ in kept["ids"]]
-        np.testing.assert_array_equal(kept["embedding"], new.model)
+    with np.load(tmp_path / "north" / "trial__new.npz") as outputs:
+        rows = [NEW_IDS.index(id_) for id_ in outputs["ids"]]
+        np.testing.assert_array_equal(outputs["embedding"], new.model)
     assert sorted(rows) == [0, 1, 2, 3, 4]
     assert sorted(RunRows.load(tmp_path / "east", "trial").ids) == sorted(IDS[row] for row in COMMON_ROWS)
     components = result.model.n_components
@@ -161,8 +161,8 @@ def test_new_rows_are_prepared_as_the_run_prepared_those_before(tmp_path, missin
         node["new"] = str(tmp_path / f"{node['name']}-new.csv")
     run, result, order = fitted_raw(nodes, strategy, prepare)
     after = projected(nodes, strategy, run, result.model, order)
-    with np.load(tmp_path / "east" / "trial__new.npz") as kept:
-        rows = [IDS50.index(id_) for id_ in kept["ids"]]
+    with np.load(tmp_path / "east" / "trial__new.npz") as outputs:
+        rows = [IDS50.index(id_) for id_ in outputs["ids"]]
     noted = {name: RunRows.load(tmp_path / name, "trial") for name in ("north", "east", "south")}
     for (name, own), held in zip(noted.items(), HELD, strict=True):
         assert own.ids.tolist() == noted["north"].ids.tolist(), name

@@ -297,11 +297,11 @@ def test_sites_that_write_letters_are_killed_and_come_back(place, tls):
         for name in "bc":
             assert f"{name} is back, restarted" in server.text
     result = Result.load(place / "out" / "results" / "letters__seed=0")
-    kept = [dict(np.load(place / f"kept-{name}" / "letters__seed=0.npz")) for name in NAMES]
-    order = [int(patient[1:]) for patient in kept[0]["ids"]]
+    site_outputs = [dict(np.load(place / f"kept-{name}" / "letters__seed=0.npz")) for name in NAMES]
+    order = [int(patient[1:]) for patient in site_outputs[0]["ids"]]
     strategy = PeerVFedPCA(2, merge="exact", graph="ring", rounds=40)
     reference = strategy.fit([part[order] for part in PARTS], seed=drawn_seed(result))
-    for outputs, expected in zip(kept, reference.outputs.values(), strict=True):
+    for outputs, expected in zip(site_outputs, reference.outputs.values(), strict=True):
         for name, array in expected.items():
             assert outputs[name].tobytes() == array.tobytes(), name
     assert [list((place / f"kept-{name}" / FOLDER).glob("*")) for name in NAMES] == [[], [], []]
@@ -335,10 +335,10 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
         assert [one.end(90) for one in (again, *sites.values())] == [0, 0, 0, 0], again.text
         assert (place / "out" / "results" / "DKPCA__seed=0" / "result.json").stat().st_mtime_ns == first
     assert re.search(r"slow__seed=0: resumed at round \d+, after \d+ recorded exchanges", again.text), again.text
-    told = [json.loads(line) for line in again.text.splitlines() if line.startswith("{")]
-    assert all(line["time"].endswith("Z") and {"level", "logger", "event"} < line.keys() for line in told)
-    assert {line.get("site") for line in told} == {None, *NAMES}
-    assert {(line["run"], line["phase"]) for line in told if "round" in line} == {
+    lines = [json.loads(line) for line in again.text.splitlines() if line.startswith("{")]
+    assert all(line["time"].endswith("Z") and {"level", "logger", "event"} < line.keys() for line in lines)
+    assert {line.get("site") for line in lines} == {None, *NAMES}
+    assert {(line["run"], line["phase"]) for line in lines if "round" in line} == {
         ("slow__seed=0", "IterateLocally"),
         ("slow__seed=0", "Finish"),
     }
@@ -352,9 +352,9 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
     np.testing.assert_array_equal(result.model.eigenvectors_, reference.model.eigenvectors_)
     assert result.ledger.rounds == reference.ledger.rounds
     for client, name in enumerate(NAMES):
-        left = [line for line in read_outbox(place / f"kept-{name}").departures if line.run == "slow__seed=0"]
+        departures = [line for line in read_outbox(place / f"kept-{name}").departures if line.run == "slow__seed=0"]
         hashes = [entry.sha256 for entry in result.ledger.of_client(client).entries]
-        assert [line.sha256 for line in left] == hashes, "each was asked and answered once"
+        assert [line.sha256 for line in departures] == hashes, "each was asked and answered once"
 
 
 # --- who approves what
@@ -387,10 +387,10 @@ def test_a_study_is_approved_before_anything_leaves(place, tls):
             assert (line.rule, line.reply) == ("study.approve", "")
             approve(place / "kept-c", study)
     for name in NAMES:
-        left = [line for line in read_outbox(place / f"kept-{name}").departures if not line.refused]
-        assert {line.study for line in left} == {study}
-        assert [line.rule for line in left if line.reply == "LocalSpectrum"] == ["plan"]
-        assert left[-1].standing.total.floats == sum(line.floats for line in left)
+        departures = [line for line in read_outbox(place / f"kept-{name}").departures if not line.refused]
+        assert {line.study for line in departures} == {study}
+        assert [line.rule for line in departures if line.reply == "LocalSpectrum"] == ["plan"]
+        assert departures[-1].standing.total.floats == sum(line.floats for line in departures)
 
 
 # --- who is refused, and told so on both ends

@@ -176,8 +176,8 @@ def test_three_sites_find_the_stability_of_three_seeds_that_the_same_rows_have_i
         assert len(vague) == (row.metrics["stability_error"] >= 0.1)
         (round_,) = [round_ for round_ in row.history if round_.phase == "CompareClusters"]
         assert round_.floats_up == 3 * (3 * 3 + 1)
-    left = [line.reply for line in read_outbox(federation.folder / "east").departures if line.reply == "SharedRows"]
-    assert len(left) == 2
+    replies = [line.reply for line in read_outbox(federation.folder / "east").departures if line.reply == "SharedRows"]
+    assert len(replies) == 2
 
 
 class Twice(RFKKMeans):

@@ -131,13 +131,13 @@ def test_entry_points_give_short_names(lab):
     for word, name in SHORT.items():
         text = text.replace(ADDRESSES[word], name)
     (lab / "strange.toml").write_text(text)
-    said = {
+    sentences = {
         "strategies": "Centre The mean of all rows, weighted (horizontal data)",
         "kernels": "rational k(x, y) = 1 / (1 + ||x - y||^2 / width)",
         "metrics": "eccentricity higher metres distance of the centre from the rows' plain mean",
         "datasets": "skewed loader my_lab.data:skewed",
     }
-    commands = [["run", "strange.toml", "--out", "out"], *(["list", kind] for kind in said)]
+    commands = [["run", "strange.toml", "--out", "out"], *(["list", kind] for kind in sentences)]
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS, json.dumps(commands)],
         cwd=lab,
@@ -147,7 +147,7 @@ def test_entry_points_give_short_names(lab):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for kind, line in said.items():
+    for kind, line in sentences.items():
         listed = done.stdout.split(f"> list {kind}\n")[1].split("\n>")[0]
         assert line in [" ".join(listed_line.split()) for listed_line in listed.splitlines()], listed
 

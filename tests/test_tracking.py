@@ -199,8 +199,8 @@ def test_a_run_that_was_not_told_whole_is_told_again(mlflow: type[MlflowClient])
 def test_a_server_that_fails_costs_no_run(mlflow: type[MlflowClient]) -> None:
     mlflow.failing_after = 2
     done = call("run", "tiny.toml", "--track", "mlflow")
-    said = "error: not all runs are in MLflow, where the same command goes on: "
-    assert (done.exit_code, done.stderr) == (1, f"{said}ConnectionError: no answer from the server\n")
+    error = "error: not all runs are in MLflow, where the same command goes on: "
+    assert (done.exit_code, done.stderr) == (1, f"{error}ConnectionError: no answer from the server\n")
     assert "Report: runs/tiny/report.html" in done.stdout
     assert len(read_runs("runs/tiny/runs.jsonl")) == 8
     mlflow.failing_after = None
@@ -230,7 +230,7 @@ def test_long_runs_are_told_in_parts(mlflow: type[MlflowClient], tmp_path: Path)
 def test_without_the_package_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     done = call("run", "tiny.toml", "--track", "mlflow")
-    said = "error: track = 'mlflow' needs MLflow, which is not installed here: pip install 'fedkernel[mlflow]'\n"
-    assert (done.exit_code, done.stdout, done.stderr) == (2, "", said)
+    error = "error: track = 'mlflow' needs MLflow, which is not installed here: pip install 'fedkernel[mlflow]'\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", error)
     assert not Path("runs").exists()
     assert call("run", "tiny.toml").exit_code == 0

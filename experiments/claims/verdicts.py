@@ -108,9 +108,9 @@ class Check(pydantic.BaseModel, ABC):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _known(cls, table: Any) -> Any:
-        known = [field.alias or name for name, field in cls.model_fields.items()]
-        if isinstance(table, Mapping) and (unknown := [key for key in table if key not in known]):
-            raise ValueError(unknown_name(unknown[0], known))
+        names = [field.alias or name for name, field in cls.model_fields.items()]
+        if isinstance(table, Mapping) and (unknown := [key for key in table if key not in names]):
+            raise ValueError(unknown_name(unknown[0], names))
         return table
 
     @pydantic.model_validator(mode="after")

@@ -103,12 +103,12 @@ def forecast_table(lines: Sequence[Line]) -> WideTable:
         took = [] if most is None else [seconds(engine, most, line.clients) for engine in ENGINE_COSTS]
         named = [line.name, *([line.setting] if swept else []), str(line.clients)]
         table.add_row(*map(Text, [*named, *_cells(most, took)]))
-    known = [forecast for line in lines for forecast in line.known]
-    if len(known) == (runs := sum(len(line.forecasts) for line in lines)):
+    forecasts = [forecast for line in lines for forecast in line.known]
+    if len(forecasts) == (runs := sum(len(line.forecasts) for line in lines)):
         took = [cost.start + sum(line.seconds(engine) for line in lines) for engine, cost in ENGINE_COSTS.items()]
         table.add_section()
         named = [f"all {runs} runs", *([""] if swept else []), ""]
-        table.add_row(*map(Text, [*named, *_cells(sum(known, Forecast(0)), took)]))
+        table.add_row(*map(Text, [*named, *_cells(sum(forecasts, Forecast(0)), took)]))
     return table
 
 

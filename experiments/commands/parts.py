@@ -157,9 +157,9 @@ def about_columns(
 
 def in_common(parts: Sequence[Part]) -> list[Part]:
     """Return the tables with as many rows as a run aligns by their ids; as they are where some have none."""
-    known = [set(part.ids) for part in parts if part.ids is not None]
-    if len(known) < len(parts):
+    id_sets = [set(part.ids) for part in parts if part.ids is not None]
+    if len(id_sets) < len(parts):
         return list(parts)
-    if not (common := set.intersection(*known)):
+    if not (common := set.intersection(*id_sets)):
         raise InputError("no row is common to all files; allowed: at least one id that all have")
     return [part._replace(rows=len(common)) for part in parts]

@@ -92,8 +92,8 @@ def run_all(
                     done = sum(min(_finished(out / name), count) for name, count in runs.items())
                     progress(Progress([its.name for its, _ in running.values()], done, sum(runs.values())))
         except BrokenProcessPool:  # by one of those that run: with a process lost a pool begins no other
-            lost = [experiment for experiment, _ in running.values()]
-            yield from (Ended(experiment, 0.0, LOST) for experiment in lost)
+            interrupted = [experiment for experiment, _ in running.values()]
+            yield from (Ended(experiment, 0.0, LOST) for experiment in interrupted)
             yield from (Ended(experiment, 0.0, "not begun: another's process was ended") for experiment in waiting)
         except BaseException:  # interrupted, also from outside: what is finished is on disk
             for process in multiprocessing.active_children():

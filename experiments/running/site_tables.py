@@ -94,12 +94,12 @@ def labels_of(
         Files with a label column beside such without one.
     """
     tables = raw_tables(data, divided, run, seed, prepare) if getattr(data, "label", None) else []
-    known = [raw for raw in tables if raw.labels]
-    if not known:
+    labelled_tables = [raw for raw in tables if raw.labels]
+    if not labelled_tables:
         return None
     if divided == "horizontal" and (without := [raw.what for raw in tables if not raw.labels]):
         raise InputError(f"data: {without[0]} has no labels, but others have; allowed: labels in all files or none")
-    counted = known[:1] if divided == "vertical" else known
+    counted = labelled_tables[:1] if divided == "vertical" else labelled_tables
     columns = [texts for texts in map(label_texts, counted) if texts is not None]
     if not labelled(texts := np.concatenate(columns)).any():
         return None

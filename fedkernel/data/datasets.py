@@ -220,11 +220,11 @@ def _find(spec: DataSpec) -> Raw:
         return read_npz(npz_path(rest if colon else spec.name))
     if _has_loader(spec.name):
         return _from_loader(spec)
-    known = [*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED), *(f"npz:{stem}" for stem in npz_files())]
-    close = difflib.get_close_matches(spec.name, known, n=3, cutoff=0.5)
+    every = [*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED), *(f"npz:{stem}" for stem in npz_files())]
+    close = difflib.get_close_matches(spec.name, every, n=3, cutoff=0.5)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     raise InputError(
-        f"data set {spec.name!r} is not known{hint}; allowed: {', '.join(known)}, openml:NAME, openml:ID, "
+        f"data set {spec.name!r} is not known{hint}; allowed: {', '.join(every)}, openml:NAME, openml:ID, "
         f"npz:PATH.npz, and npz files of the folder {FOLDER_VARIABLE} ({os.environ.get(FOLDER_VARIABLE) or 'not set'})"
     )
 
@@ -265,12 +265,12 @@ def _with_labels(name: str, field: str, wanted: Sequence[int | str], y: AnyArray
     if y is None:
         raise InputError(f"{field} = {list(wanted)}: data set {name!r} has no labels; leave {field} out")
     labels, which = np.unique(y, return_inverse=True)
-    known = [_label_text(label) for label in labels.tolist()]
+    texts = [_label_text(label) for label in labels.tolist()]
     chosen = [_label_text(label) for label in wanted]
     for label in chosen:
-        if label not in known:
-            raise InputError(f"{field}: data set {name!r} has no label {label!r}; allowed: {some(known)}")
-    return np.asarray(np.isin(known, chosen)[which])
+        if label not in texts:
+            raise InputError(f"{field}: data set {name!r} has no label {label!r}; allowed: {some(texts)}")
+    return np.asarray(np.isin(texts, chosen)[which])
 
 
 def _label_text(label: Any) -> str:

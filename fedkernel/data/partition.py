@@ -122,12 +122,12 @@ def _number_of_clients(spec: PartitionSpec, clients: int | None) -> int | None:
         "the number of lists in columns": None if spec.columns is None else len(spec.columns),
         "clients (the caller's)": clients,
     }
-    known = {name: value for name, value in numbers.items() if value is not None}
-    if len(set(known.values())) > 1:
+    counts = {name: value for name, value in numbers.items() if value is not None}
+    if len(set(counts.values())) > 1:
         raise InputError(
-            f"{' but '.join(f'{name} = {value}' for name, value in known.items())}; allowed: the same number"
+            f"{' but '.join(f'{name} = {value}' for name, value in counts.items())}; allowed: the same number"
         )
-    return next(iter(known.values()), None)
+    return next(iter(counts.values()), None)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

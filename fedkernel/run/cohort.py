@@ -103,7 +103,7 @@ class RunSettings:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "RunSettings":
         """Return what a Flower configuration says of a run, which may say other things, too."""
-        named = {known.name: config[known.name] for known in fields(cls) if known.name in config}
+        named = {setting.name: config[setting.name] for setting in fields(cls) if setting.name in config}
         if isinstance(named.get("prepare"), str):  # as JSON, since Flower's has no tables
             named["prepare"] = Prepare(**json.loads(named["prepare"]))
         if isinstance(named.get("deadlines"), str):

@@ -144,8 +144,8 @@ class Conversation(Generic[T]):
             raise ProtocolError(
                 f"{self._execution.name}, round {self._round_number}: it asks no client that is in the run"
             )
-        asked = [member for member in self._cohort if member.client in self._requests]
-        log_event("round begun", "%s: round %d, %s, begins", *self._now.values(), **self._now, asked=asked)
+        members = [member for member in self._cohort if member.client in self._requests]
+        log_event("round begun", "%s: round %d, %s, begins", *self._now.values(), **self._now, asked=members)
         return messages
 
     def receive(self, replies: Iterable[Message]) -> bool:
@@ -163,9 +163,9 @@ class Conversation(Generic[T]):
             or if replies contradict each other.
         """
         client_of = {member.node_id: member.client for member in self._cohort}
-        asked = {node for node, client in client_of.items() if client in self._requests}
+        addressees = {node for node, client in client_of.items() if client in self._requests}
         try:
-            reply_of = {client_of[node]: reply for node, reply in by_node(replies, asked).items()}
+            reply_of = {client_of[node]: reply for node, reply in by_node(replies, addressees).items()}
         except ProtocolError as error:
             where = f"{self._execution.name}, round {self._round_number} ({self._pending.phase})"
             raise ProtocolError(f"{where}: {error}") from None

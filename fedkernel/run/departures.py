@@ -182,7 +182,7 @@ def missing_from(departures: Sequence[Departure], run: str, ledger: Ledger) -> l
     ledger : Ledger
         Of the client (`Ledger.of_client`). A site that was asked again has left more than the ledger has.
     """
-    left = {
+    departed = {
         (departure.round, departure.floats, departure.bytes, departure.rows, departure.sha256)
         for departure in departures
         if departure.run == run and not departure.refused
@@ -190,5 +190,5 @@ def missing_from(departures: Sequence[Departure], run: str, ledger: Ledger) -> l
     return [
         entry
         for entry in ledger.entries
-        if (entry.round, entry.floats_up, entry.bytes_up, entry.rows_up, entry.sha256) not in left
+        if (entry.round, entry.floats_up, entry.bytes_up, entry.rows_up, entry.sha256) not in departed
     ]

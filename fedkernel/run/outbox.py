@@ -134,8 +134,8 @@ def record(
         line |= {"refused": refused, "rule": rule}
     else:
         arrays, identity = arrays_of(answer.content), identity_of(answer.content.config_records["config"])
-        left = {name: getattr(leaving, name) for name in ("reply", "shapes", "floats", "letters", "bytes", "rows")}
-        line |= {**left, "sha256": digest(identity, arrays.values())}
+        entries = {name: getattr(leaving, name) for name in ("reply", "shapes", "floats", "letters", "bytes", "rows")}
+        line |= {**entries, "sha256": digest(identity, arrays.values())}
     try:
         with _opened(folder) as file:
             number, previous, standing = _end_of(file, line["run"] if gate else "", line["study"])

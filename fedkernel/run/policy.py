@@ -432,12 +432,12 @@ def _own_limits(node: Mapping[str, Any]) -> AllLimits:
         "run": {"memory": node.get("max-memory")},
         "total": {"rows": None if flag(node, "share-rows") else 0},
     }
-    said = {
+    limits = {
         where: {name: value for name, value in table.items() if value is not None or where == "total"}
         for where, table in tables.items()
     }
     try:
-        return AllLimits.model_validate(said)
+        return AllLimits.model_validate(limits)
     except pydantic.ValidationError as error:
         raise InputError(f"limits.{explain(error)} (--max-message, --max-memory, --max-seconds)") from None
 

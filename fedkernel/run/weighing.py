@@ -26,33 +26,33 @@ def check_weight(data: bytes | bytearray) -> None:
     ProtocolError
         If it has too much beside their entries, too many parts, or is cut off.
     """
-    left = [MOST_FIELDS]
+    fields_to_go = [MOST_FIELDS]
     try:
-        beside = len(data) - _entries(memoryview(data), ENTRIES, left)
+        beside = len(data) - _entries(memoryview(data), ENTRIES, fields_to_go)
     except (IndexError, ValueError):
         raise ProtocolError("it is no message of Flower's: it is cut off or damaged") from None
-    if left[0] <= 0:
+    if fields_to_go[0] <= 0:
         raise ProtocolError(f"it has too many parts; allowed are {MOST_FIELDS:,}")
     if beside > MOST_BESIDE:
         raise ProtocolError(f"it has {beside:,} bytes beside the entries of its arrays; allowed are {MOST_BESIDE:,}")
 
 
-def _entries(message: memoryview, path: tuple[int, ...], left: list[int]) -> int:
+def _entries(message: memoryview, path: tuple[int, ...], fields_to_go: list[int]) -> int:
     """Return how many bytes lie at the end of a path of fields."""
     if not path:
         return len(message)
     total = 0
-    for number, content in _fields(message, left):
+    for number, content in _fields(message, fields_to_go):
         if number == path[0]:
-            total += _entries(content, path[1:], left)
+            total += _entries(content, path[1:], fields_to_go)
     return total
 
 
-def _fields(message: memoryview, left: list[int]) -> Iterator[tuple[int, memoryview]]:
+def _fields(message: memoryview, fields_to_go: list[int]) -> Iterator[tuple[int, memoryview]]:
     """Yield number and content of the fields of a message that have one, as long as there are some left."""
     place = 0
-    while place < len(message) and left[0] > 0:
-        left[0] -= 1
+    while place < len(message) and fields_to_go[0] > 0:
+        fields_to_go[0] -= 1
         tag, place = _varint(message, place)
         kind = tag & 7
         if kind == 0:
