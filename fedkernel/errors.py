@@ -26,6 +26,13 @@ class FedkernelError(Exception):
         self.nodes, self.mendable = tuple(nodes), mendable
         return self
 
+    def reworded(self, text: str) -> Self:
+        """Return an error of the same class, with all that is known of this one, that says something else."""
+        error = type(self).__new__(type(self))  # whatever a subclass's constructor takes
+        error.__dict__.update(self.__dict__)
+        error.args = (text,)
+        return error
+
 
 class InputError(FedkernelError, ValueError):
     """Something the caller gave is not allowed; the text names it, its value and what is allowed.

@@ -159,7 +159,7 @@ def run_experiment(
         if not rows:
             raise
         finished = f"{len(rows)} of {len(planned)} runs are finished: fedkernel report {out}"
-        raise type(error)(f"{error}; {finished}") from error
+        raise error.reworded(f"{error}; {finished}") from error
     if not rows:
         ours = [failures[run.id] for run in failed]
         refused = all(failure.kind == InputError.__name__ for failure in ours)
@@ -236,7 +236,7 @@ def _carry_out(
                 yield run, ended if isinstance(ended, FailedRun) else _row_or_why(run, references, out)
                 where = f"run {waiting[0]}: " if waiting else ""
         except (InputError, ProtocolError) as error:
-            raise type(error)(f"{where}{error}") from error
+            raise error.reworded(f"{where}{error}") from error
     for run in todo:
         if run.baseline is not None:
             yield run, _row_or_why(run, references, out)

@@ -89,7 +89,7 @@ class Attempts:
             self._hub.dismiss(name, text)
         if not self._hub.wait_for_all(seconds=self._mend):
             away = f"{', '.join(names)} did not come back in {self._mend:g} s"
-            raise type(error)(f"{error} ({away})").at(error.nodes) from error
+            raise error.reworded(f"{error} ({away})") from error
 
     def _note(self, error: FedkernelError) -> None:
         """Count the runs in a row that have failed with a site."""
@@ -115,8 +115,8 @@ class Attempts:
 def raise_for(failures: list[FailedRun]) -> None:
     """Raise the cause of the first of runs that have failed, and say how many others there are."""
     if failures:
-        kind = type(error) if isinstance(error := failures[0].error, FedkernelError) else ProtocolError
-        raise kind(sentence_of(failures))
+        error, text = failures[0].error, sentence_of(failures)
+        raise error.reworded(text) if isinstance(error, FedkernelError) else ProtocolError(text)
 
 
 def sentence_of(failures: list[FailedRun]) -> str:

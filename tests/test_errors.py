@@ -1,0 +1,37 @@
+"""Errors that are told once more, in other words."""
+
+import pytest
+
+from fedkernel import errors
+from fedkernel.engines.grpc.attempts import raise_for
+from fedkernel.errors import FedkernelError, InputError, OwnFileError, ProtocolError, RefusedError
+from fedkernel.run.failure import FailedRun
+
+ERRORS = [
+    ProtocolError("client 1 is silent").at([2], mendable=True),
+    RefusedError("study.min_sites", "there are 2 sites"),
+    OwnFileError("the site cannot read its table", "table.csv is empty"),
+]
+
+
+def test_every_kind_of_error_stands_among_those_that_are_reworded():
+    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, FedkernelError)}
+    own = {kind for kind in kinds if "__init__" in vars(kind)}
+    assert own == {type(error) for error in ERRORS} - {ProtocolError}
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_in_other_words_is_what_it_was(error):
+    again = error.reworded("run one: it failed")
+    assert type(again) is type(error)
+    assert str(again) == "run one: it failed"
+    assert vars(again) == vars(error)
+    assert str(error) != str(again), "the cause stays as it is"
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_the_cause_of_the_first_failed_run_is_raised_whatever_its_kind(error):
+    failures = [FailedRun.of("one", error), FailedRun.of("two", InputError("k = 0"))]
+    with pytest.raises(type(error)) as caught:
+        raise_for(failures)
+    assert str(caught.value) == f"{error} (and 1 more)"
