@@ -14,6 +14,7 @@ from fedkernel.engines.grpc.frames import INSTANCE, METHOD, NAME, SPOKEN, VERSIO
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.serving import listening
+from fedkernel.engines.grpc.streams import Caller
 from fedkernel.errors import EngineError
 from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import RunSettings
@@ -123,6 +124,16 @@ def raw_stream(port, frames, name="a", instance="raw"):
         yield call
         ended.set()
         call.cancel()
+
+
+def caller(name="a", instance="1", **metadata):
+    """Who opens a stream of a site at a hub without a network."""
+    return Caller({NAME: name, INSTANCE: instance, SPOKEN: str(VERSION), **metadata}, f"peer of {instance}")
+
+
+def sent(hub, stream):
+    """All that a stream has to send now."""
+    return list(iter(lambda: hub.next_frame(stream), None))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import grpc
 import pytest
-from counting import Process, count, health, raw_stream, server, until
+from counting import Process, caller, count, health, raw_stream, sent, server, until
 from flwr.app import ConfigRecord, RecordDict
 
 from fedkernel.engines.grpc import hub as grpc_hub
@@ -23,18 +23,9 @@ from fedkernel.engines.grpc.frames import (
     frames,
 )
 from fedkernel.engines.grpc.hub import Hub
-from fedkernel.engines.grpc.streams import Caller, RefusedError
+from fedkernel.engines.grpc.streams import RefusedError
 
 HEAD = b"\1" + b"i" * 36
-
-
-def caller(name="a", instance="1", **metadata):
-    return Caller({NAME: name, INSTANCE: instance, SPOKEN: str(VERSION), **metadata}, f"peer of {instance}")
-
-
-def sent(hub, stream):
-    """All that a stream has to send now."""
-    return list(iter(lambda: hub.next_frame(stream), None))
 
 
 @pytest.fixture

@@ -51,7 +51,10 @@ class Sentences(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
-        messages.print(one_line(self.format(record)), highlight=False, markup=False, soft_wrap=True)
+        try:
+            messages.print(one_line(self.format(record)), highlight=False, markup=False, soft_wrap=True)
+        except (Exception, SystemExit):  # which rich raises where nobody reads: whoever logs goes on
+            self.handleError(record)
 
 
 @contextmanager

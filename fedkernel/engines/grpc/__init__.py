@@ -19,8 +19,9 @@ from fedkernel.engines.apps import carry_out, import_paths
 from fedkernel.engines.grpc.attempts import MEND, Attempts, raise_for, sentence_of
 from fedkernel.engines.grpc.certificates import SERVER, TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.frames import LIMIT
-from fedkernel.engines.grpc.hub import PATIENCE, Hub, Tell
+from fedkernel.engines.grpc.hub import PATIENCE, Hub
 from fedkernel.engines.grpc.serving import listening
+from fedkernel.engines.grpc.telling import Tell, heedless
 from fedkernel.errors import EngineError
 from fedkernel.run.failure import FailedRun
 from fedkernel.run.job import Job
@@ -84,7 +85,8 @@ def serve(
     """
     files = [f"{run.id}.model.npz" for run in job.runs] if share_model else []
     hub = Hub(sites, job=_for_sites(job), patience=patience, limit=limit, tell=tell, files=files)
-    attempts, failures = Attempts(hub, mend, set_aside, tell), list[FailedRun]()
+    tell_of_runs = heedless(tell or log.warning)
+    attempts, failures = Attempts(hub, mend, set_aside, tell_of_runs), list[FailedRun]()
     with listening(hub, address, tls) as port:
         ready(port)
         hub.wait_for_all()
@@ -99,7 +101,7 @@ def serve(
             if job.go_on:
                 yield failed
             else:
-                (tell or log.warning)(f"run {run.id} has failed: {failed.text}")
+                tell_of_runs(f"run {run.id} has failed: {failed.text}")
         if not job.go_on:
             raise_for(failures)
         hub.close(sentence_of(failures))

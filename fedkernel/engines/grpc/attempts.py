@@ -1,16 +1,14 @@
 """Runs with sites that may be unfit or fail again and again: who is asked to come back mended, and who is set aside."""
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 
 from fedkernel.addresses import find
 from fedkernel.engines.grpc.hub import Hub
+from fedkernel.engines.grpc.telling import Tell
 from fedkernel.errors import FedkernelError, ProtocolError, and_more
 from fedkernel.run.failure import NOT_RUN, FailedRun
 from fedkernel.run.job import RunSpec
-
-log = logging.getLogger(__name__)
 
 MEND = 3600.0
 """Seconds for which a site that cannot take part is waited for."""
@@ -26,15 +24,15 @@ class Attempts:
         Seconds for which a site that cannot take part is waited for, to come back mended.
     set_aside : int
         After so many failed runs in a row whose cause lies with a site no other is tried with it; 0: always.
-    tell : callable, optional
+    tell : callable
         Told in a sentence who cannot take part, and who is set aside.
     """
 
-    def __init__(self, hub: Hub, mend: float, set_aside: int, tell: Callable[[str], object] | None) -> None:
+    def __init__(self, hub: Hub, mend: float, set_aside: int, tell: Tell) -> None:
         self._hub = hub
         self._mend = mend
         self._most = set_aside
-        self._tell = tell or log.warning
+        self._tell = tell
         self._fit: set[tuple[str, str]] = set()  # names, and processes, of sites that have carried a run out
         self._refused: dict[str, str] = {}  # why sites could not take part, by their names
         self._in_a_row: Counter[str] = Counter()

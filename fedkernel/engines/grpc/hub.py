@@ -27,6 +27,7 @@ from fedkernel.engines.grpc.frames import (
 from fedkernel.engines.grpc.seats import Seat
 from fedkernel.engines.grpc.spool import Spool
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
+from fedkernel.engines.grpc.telling import Tell, heedless
 from fedkernel.errors import EngineError, InputError, ProtocolError, shown
 from fedkernel.run import flower
 from fedkernel.run.events import Happened, log_event
@@ -45,8 +46,6 @@ STREAMS = 8
 
 FAREWELL = 5.0
 """Seconds that the streams have to end by themselves."""
-
-Tell = Callable[[str], object]
 
 
 class Hub(MessageGrid):
@@ -106,7 +105,7 @@ class Hub(MessageGrid):
         self._job = job
         self._patience = patience
         self._limit = limit
-        self._told = tell
+        self._told = None if tell is None else heedless(tell)
         self._files = list(files)
         self._clock = clock
         self.is_revoked: Callable[[bytes], bool] = lambda certificate: False
@@ -115,6 +114,7 @@ class Hub(MessageGrid):
         self._spool = Spool()
         self._under_way = False
         self._over = False
+        self._faults: list[str] = []  # to be told when the lock is free
 
     # What Flower's Grid does.
 
@@ -140,6 +140,7 @@ class Hub(MessageGrid):
             if seat.stream is not None:
                 seat.stream.queue.append(envelope)
                 self._ready.add(seat.stream)
+        self._tell_faults()
 
     def _posted(self) -> None:
         self.on_ready()  # once for all of a round
@@ -156,10 +157,14 @@ class Hub(MessageGrid):
             if seat.complete:
                 seat.last = self._spool.keep(seat.last, envelope)
         except OSError as error:
-            if all(other.complete for other in self._nodes):  # else it has been told
-                text = f"a site that is restarted now fails this run: its requests cannot be kept ({shown(str(error))})"
-                (self._told or log.warning)(text)
-            seat.last, seat.complete = None, False
+            self._give_up(seat, "kept", error)
+
+    def _give_up(self, seat: Seat, what: str, error: OSError) -> None:
+        """Keep no requests for a site any more in this run."""
+        if all(other.complete for other in self._nodes):  # else it has been told
+            text = f"a site that is restarted now fails this run: its requests cannot be {what} ({shown(str(error))})"
+            self._faults.append(text)
+        seat.last, seat.complete, seat.behind = None, False, False
 
     def _forget_run(self) -> None:
         """Forget what was asked in the run before, and what has not been sent or answered of that."""
@@ -178,7 +183,7 @@ class Hub(MessageGrid):
 
         Each may have answered one request more, whose reply was not recorded any more: its answer comes again.
         """
-        behind = []
+        behind, self.behind = [], frozenset()
         for seat in self._nodes:
             key, _, taken = seat.stands.partition(" ")
             count = answered.get(seat.node, 0)
@@ -198,6 +203,7 @@ class Hub(MessageGrid):
             envelope = Envelope(flower.stamp(message), flower.to_parts(message, contents[content]))
             with self._arrived:
                 self._keep(self._nodes[message.metadata.dst_node_id - 1], message, envelope)
+        self._tell_faults()
 
     def _is_gone(self, seat: Seat) -> bool:
         return seat.stream is None and self._clock() - seat.since > self._patience
@@ -265,15 +271,17 @@ class Hub(MessageGrid):
         metadata, inbox = caller.metadata, Inbox(self._limit, is_awaited=seat.waiting.__contains__)
         stands, taken = metadata.get(STANDS, ""), metadata.get(TAKEN, "")
         stream = Stream(seat.name, instance, caller.peer, stands, taken, inbox, self._clock())
-        seat.open += 1
+        text = ""
         if holder is None or holder.instance == instance:
-            return stream, self._sit_down(seat, stream)  # the same process knows of a broken stream before we do
-        if waiter is not None:
-            self._cut(waiter)
-        seat.next, seat.asked = stream, self._clock()
-        holder.ask()
-        self._ready.add(holder)
-        return stream, ""
+            text = self._sit_down(seat, stream)  # the same process knows of a broken stream before we do
+        else:
+            if waiter is not None:
+                self._cut(waiter)
+            seat.next, seat.asked = stream, self._clock()
+            holder.ask()
+            self._ready.add(holder)
+        seat.open += 1  # of what is returned only: that is left
+        return stream, text
 
     def _sit_down(self, seat: Seat, stream: Stream) -> str:
         """Give a stream its seat, and all that was asked of it; returns what is to be told."""
@@ -285,7 +293,13 @@ class Hub(MessageGrid):
         )
         stream.queue.append(Note(welcome=welcome).frame)
         seat.behind = seat.complete and (restarted or seat.behind)
-        stream.queue.extend(seat.asked_again(self._spool, stream.taken if again else ""))
+        taken = stream.taken if again else ""
+        try:
+            requests = list(seat.asked_again(self._spool, taken))
+        except OSError as error:
+            self._give_up(seat, "read", error)
+            requests = list(seat.asked_again(self._spool, taken))
+        stream.queue.extend(requests)
         seat.stream, seat.instance, seat.next, seat.stands = stream, stream.instance, None, stream.stands
         self._ready.add(stream)
         self._arrived.notify_all()
@@ -305,7 +319,14 @@ class Hub(MessageGrid):
     def next_frame(self, stream: Stream) -> bytes | None:
         """Return what is to be sent over a stream as soon as it takes it; None: nothing now, or it is over."""
         with self._arrived:
-            return stream.next_frame()
+            try:
+                return stream.next_frame()
+            except OSError as error:
+                self._give_up(self._seats[stream.site], "read", error)
+                # it comes back, and is asked what waits
+                self._cut(stream, RefusedError("UNAVAILABLE", "what it was asked cannot be read any more"))
+        self._tell_faults()
+        return None
 
     def take(self, stream: Stream, frame: bytes) -> None:
         """Take a frame that came over a stream; one that cannot be right ends it."""
@@ -405,11 +426,18 @@ class Hub(MessageGrid):
 
     def _tell(self, happened: Happened, text: str, **known: Any) -> None:
         """Tell whoever is to be told, or the log, for people; and those that observe what happens, in any case."""
+        self._tell_faults()
         if not text:
             return
         if self._told is not None:
             self._told(text)
         log_event(happened, "%s", text, level=logging.INFO if self._told is None else logging.DEBUG, **known)
+
+    def _tell_faults(self) -> None:
+        with self._arrived:
+            faults, self._faults = self._faults, []
+        for text in faults:
+            (self._told or log.warning)(text)
 
     # What the engine does.
 
@@ -460,8 +488,8 @@ class Hub(MessageGrid):
 
     def dismiss(self, name: str, reason: str) -> None:
         """Tell a site's process why it is not needed any more, and forget it: another may take its seat."""
+        seat, text = self._seats[name], ""
         with self._arrived:
-            seat = self._seats[name]
             stream = seat.stream
             seat.last, seat.complete, seat.behind, seat.instance = None, True, False, ""
             if stream is not None:
@@ -469,7 +497,11 @@ class Hub(MessageGrid):
                 stream.finish()
                 self._ready.add(stream)
                 self.on_ready()
-                self._arrived.wait_for(lambda: seat.stream is not stream, FAREWELL)
+                if not self._arrived.wait_for(lambda: seat.stream is not stream, FAREWELL):
+                    self._cut(stream, RefusedError("FAILED_PRECONDITION", reason))
+                    text = self._vacate(seat, stream)
+        self._tell_change(seat, text)
+        self.on_ready()
 
     def give(self, name: str, data: bytes) -> None:
         """Send a file that was announced to every site that is connected."""
@@ -482,7 +514,7 @@ class Hub(MessageGrid):
 
     def tell_of_certificate(self, text: str) -> None:
         """Tell what became of the server's own certificate."""
-        (self._told or logging.getLogger(__name__).info)(text)
+        (self._told or log.info)(text)
 
     def close(self, failure: str | None = "") -> None:
         """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended.

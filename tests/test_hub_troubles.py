@@ -1,0 +1,158 @@
+"""A hub whose terminal is gone, whose disk fails or whose sites read nothing, without a network."""
+
+import errno
+
+import pytest
+from counting import caller, sent
+from flwr.app import ConfigRecord, RecordDict
+
+from fedkernel.engines.grpc import hub as grpc_hub
+from fedkernel.engines.grpc.frames import BEAT, Envelope, frames
+from fedkernel.engines.grpc.hub import Hub
+from fedkernel.engines.grpc.streams import RefusedError
+
+
+@pytest.fixture
+def now():
+    return [0.0]
+
+
+class Told(list[str]):
+    """What was told, of whom the hub's lock is free meanwhile; from a moment on there is nobody to tell."""
+
+    gone: BaseException | None = None
+    hub: Hub
+
+    def __call__(self, text):
+        assert not self.hub._arrived._is_owned(), f"told under the lock: {text}"
+        if self.gone is not None:
+            raise self.gone
+        self.append(text)
+
+
+@pytest.fixture
+def told():
+    return Told()
+
+
+@pytest.fixture
+def hub(now, told):
+    told.hub = Hub(["a", "b"], tell=told, clock=lambda: now[0])
+    return told.hub
+
+
+def ask(hub, kind="train"):
+    """Ask both sites the same; returns the ids."""
+    content = RecordDict({"config": ConfigRecord({"data": b"1000"})})
+    return list(hub.push_messages([hub.create_message(content, kind, node, "1") for node in (1, 2)]))
+
+
+def answer(hub, stream, message_id):
+    hub.take(stream, next(frames(Envelope(message_id, (b"",)))))
+
+
+# --- a terminal that is gone
+
+
+@pytest.mark.parametrize("gone", [BrokenPipeError(errno.EPIPE, "Broken pipe"), SystemExit(1)], ids=repr)
+def test_who_cannot_be_told_any_more_ends_nothing(hub, told, now, gone):
+    """A library that prints may even want to end the process."""
+    told.gone = gone
+    for _ in range(grpc_hub.STREAMS + 1):
+        hub.leave(hub.admit(caller()))
+    with pytest.raises(RefusedError, match="no site of this run is called 'c'"):
+        hub.admit(caller("c"))
+    old, new = hub.admit(caller()), hub.admit(caller(instance="new"))
+    assert sent(hub, old)[0] == BEAT
+    now[0] += grpc_hub.ANSWER
+    hub.tend()
+    assert old.over
+    hub.take(new, b"no frame")
+    assert str(new.refusal)
+    hub.tell_of_certificate("renewed")
+    for stream in (old, new):
+        hub.leave(stream)
+    assert hub._seats["a"].open == 0
+    assert told == []
+
+
+# --- a disk that fails
+
+
+@pytest.fixture
+def unread(monkeypatch):
+    """Has the requests that were kept no longer read."""
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    return lambda: monkeypatch.setattr(grpc_hub.Spool, "_read", fail)
+
+
+@pytest.mark.parametrize("when", ["as it sits down", "as they are sent"])
+def test_a_site_whose_requests_cannot_be_read_again_is_asked_what_waits(hub, told, unread, when):
+    first, other = hub.admit(caller(instance="old")), hub.admit(caller("b"))
+    ids = ask(hub, "query")
+    for stream, message_id in zip((first, other), ids, strict=True):
+        answer(hub, stream, message_id)
+    waiting, _ = ask(hub)
+    hub.leave(first)
+    if when == "as it sits down":
+        unread()
+        second = hub.admit(caller(instance="new"))
+    else:
+        second = hub.admit(caller(instance="new"))
+        unread()
+        assert [frame[:1] for frame in sent(hub, second)] == [b"\0"]
+        assert second.over
+        assert second.refusal.code == "UNAVAILABLE"
+        hub.leave(second)
+        second = hub.admit(caller(instance="new"))
+    assert [frame[1:37].decode() for frame in sent(hub, second)[1:]] == [waiting]
+    assert [text for text in told if "Input/output error" in text] == [
+        "a site that is restarted now fails this run: its requests cannot be read ([Errno 5] Input/output error)"
+    ]
+    assert hub._seats["a"].open == 1
+
+
+def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, told, monkeypatch):
+    hub.admit(caller())
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(grpc_hub.Spool, "keep", fail)
+    ask(hub)
+    ask(hub)
+    assert [text for text in told if "No space left" in text] == [
+        "a site that is restarted now fails this run: its requests cannot be kept ([Errno 28] No space left on device)"
+    ]
+
+
+# --- sites that read nothing
+
+
+def test_a_site_that_is_dismissed_and_does_not_end_loses_its_seat_all_the_same(hub, told, monkeypatch):
+    monkeypatch.setattr(grpc_hub, "FAREWELL", 0.01)
+    hung = hub.admit(caller())
+    hub.dismiss("a", "its table has 2 columns")
+    assert hung.over
+    assert (hung.refusal.code, str(hung.refusal)) == ("FAILED_PRECONDITION", "its table has 2 columns")
+    assert hub.missing == ["a", "b"]
+    assert told[-1] == "a is gone (0 of 2)"
+    again = hub.admit(caller(instance="again"))
+    assert told[-1] == "a is here, from peer of again (1 of 2)"
+    hub.leave(hung)
+    assert hub._seats["a"].stream is again
+
+
+# --- a run after another
+
+
+def test_sites_that_were_behind_in_a_run_are_not_in_the_next(hub):
+    for name, taken in (("a", 1), ("b", 0)):
+        hub.admit(caller(name, **{"fedkernel-stands": f"one {taken}" if taken else ""}))
+    assert hub.come_back("one", {1: 1, 2: 1}, []) == ""
+    assert hub.behind == {2}
+    assert "none of its sites stands where it ended" in hub.come_back("two", {1: 3, 2: 3}, [])
+    assert hub.behind == frozenset()
