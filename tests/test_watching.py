@@ -2,9 +2,11 @@
 
 import json
 import logging
+import os
 import re
 import socket
 import sys
+import threading
 from urllib.request import urlopen
 
 import pytest
@@ -15,6 +17,7 @@ from experiments.commands.console import say
 from experiments.commands.logs import server_log, site_log
 from experiments.commands.metrics import Metrics, serving_metrics
 from experiments.commands.watching import Watch
+from fedkernel.engines.grpc.handshakes import report_failed_handshakes
 from fedkernel.errors import EngineError, InputError, lasting
 from fedkernel.protocol import Member
 from fedkernel.run import events
@@ -42,7 +45,9 @@ def test_each_phase_of_a_run_is_told_once_and_the_log_is_left_as_it_was():
         VFedPCA(rounds=3).fit([IRIS[:, :2], IRIS[:, 2:]])
     assert (events.log.level, events.log.handlers) == before
     first, last = told
-    assert re.fullmatch(r"run run: phase IterateLocally, round 1 of 4, 2 of 2 sites answered, about 0 s left", first[0])
+    assert re.fullmatch(
+        r"run run: phase IterateLocally, round 1 of 4, 2 of 2 sites answered, about \d+ s left", first[0]
+    )
     assert last == (
         "run run: phase Finish, round 4 of 4, 2 of 2 sites answered",
         {"run": "run", "round": 4, "phase": "Finish"},
@@ -107,6 +112,45 @@ def test_lines_of_json(tmp_path, capsys):
     assert "ZeroDivisionError: by nothing" in failed["traceback"]
     assert capsys.readouterr().err.count("\n") == 2
     assert not logging.getLogger("fedkernel").handlers
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_strangers_make_grpc_write_is_told_once_and_steers_no_terminal(as_json, capfd, monkeypatch):
+    """A log that wrote to descriptor 2, where it is looked for, told of its own lines, and more of each, for ever."""
+    told, both = [], threading.Semaphore(0)
+
+    def refuse(text):
+        log_event("refused", "%s", text, level=logging.INFO, cause="handshake")
+        told.append(text)
+        both.release()
+
+    def pass_on(text):
+        say(text)
+        both.release()
+
+    with open(2, "w", encoding="utf-8", closefd=False) as stderr:  # pytest's own leads elsewhere
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with server_log(as_json), report_failed_handshakes(refuse, pass_on):
+            os.write(2, b"E0 ssl.cc:3238] No match found for server name: \x1b[2J\xff\n")
+            os.write(2, b"I0 ssl.cc:2563] Handshake failed with error SSL_ERROR_SSL: NO_SHARED_CIPHER\n")
+            assert both.acquire(timeout=10)
+            assert both.acquire(timeout=10)
+    assert len(told) == 1
+    written = capfd.readouterr().err.splitlines()
+    events = [json.loads(line)["event"] for line in written] if as_json else written
+    assert events == [
+        "E0 ssl.cc:3238] No match found for server name: \ufffd[2J\ufffd",
+        "refused a connection: I0 ssl.cc:2563] Handshake failed with error SSL_ERROR_SSL: NO_SHARED_CIPHER",
+    ]
+
+
+def test_a_terminal_that_is_gone_ends_nothing(monkeypatch):
+    """Of whoever tells something, such as the thread that answers sites."""
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    for as_json in (True, False):
+        with open(os.devnull) as gone, server_log(as_json):
+            monkeypatch.setattr(sys, "stderr", gone)
+            log_event("refused", "%s", "a connection", level=logging.INFO, cause="handshake")
 
 
 def scraped(url):

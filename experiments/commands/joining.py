@@ -240,7 +240,7 @@ def join(  # noqa: PLR0917 - one option each
         check_folder(out)
         check_record(out)
 
-        with report_failed_handshakes(lambda text: None):  # the node tells what they mean here
+        with report_failed_handshakes(lambda text: None, tell):  # the node tells what they mean here
             if guessed := how_read(file):
                 tell(guessed)
             tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")

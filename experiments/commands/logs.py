@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -57,10 +58,25 @@ class Sentences(logging.Handler):
             self.handleError(record)
 
 
+class Lines(logging.Handler):
+    """Writes records to `sys.stderr` as it is then: another while descriptor 2 leads to whoever writes them.
+
+    See `fedkernel.engines.grpc.handshakes`.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:
+            self.handleError(record)
+
+
 @contextmanager
 def server_log(as_json: bool) -> Iterator[None]:
     """Log what any part of fedkernel tells of a server to standard error, and what the command itself says there."""
-    handler = logging.StreamHandler() if as_json else Sentences()
+    handler = Lines() if as_json else Sentences()
     with _logging([handler], JSONLines() if as_json else None):
         yield
 
@@ -74,10 +90,10 @@ def site_log(path: Path | None, name: str, as_json: bool) -> Iterator[Callable[[
     callable
         Tells a sentence to both.
     """
-    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    handlers: list[logging.Handler] = [Lines()]
     if path is not None:
         try:
-            handlers.append(logging.FileHandler(path, encoding="utf-8"))
+            handlers.append(logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"))
         except OSError as error:
             raise InputError(f"log = {path} cannot be written: {error.strerror}") from None
     sentences = logging.Formatter("%(asctime)s %(levelname)s %(message)s")

@@ -229,7 +229,7 @@ def _watched(metrics: str | None, sites: Sequence[str]) -> Iterator[Callable[[st
     with ExitStack() as stack:
         if metrics is not None:
             say(f"metrics at {stack.enter_context(serving_metrics(metrics, sites))}")
-        stack.enter_context(report_failed_handshakes(refuse))
+        stack.enter_context(report_failed_handshakes(refuse, say))
         yield stack.enter_context(progress(phases=True))
 
 

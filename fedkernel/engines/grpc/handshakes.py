@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from fedkernel.errors import one_line
+
 _SIGN = b"Handshake failed"
 _CAUSES = {
     b"certificate has expired": "its certificate has expired",
@@ -18,14 +20,18 @@ _CAUSES = {
 
 
 @contextmanager
-def report_failed_handshakes(tell: Callable[[str], object]) -> Iterator[None]:
-    """Tell of each TLS handshake that fails, in words; everything else that is written to descriptor 2 passes.
+def report_failed_handshakes(tell: Callable[[str], object], pass_on: Callable[[str], object]) -> Iterator[None]:
+    """Tell of each TLS handshake that fails, in words, and pass on what else is written to descriptor 2.
+
+    Some of that is a stranger's own words, such as the name by which it calls the server. Both functions may write to
+    `sys.stderr` as it is while this lasts, but not to descriptor 2: nobody else reads what would be written there.
 
     gRPC says nothing of them with GRPC_VERBOSITY=error, which Flower sets unless something else was set before.
     """
     reading, writing = os.pipe()
     stderr, python = os.dup(2), sys.stderr
-    sys.stderr = os.fdopen(os.dup(stderr), "w", buffering=1)  # what Python writes does not take the detour
+    # what Python writes does not take the detour
+    sys.stderr = os.fdopen(os.dup(stderr), "w", buffering=1, errors="backslashreplace")
     os.dup2(writing, 2)
     os.close(writing)
 
@@ -35,7 +41,7 @@ def report_failed_handshakes(tell: Callable[[str], object]) -> Iterator[None]:
                 if _SIGN in line:
                     tell(f"refused a connection: {_cause(line)}")
                 else:
-                    os.write(stderr, line)
+                    pass_on(_text(line))
 
     thread = threading.Thread(target=listen, name="handshakes", daemon=True)
     thread.start()
@@ -51,4 +57,8 @@ def report_failed_handshakes(tell: Callable[[str], object]) -> Iterator[None]:
 
 def _cause(line: bytes) -> str:
     known = (cause for sign, cause in _CAUSES.items() if sign in line)
-    return next(known, line.decode(errors="replace").strip())
+    return next(known, _text(line))
+
+
+def _text(line: bytes) -> str:
+    return one_line(line.decode(errors="replace"))
