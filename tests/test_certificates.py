@@ -1,14 +1,16 @@
 """Certificates: who is signed by whom, for what and how long, and what is refused before the other end would."""
 
 import datetime
+import math
 import shutil
 import stat
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 from fedkernel.engines.grpc.certificates import hosts_of, make_certificates, read_tls
-from fedkernel.engines.grpc.renewal import ending, renew_expiring
+from fedkernel.engines.grpc.renewal import Renewing, ending, renew_expiring
 from fedkernel.engines.grpc.revocation import revoke, revoked_serials
 from fedkernel.errors import InputError
 
@@ -46,6 +48,16 @@ def test_keys_are_their_owner_s_only(certified):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
+def sign_bare(folder):
+    """Put a certificate there as another program may write it, without what it may be used for."""
+    signer = serialization.load_pem_private_key((folder.parent / "ca.key").read_bytes(), None)
+    old = loaded(folder / "tls.crt")
+    builder = x509.CertificateBuilder(old.issuer, old.subject, old.public_key(), 1)
+    builder = builder.not_valid_before(old.not_valid_before_utc).not_valid_after(old.not_valid_after_utc)
+    bare = builder.sign(signer, hashes.SHA256())
+    (folder / "tls.crt").write_bytes(bare.public_bytes(serialization.Encoding.PEM))
+
+
 def test_a_later_site_is_signed_by_the_same_authority(copy):
     before = (copy / "a" / "tls.crt").read_bytes()
     assert make_certificates(copy, [], ["c"], days=1) == [copy / "c"]
@@ -54,8 +66,20 @@ def test_a_later_site_is_signed_by_the_same_authority(copy):
     life = x509.load_pem_x509_certificate(later.certificate)
     assert life.not_valid_after_utc - life.not_valid_before_utc == datetime.timedelta(days=1, minutes=5)
     assert (copy / "a" / "tls.crt").read_bytes() == before
+    (copy / "a" / "tls.crt").write_bytes(before[:100])
     make_certificates(copy, [], ["a"], renew=True)
-    assert (copy / "a" / "tls.crt").read_bytes() != before
+    assert read_tls(copy / "a", "site").certificate != before
+
+
+@pytest.mark.parametrize("days", [0, -1, math.nan, math.inf, 1e9, 3651])
+def test_days_that_cannot_be(copy, days):
+    for sign in (
+        lambda: make_certificates(copy, [], ["c"], days=days),
+        lambda: renew_expiring(copy, 400, days=days),
+    ):
+        with pytest.raises(InputError, match=r"^days = .*, but must be greater than 0 and at most 3650"):
+            sign()
+    assert not (copy / "c").exists()
 
 
 @pytest.mark.parametrize(
@@ -105,6 +129,7 @@ def test_half_an_authority_signs_nothing(copy):
         (lambda a: shutil.copy(a.parent / "b" / "tls.key", a), "site", "is not the key of the certificate beside it"),
         (lambda a: make_certificates(a.parent, [], ["a"], days=1e-9, renew=True), "site", "has expired: it is valid"),
         (lambda a: None, "server", "is that of 'a', which is no server"),
+        (sign_bare, "site", "tls.crt must say whose it is (CN) and whether a server's or a site's"),
     ],
 )
 def test_what_the_other_end_would_refuse(copy, spoil, role, text):
@@ -172,6 +197,9 @@ def test_certificates_that_end_soon_are_renewed_for_the_keys_that_their_owners_h
     longer = loaded(copy / "a" / "tls.crt").not_valid_after_utc - before["a"].not_valid_after_utc
     assert abs(longer - datetime.timedelta(days=28)) < datetime.timedelta(minutes=10)
     assert renew_expiring(copy, 3) == ([], ["lost"])
+    assert renew_expiring(copy, math.inf)[1] == ["lost"]
+    with pytest.raises(InputError, match="within = nan"):
+        renew_expiring(copy, math.nan)
     with pytest.raises(InputError, match="there is no authority in"):
         renew_expiring(copy / "a", 3)
 
@@ -186,7 +214,32 @@ def test_who_is_revoked_is_so_with_all_certificates_that_were_signed_for_it(copy
     revoked = revoked_serials(copy / "ca.crl", loaded(copy / "ca.crt"))
     assert len(revoked) == 3
     assert {first, loaded(copy / "a" / "tls.crt").serial_number} < revoked
-    assert loaded(copy / "b" / "tls.crt").serial_number not in revoked
+    second = loaded(copy / "b" / "tls.crt").serial_number
+    assert second not in revoked
+    (copy / "b").rename(copy.parent / "carried away")
+    revoke(copy, ["b"])
+    assert second in revoked_serials(copy / "ca.crl", loaded(copy / "ca.crt"))
+
+
+def test_what_cannot_be_used_yet_is_looked_at_until_it_can(copy, monkeypatch):
+    """Its files need not change for that: their owner is, or a clock that is late goes on. It is told once."""
+    told, old, now = [], read_tls(copy / "a", "site"), datetime.datetime.now(datetime.UTC)
+    renew_expiring(copy, 1000)  # before it is looked at, as while a table is read
+    own = Renewing(old, "site", told.append)
+    assert own.current() == read_tls(copy / "a", "site") != old
+    renew_expiring(copy, 1000)
+
+    class Late(datetime.datetime):
+        now = staticmethod(lambda zone: now - datetime.timedelta(hours=1))
+
+    with monkeypatch.context() as late:
+        late.setattr("fedkernel.engines.grpc.certificates.datetime.datetime", Late)
+        assert own.fresh() is own.fresh() is None
+    assert own.fresh() == read_tls(copy / "a", "site")
+    assert own.fresh() is None
+    first, refused, second = told
+    assert "is not valid yet" in refused
+    assert all("was renewed" in text for text in (first, second))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import datetime
 import ipaddress
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,13 @@ def check_name(name: str) -> str:
     return name
 
 
+def check_days(days: float) -> float:
+    """Return it, or raise InputError unless a certificate can be valid for so many days, as an authority is."""
+    if not 0 < days <= AUTHORITY_DAYS:
+        raise InputError(f"days = {days:g}, but must be greater than 0 and at most {AUTHORITY_DAYS}, as an authority's")
+    return days
+
+
 def make_certificates(
     folder: Path, servers: Sequence[str] = (), clients: Sequence[str] = (), *, days: float = DAYS, renew: bool = False
 ) -> list[Path]:
@@ -83,7 +91,7 @@ def make_certificates(
     clients : sequence of str
         The sites' names.
     days : float
-        How long the certificates are valid.
+        How long the certificates are valid; at most `AUTHORITY_DAYS`.
     renew : bool
         Write certificates anew that are there already; else that is an error.
 
@@ -164,8 +172,11 @@ def issue(
     if hosts:
         certificate = certificate.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
     signed, path = certificate.sign(signer, hashes.SHA256()), folder / name / "tls.crt"
-    # of one from before this list, which is valid beside the new one
-    before = [x509.load_pem_x509_certificate(path.read_bytes())] if path.exists() else []
+    before = []
+    if path.exists():
+        with suppress(ValueError):  # a damaged one is replaced
+            # of one from before this list, which is valid beside the new one
+            before.append(x509.load_pem_x509_certificate(path.read_bytes()))
     with (folder / ISSUED).open("a", encoding="ascii") as file:
         file.writelines(f"{one.serial_number:x} {name}\n" for one in (*before, signed))
     pem = signed.public_bytes(serialization.Encoding.PEM)
@@ -228,8 +239,14 @@ def read_tls(folder: Path, role: str) -> TLS:
             )
             state = "has expired" if now > certificate.not_valid_after_utc else "is not valid yet"
             raise InputError(f"the {what} in {folder} {state}: it is valid from {first} to {last}")
-    name = str(own.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
-    usage = own.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    try:
+        name = str(own.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+        usage = own.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except (IndexError, x509.ExtensionNotFound):
+        raise InputError(
+            f"{folder / 'tls.crt'} must say whose it is (CN) and whether a server's or a site's (extendedKeyUsage), as "
+            "`fedkernel certs` writes it"
+        ) from None
     if _ROLES[role] not in usage:
         raise InputError(f"the certificate in {folder} is that of {name!r}, which is no {role}")
     return TLS(parts["ca.crt"], parts["tls.crt"], parts["tls.key"], name, folder)

@@ -62,9 +62,10 @@ def renew_expiring(folder: Path, within: float, *, days: float | None = None) ->
     if not (folder / "ca.key").exists():  # else one would be made
         raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
     if not 0 <= within <= AUTHORITY_DAYS:
-        raise InputError(f"within = {within:g} days; allowed: 0 to {AUTHORITY_DAYS}")
+        raise InputError(f"within = {within:g} days; allowed: 0 to {AUTHORITY_DAYS} (--renew-expiring)")
     if days is not None:
         check_days(days)
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=within)
     authority, _ = own_authority(folder)
     revoked, renewed, left = revoked_serials(folder / LIST, authority), [], []
     for path in sorted(folder.glob("*/tls.crt")):
@@ -75,7 +76,7 @@ def renew_expiring(folder: Path, within: float, *, days: float | None = None) ->
             raise InputError(
                 f"{path} is no certificate of the authority in {folder} ({type(error).__name__}), which renews its own"
             ) from None
-        if old.not_valid_after_utc > datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=within):
+        if old.not_valid_after_utc > soon:
             continue
         name = path.parent.name
         if old.serial_number in revoked:
@@ -105,6 +106,9 @@ def ending(tls: TLS) -> str:
 class Renewing:
     """A process's certificate, read again where its files have changed.
 
+    What cannot be used is looked at again until it can: files that are still being copied, that nobody has let this
+    process read yet, or whose time begins by a clock that is late.
+
     Parameters
     ----------
     tls : TLS
@@ -115,8 +119,8 @@ class Renewing:
 
     def __init__(self, tls: TLS, role: str, tell: Callable[[str], object]) -> None:
         self._tls, self._role, self._tell = tls, role, tell
-        self._state = self._state_now()
-        self._told = ""
+        self._state: tuple[tuple[int, int], ...] = ()  # whatever has become of the files since they were read
+        self._told = self._fault = ""
         self._lock = threading.Lock()
 
     def _state_now(self) -> tuple[tuple[int, int], ...]:
@@ -134,14 +138,16 @@ class Renewing:
         with self._lock:
             if (state := self._state_now()) == self._state:
                 return None
-            self._state = state
             try:
                 tls = read_tls(self._tls.folder, self._role)
                 if tls.name != self._tls.name:
                     raise InputError(f"the certificate in {tls.folder} is that of {tls.name!r}, not {self._tls.name!r}")
             except InputError as error:
-                self._tell(f"{error}; the one before it is still used")
+                if str(error) != self._fault:
+                    self._fault = str(error)
+                    self._tell(f"{error}; the one before it is still used")
                 return None
+            self._state, self._fault = state, ""
             if tls == self._tls:
                 return None
             self._tls = tls

@@ -43,8 +43,8 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
     Raises
     ------
     InputError
-        A folder without an authority; a name without a certificate there, or whose certificate is not this authority's;
-        a damaged list.
+        A folder without an authority; a name for which it has signed nothing, or beside which there is a certificate of
+        another authority; a damaged list.
     """
     if not (folder / "ca.key").exists():  # else one would be made
         raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
@@ -52,6 +52,9 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
     serials = revoked_serials(folder / LIST, authority)
     for name in names:
         path = folder / check_name(name) / "tls.crt"
+        serials |= (issued := issued_serials(folder, name))  # those that were renewed are valid, too
+        if issued and not path.exists():  # its folder was carried away
+            continue
         try:
             certificate = x509.load_pem_x509_certificate(path.read_bytes())
             certificate.verify_directly_issued_by(authority)
@@ -59,7 +62,7 @@ def revoke(folder: Path, names: Sequence[str]) -> list[Path]:
             raise InputError(
                 f"{path} is no certificate of the authority in {folder} ({type(error).__name__}), which revokes its own"
             ) from None
-        serials |= {certificate.serial_number} | issued_serials(folder, name)  # those that were renewed are valid, too
+        serials |= {certificate.serial_number}
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateRevocationListBuilder().issuer_name(authority.subject)
     builder = builder.last_update(now - CLOCK_SKEW).next_update(now + datetime.timedelta(days=AUTHORITY_DAYS))
