@@ -23,6 +23,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/bare.py
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/grpc_rounds.py
 	$(BIN)/python benchmarks/grpc_many.py
