@@ -20,6 +20,7 @@ from fedkernel.numerics import (
     center_gram,
     center_rows,
     power_iteration,
+    transposed_product,
 )
 from fedkernel.protocol import (
     SEMIDEFINITE,
@@ -120,7 +121,10 @@ class Multiply(LocalTable[Product]):
     def check_reply(self, reply: Product) -> None:
         """Check also that the product is that of a symmetric matrix without eigenvalues below 0, where it has none."""
         super().check_reply(reply)
-        form, rounding = self.block.T @ reply.product, SEMIDEFINITE * float(np.linalg.norm(reply.product))
+        form, rounding = (
+            transposed_product(self.block, reply.product),
+            SEMIDEFINITE * float(np.linalg.norm(reply.product)),
+        )
         if not np.abs(form - form.T).max() <= rounding:
             raise ValueError("block^T product must be symmetric, as the site's matrix is")
         if self.semidefinite and (least := float(np.linalg.eigvalsh((form + form.T) / 2)[0])) < -rounding:
@@ -223,7 +227,8 @@ class VFedPCAClient(NewRowsClient):
     """Answers with local power iterations, or with products for the exact method; for new rows, with their products.
 
     Memory between rounds: the kernel matrix, if there is a kernel, and an (N, k) and a (k, k) factor of the matrix as
-    updated by equation 14, whose rank is k: the updated table itself is never formed.
+    updated by equation 14, whose rank is k: the updated table itself is never formed. Without a kernel a simulated site
+    has the centred table, too, which others centre for each request.
     """
 
     answers: ClassVar[Answers] = (
@@ -251,7 +256,7 @@ class VFedPCAClient(NewRowsClient):
 
     def finish(self, ask: Finish) -> Receipt:
         """Keep the projected features ``U^T X_m`` (equation 10), shape (k, d_m), and the directions on the site."""
-        self.outputs["features"] = ask.directions.T @ self._table(ask)
+        self.outputs["features"] = transposed_product(ask.directions, self._table(ask))
         self.outputs["eigenvectors"] = ask.directions
         return Receipt()
 
@@ -261,9 +266,9 @@ class VFedPCAClient(NewRowsClient):
 
     def project_onto_directions(self, ask: ProjectOntoDirections) -> DirectionProducts:
         """Compute the new rows' products, centred by the training rows; with a kernel (n_new, N) is formed."""
-        U, table, new = ask.directions, self._table(ask), self._table(ask, self._new_rows())
+        U, table, new = ask.directions, self._table(ask), self._centred(ask, self._new_rows())
         if ask.kernel is None:
-            products = new @ (table.T @ U)
+            products = new @ transposed_product(table, U)
         else:
             K_new = ask.kernel.gram(new, table)
             if (means := self._kernel_matrix(ask, ask.kernel).column_means) is not None:
@@ -279,7 +284,7 @@ class VFedPCAClient(NewRowsClient):
     def _total(self, ask: LocalTable[ReplyT]) -> float:
         """Return the trace of the site's matrix as it was before any update."""
         if ask.kernel is None:
-            return float(np.square(self._table(ask)).sum())
+            return self.once(f"trace, centred {ask.center}", lambda: float(np.square(self._table(ask)).sum()))
         return float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
 
     def _iterated(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
@@ -293,17 +298,17 @@ class VFedPCAClient(NewRowsClient):
         pairs = power_iteration(self._matrix(ask), start, ask.iterations)
         return Eigenpairs(pairs.values * scale, pairs.vectors)
 
-    def _table(self, ask: LocalTable[ReplyT], new: FloatArray | None = None) -> FloatArray:
-        """Return the table, or new rows, as the method reads it; with a kernel, columns are centred in feature space.
+    def _table(self, ask: LocalTable[ReplyT]) -> FloatArray:
+        """Return the table as the method reads it; with a kernel, columns are centred in feature space."""
+        if ask.kernel is not None:  # which is asked for once or twice
+            return self._centred(ask, self.X)
+        return self.once(f"centred {ask.center}", lambda: self._centred(ask, self.X))
 
-        New rows' columns are centred by the table's means, and rows by their own.
-        """
-        rows, means = self.X if new is None else new, np.zeros(1)
+    def _centred(self, ask: LocalTable[ReplyT], rows: FloatArray) -> FloatArray:
+        """Return the table or new rows, whose columns are centred by the table's means, and rows by their own."""
         if ask.center == "columns" and ask.kernel is None:
-            means = _means(self.X, 0)
-        elif ask.center == "rows":
-            means = _means(rows, 1)
-        return rows - means
+            return rows - self.once("column means", lambda: _means(self.X, 0))
+        return rows - _means(rows, 1) if ask.center == "rows" else rows
 
     def _kernel_matrix(self, ask: LocalTable[ReplyT], kernel: Kernel) -> KernelMatrix:
         if not KernelMatrix.known(self.memory):
@@ -321,14 +326,14 @@ class VFedPCAClient(NewRowsClient):
             K = self._kernel_matrix(ask, ask.kernel).K
             return lambda V: K @ V
         X = self._table(ask)
-        return lambda V: X @ (X.T @ V)
+        return lambda V: X @ transposed_product(X, V)
 
     def _matrix(self, ask: LocalIterations[ReplyT]) -> Apply:
         """Return the product with the site's matrix as equation 14 has left it."""
         if not UpdatedMatrix.known(self.memory):
             return self._local(ask)
         updated = UpdatedMatrix.load(self.memory)
-        return lambda V: updated.left @ (updated.core @ (updated.left.T @ V))
+        return lambda V: updated.left @ (updated.core @ transposed_product(updated.left, V))
 
     def _update(self, ask: LocalIterations[ReplyT], U: FloatArray) -> None:
         """Apply equation 14, ``X <- X M M^T / ||M M^T||`` with ``M = X^T U``, to the matrix K = X X^T.
@@ -339,5 +344,5 @@ class VFedPCAClient(NewRowsClient):
         """
         apply = self._matrix(ask) if ask.update == "inplace" else self._local(ask)
         left = apply(U)
-        core = U.T @ left
+        core = transposed_product(U, left)
         UpdatedMatrix(left, np.asarray(pinvh((core + core.T) / 2))).save(self.memory)

@@ -47,12 +47,14 @@ def simulated_sites(
 ) -> Iterator[tuple[Grid, Outputs]]:
     """Open a grid whose nodes hold the tables, and perhaps labels, and yield it with what each site keeps."""
     outputs: Outputs = {number: {} for number in range(len(tables))}
+    derived: list[dict[type[KernelClient], dict[str, Any]]] = [{} for _ in tables]  # of this run's tables alone
 
     def find_site(context: Any, config: Any) -> Site:
         number = int(context.node_config["partition-id"])
         new = None if new_tables is None else new_tables[number]
         own = None if y is None else y[number]
-        return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows, labels=lambda: own)
+        keep, kept = outputs[number].update, derived[number]
+        return Site(number, tables[number], new, keep, share_rows=share_rows, labels=lambda: own, derived=kept)
 
     with sites_here({pair.__name__: pair}, find_site, clients=len(tables)) as grid:
         yield grid, outputs

@@ -24,6 +24,7 @@ from fedkernel.numerics.linalg import (
     leading_eigenpairs_of_factor,
     pack_symmetric,
     power_iteration,
+    transposed_product,
     unpack_symmetric,
     whitening,
 )
@@ -469,6 +470,13 @@ def test_centring_allocates_no_matrix():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < K.nbytes / 2
+
+
+@pytest.mark.parametrize("n", [0, 1, 1024, 2500])
+def test_a_product_of_tall_arrays_is_that_of_their_blocks(n):
+    A, B = RANDOM.standard_normal((n, 7)), RANDOM.standard_normal((n, 3))
+    for left in (A, np.asfortranarray(A)):
+        np.testing.assert_allclose(transposed_product(left, B), A.T @ B, atol=1e-12)
 
 
 def test_a_packed_matrix_is_its_upper_triangle_row_after_row():

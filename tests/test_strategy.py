@@ -12,6 +12,7 @@ from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 
 from clients.dkpca import DKPCAClient
+from clients.vfedpca import VFedPCAClient
 from fedkernel import RBF, Laplacian, Linear, Polynomial
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
@@ -353,3 +354,18 @@ def test_threads_may_fit_one_strategy_at_once():
     with ThreadPoolExecutor(2) as pool:
         together = list(pool.map(lambda X: strategy.fit(np.split(X, 2, axis=1)).model.eigenvectors_, tables))
     assert [eigenvectors.tobytes() for eigenvectors in alone] == [eigenvectors.tobytes() for eigenvectors in together]
+
+
+def test_a_table_is_checked_once_in_a_run_however_many_rounds_and_anew_in_the_next(monkeypatch):
+    checked, check = [], VFedPCAClient.table
+    monkeypatch.setattr(VFedPCAClient, "table", staticmethod(lambda X, what: (checked.append(what), check(X, what))[1]))
+    shards, strategy = [X.copy() for X in SHARDS], VFedPCA(rounds=5)
+    before = strategy.fit(shards).model.eigenvectors_
+    assert all(checked.count(what) == 1 for what in ("the data of client 0", "the data of client 2"))
+    shards[0][:, 0] *= 3.0  # what was made of a table lasts no longer than its run
+    after = strategy.fit(shards).model.eigenvectors_
+    assert not np.allclose(before, after)
+    assert np.array_equal(after, strategy.fit([X.copy() for X in shards]).model.eigenvectors_)
+    shards[0][3, 1] = np.nan
+    with pytest.raises(InputError, match="row 3, column 1"):
+        strategy.fit(shards)

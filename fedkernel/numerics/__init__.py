@@ -28,6 +28,7 @@ from fedkernel.numerics.linalg import (
     leading_eigenpairs_of_factor,
     pack_symmetric,
     power_iteration,
+    transposed_product,
     unpack_symmetric,
     whitening,
 )
@@ -107,6 +108,7 @@ __all__ = [
     "sin_theta_error",
     "site_agreement",
     "squared_move",
+    "transposed_product",
     "unpack_symmetric",
     "whitening",
     "with_number",

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from fedkernel.validation import explain
 
 Array = npt.NDArray[Any]
 Answers = tuple[type[Request[Any]], ...]
+DerivedT = TypeVar("DerivedT")
 
 
 class KernelClient(NumPyClient):
@@ -52,6 +53,9 @@ class KernelClient(NumPyClient):
         Labels of the rows, for a class that needs them; no other is given them.
     earlier : callable, optional
         Given a run's id, returns the clusters (n_m,) that the site kept of its rows there.
+    derived : mutable mapping of str to object, optional
+        What was made of the table at an earlier request, and need not be made `once` more in this process: of this
+        class and of the same table only, which nobody has changed since.
 
     Attributes
     ----------
@@ -74,8 +78,10 @@ class KernelClient(NumPyClient):
         noise_key: bytes = b"",
         y: Array | None = None,
         earlier: Callable[[str], Array] | None = None,
+        derived: MutableMapping[str, Any] | None = None,
     ) -> None:
-        self.X = self.table(X, f"the data of client {client}")
+        self.derived: MutableMapping[str, Any] = {} if derived is None else derived
+        self.X: Any = self.once("table", lambda: self.table(X, f"the data of client {client}"))
         self.new = None if new is None else self.table(new, f"the new rows of client {client}")
         self.client = client
         self.seed = seed
@@ -140,6 +146,16 @@ class KernelClient(NumPyClient):
         sparse or on disk. Of what is returned, this class uses `shape` only; what is returned must be taken again.
         """
         return check_matrix(X, what)
+
+    def once(self, name: str, make: Callable[[], DerivedT]) -> DerivedT:
+        """Return what is made of the table alone: where the process has it already, as it was made then.
+
+        Unlike what is in `memory` it may be lost between two requests, and is then made again; it is never changed.
+        """
+        if name not in self.derived:
+            self.derived[name] = make()
+        value: DerivedT = self.derived[name]
+        return value
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the generator of this run, this client and one purpose: the same whenever it is asked for."""

@@ -130,6 +130,8 @@ class _Call:
             X, new = X.prepared(text, positions), X.prepared_new(text)
         elif X is not None and positions is not None:
             X = as_table(X, f"the data of {site.called}").take(positions)
+        elif site.derived is not None:
+            own["derived"] = site.derived.setdefault(kind, {})
         if issubclass(kind, PeerClient):
             if site.peers_pinned and not site.has_pinned_peers:
                 others = f" (its pins are of others than {some(site.sites)}, as of another deployment)"

@@ -119,6 +119,9 @@ class Site:
         Returns the labels of the rows of `X`, (n_m,), or None: called for clients only that need them.
     outline : callable
         Returns what the coordinator hears of an error in the client's code, whose text may quote data.
+    derived : dict, optional
+        By client class, what was made of `X` since the process has it (`KernelClient.once`); None: it is made anew for
+        each message.
     """
 
     number: int
@@ -154,6 +157,7 @@ class Site:
     has_pins: bool = False
     sites: Sequence[str] = ()
     outline: Callable[[Exception], str] = logged
+    derived: dict[type[KernelClient], dict[str, Any]] | None = None
 
     def check_rows(self, rows: int) -> None:
         """Raise TellableError if these are too few to answer from."""
