@@ -1,12 +1,14 @@
 """Clients: NumPyClient's contract, dispatch, random numbers, memory, and what of an error leaves the site."""
 
+import pickle
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.client import NumPyClient
+from flwr.common.serde import context_from_proto, context_to_proto
 from named_sites import codeless
 
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
@@ -319,6 +321,43 @@ def test_memory_is_a_mapping_that_returns_the_bits_it_was_given():
         memory["F"]
     memory["rows"] = np.zeros(1)
     assert memory["rows"].shape == (1,)
+
+
+def pickled(state):
+    return pickle.loads(pickle.dumps(state))  # noqa: S301 - our own, as Ray does
+
+
+def test_memory_is_changed_by_what_is_written_only():
+    context = flower.new_context(1, {}, {})
+    memory, own = Memory.begin(context, "run"), X.copy()
+    memory["own"] = own
+    own[:] = 0.0
+    assert memory["own"] is memory["own"], "nothing is read anew"
+    for state in (context.state, pickled(context.state)):
+        context.state = state
+        values = Memory(context, "run")["own"]
+        np.testing.assert_array_equal(values, X)
+        with pytest.raises(ValueError, match="read-only"):
+            values[:] = 0.0
+    with pytest.raises(ValueError, match="entries of type object cannot be held"):
+        memory["objects"] = np.array([None])
+
+
+def test_engines_move_a_memory_as_records_of_flowers_own():
+    context = flower.new_context(1, {}, {})
+    Memory.begin(context, "run")["own"] = X
+    packed = Array(X)
+    serialised = flower.content_from_bytes(b"".join(flower.content_to_parts(context.state)))
+    through_superlink = context_from_proto(context_to_proto(context)).state
+    for state in (pickled(context.state), serialised, through_superlink):
+        moved = state.array_records["memory"]["own"]
+        assert type(moved) is Array
+        assert (moved.dtype, moved.shape, moved.stype, moved.data) == (
+            packed.dtype,
+            packed.shape,
+            packed.stype,
+            packed.data,
+        )
 
 
 @dataclass(frozen=True)

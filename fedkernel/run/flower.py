@@ -22,13 +22,14 @@ from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedkernel.archives import read_header
 from fedkernel.errors import ProtocolError, one_line, shortened
 from fedkernel.run.weighing import check_weight
 
 __all__ = [
+    "HeldArray",
     "Run",
     "content_bytes",
     "content_from_bytes",
@@ -179,8 +180,53 @@ def mismatch(request: Message, reply: Message) -> str | None:
     return None
 
 
-def read_array(array: Array) -> NDArray[Any]:
+class HeldArray(Array):
+    """One of Flower's arrays that is held as NumPy's while its process lives; whoever serialises it gets its bytes.
+
+    Parameters
+    ----------
+    values : array-like of numbers or text
+        A copy is held, row after row in memory.
+
+    Attributes
+    ----------
+    values : ndarray
+        Read-only, and the same object each time.
+
+    Raises
+    ------
+    ValueError
+        If there are Python objects among the entries, which have no bytes.
+    """
+
+    values: NDArray[Any]
+
+    def __init__(self, values: ArrayLike) -> None:
+        array = np.array(values, order="C")
+        if array.dtype.hasobject:
+            raise ValueError(f"entries of type {array.dtype} cannot be held; allowed: numbers and text")
+        array.flags.writeable = False
+        self.dtype, self.shape, self.stype = str(array.dtype), array.shape, "numpy.ndarray"
+        self.values = array
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override] # a field of Flower's
+        """The array as an .npy file, which is written anew each time: engines ask once, if at all."""
+        return Array(self.values).data
+
+    def __reduce__(self) -> tuple[type[Array], tuple[str, tuple[int, ...], str, bytes]]:
+        """Leave the process as one of Flower's own."""
+        return Array, (self.dtype, self.shape, self.stype, self.data)
+
+
+def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
     """Return the array that one of Flower's arrays carries, in the form of an .npy file.
+
+    Parameters
+    ----------
+    array : Array
+    copy : bool
+        Whether to return one that may be changed; else it is read-only, and what Flower's holds.
 
     Raises
     ------
@@ -188,6 +234,8 @@ def read_array(array: Array) -> NDArray[Any]:
         If it carries none, or entries that are neither numbers nor text, or of no size, or if the header promises
         another number of bytes than there are: it is checked before anything of that size is allocated.
     """
+    if isinstance(array, HeldArray):
+        return array.values.copy() if copy else array.values
     stream = io.BytesIO(array.data)
     try:
         header = read_header(stream)
@@ -205,7 +253,7 @@ def read_array(array: Array) -> NDArray[Any]:
     ):
         # too many dimensions, ones that are no whole numbers, or too large a one beside one of 0
         raise ProtocolError(f"an array announces {header}, which no array can have") from None
-    return values.copy(order="K")
+    return values.copy(order="K") if copy else values
 
 
 def read_arrays(record: ArrayRecord) -> list[NDArray[Any]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
 from fedkernel.arrays import AnyArray
 from fedkernel.errors import ProtocolError, RefusedError
@@ -60,6 +60,9 @@ def _run_in(state: RecordDict) -> ConfigRecord:
 class Memory(MutableMapping[str, AnyArray]):
     """A client's named arrays in Flower's context, where they survive rounds on every engine; one run's at a time.
 
+    What is written is copied, and what is read cannot be changed: an engine that keeps the context in its process has
+    it serialised at no time, one that moves it or writes it down whenever it does so.
+
     Parameters
     ----------
     context : flwr.app.Context
@@ -112,13 +115,13 @@ class Memory(MutableMapping[str, AnyArray]):
     @property
     def rows(self) -> AnyArray | None:
         """Positions of the site's rows that the run works on, in its order; None: all, as they are."""
-        return flower.read_array(self._rows["rows"]) if "rows" in self._rows else None
+        return flower.read_array(self._rows["rows"], copy=False) if "rows" in self._rows else None
 
     @rows.setter
     def rows(self, positions: AnyArray | None) -> None:
         self._rows.pop("rows", None)
         if positions is not None:
-            self._rows["rows"] = Array(positions)
+            self._rows["rows"] = flower.HeldArray(positions)
 
     @property
     def preparation(self) -> str | None:
@@ -146,7 +149,7 @@ class Memory(MutableMapping[str, AnyArray]):
     def settle(self) -> None:
         """Leave the rows as they are from now on."""
         if not self.settled:
-            self._rows["settled"] = Array(np.ones(1))
+            self._rows["settled"] = flower.HeldArray(np.ones(1))
 
     @property
     def noted(self) -> bool:
@@ -168,13 +171,13 @@ class Memory(MutableMapping[str, AnyArray]):
         self._run["order"] = order
 
     def __getitem__(self, name: str) -> AnyArray:
-        return flower.read_array(self._record[name])
+        return flower.read_array(self._record[name], copy=False)
 
     def __contains__(self, name: object) -> bool:
         return name in self._record  # the inherited one would read the array
 
     def __setitem__(self, name: str, value: AnyArray) -> None:
-        self._record[name] = Array(np.asarray(value, order="C"))
+        self._record[name] = flower.HeldArray(value)
 
     def __delitem__(self, name: str) -> None:
         del self._record[name]
