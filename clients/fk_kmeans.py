@@ -26,7 +26,7 @@ from clients.kmeans import (
     SumRows,
 )
 from clients.width_grid import EmbedAtWidths, LabelAtWidth, SampleAtWidths, SolveAtWidths, WidthGridClient
-from fedkernel.arrays import ROWS, FloatArray, row_blocks
+from fedkernel.arrays import ROWS, AnyArray, FloatArray, row_blocks
 from fedkernel.errors import ProtocolError
 from fedkernel.models import advance, combine_draws
 from fedkernel.numerics import RandomFeatures, pack_symmetric, unpack_symmetric
@@ -43,6 +43,9 @@ from fedkernel.protocol import (
     Summed,
 )
 
+KEPT = 2**26
+"""Bytes of random features that a site keeps from one message to the next; more are computed anew for the second."""
+
 
 class Iteration(Request[ReplyT], Generic[ReplyT]):
     """What the requests of iteration t say: the features, and how the columns B_t follow from those of t - 1.
@@ -56,8 +59,17 @@ class Iteration(Request[ReplyT], Generic[ReplyT]):
     map: Annotated[FloatArray | None, Shape("p_before", "r", empty=True)] = None
 
     def takes(self, rows: int, columns: int) -> int:
-        """Count the frequencies, and a block of rows' features."""
-        return self.features.takes(columns) + self.features.n_features * min(rows, ROWS)
+        """Count the frequencies, and a block of rows' features, or those of all rows where they are kept."""
+        kept = rows if self.features_are_kept(rows) else 0
+        return self.features.takes(columns) + self.features.n_features * (min(rows, ROWS) + kept)
+
+    def features_are_kept(self, rows: int) -> bool:
+        """Tell whether the features of so many rows are few enough to be kept until the next iteration."""
+        return 8 * rows * self.features.n_features <= KEPT
+
+    def draw_of(self, t: int) -> str:
+        """Return what the features of an iteration are known by."""
+        return f"{t} {self.features!r}"
 
 
 class PackedGram(Summed):
@@ -208,6 +220,15 @@ class Columns(State):
 
 
 @dataclass(frozen=True)
+class DrawnFeatures(State):
+    """A_t[m], (n_m, D), where they are few enough to be kept, and what they are known by."""
+
+    passing: ClassVar = True
+    A: FloatArray
+    draw: AnyArray
+
+
+@dataclass(frozen=True)
 class ColumnProducts(State):
     """[A_t[m], B_t[m]]^T [A_t[m], B_t[m]], (D + r_t, D + r_t)."""
 
@@ -218,8 +239,9 @@ class FKKMeansClient(WidthGridClient):
     """Answers with products of its columns.
 
     Memory between rounds: B_t, n_m r_t floats, and with the Lanczos solver the (D + r_t)^2 products of the columns,
-    computed once per iteration. Random features are computed anew from their seed, a block of rows at a time, and
-    never kept: twice per iteration with CEM, once per product without.
+    computed once per iteration. Random features are computed from their seed, a block of rows at a time: once per
+    iteration with CEM where all of them take `KEPT` bytes at most and the site's process lives until the next, else
+    twice; once per product without.
     """
 
     answers = (
@@ -281,11 +303,16 @@ class FKKMeansClient(WidthGridClient):
             Columns(np.empty((len(self.X), 0))).save(self.memory)
         B = Columns.load(self.memory).B
         features = ask.features.map(self.X.shape[1], ask.t)
-        p = ask.features.n_features + B.shape[1]
-        G = np.zeros((p, p))
+        D = ask.features.n_features
+        A = np.empty((len(self.X), D)) if ask.features_are_kept(len(self.X)) else None
+        G = np.zeros((D + B.shape[1],) * 2)
         for rows in row_blocks(len(self.X)):
             W = np.hstack([features(self.X[rows]), B[rows]])
             G += W.T @ W
+            if A is not None:
+                A[rows] = W[:, :D]
+        if A is not None:
+            DrawnFeatures(A, np.array(ask.draw_of(ask.t))).save(self.memory)
         return G
 
     def _advanced(self, ask: Iteration[ReplyT], M: FloatArray) -> FloatArray:
@@ -295,4 +322,8 @@ class FKKMeansClient(WidthGridClient):
             raise ProtocolError(
                 f"a map of {len(M)} rows does not fit the site's {ask.features.n_features + B.shape[1]} columns"
             )
+        drawn = DrawnFeatures.load(self.memory) if DrawnFeatures.known(self.memory) else None
+        DrawnFeatures.forget(self.memory)  # which nobody needs again
+        if drawn is not None and str(drawn.draw) == ask.draw_of(ask.t - 1):
+            return advance(drawn.A, B, lambda A: A, M)
         return advance(self.X, B, ask.features.map(self.X.shape[1], ask.t - 1), M)

@@ -132,7 +132,8 @@ class FKKMeans(KMeansStrategy):
 
     Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM
-    N (3 Q + r_t). Features are computed from their seed, some thousand rows at a time, and never kept.
+    N (3 Q + r_t). Features are computed from their seed, some thousand rows at a time; a client keeps them until the
+    next iteration where they take 64 MiB at most (`clients.fk_kmeans.KEPT`), else it computes them twice.
 
     The accuracy: Z_{t+1} = B_{t+1} B_{t+1}^T is about the mean of A_j A_j^T / D, j = 1, ..., t, so that its squared
     error is about the mean of j (j - 1) ||Z_{j+1} - Z_j||_F^2 over t (`fedkernel.numerics.mean_error`). These moves

@@ -17,7 +17,7 @@ from fedkernel import RBF, Linear
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import VERSION, Receipt, Reply, Request, Shape, decode, encode
-from fedkernel.protocol.state import State
+from fedkernel.protocol.state import PASSING, State
 from fedkernel.run import flower
 from fedkernel.run.answering import FAILED, REFUSED, client_app
 from fedkernel.run.joining import Introduce
@@ -345,7 +345,8 @@ def test_memory_is_changed_by_what_is_written_only():
 
 def test_engines_move_a_memory_as_records_of_flowers_own():
     context = flower.new_context(1, {}, {})
-    Memory.begin(context, "run")["own"] = X
+    memory = Memory.begin(context, "run")
+    memory["own"] = memory[f"{PASSING}own"] = X
     packed = Array(X)
     serialised = flower.content_from_bytes(b"".join(flower.content_to_parts(context.state)))
     through_superlink = context_from_proto(context_to_proto(context)).state
@@ -358,6 +359,8 @@ def test_engines_move_a_memory_as_records_of_flowers_own():
             packed.stype,
             packed.data,
         )
+        assert flower.read_array(state.array_records["memory"][f"{PASSING}own"]).shape == (0,)
+    np.testing.assert_array_equal(memory[f"{PASSING}own"], X)
 
 
 @dataclass(frozen=True)

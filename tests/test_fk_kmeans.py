@@ -1,5 +1,6 @@
 """Federated kernel k-means: what its paper promises, and what another implementation of it finds."""
 
+import dataclasses
 import os
 import tracemalloc
 from functools import cache
@@ -22,6 +23,7 @@ from fedkernel.numerics.clustering import assign, k_means
 from fedkernel.numerics.sketch import RandomFeatures
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.rounds import Member, Run
+from fedkernel.protocol.state import PASSING
 from fedkernel.run.result import Result
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
 from strategies import FKKMeans, RFKKMeans
@@ -308,8 +310,9 @@ def test_rounds_are_one_per_iteration_with_gram():
     assert small("Lanczos").ledger.rounds > 15 * 4
 
 
-def test_a_client_never_holds_its_features():
+def test_a_client_does_not_hold_features_that_take_more_than_it_keeps(monkeypatch):
     """Beside the rows: blocks of features, and n r columns; the features of all rows would take 32 MB."""
+    monkeypatch.setattr("clients.fk_kmeans.KEPT", 20000 * 200 * 8 - 1)
     client = FKKMeansClient(np.random.default_rng(0).standard_normal((20000, 5)))
     ask = {"features": RandomFeatures(RBF(gamma=0.1), 200), "columns": 200}
     client.multiply_columns(MultiplyColumns(**ask, t=1))
@@ -320,6 +323,39 @@ def test_a_client_never_holds_its_features():
     tracemalloc.stop()
     columns, block, matrix = 20000 * 4 * 8, ROWS * 204 * 8, 204 * 204 * 8
     assert peak < columns + 3 * block + 3 * matrix < 20000 * 200 * 8 / 2
+
+
+@pytest.mark.parametrize(("kept", "draws"), [(2**26, [1, 2]), (0, [1, 1, 2])], ids=["kept", "anew"])
+def test_features_are_drawn_once_per_iteration_where_they_are_kept_and_no_others_are_taken(monkeypatch, kept, draws):
+    monkeypatch.setattr("clients.fk_kmeans.KEPT", kept)
+    drawn, whole = [], RandomFeatures.map
+
+    def counted(self, columns, draw=1):
+        drawn.append(draw)
+        return whole(self, columns, draw)
+
+    monkeypatch.setattr(RandomFeatures, "map", counted)
+    features, M = RandomFeatures(RBF(gamma=0.1), 10), np.eye(10)[:, :2]
+
+    def products(client, seed):
+        other = dataclasses.replace(features, seed=seed)
+        return client.multiply_columns(MultiplyColumns(features=other, columns=12, t=2, map=M)).upper
+
+    client, restarted, another = (FKKMeansClient(DIGITS.data[:30] / 16) for _ in range(3))
+    for each in (client, restarted, another):
+        each.multiply_columns(MultiplyColumns(features=features, columns=10, t=1))
+    drawn.clear()
+    expected = products(client, seed=0)
+    assert drawn == draws[1:], "A_1 is not computed again where it was kept"
+    restarted.memory = {name: values for name, values in restarted.memory.items() if not name.startswith(PASSING)}
+    np.testing.assert_array_equal(products(restarted, seed=0), expected)
+    moved = {name: np.empty(0) for name in another.memory if name.startswith(PASSING)}
+    another.memory |= moved
+    np.testing.assert_array_equal(products(another, seed=0), expected)
+    stale, fresh = (FKKMeansClient(DIGITS.data[:30] / 16) for _ in range(2))
+    stale.multiply_columns(MultiplyColumns(features=features, columns=10, t=1))
+    fresh.memory["Columns.B"] = np.empty((30, 0))
+    np.testing.assert_array_equal(products(stale, seed=1), products(fresh, seed=1))
 
 
 # The model

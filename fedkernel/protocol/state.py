@@ -3,10 +3,13 @@
 import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import ClassVar, Self
 
 from fedkernel.arrays import AnyArray
 from fedkernel.errors import ProtocolError
+
+PASSING = "passing "
+"""Before the name of an array that is remembered while its process lives; once moved, it is empty, of shape (0,)."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +20,18 @@ class State:
     needed at different times belongs in different states: `load` reads all arrays of one.
     """
 
+    passing: ClassVar[bool] = False
+    """Whether its arrays only spare the work of making them again: no engine moves or stores them (`PASSING`)."""
+
+    @classmethod
+    def _called(cls) -> dict[str, str]:
+        """Return what the arrays are called in the memory, by field."""
+        return {field.name: f"{PASSING if cls.passing else ''}{cls.__name__}.{field.name}" for field in fields(cls)}
+
     @classmethod
     def known(cls, memory: Mapping[str, AnyArray]) -> bool:
         """Return whether there is one in the memory."""
-        return any(f"{cls.__name__}.{field.name}" in memory for field in fields(cls))
+        return any(name in memory for name in cls._called().values())
 
     @classmethod
     def load(cls, memory: Mapping[str, AnyArray]) -> Self:
@@ -28,20 +39,19 @@ class State:
         if not cls.known(memory):
             words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
             raise ProtocolError(f"it has no {words} yet: a request that must come before this one did not")
-        names = {field.name: f"{cls.__name__}.{field.name}" for field in fields(cls)}
-        return cls(**{field: memory[name] for field, name in names.items() if name in memory})
+        return cls(**{field: memory[name] for field, name in cls._called().items() if name in memory})
 
     @classmethod
     def forget(cls, memory: MutableMapping[str, AnyArray]) -> None:
         """Take what was saved out of the memory, if anything."""
-        for name in (f"{cls.__name__}.{field.name}" for field in fields(cls)):
+        for name in cls._called().values():
             if name in memory:
                 del memory[name]  # `pop` would read the array
 
     def save(self, memory: MutableMapping[str, AnyArray]) -> Self:
         """Put the arrays into the memory, in place of those of an earlier one."""
         self.forget(memory)
-        for field in fields(self):
-            if (array := getattr(self, field.name)) is not None:
-                memory[f"{type(self).__name__}.{field.name}"] = array
+        for field, name in self._called().items():
+            if (array := getattr(self, field)) is not None:
+                memory[name] = array
         return self

@@ -187,6 +187,8 @@ class HeldArray(Array):
     ----------
     values : array-like of numbers or text
         A copy is held, row after row in memory.
+    passing : bool
+        Whether an empty array, of shape (0,), is serialised in its place.
 
     Attributes
     ----------
@@ -201,18 +203,18 @@ class HeldArray(Array):
 
     values: NDArray[Any]
 
-    def __init__(self, values: ArrayLike) -> None:
+    def __init__(self, values: ArrayLike, *, passing: bool = False) -> None:
         array = np.array(values, order="C")
         if array.dtype.hasobject:
             raise ValueError(f"entries of type {array.dtype} cannot be held; allowed: numbers and text")
         array.flags.writeable = False
-        self.dtype, self.shape, self.stype = str(array.dtype), array.shape, "numpy.ndarray"
-        self.values = array
+        self.values, self._serialised = array, np.empty(0) if passing else array
+        self.dtype, self.shape, self.stype = str(self._serialised.dtype), self._serialised.shape, "numpy.ndarray"
 
     @property
     def data(self) -> bytes:  # type: ignore[override] # a field of Flower's
         """The array as an .npy file, which is written anew each time: engines ask once, if at all."""
-        return Array(self.values).data
+        return Array(self._serialised).data
 
     def __reduce__(self) -> tuple[type[Array], tuple[str, tuple[int, ...], str, bytes]]:
         """Leave the process as one of Flower's own."""

@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
 from fedkernel.arrays import AnyArray
 from fedkernel.errors import ProtocolError, RefusedError
+from fedkernel.protocol.state import PASSING
 from fedkernel.run import flower
 
 
@@ -177,7 +178,7 @@ class Memory(MutableMapping[str, AnyArray]):
         return name in self._record  # the inherited one would read the array
 
     def __setitem__(self, name: str, value: AnyArray) -> None:
-        self._record[name] = flower.HeldArray(value)
+        self._record[name] = flower.HeldArray(value, passing=name.startswith(PASSING))
 
     def __delitem__(self, name: str) -> None:
         del self._record[name]
