@@ -1,6 +1,7 @@
 """A hub whose terminal is gone, whose disk fails or whose sites read nothing, without a network."""
 
 import errno
+import math
 
 import pytest
 from counting import caller, sent
@@ -41,10 +42,10 @@ def hub(now, told):
     return told.hub
 
 
-def ask(hub, kind="train"):
-    """Ask both sites the same; returns the ids."""
+def ask(hub, kind="train", nodes=(1, 2)):
+    """Ask sites the same; returns the ids."""
     content = RecordDict({"config": ConfigRecord({"data": b"1000"})})
-    return list(hub.push_messages([hub.create_message(content, kind, node, "1") for node in (1, 2)]))
+    return list(hub.push_messages([hub.create_message(content, kind, node, "1") for node in nodes]))
 
 
 def answer(hub, stream, message_id):
@@ -132,18 +133,86 @@ def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, tol
 # --- sites that read nothing
 
 
-def test_a_site_that_is_dismissed_and_does_not_end_loses_its_seat_all_the_same(hub, told, monkeypatch):
-    monkeypatch.setattr(grpc_hub, "FAREWELL", 0.01)
-    hung = hub.admit(caller())
+class Slow(Hub):
+    """A hub whose waiting lets time pass, in which its site reads a chunk every so many seconds, and then ends.
+
+    All that is sent is on its way at once, as in the buffers of a network.
+    """
+
+    def __init__(self, now, every, tell=lambda text: None):
+        if isinstance(tell, Told):
+            tell.hub = self
+        super().__init__(["a"], tell=tell, files=["m.npz"], clock=lambda: now[0])
+        self.now, self.every, self.buffer, self.due = now, every, [], every
+        self.stream = self.admit(caller())
+        sent(self, self.stream)
+        self.read = []
+
+    def _wait(self, seconds):
+        self.now[0] += seconds
+        self.buffer += sent(self, self.stream)
+        while self.buffer and (self.now[0] >= self.due or (len(self.buffer[0]) < 100 and self.every < math.inf)):
+            self.due += self.every * (len(self.buffer[0]) >= 100)
+            self.read.append(frame := self.buffer.pop(0))
+            if frame == BEAT:
+                self.take(self.stream, BEAT)
+        if self.stream.over and not self.buffer:
+            self.leave(self.stream)
+
+
+def test_a_site_that_is_dismissed_and_does_not_end_loses_its_seat_all_the_same(now, told):
+    hub = Slow(now, math.inf, told)
+    hung = hub.stream
     hub.dismiss("a", "its table has 2 columns")
+    assert now[0] == pytest.approx(grpc_hub.FAREWELL)
     assert hung.over
     assert (hung.refusal.code, str(hung.refusal)) == ("FAILED_PRECONDITION", "its table has 2 columns")
-    assert hub.missing == ["a", "b"]
-    assert told[-1] == "a is gone (0 of 2)"
+    assert hub.missing == ["a"]
+    assert told[-1] == "a is gone (0 of 1)"
     again = hub.admit(caller(instance="again"))
-    assert told[-1] == "a is here, from peer of again (1 of 2)"
+    assert told[-1] == "a is here, from peer of again (1 of 1)"
     hub.leave(hung)
     assert hub._seats["a"].stream is again
+
+
+FRAME = 1 << 20
+MODEL = b"m" * (5 * FRAME)
+
+
+def test_the_last_model_goes_out_whole_over_a_slow_line(now):
+    every = 3 * grpc_hub.FAREWELL
+    hub = Slow(now, every)
+    hub.give("m.npz", MODEL)
+    hub.close()
+    assert hub.present == 0
+    assert [frame[:1] for frame in hub.read] == [b"\0", *[b"\1", BEAT], *[b"\2", BEAT] * 4, b"\0"]
+    assert hub.read[-1] == b'\0{"end":""}'
+    assert now[0] == pytest.approx(5 * every, abs=1.0), "nothing is waited for beside the line"
+
+
+@pytest.mark.parametrize(
+    ("every", "failure", "longest", "seconds"),
+    [
+        (math.inf, "", math.inf, grpc_hub.STALLED),
+        (math.inf, None, math.inf, grpc_hub.FAREWELL),
+        (0.4 * grpc_hub.STALLED, "", 100.0, 100.0),
+    ],
+    ids=["nothing moves", "it was stopped", "it takes too long"],
+)
+def test_a_line_is_not_waited_for_longer_than_makes_sense(now, monkeypatch, every, failure, longest, seconds):
+    monkeypatch.setattr(grpc_hub, "LONGEST_FAREWELL", longest)
+    hub = Slow(now, every)
+    hub.give("m.npz", MODEL)
+    hub.close(failure)
+    assert now[0] == pytest.approx(seconds, abs=1.0)
+    assert hub.present == 1
+
+
+def test_what_a_failed_run_asks_is_not_sent_any_more(now):
+    hub = Slow(now, 0.1)
+    ask(hub, nodes=(1,))
+    hub.close("it failed")
+    assert hub.read == [b'\0{"end":"it failed"}']
 
 
 # --- a run after another

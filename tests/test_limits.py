@@ -3,6 +3,7 @@
 import contextlib
 import re
 import resource
+import threading
 import time
 import tracemalloc
 
@@ -21,6 +22,7 @@ from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError, ProtocolError, RefusedError
 from fedkernel.numerics import RandomFeatures
 from fedkernel.protocol.messages import encode
+from fedkernel.run import resources
 from fedkernel.run.answering import client_app
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.policy import USUAL_MESSAGE, Policy, own_policy
@@ -71,6 +73,27 @@ def test_what_takes_too_long_ends_and_leaves_nothing_behind():
     for _ in range(200):  # end about when their time is up: what interrupts them comes within, or does not come
         with contextlib.suppress(RefusedError):
             assert within_seconds(0.001, lambda: time.sleep(0.001) or "in time") == "in time"
+
+
+def test_code_that_swallows_that_it_takes_too_long_meets_it_again(monkeypatch):
+    monkeypatch.setattr(resources, "AGAIN", 0.01)
+    met, give_up = [], time.monotonic() + 5.0
+
+    def go_on():
+        while time.monotonic() < give_up:
+            try:
+                while time.monotonic() < give_up:
+                    pass
+            except BaseException as error:
+                met.append(error)
+                if len(met) == 3:
+                    raise
+
+    with pytest.raises(RefusedError, match=r"longer than the 0.01 s allowed"):
+        within_seconds(0.01, go_on)
+    assert len(met) == 3
+    time.sleep(0.03)  # nothing comes later
+    assert "limit-of-seconds" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_memory_is_limited_while_one_of_several_sites_of_a_process_computes():

@@ -69,6 +69,10 @@ def memory_within(most: int | None) -> Iterator[None]:
                 resource.setrlimit(resource.RLIMIT_AS, _before.pop())
 
 
+AGAIN = 1.0
+"""Seconds after which a computation that was to end, and goes on, is made to raise again."""
+
+
 class _TooLong(BaseException):  # or a client's code could take it for one of its own
     """What a computation meets that is to end."""
 
@@ -77,7 +81,8 @@ def within_seconds(most: float | None, act: Callable[[], T]) -> T:
     """Return what a function returns, which may compute for so many seconds by the clock; None: as long as it takes.
 
     A thread cannot be ended from outside. It is made to raise, which it does as soon as it is in Python's code again: a
-    single product or decomposition is waited for, whose size the memory bounds.
+    single product or decomposition is waited for, whose size the memory bounds. Code that swallows that meets it again,
+    every `AGAIN` seconds.
 
     Raises
     ------
@@ -86,24 +91,31 @@ def within_seconds(most: float | None, act: Callable[[], T]) -> T:
     """
     if most is None:
         return act()
-    lock, thread, over = threading.Lock(), threading.get_ident(), False
+    lock, thread, over, woken = threading.Lock(), threading.get_ident(), False, threading.Event()
 
     def interrupt() -> None:
-        with lock:
-            if not over:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_TooLong))
+        seconds = min(most, threading.TIMEOUT_MAX)
+        while not over and not woken.wait(seconds):
+            with lock:
+                if not over:
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_TooLong))
+            seconds = AGAIN
 
-    timer = threading.Timer(min(most, threading.TIMEOUT_MAX), interrupt)
-    timer.daemon = True
+    def end() -> None:
+        nonlocal over
+        over = True
+        woken.set()
+        with lock:  # what has not been raised yet never is
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
+
+    timer = threading.Thread(target=interrupt, name="limit-of-seconds", daemon=True)
     try:
         timer.start()
         try:
             return act()
         finally:
-            with lock:
-                over = True
-            timer.cancel()
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)  # what has not been raised yet
+            end()
     except _TooLong:
+        end()  # if it was raised before the end was noted
         rule = "limits.request.seconds"
         raise RefusedError(rule, f"what was asked takes longer than the {most:g} s allowed ({rule})") from None

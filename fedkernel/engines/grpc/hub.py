@@ -31,7 +31,7 @@ from fedkernel.engines.grpc.telling import Tell, heedless
 from fedkernel.errors import EngineError, InputError, ProtocolError, shown
 from fedkernel.run import flower
 from fedkernel.run.events import Happened, log_event
-from fedkernel.run.grid import CARRIERS, GONE, UNFIT, MessageGrid
+from fedkernel.run.grid import CARRIERS, GONE, LOOK, UNFIT, MessageGrid
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,13 @@ STREAMS = 8
 """Of a site, most of them over: gRPC ends a stream that reads nothing only with its connection."""
 
 FAREWELL = 5.0
-"""Seconds that the streams have to end by themselves."""
+"""Seconds that streams have to end by themselves once nothing moves any more."""
+
+STALLED = 60.0
+"""Seconds that a frame may be on its way at the end: 1 MiB (`fedkernel.engines.grpc.frames.CHUNK`) at 17 kB/s."""
+
+LONGEST_FAREWELL = 3600.0
+"""Seconds that streams have to end, however well they move."""
 
 
 class Hub(MessageGrid):
@@ -320,7 +326,7 @@ class Hub(MessageGrid):
         """Return what is to be sent over a stream as soon as it takes it; None: nothing now, or it is over."""
         with self._arrived:
             try:
-                return stream.next_frame()
+                return stream.next_frame(self._clock())
             except OSError as error:
                 self._give_up(self._seats[stream.site], "read", error)
                 # it comes back, and is asked what waits
@@ -347,8 +353,11 @@ class Hub(MessageGrid):
             return
         if isinstance(item, Envelope):
             self._settle(seat, item.id, item)
-        elif item == BEAT and seat.next is not None:
+        elif item == BEAT:
             with self._arrived:
+                stream.note_beat()
+                if seat.next is None:
+                    return
                 other, seat.next = seat.next, None
                 reason = f"site {seat.name!r} is connected already, from {stream.peer}"
                 self._cut(other, RefusedError("ALREADY_EXISTS", reason))
@@ -497,11 +506,26 @@ class Hub(MessageGrid):
                 stream.finish()
                 self._ready.add(stream)
                 self.on_ready()
-                if not self._arrived.wait_for(lambda: seat.stream is not stream, FAREWELL):
+                self._see_off([stream], FAREWELL)
+                if seat.stream is stream:
                     self._cut(stream, RefusedError("FAILED_PRECONDITION", reason))
                     text = self._vacate(seat, stream)
         self._tell_change(seat, text)
         self.on_ready()
+
+    def _see_off(self, streams: Iterable[Stream], longest: float) -> None:
+        """Wait, with the lock, until streams have ended that are to: as long as what they are sent moves."""
+        began = self._clock()
+        while left := [stream for stream in streams if self._seats[stream.site].stream is stream]:
+            now = self._clock()
+            until = max(
+                max(stream.moved, stream.heard, 0.0 if stream.in_flight else began)
+                + (STALLED if stream.in_flight else FAREWELL)
+                for stream in left
+            )
+            if (seconds := min(until, began + longest) - now) <= 0:
+                return
+            self._wait(min(seconds, LOOK))
 
     def give(self, name: str, data: bytes) -> None:
         """Send a file that was announced to every site that is connected."""
@@ -522,10 +546,12 @@ class Hub(MessageGrid):
         Parameters
         ----------
         failure : str or None
-            Empty: it is done. None: nothing is told, so that the sites look for a server that goes on.
+            Empty: it is done. None: nothing is told, so that the sites look for a server that goes on, and nobody
+            waits for what is on its way.
         """
         with self._arrived:
             self._over = True
+            self._forget_run()
             for seat in self._nodes:
                 if seat.stream is not None:
                     if failure is not None:
@@ -535,5 +561,5 @@ class Hub(MessageGrid):
                 if seat.next is not None:
                     self._cut(seat.next, RefusedError("UNAVAILABLE", "the server is about to end"))
             self.on_ready()
-            self._arrived.wait_for(lambda: not self.present, FAREWELL)
-            self._forget_run()
+            streams = [seat.stream for seat in self._nodes if seat.stream is not None]
+            self._see_off(streams, FAREWELL if failure is None else LONGEST_FAREWELL)

@@ -143,7 +143,7 @@ class _Carrier:
                 woken.clear()
                 while (frame := self._hub.next_frame(stream)) is not None:
                     await context.write(frame)
-                if stream.over:
+                if stream.over and (listening.done() or not stream.finished):
                     break
                 await woken.wait()
             if stream.refusal is not None:
@@ -157,6 +157,7 @@ class _Carrier:
         with suppress(grpc.RpcError):  # the stream has ended, which `_connect` notices
             async for frame in incoming:
                 self._hub.take(stream, frame)
+        self._woken[stream].set()
 
 
 def _add_port(server: "grpc.aio.Server", address: str, tls: TLS | None, tell: Callable[[str], object]) -> int:

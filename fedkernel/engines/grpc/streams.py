@@ -60,6 +60,10 @@ class Stream:
         Nothing more is to be sent, and nothing that comes is looked at.
     refusal : RefusedError, optional
         What the caller is to be told at the end.
+    moved : float
+        When the carrier last took a frame, or was done with one.
+    finished : bool
+        Whether it is over since all is sent: the other end ends it once it has read that.
     """
 
     site: str
@@ -71,9 +75,23 @@ class Stream:
     heard: float
     over: bool = False
     refusal: RefusedError | None = None
+    moved: float = 0.0
+    finished: bool = False
     queue: "deque[bytes | Envelope | Callable[[], Envelope] | None]" = field(default_factory=deque)
     _frames: Iterator[bytes] = field(default_factory=lambda: iter(()))
     _asked: bool = False
+    _is_taken: bool = False
+    _unanswered: int = 0
+    _is_file: bool = False
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a frame is on its way: the carrier is about it, or it is of a file, which the other end tells of."""
+        return self._is_taken or self._unanswered > 0
+
+    def note_beat(self) -> None:
+        """Take note that the other end is there, and has read all up to a question."""
+        self._unanswered = max(0, self._unanswered - 1)
 
     def ask(self) -> None:
         """Ask the other end whether it is there, before anything else that is to be sent."""
@@ -85,7 +103,7 @@ class Stream:
 
     def cut(self, refusal: RefusedError | None = None) -> None:
         """End the stream now."""
-        self.over, self.refusal = True, refusal
+        self.over, self.refusal, self.finished = True, refusal, False
         self.queue.clear()
         self._frames = iter(())
 
@@ -93,21 +111,32 @@ class Stream:
         """Drop what is not to be sent any more, and was not begun."""
         self.queue = deque(filter(is_kept, self.queue))
 
-    def next_frame(self) -> bytes | None:
+    def next_frame(self, now: float) -> bytes | None:
         """Return what is to be sent now; None: nothing, or the stream is over."""
+        frame = self._next_frame()
+        if frame is not None or self._is_taken:
+            self.moved = now
+        self._is_taken = frame is not None
+        return frame
+
+    def _next_frame(self) -> bytes | None:
         if self._asked and not self.over:
             self._asked = False
+            self._unanswered += 1
             return BEAT
         while not self.over:
             if (frame := next(self._frames, None)) is not None:
+                self._asked |= self._is_file  # no reply says that it has come, which may take long after it was taken
                 return frame
             if not self.queue:
                 break
             item = self.queue.popleft()
             if item is None:
                 self.cut()
+                self.finished = True
             elif isinstance(item, bytes):
                 return item
             else:
-                self._frames = frames(item if isinstance(item, Envelope) else item())
+                envelope = item if isinstance(item, Envelope) else item()
+                self._frames, self._is_file = frames(envelope), not envelope.id
         return None
