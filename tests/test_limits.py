@@ -96,6 +96,11 @@ def test_code_that_swallows_that_it_takes_too_long_meets_it_again(monkeypatch):
     assert "limit-of-seconds" not in {thread.name for thread in threading.enumerate()}
 
 
+def test_more_memory_than_can_be_counted_is_no_limit():
+    with memory_within(10**30):
+        assert np.ones(1000).sum() == 1000
+
+
 def test_memory_is_limited_while_one_of_several_sites_of_a_process_computes():
     before = resource.getrlimit(resource.RLIMIT_AS)
     with memory_within(GIGABYTE):

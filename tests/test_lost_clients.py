@@ -1,10 +1,12 @@
 """Runs that go on without a client, as far as the method allows and the quorum asks; deadlines by phase."""
 
+import math
 import threading
 
 import cases
 import lost_clients
 import numpy as np
+import pydantic
 import pytest
 from lost_clients import PAIRS
 from test_protocol import TABLES, Ask, AskMore, Numbers, Talker, Toy
@@ -15,6 +17,7 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.rounds import to_all
 from fedkernel.run.answering import client_app
 from fedkernel.run.cohort import RunSettings
+from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.losses import Losses, needed
 from fedkernel.run.site import Site
 
@@ -26,7 +29,10 @@ def test_the_page_says_what_comes_of_a_lost_client():
 
 def test_a_quorum_is_a_number_or_a_fraction():
     assert [needed(*pair) for pair in ((3, 4), (1, 4), (0.5, 5), (0.75, 4), (1.0, 4))] == [3, 1, 3, 3, 4]
-    for quorum in (0, -1, 1.5, 2.5, True, float("nan")):
+    for clients in range(1, 101):  # of which 0.28 * 25 is above 7
+        assert all(needed(share / clients, clients) == share for share in range(1, clients))
+        assert all(needed(percent / 100, clients) == -(-percent * clients // 100) for percent in range(1, 100))
+    for quorum in (0, -1, 1.5, 2.5, True, math.nan, math.inf):
         with pytest.raises(InputError, match=r"^quorum = .*, but must be a fraction of the clients, above 0 and"):
             RunSettings(quorum=quorum)
 
@@ -125,5 +131,11 @@ def test_a_deadline_of_no_phase_is_refused():
     pair = PAIRS["DKPCA"]
     with pytest.raises(InputError, match=r"^deadlines: there is no phase 'Asking'; there are join, align, seed, FindL"):
         pair.fit(pair.tables, deadlines={"Asking": 3.0})
-    with pytest.raises(InputError, match="deadlines: join = 0, but must be greater than 0"):
+    with pytest.raises(InputError, match="deadlines: join = 0, but must be greater than 0, and finite"):
         pair.fit(pair.tables, deadlines={"join": 0.0})
+    # in JSON, as the engines between processes have it, it is no number
+    for settings in ({"deadline": math.inf}, {"deadlines": {"join": math.inf}}):
+        with pytest.raises(InputError, match="= inf, but must be greater than 0, and finite"):
+            RunSettings(**settings)
+        with pytest.raises(pydantic.ValidationError, match="finite number"):
+            Job(runs=[RunSpec(id="r", strategy="DKPCA", sites=["a"])], **settings)

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import socket
+import struct
 import sys
 import threading
 from urllib.request import urlopen
@@ -158,9 +159,12 @@ def scraped(url):
         return dict(line.rsplit(" ", 1) for line in page.read().decode().splitlines() if not line.startswith("#"))
 
 
-def test_counters_are_those_of_what_happened():
+def test_counters_are_those_of_what_happened(capsys):
     with serving_metrics("0", SITES) as url:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", url)
+        with socket.create_connection(("127.0.0.1", int(re.search(r":(\d+)/", url)[1]))) as stranger:
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # hangs up, impolitely
+            stranger.send(b"G")
         assert scraped(url)['fedkernel_site_connected{site="c"}'] == "0.0"
         for site in SITES:
             log_event("site here", "", site=site)
@@ -189,6 +193,7 @@ def test_counters_are_those_of_what_happened():
         assert not any("fedkernel_run_round{" in name for name in counters)
     with pytest.raises(OSError, match="refused"):
         scraped(url)
+    assert capsys.readouterr().err == ""
 
 
 def test_counters_that_cannot_be_served(monkeypatch):
@@ -199,6 +204,8 @@ def test_counters_that_cannot_be_served(monkeypatch):
             serving_metrics(str(taken.getsockname()[1]), SITES).__enter__()
     with pytest.raises(InputError, match="must be HOST:PORT"):
         serving_metrics("here", SITES).__enter__()
+    with pytest.raises(EngineError, match=r"\.x:1: no name of a host"):
+        serving_metrics(f"{64 * 'a'}.x:1", SITES).__enter__()
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(InputError, match=r"--metrics needs prometheus-client: pip install 'fedkernel\[metrics\]'"):
         Metrics(SITES)

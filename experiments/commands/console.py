@@ -1,6 +1,7 @@
 """What the commands share: where they print, how errors end them, how long work shows that it goes on."""
 
 import logging
+import math
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -80,6 +81,13 @@ def end(outcome: Outcome, debug: bool) -> None:
         again = f"the same command tries {'it' if len(outcome.failed) == 1 else 'them'} again"
         say(f"error: {outcome.summary}; {again}{'' if debug else '; --debug shows tracebacks'}")
         raise typer.Exit(FAILED)
+
+
+def finite(seconds: float) -> float:
+    """Return an option's number; nothing lasts for ever, or for what is no number."""
+    if not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds:g} is not finite.")
+    return seconds
 
 
 @contextmanager

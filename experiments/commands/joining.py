@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.commands.console import errors
+from experiments.commands.console import errors, finite
 from experiments.commands.logs import LogJSON, site_log
 from experiments.commands.machines import Debug, Insecure, read_tls_of
 from experiments.commands.reading import (
@@ -186,7 +186,7 @@ def join(  # noqa: PLR0917 - one option each
     patience: Annotated[
         float,
         typer.Option(
-            min=0, help="Seconds for which a server is looked for, at first and whenever it is lost, before this ends."
+            min=0, callback=finite, help="Seconds for which a server is looked for, at first and whenever it is lost, before this ends."
         ),
     ] = NODE_PATIENCE,
     debug: Debug = False,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.commands.console import end, errors, follow_failures, output, progress, say, show_results
+from experiments.commands.console import end, errors, finite, follow_failures, output, progress, say, show_results
 from experiments.commands.logs import LogJSON, server_log
 from experiments.commands.metrics import serving_metrics
 from experiments.commands.projecting import projection_of
@@ -126,6 +126,7 @@ def serve(  # noqa: PLR0917 - one option each
         float,
         typer.Option(
             min=0,
+            callback=finite,
             help="Seconds that a site may be gone before the run fails or, with a quorum, goes on without it; "
             "counted from when that shows: at once where its process ends, after 40 to 60 s where it hangs or its "
             "network is cut.",
@@ -135,6 +136,7 @@ def serve(  # noqa: PLR0917 - one option each
         float,
         typer.Option(
             min=0,
+            callback=finite,
             help="Seconds for which a site that was sent away, since its table or files do not fit the first run, is "
             "waited for to join again with these mended; the other sites wait, too.",
         ),

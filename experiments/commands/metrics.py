@@ -115,8 +115,11 @@ def serving_metrics(address: str, sites: Sequence[str]) -> Iterator[str]:
 
     try:
         server, thread = start_http_server(int(port), host.strip("[]"), registry=metrics.registry)
-    except OSError as error:
-        raise EngineError(f"metrics cannot be served at {whole}: {error.strerror}") from None
+    except (OSError, UnicodeError) as error:  # the latter of a name that no host can have
+        cause = error.strerror if isinstance(error, OSError) else "no name of a host"
+        raise EngineError(f"metrics cannot be served at {whole}: {cause}") from None
+    # whoever hangs up is no reason to write a traceback to the log
+    server.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
     try:
         with metrics:
             yield f"http://{host}:{server.server_port}/metrics"

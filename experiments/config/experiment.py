@@ -25,7 +25,7 @@ from fedkernel.addresses import address
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
-from fedkernel.run.losses import Deadlines, Quorum
+from fedkernel.run.losses import Deadlines, Quorum, Seconds
 from fedkernel.validation import explain
 
 NAME = "case"
@@ -105,7 +105,7 @@ class Experiment(pydantic.BaseModel):
     title: str = ""
     seeds: list[Annotated[int, pydantic.Field(ge=0, lt=2**63)]] = pydantic.Field(default=[0], min_length=1)
     engine: str = "local"
-    deadline: float = pydantic.Field(default=3600.0, gt=0)
+    deadline: Seconds = 3600.0
     deadlines: Deadlines = {}
     quorum: Quorum | None = None
     threads: int = pydantic.Field(default=1, ge=1)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import secrets
 import time
 from collections import Counter
@@ -77,11 +78,11 @@ class RunSettings:
         """Refuse a seed that would only fail at the clients, and a deadline that none can meet."""
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed = {self.seed}, but must be from 0 to 2^63 - 1")
-        if not self.deadline > 0:
-            raise InputError(f"deadline = {self.deadline:g}, but must be greater than 0")
+        if not 0 < self.deadline < math.inf:
+            raise InputError(f"deadline = {self.deadline:g}, but must be greater than 0, and finite")
         for phase, seconds in self.deadlines.items():
-            if not seconds > 0:
-                raise InputError(f"deadlines: {phase} = {seconds:g}, but must be greater than 0")
+            if not 0 < seconds < math.inf:
+                raise InputError(f"deadlines: {phase} = {seconds:g}, but must be greater than 0, and finite")
         check_quorum(self.quorum)
         if self.missing not in get_args(Missing):
             raise InputError(f"missing = {self.missing!r}, but must be one of {', '.join(get_args(Missing))}")

@@ -23,7 +23,7 @@ from fedkernel.numerics.kernels import kernel_tables
 from fedkernel.protocol.messages import VERSION
 from fedkernel.protocol.plan import Plan
 from fedkernel.run.alignment import Missing
-from fedkernel.run.losses import Deadlines, Quorum
+from fedkernel.run.losses import Deadlines, Quorum, Seconds
 from fedkernel.validation import explain, read_table
 
 
@@ -322,7 +322,7 @@ class Job(pydantic.BaseModel):
     out: Annotated[str, pydantic.AfterValidator(_absolute)] | None = None
     mark: str | None = None
     models: dict[str, str] = {}
-    deadline: float = pydantic.Field(default=3600.0, gt=0)
+    deadline: Seconds = 3600.0
     deadlines: Deadlines = {}
     quorum: Quorum | None = None
     threads: int = pydantic.Field(default=1, ge=1)

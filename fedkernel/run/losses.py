@@ -13,14 +13,15 @@ def check_quorum(quorum: float | None) -> float | None:
     """Return it, or raise InputError unless it is None, a number of clients, or a fraction of them."""
     if quorum is None:
         return None
-    if isinstance(quorum, bool) or not (0 < quorum <= 1 or (quorum > 1 and quorum == int(quorum))):
+    if isinstance(quorum, bool) or not (0 < quorum <= 1 or (1 < quorum < math.inf and quorum == int(quorum))):
         allowed = "a fraction of the clients, above 0 and at most 1.0, or their number, from 1"
         raise InputError(f"quorum = {quorum}, but must be {allowed}")
     return quorum
 
 
 Quorum = Annotated[pydantic.StrictInt | pydantic.StrictFloat, pydantic.AfterValidator(check_quorum)]
-Deadlines = dict[str, Annotated[float, pydantic.Field(gt=0)]]
+Seconds = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
+Deadlines = dict[str, Seconds]
 
 REMAINING = "that of a run of the clients that remain"
 HANDED_OUT = "of the tables of all; the lost client keeps nothing of it"
@@ -29,7 +30,9 @@ EVERYWHERE = "what the method makes of the replies that are left"
 
 def needed(quorum: float, clients: int) -> int:
     """Return how many of so many clients a quorum asks for; 1.0 are all of them, and 1 is one."""
-    return quorum if isinstance(quorum, int) else math.ceil(quorum * clients) if quorum <= 1 else int(quorum)
+    if isinstance(quorum, int) or quorum > 1:
+        return int(quorum)
+    return math.ceil(round(quorum * clients, 9))  # 0.28 * 25 is 7.000000000000001
 
 
 @dataclass(frozen=True)

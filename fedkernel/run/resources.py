@@ -3,6 +3,7 @@
 import ctypes
 import os
 import resource
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ def memory_within(most: int | None) -> Iterator[None]:
             _before.append(resource.getrlimit(resource.RLIMIT_AS))
         _inside.append(most)
         _, hard = _before[0]
-    limit = size + most if hard == resource.RLIM_INFINITY else min(size + most, hard)
+    limit = min(size + most, sys.maxsize if hard == resource.RLIM_INFINITY else hard)
     try:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
         yield

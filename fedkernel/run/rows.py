@@ -3,8 +3,10 @@
 A run of many rounds takes no more memory than one of few: what its ledger and history have of a round is some KB.
 """
 
+import errno
 import json
 import logging
+import os
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -69,11 +71,12 @@ class Rows(Sequence[RowT], Generic[RowT]):
         data = json.dumps([self._dump(row) for row in self._last[:CHUNK]]).encode()
         try:
             if self._file is None:
-                self._file = TemporaryFile()  # noqa: SIM115 - ends with this object
+                # without a buffer, whose rest would be written again, in vain, before anything else is read
+                self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - ends with this object
                 weakref.finalize(self, self._file.close)
             self._file.seek(self._ends[-1])
-            self._file.write(data)
-            self._file.flush()
+            if self._file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             log.warning("rows of the ledger stay in memory: %s", error)
             self._spills = False

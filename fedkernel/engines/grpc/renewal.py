@@ -62,7 +62,7 @@ def renew_expiring(folder: Path, within: float, *, days: float | None = None) ->
     if not (folder / "ca.key").exists():  # else one would be made
         raise InputError(f"there is no authority in {folder} (ca.key); allowed: the folder that `fedkernel certs` made")
     if not 0 <= within <= AUTHORITY_DAYS:
-        raise InputError(f"within = {within:g} days; allowed: 0 to {AUTHORITY_DAYS} (--renew-expiring)")
+        raise InputError(f"within = {within:g} days; allowed: 0 to {AUTHORITY_DAYS}")
     if days is not None:
         check_days(days)
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=within)
