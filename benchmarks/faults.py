@@ -1,6 +1,9 @@
 """Histories of a network that goes wrong by a seed, over the real hub and real nodes on a virtual clock: `make bench`.
 
-Each ends as the run without faults does, to the bit, or with one failure that names a site, by the round's deadline.
+In three of ten the server dies, too, up to three times, and another goes on with the run's journal, of which the end
+may be missing or a bit be another one; in one of ten all is one process, which dies so. Each history ends as the run
+without faults does, to the bit, or with one failure that names a site, by the round's deadline; where a site is gone
+for good, a server that was started again waits for it.
 One that does not is a violation: its seed is printed, and `--seed N` replays it with all that happens.
 """
 
@@ -14,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from faulty import history
+from lives import history
 
 
 def main() -> None:

@@ -1,56 +1,37 @@
-"""Runs over the real hub and real nodes in one thread, on a virtual clock, through a network that goes wrong by a seed.
-
-Every history ends as the run without faults does, to the bit; or, with a quorum, as that of the sites that remain; or
-with one sentence that names a site, and the round, by the round's deadline.
-"""
+"""The real hub and real nodes in one thread, on a virtual clock, over a network that goes wrong by a seed."""
 
 import functools
 import heapq
 import itertools
-import logging
 import random
-import re
 
-import numpy as np
-from networks import admm, digits
-from sklearn.datasets import load_wine
-from sklearn.preprocessing import scale
+from flwr.app import MessageType
 
-from fedkernel import RBF
 from fedkernel.engines.grpc.frames import INSTANCE, LIMIT, NAME, SPOKEN, STANDS, TAKEN, VERSION, Envelope, Inbox
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node, _Outbox
 from fedkernel.engines.grpc.streams import Caller, RefusedError
-from fedkernel.errors import ProtocolError
-from fedkernel.run.answering import client_app
-from fedkernel.run.cohort import RunSettings
-from fedkernel.run.grid import LOOK
-from fedkernel.run.site import Site as Data
-from fedkernel.testing import Pair, _arrays, _bits
-from strategies import DKPCA, DisKPCA, FKKMeans
 
 NAMES = ("a", "b", "c")
-PATIENCE, DEADLINE = 20.0, 60.0
-WINE = scale(load_wine().data)[::6]
-ROWS, COLUMNS = np.array_split(WINE, 3), np.array_split(WINE, 3, axis=1)
-PAIRS = {
-    "DKPCA": Pair(DKPCA(2, RBF(0.05), local_components=3), COLUMNS),
-    "DKPCA, quorum": Pair(DKPCA(2, RBF(0.05), local_components=3), COLUMNS),
-    "FKKMeans": Pair(FKKMeans(2, n_features=4, iterations=1, coreset_size=6, solver="lanczos"), ROWS),
-    "ADMMKPCA": Pair(admm(iterations=1), digits(8, 3)),
-    "DisKPCA": Pair(DisKPCA(2, RBF(0.05), n_adaptive=6, embedding_size=5, n_random_features=20, share_rows=True), ROWS),
-}
-QUORUM = {"DKPCA, quorum": 2}
-RATES = {"FKKMeans": 0.015, "ADMMKPCA": 0.015, "DisKPCA": 0.015}  # of frames, of which these have many
-WEIGHTS = (20, 20, 1, 1, 2)
+PATIENCE = 20.0
+LOOKING = f"{MessageType.QUERY}, who is there"
 FAULTS = ("break", "restart", "leave", "late", "silent", "again", "overtake")
-NAMED = re.compile(r"(site '[abc]'|client [012])")
 
 
 class SimulatedHub(Hub):
     """A hub that waits by letting a world go on."""
 
     world = None
+
+    def get_node_ids(self):
+        if not self.world.asked or self.world.asked[-1][1] != LOOKING:
+            self.world.asked.append((self.world.now, LOOKING))
+        return super().get_node_ids()
+
+    def push_messages(self, messages):
+        if messages := list(messages):
+            self.world.asked.append((self.world.now, messages[0].metadata.message_type))
+        return super().push_messages(messages)
 
     def _wait(self, seconds):
         self.world.go_on(self.world.now + seconds, until=lambda: not self._awaited)
@@ -71,7 +52,7 @@ class Site:
 
     def __init__(self, world, name, app):
         self.world, self.name, self.app = world, name, app
-        self.link = None
+        self.link, self.gone = None, False
         self.start()
 
     def start(self):
@@ -83,6 +64,9 @@ class Site:
         metadata = {NAME: self.name, INSTANCE: node.instance, SPOKEN: str(VERSION), STANDS: node._stands.text}
         if node._taken:
             metadata[TAKEN] = node._taken[-1]
+        if self.world.hub is None:
+            self.world.later(self.world.rng.choice((0.1, 1.0, 5.0)), self.connect)
+            return
         try:
             stream = self.world.hub.admit(Caller(metadata, f"{self.name}'s"))
         except RefusedError as refusal:
@@ -133,6 +117,7 @@ class Site:
         self.link = self.node._outbox = None
         if restart:
             self.start()
+        self.gone = not returns
         if returns:
             self.world.later(self.world.rng.choice((0.1, 1.0, 5.0)), self.connect)
 
@@ -140,15 +125,33 @@ class Site:
 class World:
     """A hub, its sites, and what happens between them, one event after the other."""
 
-    def __init__(self, seed, app, *, rate, trace=None):
+    def __init__(self, seed, app, *, rate, kind=SimulatedHub, job="", trace=None):
         self.rng, self.now, self.numbers, self.trace = random.Random(seed), 0.0, itertools.count(), trace  # noqa: S311
-        self.events, self.links, self.rate, self.faults = [], {}, 0.0, []
-        self.hub = SimulatedHub(NAMES, patience=PATIENCE, tell=self.note, clock=lambda: self.now)
-        self.hub.world = self
+        self.events, self.links, self.rate, self.faults, self.asked = [], {}, 0.0, [], []
+        self.kind, self.job = kind, job
+        self.begin()
         self.sites = [Site(self, name, app) for name in NAMES]
         for site in self.sites:
             site.connect()
         self.rate = rate
+
+    def begin(self):
+        """Have a hub."""
+        self.hub = self.kind(NAMES, job=self.job, patience=PATIENCE, tell=self.note, clock=lambda: self.now)
+        self.hub.world = self
+
+    def end(self, restart=lambda: False):
+        """Have no hub any more, as when its process dies, which the sites notice by and by; some may be restarted."""
+        links, self.links, self.hub = self.links, {}, None
+        for site in self.sites:
+            again = restart()
+            if site.link is None and again:
+                site.start()
+        for link in links.values():
+            if not link.broken:
+                link.broken = True
+                delay = self.rng.choice((0.01, 0.3, 2.0))
+                self.later(delay, functools.partial(link.site.lose, link, restart=restart(), returns=True))
 
     def note(self, text):
         if self.trace is not None:
@@ -159,20 +162,24 @@ class World:
 
     def go_on(self, end, until):
         """Let happen what happens until then, or until something is so."""
-        self.pump()
+        self.attend()
         while not until():
             if not self.events or self.events[0][0] > end:
                 self.now = end
-                self.hub.tend()
-                self.pump()
+                self.attend()
                 return
             self.now, _, act = heapq.heappop(self.events)
             act()
-            self.hub.tend()
-            self.pump()
+            self.attend()
 
-    def pump(self):
+    def sleep(self, seconds):
+        self.go_on(self.now + seconds, until=lambda: False)
+
+    def attend(self):
         """Carry what the hub has to send."""
+        if self.hub is None:
+            return
+        self.hub.tend()
         while streams := self.hub.ready():
             for stream in sorted(streams, key=lambda stream: stream.peer):
                 link = self.links[stream]
@@ -225,65 +232,3 @@ class World:
                 (self.hub.take(link.stream, frame) if way == "up" else link.site.take(link, frame))
 
         self.later(delay, arrive)
-
-
-@functools.cache
-def expected(name, sites=(0, 1, 2)):
-    pair = PAIRS[name]
-    result = pair.fit([pair.tables[site] for site in sites], seed=0)
-    return _bits(_arrays(result.model))
-
-
-def history(seed, *, trace=None):
-    """Return what pair ran, how the run of a seed ended, which faults there were; AssertionError where it may not."""
-    rng = random.Random(-1 - seed)  # noqa: S311 - which pair
-    name = rng.choices(list(PAIRS), WEIGHTS)[0]
-    pair, outputs = PAIRS[name], {}
-
-    def find_site(context, config):
-        number = int(context.node_config["partition-id"])
-        keep = outputs.setdefault(number, {}).update
-        return Data(number, pair.tables[number], None, keep, share_rows=True)
-
-    logging.disable(logging.WARNING)
-    try:
-        client = pair.strategy.client
-        world = World(seed, client_app({client.__name__: client}, find_site), rate=RATES.get(name, 0.06), trace=trace)
-        settings = RunSettings(clients=3, deadline=DEADLINE, quorum=QUORUM.get(name))
-        began, sent = [], world.hub.push_messages
-
-        def push(messages):
-            began.append(world.now)
-            return sent(messages)
-
-        world.hub.push_messages = push
-        try:
-            result = pair.strategy.run(world.hub, settings)
-        except ProtocolError as error:
-            text = str(error)
-            assert NAMED.search(text), f"unnamed: {text}"
-            assert "round " in text or len(began) == 1, f"no round, though the sites had joined: {text}"
-            assert world.now <= began[-1] + DEADLINE + LOOK, f"late: {text}"
-            return name, cause_of(text), world.faults
-    finally:
-        logging.disable(logging.NOTSET)
-    assert world.now <= began[-1] + DEADLINE + LOOK
-    lost_sites = [int(text.split()[1]) for text in result.findings if " was lost in " in text]
-    left = tuple(site for site in range(3) if site not in lost_sites)
-    assert not lost_sites or name in QUORUM, result.findings
-    assert _bits(_arrays(result.model)) == expected(name, left), f"other numbers, without {lost_sites}"
-    return name, "those of who remain" if lost_sites else "identical", world.faults
-
-
-KINDS = (
-    *("no longer connected", "no answer within", "did not answer in", "restarted", "quorum ="),
-    *("a request that must come before this one did not", "sealed with other keys or in another run"),
-)
-"""What failures say that a network may bring about."""
-
-
-def cause_of(text):
-    """Return the kind of a failure; AssertionError for one that no network may bring about."""
-    kind = next((kind for kind in KINDS if kind in text), "")
-    assert kind, f"an unknown failure: {text}"
-    return f"named: {kind}"

@@ -5,7 +5,6 @@ import contextlib
 import io
 import json
 import math
-import os
 import warnings
 import zipfile
 import zlib
@@ -18,6 +17,7 @@ from typing import NamedTuple
 import hypothesis
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from folders import FILES
 from random_messages import SCALARS, messages
 
 import clients
@@ -47,9 +47,6 @@ CONSTANT = 1 << 24
 
 LONGEST = 2000
 """Characters of a refusal."""
-
-MEMORY = "/dev/shm"  # noqa: S108 - a folder of one's own is made in it
-FILES = MEMORY if os.access(MEMORY, os.W_OK) else None
 
 
 class RefusedMessage(Exception):  # noqa: N818 - it is none

@@ -24,6 +24,8 @@ from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.engines.grpc.serving import HANDSHAKE, listening
 from fedkernel.errors import EngineError, ProtocolError
 from fedkernel.protocol.messages import VERSION
+from fedkernel.run.cohort import RunSettings, join
+from fedkernel.run.ledger import Account
 
 
 def test_memory_lasts_and_the_end_is_told():
@@ -381,3 +383,10 @@ def test_a_connection_that_shows_no_certificate_is_closed(certified, monkeypatch
     with server("a", tls=tls) as (_, port), socket.create_connection(("127.0.0.1", port), timeout=5) as idle:
         assert idle.recv(1) == b""
     assert HANDSHAKE == ("grpc.server_handshake_timeout_ms", 10_000)
+
+
+def test_who_is_not_connected_as_a_run_begins_is_named():
+    with pytest.raises(ProtocolError) as caught:
+        join(Hub(["a", "b"]), RunSettings(clients=2, deadline=0.01), "Counting", Account(), "vertical")
+    assert str(caught.value) == "0 of 2 clients were connected after 0.01 s; site 'a' (and 1 more) was not"
+    assert caught.value.nodes == (1, 2)

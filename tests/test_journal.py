@@ -3,7 +3,6 @@
 import itertools
 import json
 import logging
-import struct
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from cases import WINE
 from counting import Died, Process
 from flwr.app import Message
 from flwr.serverapp import Grid
+from lives import HEAD, places_in
 from networks import admm, digits
 
 from fedkernel import RBF
@@ -32,7 +32,6 @@ from fedkernel.run.result import Result
 from fedkernel.simulate import as_file
 from strategies import DisKPCA, FKKMeans
 
-HEAD = struct.Struct(">QI32s")
 ROWS = np.array_split(WINE, 3)
 METHODS = {
     "FKKMeans": (FKKMeans(3, n_features=10, iterations=2, coreset_size=20), ROWS),
@@ -282,15 +281,6 @@ def recorded_up_to(name, folder, stop, count):
         carry_out(job)
     stop.never()
     return job, folder / "out" / "run" / NAME
-
-
-def places_in(data):
-    """Return where a journal's records begin, as its docstring says, the header's left out."""
-    place, places = 0, []
-    while place < len(data):
-        places.append(place)
-        place += HEAD.size + HEAD.unpack_from(data, place)[0]
-    return places[1:]
 
 
 def exchanges_of(data, place):

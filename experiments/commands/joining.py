@@ -186,7 +186,9 @@ def join(  # noqa: PLR0917 - one option each
     patience: Annotated[
         float,
         typer.Option(
-            min=0, callback=finite, help="Seconds for which a server is looked for, at first and whenever it is lost, before this ends."
+            min=0,
+            callback=finite,
+            help="Seconds for which a server is looked for, at first and whenever it is lost, before this ends.",
         ),
     ] = NODE_PATIENCE,
     debug: Debug = False,

@@ -21,7 +21,7 @@ from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
 from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of, stranger_of
 from fedkernel.run.exchange import POLL, by_node, node_called, recorded, send_and_receive, write_down
-from fedkernel.run.grid import CARRIERS
+from fedkernel.run.grid import CARRIERS, MessageGrid
 from fedkernel.run.joining import (
     BEGINNING,
     UNFIT_TABLE,
@@ -355,6 +355,8 @@ def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:
     give_up = time.monotonic() + patience
     while len(nodes := sorted(grid.get_node_ids())) < least:
         if time.monotonic() > give_up:
-            raise ProtocolError(f"{len(nodes)} of {least} clients were connected after {patience:g} s")
+            absent = grid.absent() if isinstance(grid, MessageGrid) else []
+            who = f"; {node_called(grid, absent[0])}{and_more(len(absent) - 1)} was not" if absent else ""
+            raise ProtocolError(f"{len(nodes)} of {least} clients were connected after {patience:g} s{who}").at(absent)
         time.sleep(POLL)
     return nodes

@@ -122,6 +122,10 @@ class MessageGrid(ResumableGrid):
     def recall(self, messages: Iterable[Message]) -> None:
         """Take note of messages of the run that were answered before this process began."""
 
+    def absent(self) -> list[int]:
+        """Return the nodes that are not connected, where it is known which there should be."""
+        return []
+
     def _deliver(self, node: int, message_id: str, reply: Any) -> None:
         """Keep a node's reply to a message, or that of which `_open` makes one, until it is asked for.
 

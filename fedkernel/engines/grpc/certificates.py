@@ -125,14 +125,6 @@ def make_certificates(
     return [folder / name for name in names]
 
 
-def check_days(days: float) -> None:
-    """Raise InputError for a life that a certificate cannot have."""
-    if not 0 < days <= AUTHORITY_DAYS:
-        raise InputError(
-            f"days = {days:g}, but must be greater than 0, and {AUTHORITY_DAYS} at most, as the authority has"
-        )
-
-
 def issue(
     folder: Path,
     name: str,

@@ -127,7 +127,12 @@ class Hub(MessageGrid):
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that are connected, or were a moment ago: the clients' numbers plus 1."""
         with self._arrived:
-            return [seat.node for seat in self._nodes if seat.instance and not self._is_gone(seat)]
+            return [seat.node for seat in self._nodes if self._is_there(seat)]
+
+    def absent(self) -> list[int]:
+        """Return the ids of the others."""
+        with self._arrived:
+            return [seat.node for seat in self._nodes if not self._is_there(seat)]
 
     def called(self, node: int) -> str:
         """Return a site's name."""
@@ -210,6 +215,10 @@ class Hub(MessageGrid):
             with self._arrived:
                 self._keep(self._nodes[message.metadata.dst_node_id - 1], message, envelope)
         self._tell_faults()
+
+    def _is_there(self, seat: Seat) -> bool:
+        """Return whether a site is connected, or was a moment ago."""
+        return bool(seat.instance) and not self._is_gone(seat)
 
     def _is_gone(self, seat: Seat) -> bool:
         return seat.stream is None and self._clock() - seat.since > self._patience
