@@ -75,6 +75,7 @@ class Drill:
     def serve(self) -> "subprocess.Popen[bytes]":
         """Start the server."""
         own = ["--tls", "tls/server", "--out", "out", "--listen", self._address]
+        own += ["--patience", "300"]  # a busy machine takes long to start a process
         return self._start("serve", "serve", "run.toml", *own)
 
     def join(self, name: str) -> "subprocess.Popen[bytes]":
