@@ -32,7 +32,20 @@ from fedkernel.numerics import (
     orthonormal_basis,
 )
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import BESIDE, ENTRY, ROUNDING, Receipt, Reply, ReplyT, Request, Shape, State, Summed, Within
+from fedkernel.protocol import (
+    BESIDE,
+    ENTRY,
+    ROUNDING,
+    Receipt,
+    Reply,
+    ReplyT,
+    Request,
+    Shape,
+    State,
+    Summed,
+    Within,
+    check_share,
+)
 
 CUT = 1e-3
 """Eigenvalues of a node's kernel matrix below this share of the largest count as zero, since it is to be inverted."""
@@ -246,14 +259,25 @@ class KeptVariance(Summed):
     Reveals the total squared length of the node's rows in feature space, and of their projections.
     """
 
-    captured: Annotated[float, Shape()]
-    total: Annotated[float, Shape()]
+    captured: Annotated[float, Shape(), Within()]
+    total: Annotated[float, Shape(), Within()]
 
 
 class MeasureKept(Request[KeptVariance]):
     """Asks how much of the node's own rows the components keep that it has found."""
 
     once: ClassVar = True
+
+    def check_reply(self, reply: KeptVariance) -> None:
+        """Check also that no more is kept than there is."""
+        super().check_reply(reply)
+        check_share(np.array([reply.captured]), reply.total)
+
+    def check_table(self, reply: KeptVariance, sizes: Mapping[str, int]) -> None:
+        """Check also that there is no more than the rows have, each of unit length in feature space."""
+        super().check_table(reply, sizes)
+        if reply.total > (1 + ROUNDING) * sizes["n_m"]:
+            raise ValueError(f"total = {reply.total:.6g}, but that of {sizes['n_m']} rows of unit length is no larger")
 
 
 def penalty_bound(eigenvalues: FloatArray, degree: int) -> float:

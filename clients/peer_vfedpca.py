@@ -18,6 +18,7 @@ from clients.vfedpca import (
     Finish,
     LocalIterations,
     LocalTable,
+    VarianceRequest,
     VFedPCAClient,
 )
 from fedkernel.arrays import FloatArray, sum_in_order
@@ -138,10 +139,9 @@ class FinishTracking(Gossip, LocalTable[Receipt]):
     """Delivers the last estimates; asks to mix them, and to keep an orthonormal basis of the result."""
 
 
-class MeasureOwn(LocalTable[CapturedVariance]):
-    """Asks how much of the site's variance the directions that it has ended with keep: they stay there."""
+class MeasureOwn(VarianceRequest):
+    """Asks it of the directions that the site has ended with: they stay there."""
 
-    once: ClassVar = True
     n_components: Count
 
     def known_dimensions(self) -> dict[str, int]:

@@ -147,18 +147,23 @@ class CapturedVariance(Summed):
     total: Annotated[float, Shape()]
 
 
-class MeasureVariance(LocalTable[CapturedVariance]):
+class VarianceRequest(LocalTable[CapturedVariance]):
     """Asks how much of the site's variance the components keep."""
 
-    probes: ClassVar = ("directions",)
     once: ClassVar = True
-    directions: Annotated[FloatArray, Shape("N", "k")]
 
     def check_reply(self, reply: CapturedVariance) -> None:
         """Check also that no more is kept than there is, which an indefinite kernel does not promise."""
         super().check_reply(reply)
         if self.semidefinite:
             check_share(reply.captured, reply.total)
+
+
+class MeasureVariance(VarianceRequest):
+    """Asks it of components that it hands over."""
+
+    probes: ClassVar = ("directions",)
+    directions: Annotated[FloatArray, Shape("N", "k")]
 
 
 class DirectionProducts(Summed):

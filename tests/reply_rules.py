@@ -5,6 +5,7 @@ from pathlib import Path
 
 from random_messages import SCALARS
 
+from clients.admm_kpca import Estimate, Projection
 from clients.peer_vfedpca import PeerVectors, RelayedVectors
 from fedkernel.protocol import Reply, Request, Rule
 from fedkernel.protocol.rules import Eigenvalues, Orthonormal, PackedSemidefinite, Within
@@ -16,7 +17,7 @@ WORDS = {
     Eigenvalues: "the largest first, none below 0",
     PackedSemidefinite: "no eigenvalue below 0",
 }
-LETTERS = (PeerVectors, RelayedVectors)
+LETTERS = (Estimate, PeerVectors, Projection, RelayedVectors)
 
 
 def in_words(rule: Rule) -> str:

@@ -3,32 +3,44 @@
 import numpy as np
 import pytest
 import reply_rules
+from raw_tables import CATEGORIES, frames
 
 from clients.admm_kpca import ADMMKPCAClient
 from clients.diskpca import DisKPCAClient
 from clients.dkpca import DKPCAClient
 from clients.fk_kmeans import FKKMeansClient
 from clients.kmeans import KMeansClient
+from clients.peer_vfedpca import PeerVFedPCAClient
 from clients.vfedpca import VFedPCAClient
 from fedkernel import RBF
+from fedkernel.data import Prepare
 from fedkernel.errors import ProtocolError
-from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, RFKKMeans, VFedPCA
+from fedkernel.preparing import PrepareClient
+from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, VFedPCA
 
 rng = np.random.default_rng(0)
 ROWS = rng.standard_normal((60, 8))
 COLUMNS = [ROWS[:, :4], ROWS[:, 4:]]
 PARTS = [ROWS[:25], ROWS[25:]]
+RAW = frames()
+PREPARE = Prepare(categories=CATEGORIES, scale="minmax", missing="median")
 
 GRAM = FKKMeans(3, n_features=10, iterations=2, kernel=RBF(gamma=0.1), solver="gram")
 LANCZOS = FKKMeans(3, n_features=10, iterations=2, kernel=RBF(gamma=0.1))
 RANDOM = RFKKMeans(3, n_features=10, kernel=RBF(gamma=0.1))
 ONE_SHOT = DKPCA(2, RBF(gamma=0.1))
+NETWORK = ADMMKPCA(1, RBF(gamma=0.1), iterations=2, share_rows=True)
 LEVERAGE = DisKPCA(2, n_adaptive=10, n_random_features=100, share_rows=True)
 
 
 def times(factor, field):
     """Return the lie that a field of a reply is so many times what it is."""
     return lambda reply: {field: getattr(reply, field) * factor}
+
+
+def moved(field):
+    """Return the lie that a field of a reply is larger by a million."""
+    return lambda reply: {field: getattr(reply, field) + 1e6}
 
 
 def paired(reply):
@@ -67,30 +79,22 @@ LIES = [
     (LEVERAGE, PARTS, DisKPCAClient, "multiply_points", times(-1, "upper"), "has eigenvalues below 0"),
     (LEVERAGE, PARTS, DisKPCAClient, "score_rows", times(-1, "total"), "total must be at least 0"),
     (LEVERAGE, PARTS, DisKPCAClient, "measure_captured", lambda reply: {"sums": reply.sums[::-1]}, "captured must be"),
+    (NETWORK, PARTS, ADMMKPCAClient, "start_locally", times(-1, "bound"), "bound must be at least"),
+    (NETWORK, PARTS, ADMMKPCAClient, "start_locally", times(1e140, "bound"), "that of 25 rows is at most 100"),
     (
-        ADMMKPCA(1, RBF(gamma=0.1), share_rows=True),
-        PARTS,
-        ADMMKPCAClient,
-        "start_locally",
-        times(-1, "bound"),
-        "bound must be at least",
-    ),
-    (
-        ADMMKPCA(1, RBF(gamma=0.1), share_rows=True),
-        PARTS,
-        ADMMKPCAClient,
-        "start_locally",
-        times(1e140, "bound"),
-        "that of 25 rows is at most 100",
-    ),
-    (
-        ADMMKPCA(1, RBF(gamma=0.1), share_rows=True),
+        NETWORK,
         PARTS,
         ADMMKPCAClient,
         "compare_starts",
         lambda reply: {"cosines": reply.cosines[1:]},
         "sent 0 cosines; allowed: 1, its neighbours",
     ),
+    (NETWORK, PARTS, ADMMKPCAClient, "measure_kept", times(100, "captured"), "captured must be from 0 to total"),
+    (NETWORK, PARTS, ADMMKPCAClient, "measure_kept", times(2, "total"), "but that of 25 rows"),
+    (PeerVFedPCA(2), COLUMNS, PeerVFedPCAClient, "measure_own", times(100, "captured"), "captured must be from 0 to"),
+    (RANDOM, RAW, PrepareClient, "sum_squares", moved("deviations"), "at most, not"),
+    (RANDOM, RAW, PrepareClient, "count_below", lambda reply: {"counts": reply.counts[:, ::-1]}, "must not fall"),
+    (RANDOM, RAW, PrepareClient, "find_extremes", lambda reply: {"least": reply.greatest + 1}, "at most greatest"),
 ]
 
 
@@ -108,7 +112,7 @@ def test_a_reply_that_no_table_can_give_ends_the_run_and_names_the_site(
     lying.__annotations__ = honest.__annotations__
     monkeypatch.setattr(client, method, lying)
     with pytest.raises(ProtocolError, match=r"client 0") as caught:
-        strategy.fit(shards, evaluate=True)
+        strategy.fit(shards, evaluate=True, prepare=PREPARE if shards is RAW else None)
     assert sentence in str(caught.value)
 
 

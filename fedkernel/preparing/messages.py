@@ -13,8 +13,8 @@ import pydantic
 from pydantic import Field
 
 from fedkernel.arrays import FloatArray
-from fedkernel.protocol.messages import Count, Reply, Request, Shape, Size, Summed
-from fedkernel.protocol.rules import ENTRY, Within
+from fedkernel.protocol.messages import LARGEST, Count, Reply, Request, Shape, Size, Summed
+from fedkernel.protocol.rules import ENTRY, SEMIDEFINITE, Within
 
 Places = npt.NDArray[np.int32]
 
@@ -85,6 +85,18 @@ class SumSquares(Request[Squares]):
     names: tuple[str, ...]
     center: Annotated[FloatArray, Shape("p", empty=True)]
 
+    def check_table(self, reply: Squares, sizes: Mapping[str, int]) -> None:
+        """Check also that the distances of so many rows have such squares: (sum x)^2 <= n sum x^2."""
+        super().check_table(reply, sizes)
+        rows, least = sizes["n_m"], float(np.finfo(np.float64).tiny) ** 0.5  # of smaller numbers, squares are lost
+        most = np.sqrt(rows * reply.squares) + rows * least
+        if (over := np.abs(reply.deviations) > (1 + SEMIDEFINITE) * most).any():
+            place = int(over.argmax())
+            raise ValueError(
+                f"deviations of {rows} rows with squares of {reply.squares[place]:.6g} are {most[place]:.6g} "
+                f"at most, not {reply.deviations[place]:.6g}"
+            )
+
 
 class Differences(Reply):
     """Reveals which columns differ from all other sites' by more than chance explains, and of these three ratios.
@@ -154,6 +166,13 @@ class CountBelow(Request[CellsBelow]):
     names: tuple[str, ...]
     thresholds: Annotated[FloatArray, Shape("p", "b", empty=True)]
 
+    def check_reply(self, reply: CellsBelow) -> None:
+        """Check also that no fewer values are below a larger threshold."""
+        super().check_reply(reply)
+        order = np.argsort(self.thresholds, axis=1)
+        if (np.diff(np.take_along_axis(reply.counts, order, axis=1), axis=1) < 0).any():
+            raise ValueError("counts must not fall where the thresholds rise")
+
     def check_table(self, reply: CellsBelow, sizes: Mapping[str, int]) -> None:
         """Check also that no column has more values than the table has rows."""
         super().check_table(reply, sizes)
@@ -183,6 +202,15 @@ class FindExtremes(Request[Extremes]):
     def known_dimensions(self) -> dict[str, int]:
         """Return how many columns there are."""
         return {"p": len(self.names)}
+
+    def check_reply(self, reply: Extremes) -> None:
+        """Check also that no least value is above the greatest."""
+        super().check_reply(reply)
+        no_value = (reply.least == LARGEST) & (reply.greatest == -LARGEST)
+        if (over := (reply.least > reply.greatest) & ~no_value).any():
+            place = int(over.argmax())
+            least, greatest = reply.least[place], reply.greatest[place]
+            raise ValueError(f"least must be at most greatest, but are {least:.6g} and {greatest:.6g}")
 
 
 class Prepared(Reply):
