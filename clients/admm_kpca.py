@@ -22,7 +22,6 @@ from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.models import center_blocks
 from fedkernel.noise import noise_on
 from fedkernel.numerics import (
-    RBF,
     AnyKernel,
     Kernel,
     Linear,
@@ -45,6 +44,7 @@ from fedkernel.protocol import (
     Summed,
     Within,
     check_share,
+    lost_to_rounding,
 )
 
 CUT = 1e-3
@@ -560,8 +560,7 @@ class ADMMKPCAClient(PeerClient):
 
     def _check_rows(self, peer: int, rows: FloatArray, own: FloatArray, kernel: AnyKernel) -> None:
         """Raise ProtocolError if a neighbour's rows leave nothing of the node's own, or cannot be normalised."""
-        largest = float(np.abs(own).max()) or np.inf
-        if isinstance(kernel, RBF) and float(np.abs(rows).max()) > BESIDE * largest:
+        if lost_to_rounding(kernel, float(np.abs(rows).max()), float(np.abs(own).max())):
             more = f"it has an entry more than {BESIDE:g} times as large as all of client {self.client}"
             raise self.mail.refusal(peer, f"{more}, which would be lost to rounding")
         if not (kernel.diag(rows) > 0).all():

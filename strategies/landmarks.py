@@ -28,7 +28,7 @@ from clients.diskpca import (
 from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import LandmarkPCA, compare_components, kept_variance
-from fedkernel.numerics import RBF, AnyKernel, above_rounding, is_sketched, leading_eigenpairs, whitening
+from fedkernel.numerics import AnyKernel, above_rounding, is_sketched, leading_eigenpairs, whitening
 from fedkernel.protocol import (
     BESIDE,
     COORDINATE,
@@ -42,6 +42,7 @@ from fedkernel.protocol import (
     Run,
     Step,
     any_width,
+    lost_to_rounding,
     once,
     to_all,
     to_each,
@@ -95,8 +96,8 @@ class Drawn:
                     f"client {client} drew a row with entries, or k(x, x), larger than {COORDINATE:g}, of which the "
                     "other sites' products would be too large"
                 )
-            others = max((size for other, size in largest.items() if other != client), default=0.0) or np.inf
-            if isinstance(kernel, RBF) and largest[client] > BESIDE * others:
+            others = max((size for other, size in largest.items() if other != client), default=0.0)
+            if lost_to_rounding(kernel, largest[client], others):
                 raise ProtocolError(
                     f"client {client} drew a row with an entry more than {BESIDE:g} times as large as all that the "
                     "others drew, whose distances would be lost to rounding"

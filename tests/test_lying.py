@@ -9,6 +9,7 @@ FOUND = [
     ("ADMMKPCA", "Estimate (letter)", "1e149", 4),
     ("ADMMKPCA", "Projection (letter)", "-1e149", 0),
     ("ADMMKPCA, features, 2 components", "Features (letter)", "zeros", 0),
+    ("DisKPCA", "DrawnRows", "times 1e-300", 3),
     ("DisKPCA, polynomial, auto", "DrawnRows", "1e149", 0),
     ("FKKMeans, lanczos", "LocalCoreset", "1e149", 0),
     ("FKKMeans, without CEM", "FeatureSums", "1e150", 0),

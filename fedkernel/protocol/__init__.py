@@ -19,6 +19,7 @@ from fedkernel.protocol.rules import (
     Rule,
     Within,
     check_share,
+    lost_to_rounding,
 )
 from fedkernel.protocol.state import State
 
@@ -61,6 +62,7 @@ __all__ = [
     "distributed",
     "instead",
     "largest",
+    "lost_to_rounding",
     "once",
     "repeated",
     "seconds",

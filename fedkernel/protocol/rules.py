@@ -20,6 +20,7 @@ import numpy.typing as npt
 import scipy.linalg
 
 from fedkernel.arrays import FloatArray
+from fedkernel.numerics.kernels import RBF, Kernel
 from fedkernel.numerics.linalg import unpack_symmetric
 
 ORTHONORMAL = 1e-8
@@ -121,6 +122,17 @@ class PackedSemidefinite(Rule):
                 failed = True
         if failed or (largest <= 0 and bool(np.any(matrix))):
             raise ValueError("must be products of a matrix with itself, but has eigenvalues below 0")
+
+
+def lost_to_rounding(kernel: Kernel, largest: float, others: float) -> bool:
+    """Tell whether a kernel's values of rows, of entries up to ``others``, are lost beside a row with a larger entry.
+
+    Their distances are, where it is `BESIDE` times as large. That does not matter as long as its square is no more than
+    `BESIDE` by the kernel's width: what is rounded off moves no exponent by more than some 1e-8 then.
+    """
+    if not isinstance(kernel, RBF) or kernel.gamma is None:
+        return False
+    return largest > BESIDE * others > 0 and kernel.gamma * largest * largest > BESIDE
 
 
 def check_share(captured: FloatArray, total: float) -> None:
