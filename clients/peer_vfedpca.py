@@ -140,7 +140,7 @@ class FinishTracking(Gossip, LocalTable[Receipt]):
 
 
 class MeasureOwn(VarianceRequest):
-    """Asks it of the directions that the site has ended with: they stay there."""
+    """Asks how much of the site's variance the directions that it has ended with keep: they stay there."""
 
     n_components: Count
 

@@ -148,7 +148,7 @@ class CapturedVariance(Summed):
 
 
 class VarianceRequest(LocalTable[CapturedVariance]):
-    """Asks how much of the site's variance the components keep."""
+    """Asks how much of the site's variance some directions keep."""
 
     once: ClassVar = True
 
@@ -160,7 +160,7 @@ class VarianceRequest(LocalTable[CapturedVariance]):
 
 
 class MeasureVariance(VarianceRequest):
-    """Asks it of components that it hands over."""
+    """Asks how much of the site's variance the components keep."""
 
     probes: ClassVar = ("directions",)
     directions: Annotated[FloatArray, Shape("N", "k")]
