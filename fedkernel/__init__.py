@@ -1,48 +1,55 @@
 """fedkernel: federated kernel methods on Flower. The strategies live in the package `strategies`."""
 
-from fedkernel.arrays import FloatArray
-from fedkernel.data import Prepare
-from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError
+from typing import TYPE_CHECKING
+
+from fedkernel.lazily import lazily
+
+if TYPE_CHECKING:
+    from fedkernel.arrays import FloatArray
+    from fedkernel.data import Prepare
+    from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError
+    from fedkernel.models import KernelKMeans, KernelPCA, load_model
+    from fedkernel.numerics import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
+    from fedkernel.peers import (
+        CarriesLetters,
+        Letter,
+        Letters,
+        Mail,
+        PeerClient,
+        Topology,
+        agree_keys,
+        keys_plan,
+        sort_mail,
+    )
+    from fedkernel.protocol import (
+        AtMost,
+        Forecast,
+        KernelClient,
+        Member,
+        Plan,
+        Protocol,
+        Reply,
+        Request,
+        Run,
+        Shape,
+        State,
+        Summed,
+        any_width,
+        ask,
+        instead,
+        once,
+        repeated,
+        to_all,
+        to_each,
+        to_sum,
+    )
+    from fedkernel.run import Result
+    from fedkernel.strategy import KernelStrategy
+    from fedkernel.tags import Tags
+    from fedkernel.validation import value_object
+else:
+    __getattr__ = lazily(__name__)
 from fedkernel.installation import check_packages, installed_version
-from fedkernel.models import KernelKMeans, KernelPCA, load_model
-from fedkernel.numerics import RBF, ArcCosine, Kernel, Laplacian, Linear, Polynomial, Sigmoid
-from fedkernel.peers import (
-    CarriesLetters,
-    Letter,
-    Letters,
-    Mail,
-    PeerClient,
-    Topology,
-    agree_keys,
-    keys_plan,
-    sort_mail,
-)
-from fedkernel.protocol import (
-    AtMost,
-    Forecast,
-    KernelClient,
-    Member,
-    Plan,
-    Protocol,
-    Reply,
-    Request,
-    Run,
-    Shape,
-    State,
-    Summed,
-    any_width,
-    ask,
-    instead,
-    once,
-    repeated,
-    to_all,
-    to_each,
-    to_sum,
-)
-from fedkernel.run import Result
-from fedkernel.strategy import KernelStrategy
-from fedkernel.tags import Tags
-from fedkernel.validation import value_object
 
 __all__ = [
     "RBF",

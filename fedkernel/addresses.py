@@ -12,7 +12,6 @@ from functools import cache
 from importlib.metadata import entry_points
 from itertools import accumulate
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 from fedkernel.errors import InputError
@@ -123,13 +122,16 @@ def _imported(name: str, group: Group, what: str) -> object:
             missing = f"there is no module {error.name} here; install it, or start in the folder that holds it"
             raise InputError(f"{where}: {missing}") from None
         raise InputError(f"{where}: {module} cannot be imported ({type(error).__name__}: {error})") from error
-    inside = _within(imported, inner)
+    first, _, rest = inner.partition(".")
+    inside = getattr(imported, first, None)  # which a package may import only now
+    if rest and inside is not None:
+        inside = _within(inside, rest)
     if inside is None:
         raise InputError(f"{where}: the module {module} has no {inner}")
     return inside
 
 
-def _within(module: ModuleType | None, inner: str) -> object | None:
+def _within(module: object, inner: str) -> object | None:
     """Return what has this dotted name in a module; a module's own ``__getattr__``, which may import, is not asked."""
     inside: Any = module
     for part in inner.split("."):

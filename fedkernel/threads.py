@@ -1,5 +1,6 @@
 """How many threads the linear algebra may use: set in one place, since it decides speed and the last bits."""
 
+import sys
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,10 +15,17 @@ ReturnT = TypeVar("ReturnT")
 
 
 @cache
-def _controller(kind: Literal["blas", "openmp"]) -> ThreadpoolController:
+def _loaded(kind: Literal["blas", "openmp"], scikit_learn: bool) -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401, PLC0415 - brings a BLAS of its own, which nobody is to load after the look
+
     # Looking the loaded libraries up takes milliseconds, a round only a few: once per process is enough. A limit puts
     # all libraries of its controller back, also those that it does not limit: so each kind has its own.
     return ThreadpoolController().select(user_api=kind)
+
+
+def _controller(kind: Literal["blas", "openmp"]) -> ThreadpoolController:
+    # OpenMP comes with scikit-learn, which is imported where a method needs it, perhaps after the first look
+    return _loaded(kind, kind == "openmp" and hasattr(sys.modules.get("sklearn.cluster"), "KMeans"))
 
 
 class _BlasLimit:

@@ -1,15 +1,21 @@
 """What the coordinator runs: one file per paper."""
 
-import clients  # noqa: F401 - before its modules and fedkernel's: see clients/__init__.py
-from strategies.admm_kpca import ADMMKPCA
-from strategies.diskpca import DisKPCA
-from strategies.dkpca import DKPCA
-from strategies.fk_kmeans import FKKMeans
-from strategies.peer_vfedpca import PeerVFedPCA
-from strategies.rfk_kmeans import RFKKMeans
-from strategies.spectral_kmeans import SpectralKMeans
-from strategies.uniform_kpca import UniformKPCA
-from strategies.vfedpca import VFedAKPCA, VFedPCA
+from typing import TYPE_CHECKING
+
+from fedkernel.lazily import lazily
+
+if TYPE_CHECKING:
+    from strategies.admm_kpca import ADMMKPCA
+    from strategies.diskpca import DisKPCA
+    from strategies.dkpca import DKPCA
+    from strategies.fk_kmeans import FKKMeans
+    from strategies.peer_vfedpca import PeerVFedPCA
+    from strategies.rfk_kmeans import RFKKMeans
+    from strategies.spectral_kmeans import SpectralKMeans
+    from strategies.uniform_kpca import UniformKPCA
+    from strategies.vfedpca import VFedAKPCA, VFedPCA
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "ADMMKPCA",

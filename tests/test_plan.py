@@ -17,7 +17,7 @@ from fedkernel.errors import InputError
 from fedkernel.numerics import Kernel, RandomFeatures
 from fedkernel.protocol import AtMost, CarriesRows, Reply, Request, Shape, any_width, ask, instead, once, repeated
 from fedkernel.protocol.plan import Place, advance, reveals
-from fedkernel.run.foreseen import reply_sizes
+from fedkernel.run.foresight import reply_sizes
 from fedkernel.run.job import RunSpec
 from fedkernel.testing import Pair, requests_are_those_of_the_plan
 from strategies import (

@@ -21,11 +21,11 @@ from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.protocol import AtMost, Forecast, Step, ask, once, repeated
 from fedkernel.run.approval import approve, check_approved, sign
 from fedkernel.run.asking import Asking
-from fedkernel.run.foreseen import foreseen
+from fedkernel.run.foresight import foreseen
 from fedkernel.run.gate import Gate, Standing, Sums
 from fedkernel.run.job import Job, RunSpec, Study
 from fedkernel.run.policy import FREE, Leaving, Policy, own_policy, read_policy
-from fedkernel.run.verdicts import check_run, verdicts
+from fedkernel.run.verdict import check_run, verdicts
 from strategies import DKPCA, PeerVFedPCA, RFKKMeans, VFedPCA
 
 KERNEL = {"type": "rbf", "gamma": 0.1}

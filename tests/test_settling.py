@@ -21,7 +21,7 @@ from fedkernel.numerics.kernels import kernel_from
 from fedkernel.protocol import Guards, Member
 from fedkernel.protocol.messages import encode
 from fedkernel.run import read_outbox
-from fedkernel.run.foreseen import reply_sizes
+from fedkernel.run.foresight import reply_sizes
 from fedkernel.settling import WidthClient, ruled_kernels, width_forecast
 from fedkernel.settling.client import (
     GROUPED,

@@ -1,9 +1,16 @@
 """What a TOML file says: its sections, their rules, what the command line overrides."""
 
-from experiments.config.experiment import Experiment
-from experiments.config.overrides import by_path, with_value
-from experiments.config.reading import read_config, read_table
-from experiments.config.sections import Method, ReportOptions, Shards, Sites
+from typing import TYPE_CHECKING
+
+from fedkernel.lazily import lazily
+
+if TYPE_CHECKING:
+    from experiments.config.experiment import Experiment
+    from experiments.config.overrides import by_path, with_value
+    from experiments.config.reading import read_config, read_table
+    from experiments.config.sections import Method, ReportOptions, Shards, Sites
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "Experiment",

@@ -11,7 +11,7 @@ from experiments.claims import Claim, Verdict
 from experiments.config import Experiment
 from experiments.report.cells import NOTHING, count, seconds
 from experiments.report.formats import Layout
-from experiments.report.pages import render
+from experiments.report.templates import render
 from experiments.results import Failure, Run, Spread, Summary, leading_metric, summarise
 from fedkernel.models import metric_of
 from fedkernel.storage import write_whole

@@ -10,10 +10,10 @@ import matplotlib as mpl
 import numpy as np
 
 from experiments.report.axes import STYLE
-from experiments.report.pages import render
 from experiments.report.row_pictures import places_of
 from experiments.report.scatter import Panel, draw_panels
 from experiments.report.site_rows import SiteRun
+from experiments.report.templates import render
 from experiments.results import MOST_ROWS, along_two, chosen_rows
 from fedkernel.arrays import AnyArray
 from fedkernel.data.labels import NO_LABEL, contingency

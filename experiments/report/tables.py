@@ -12,7 +12,7 @@ from experiments.report.about import data_lines, metric_lines
 from experiments.report.answer import SIZES, TRAFFIC, answer_tables, cost_tables, shown, size_rows
 from experiments.report.cells import NOTHING, count, seconds, settings, short_names, swept_of, with_spread
 from experiments.report.formats import Layout, for_terminal
-from experiments.report.pages import render
+from experiments.report.templates import render
 from experiments.report.wide import WideTable
 from experiments.results import (
     LEADING,

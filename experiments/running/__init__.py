@@ -1,10 +1,17 @@
 """From an experiment to its runs: the plan, the runs, the folder they are kept in."""
 
-from experiments.running.carrying_out import Outcome, conclude, environment, judged, run_experiment, unfinished
-from experiments.running.folder import read_folder
-from experiments.running.planning import SHOWN, Planned, plan, study_of
-from experiments.running.side_by_side import Ended, Progress, experiments_in, run_all
-from experiments.running.tracking import MLflowTracking
+from typing import TYPE_CHECKING
+
+from fedkernel.lazily import lazily
+
+if TYPE_CHECKING:
+    from experiments.running.carrying_out import Outcome, conclude, environment, judged, run_experiment, unfinished
+    from experiments.running.folder import read_folder
+    from experiments.running.planning import SHOWN, Planned, plan, study_of
+    from experiments.running.side_by_side import Ended, Progress, experiments_in, run_all
+    from experiments.running.tracking import MLflowTracking
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "SHOWN",

@@ -29,7 +29,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, NonNegativeInt, PositiveInt
 from scipy import sparse
-from sklearn import preprocessing
 
 from fedkernel.addresses import find_function, names
 from fedkernel.arrays import AnyArray, FloatArray, Rows
@@ -280,6 +279,8 @@ def _label_text(label: Any) -> str:
 def _scaled(X: Any, scale: str) -> Any:
     if scale == "none":
         return X
+    from sklearn import preprocessing  # noqa: PLC0415 - a second to import, for those who need it
+
     if scale == "unit-norm":
         return preprocessing.normalize(X)
     if scale == "minmax":

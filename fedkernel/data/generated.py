@@ -5,7 +5,6 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 import numpy as np
-import sklearn.datasets
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fedkernel.arrays import AnyArray, FloatArray, Rows
@@ -61,6 +60,8 @@ class Blobs:
 
     def __call__(self, rng: np.random.Generator) -> Drawn:
         """Draw X of shape (n, d) and the number of each row's cluster."""
+        import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+
         X, y, *_ = sklearn.datasets.make_blobs(
             self.n, self.d, centers=self.centers, cluster_std=self.spread, random_state=_state(rng)
         )
@@ -103,6 +104,8 @@ class Circles:
 
     def __call__(self, rng: np.random.Generator) -> Drawn:
         """Draw X of shape (n, 2) and labels 0 (outer) and 1 (inner)."""
+        import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+
         X, y = sklearn.datasets.make_circles(self.n, noise=self.noise, factor=self.factor, random_state=_state(rng))
         return X, y
 
@@ -117,6 +120,8 @@ class Moons:
 
     def __call__(self, rng: np.random.Generator) -> Drawn:
         """Draw X of shape (n, 2) and labels 0 and 1."""
+        import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+
         X, y = sklearn.datasets.make_moons(self.n, noise=self.noise, random_state=_state(rng))
         return X, y
 

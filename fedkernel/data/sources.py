@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 
 import numpy as np
-import sklearn.datasets
 from scipy import sparse
 
 from fedkernel.archives import open_npz, read_header
@@ -64,11 +63,15 @@ class Raw(NamedTuple):
 
 def from_bundled(name: str) -> Raw:
     """Load one of `BUNDLED`."""
+    import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+
     return _from_bunch(getattr(sklearn.datasets, f"load_{name}")(), f"scikit-learn load_{name}")
 
 
 def from_fetcher(name: str, which: str) -> Raw:
     """Load one of `FETCHED`; `name` is what error texts call it."""
+    import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+
     fetcher = getattr(sklearn.datasets, f"fetch_{which}")
     return _from_bunch(_download(name, fetcher), f"scikit-learn fetch_{which}")
 
@@ -87,6 +90,8 @@ def _from_bunch(bunch: Any, source: str) -> Raw:
 
 def from_openml(name: str, which: str) -> Raw:
     """Download a set of openml.org by its name or number; `name` is what error texts call it."""
+    import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+
     query: dict[str, Any] = {"data_id": int(which)} if which.isdecimal() else {"name": which}
     # this parser needs no pandas, so the same numbers come out on every machine; it codes columns of text as numbers
     # and lists them under categories: such codes have no meaning as coordinates and are refused
@@ -102,6 +107,8 @@ def from_openml(name: str, which: str) -> Raw:
 
 def _download(name: str, fetcher: Callable[..., Any], /, **options: Any) -> Any:
     """Call a scikit-learn fetcher, which keeps what it downloads; every failure becomes one sentence."""
+    import sklearn.datasets  # noqa: PLC0415 - a second to import, for those who need it
+
     accepted = inspect.signature(fetcher).parameters  # before scikit-learn 1.5 only some fetchers can be told to hurry
     hurry = {key: value for key, value in {"n_retries": 1, "delay": 0.5}.items() if key in accepted}
     size = ""

@@ -1,27 +1,34 @@
 """What runs yield: models, their files, what they are judged by, their central counterparts."""
 
-from fedkernel.models.base import Choice, Model
-from fedkernel.models.central import RESTARTS, check_landmarks, kernel_kmeans, nystroem_kernel_kmeans
-from fedkernel.models.clusters import KernelKMeans, clustering_objective
-from fedkernel.models.comparing import (
-    compare_classes,
-    compare_components,
-    compare_kernel_kmeans,
-    compare_kernel_pca,
-    compare_vectors,
-    kept_variance,
-    kmeans_objective,
-    over_clients,
-    recover_error,
-    training_of,
-)
-from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
-from fedkernel.models.coreset_picture import CoresetPicture
-from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
-from fedkernel.models.embeddings import FeatureChain, advance, combine_draws
-from fedkernel.models.files import load_model, save_model
-from fedkernel.models.fitted import FittedModel, load_fitted
-from fedkernel.models.metrics import MAIN, METRICS, ROUNDING, Metric, check_metric, is_own, metric_of, own_metrics
+from typing import TYPE_CHECKING
+
+from fedkernel.lazily import lazily
+
+if TYPE_CHECKING:
+    from fedkernel.models.base import Choice, Model
+    from fedkernel.models.central import RESTARTS, check_landmarks, kernel_kmeans, nystroem_kernel_kmeans
+    from fedkernel.models.clusters import KernelKMeans, clustering_objective
+    from fedkernel.models.comparing import (
+        compare_classes,
+        compare_components,
+        compare_kernel_kmeans,
+        compare_kernel_pca,
+        compare_vectors,
+        kept_variance,
+        kmeans_objective,
+        over_clients,
+        recover_error,
+        training_of,
+    )
+    from fedkernel.models.components import KernelPCA, LandmarkPCA, NodeComponents, PeerComponents
+    from fedkernel.models.coreset_picture import CoresetPicture
+    from fedkernel.models.directions import Directions, center_blocks, normalised_kernel_pca
+    from fedkernel.models.embeddings import FeatureChain, advance, combine_draws
+    from fedkernel.models.files import load_model, save_model
+    from fedkernel.models.fitted import FittedModel, load_fitted
+    from fedkernel.models.metrics import MAIN, METRICS, ROUNDING, Metric, check_metric, is_own, metric_of, own_metrics
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "MAIN",

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.labels import labelled
@@ -110,6 +109,8 @@ def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: 
         H = np.vstack([model.transform(shard) for shard in shards])
     E = training_of(reference)
     labels, expected = assign(H, model.centers_)[0], assign(E, reference.centers_)[0]
+    from sklearn.metrics import normalized_mutual_info_score  # noqa: PLC0415 - a second to import, for those who need it
+
     agreement = float(normalized_mutual_info_score(expected, labels))
     return {"recover_error": recover_error(H, E), "nmi_central": agreement}
 
@@ -144,5 +145,7 @@ def compare_classes(labels: npt.ArrayLike, classes: npt.ArrayLike) -> dict[str, 
     if not (known := labelled(classes)).any():
         return {}
     labels, classes = (np.array(np.asarray(column)[known].tolist()) for column in (labels, classes))
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score  # noqa: PLC0415 - a second to import, for those who need it
+
     nmi, ari = normalized_mutual_info_score(classes, labels), adjusted_rand_score(classes, labels)
     return {"nmi": float(nmi), "ari": float(ari)}

@@ -1,50 +1,65 @@
 """Kernels, linear algebra, sketches, clustering: arrays in, arrays out, with no word of transport."""
 
-from fedkernel.numerics.agreement import Agreement, adjusted_rand, adjusted_rand_within
-from fedkernel.numerics.blockwise import RowSketch, draw_distinct, is_sketched
-from fedkernel.numerics.clustering import WeightedPoints, allot, assign, coreset, k_means
-from fedkernel.numerics.estimates import components_by_gap, eigengap, mean_error, squared_move
-from fedkernel.numerics.kernels import (
-    KERNELS,
-    RBF,
-    AnyKernel,
-    ArcCosine,
-    Kernel,
-    Laplacian,
-    Linear,
-    Polynomial,
-    Sigmoid,
-    normalised_gram,
-)
-from fedkernel.numerics.krylov import Search, block_krylov, block_krylov_above, block_krylov_gap
-from fedkernel.numerics.linalg import (
-    Eigenpairs,
-    above_rounding,
-    center_gram,
-    center_rows,
-    eigenpairs_above,
-    eigenpairs_of_factor_above,
-    leading_eigenpairs,
-    leading_eigenpairs_of_factor,
-    pack_symmetric,
-    power_iteration,
-    transposed_product,
-    unpack_symmetric,
-    whitening,
-)
-from fedkernel.numerics.quality import (
-    Silhouette,
-    calinski_harabasz,
-    kernel_silhouette,
-    ratio_of_variances,
-    scored,
-    silhouette,
-    site_agreement,
-)
-from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
-from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
-from fedkernel.numerics.width_grid import WidthFactors, scaled_width
-from fedkernel.numerics.widths import WIDTHS, dimension_sigma, fk_gamma, moments, scale_gamma, with_number, with_width
+from typing import TYPE_CHECKING
+
+from fedkernel.lazily import lazily
+
+if TYPE_CHECKING:
+    from fedkernel.numerics.agreement import Agreement, adjusted_rand, adjusted_rand_within
+    from fedkernel.numerics.blockwise import RowSketch, draw_distinct, is_sketched
+    from fedkernel.numerics.clustering import WeightedPoints, allot, assign, coreset, k_means
+    from fedkernel.numerics.estimates import components_by_gap, eigengap, mean_error, squared_move
+    from fedkernel.numerics.kernels import (
+        KERNELS,
+        RBF,
+        AnyKernel,
+        ArcCosine,
+        Kernel,
+        Laplacian,
+        Linear,
+        Polynomial,
+        Sigmoid,
+        normalised_gram,
+    )
+    from fedkernel.numerics.krylov import Search, block_krylov, block_krylov_above, block_krylov_gap
+    from fedkernel.numerics.linalg import (
+        Eigenpairs,
+        above_rounding,
+        center_gram,
+        center_rows,
+        eigenpairs_above,
+        eigenpairs_of_factor_above,
+        leading_eigenpairs,
+        leading_eigenpairs_of_factor,
+        pack_symmetric,
+        power_iteration,
+        transposed_product,
+        unpack_symmetric,
+        whitening,
+    )
+    from fedkernel.numerics.quality import (
+        Silhouette,
+        calinski_harabasz,
+        kernel_silhouette,
+        ratio_of_variances,
+        scored,
+        silhouette,
+        site_agreement,
+    )
+    from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
+    from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
+    from fedkernel.numerics.width_grid import WidthFactors, scaled_width
+    from fedkernel.numerics.widths import (
+        WIDTHS,
+        dimension_sigma,
+        fk_gamma,
+        moments,
+        scale_gamma,
+        with_number,
+        with_width,
+    )
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "KERNELS",

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.cluster import KMeans
-from sklearn.metrics import pairwise_distances_argmin_min
 
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
@@ -62,6 +60,8 @@ def k_means(
         points, weights = points[weights > 0], weights[weights > 0]
     if len(points) == 0:
         raise InputError("points must hold at least one point, of a weight above 0")
+    from sklearn.cluster import KMeans  # noqa: PLC0415 - a second to import, for those who need it
+
     distinct = _count_distinct(points, n_clusters)
     state = int(rng.integers(2**31))
     with one_openmp_thread():
@@ -71,6 +71,8 @@ def k_means(
 
 def assign(points: FloatArray, centers: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return each point's nearest centre, and its squared distance to it: both of shape (n,)."""
+    from sklearn.metrics import pairwise_distances_argmin_min  # noqa: PLC0415 - a second to import, for those who need it
+
     labels, distances = pairwise_distances_argmin_min(points, centers, metric="sqeuclidean")
     return labels.astype(np.int64), np.asarray(distances, dtype=np.float64)
 

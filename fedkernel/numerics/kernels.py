@@ -1,9 +1,10 @@
 """Kernels as value objects: Gram matrices, their diagonals, and how parts of the columns combine into a whole.
 
-Gram matrices come through `sklearn.metrics.pairwise`. A TOML or JSON table builds a kernel by its field `type`, a short
-name or an address: see `kernel_from`; fields of pydantic models are annotated as `Kernel`. A kernel without `gamma`
-takes 1 / number of columns of the data it is given, as scikit-learn does. RBF and Laplacian kernels may say a rule in
-place of a number, ``RBF(width="median")``, which is settled before a protocol begins (`fedkernel.numerics.widths`).
+Gram matrices come through `fedkernel.numerics.row_products`. A TOML or JSON table builds a kernel by its field `type`,
+a short name or an address: see `kernel_from`; fields of pydantic models are annotated as `Kernel`. A kernel without
+`gamma` takes 1 / number of columns of the data it is given, as scikit-learn does. RBF and Laplacian kernels may say a
+rule in place of a number, ``RBF(width="median")``, which is settled before a protocol begins
+(`fedkernel.numerics.widths`).
 
 In a vertical federation each client holds some columns of the same rows. It computes `part` on its own, and `combine`
 makes the Gram matrix on all columns of the clients' parts.
@@ -22,7 +23,6 @@ import numpy.typing as npt
 import pydantic
 import scipy.sparse
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
-from sklearn.metrics import pairwise
 
 from fedkernel.addresses import find, loaded, named, names
 from fedkernel.arrays import FloatArray, Rows, check_finite
@@ -31,9 +31,12 @@ from fedkernel.numerics.row_products import (
     OfRows,
     angles,
     cached_blocks,
+    city_block_distances,
     float_type,
     in_dtype,
+    inner_products,
     products_with,
+    squared_distances,
     squared_norms,
     unit_rows,
 )
@@ -193,7 +196,7 @@ class Kernel(abc.ABC):
         return 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
-        return np.asarray(pairwise.linear_kernel(X, Y), dtype=np.float64)
+        return np.asarray(inner_products(X, Y), dtype=np.float64)
 
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
         """Map combined parts to kernel values, in place."""
@@ -288,7 +291,7 @@ class RBF(Kernel):
             # Distances do not change, but the rounding of far-off data does: squared norms cancel in them.
             mean = X.mean(axis=0)
             X, Y = (X - mean,) * 2 if Y is X else (X - mean, Y - mean)
-        K = _exponential(pairwise.euclidean_distances(X, Y, squared=True), gamma)
+        K = _exponential(squared_distances(X, Y), gamma)
         return _mirrored(K) if Y is X else K
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
@@ -362,14 +365,14 @@ class Laplacian(Kernel):
         _check_rule(self)
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
-        return _exponential(pairwise.manhattan_distances(X, Y), gamma)
+        return _exponential(city_block_distances(X, Y), gamma)
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
         return np.ones(X.shape[0])
 
     def _against(self, Y: Rows, dtype: np.dtype[Any], gamma: float) -> OfRows:
         Y = Y.copy()
-        return lambda X: _exponential(pairwise.manhattan_distances(X, Y).astype(dtype, copy=False), gamma)
+        return lambda X: _exponential(city_block_distances(X, Y).astype(dtype, copy=False), gamma)
 
 
 @value_object()

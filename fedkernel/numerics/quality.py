@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import cdist
-from sklearn.metrics import mutual_info_score, silhouette_score
 
 from fedkernel.arrays import FloatArray, row_blocks
 from fedkernel.numerics.clustering import IntArray, WeightedPoints, assign
@@ -77,6 +76,8 @@ def kernel_silhouette(K: FloatArray, labels: IntArray) -> float | None:
         return None
     squares = np.diag(K)[:, None] + np.diag(K) - 2 * K
     np.fill_diagonal(squares, 0.0)
+    from sklearn.metrics import silhouette_score  # noqa: PLC0415 - a second to import, for those who need it
+
     return float(silhouette_score(np.sqrt(squares.clip(0.0)), labels, metric="precomputed"))
 
 
@@ -131,6 +132,8 @@ def site_agreement(counts: npt.ArrayLike) -> float:
     mean = float(np.mean(entropies))
     if min(entropies) <= 0:
         return 0.0
+    from sklearn.metrics import mutual_info_score  # noqa: PLC0415 - a second to import, for those who need it
+
     return float(max(mutual_info_score(None, None, contingency=table), 0.0)) / mean
 
 

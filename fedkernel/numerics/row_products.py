@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-from sklearn.utils.extmath import row_norms
+from scipy.spatial.distance import cdist
 
 from fedkernel.arrays import FloatArray, Rows
 from fedkernel.errors import InputError
@@ -37,10 +37,49 @@ def cached_blocks(n: int, width: int, dtype: npt.DTypeLike) -> Iterator[slice]:
 
 def squared_norms(X: Rows) -> FloatArray:
     """Compute ||x||^2 of the rows of X (n, d): float64 of shape (n,), summed in float64."""
-    if not scipy.sparse.issparse(X) and X.dtype != np.float64:
-        squares: FloatArray = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-        return squares
-    return np.asarray(row_norms(X, squared=True), dtype=np.float64)
+    if scipy.sparse.issparse(X):
+        from sklearn.utils.extmath import row_norms  # noqa: PLC0415 - a second to import, for sparse rows alone
+
+        return np.asarray(row_norms(X, squared=True), dtype=np.float64)
+    squares: FloatArray = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    return squares
+
+
+def inner_products(X: Rows, Y: Rows) -> FloatArray:
+    """Compute the inner products of the rows of X (n, d) and Y (m, d): shape (n, m)."""
+    if scipy.sparse.issparse(X) and scipy.sparse.issparse(Y):
+        from sklearn.metrics import pairwise  # noqa: PLC0415 - a second to import, for sparse rows alone
+
+        return np.asarray(pairwise.linear_kernel(X, Y))
+    return np.asarray(X @ Y.T)
+
+
+def squared_distances(X: Rows, Y: Rows) -> FloatArray:
+    """Compute the squared distances between the rows of X (n, d) and Y (m, d) from inner products: shape (n, m).
+
+    They are those of scikit-learn's ``euclidean_distances``, to the bit; those between equal rows of one X are 0.
+    """
+    if not (isinstance(X, np.ndarray) and isinstance(Y, np.ndarray) and X.dtype == Y.dtype == np.float64):
+        from sklearn.metrics import pairwise  # noqa: PLC0415 - a second to import, for rows of other forms alone
+
+        return np.asarray(pairwise.euclidean_distances(X, Y, squared=True))
+    norms = squared_norms(X)
+    distances: FloatArray = -2 * (X @ Y.T)
+    distances += norms[:, np.newaxis]
+    distances += norms if Y is X else squared_norms(Y)
+    np.maximum(distances, 0, out=distances)
+    if Y is X:
+        np.fill_diagonal(distances, 0)
+    return distances
+
+
+def city_block_distances(X: Rows, Y: Rows) -> FloatArray:
+    """Compute the sums of absolute differences between the rows of X (n, d) and Y (m, d): shape (n, m)."""
+    if scipy.sparse.issparse(X) or scipy.sparse.issparse(Y):
+        from sklearn.metrics import pairwise  # noqa: PLC0415 - a second to import, for sparse rows alone
+
+        return np.asarray(pairwise.manhattan_distances(X, Y))
+    return cdist(X, Y, "cityblock")
 
 
 def products_with(Y: Rows, dtype: npt.DTypeLike) -> OfRows:

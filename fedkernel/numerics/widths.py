@@ -22,12 +22,12 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import pdist
-from sklearn.utils.extmath import row_norms
 
 from fedkernel.arrays import EPS, FloatArray, Rows, row_blocks
 from fedkernel.data import check_rows
 from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import Kernel
+from fedkernel.numerics.row_products import squared_norms
 
 
 def median_sigma(X: Rows, max_rows: int = 1000, seed: int = 0) -> float:
@@ -63,7 +63,7 @@ def median_sigma(X: Rows, max_rows: int = 1000, seed: int = 0) -> float:
 
 def _sparse_distances(X: sparse.csr_array) -> FloatArray:
     """Compute the distances between the rows of X (n, d) from inner products: shape (n (n - 1) / 2,)."""
-    squares = row_norms(X, squared=True)
+    squares = squared_norms(X)
     pairs = np.triu_indices(X.shape[0], 1)
     sums = squares[pairs[0]] + squares[pairs[1]]
     distances = sums - 2 * (X @ X.T).toarray()[pairs]

@@ -20,7 +20,6 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias
 from xml.etree.ElementTree import ParseError
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
@@ -43,7 +42,7 @@ _USED_BY: Mapping[str, str] = MappingProxyType(
     }
 )
 _NEEDED: Mapping[str, str] = MappingProxyType({"random-geometric": "radius", "file": "path"})
-_DAMAGED = (ParseError, nx.NetworkXException, KeyError, OSError, TypeError, ValueError)
+_DAMAGED = (ParseError, KeyError, OSError, TypeError, ValueError)
 
 
 @value_object()
@@ -108,6 +107,8 @@ def neighbours(spec: Topology, n: int) -> list[tuple[int, ...]]:
     if n < 1:
         raise InputError(f"a graph of {n} nodes was asked for, but it must have at least 1")
     graph = _read(str(spec.path), n) if spec.kind == "file" else _make(spec, n)
+    import networkx as nx  # noqa: PLC0415 - no other command waits for it
+
     if not nx.is_connected(graph):
         parts = nx.number_connected_components(graph)
         raise InputError(f"{_called(spec)} with {n} nodes is not connected but falls into {parts} parts")
@@ -122,6 +123,8 @@ def spanning_tree(
     Without weights it is the breadth-first tree; with a weight for every edge (j, l), j < l, that of the largest sum,
     whose smallest weight is no smaller than any other tree's.
     """
+    import networkx as nx  # noqa: PLC0415 - no other command waits for it
+
     graph = _graph(adjacent)
     if weights is not None:
         nx.set_edge_attributes(graph, dict(weights), "weight")
@@ -138,6 +141,8 @@ def spanning_tree(
 
 def distances(adjacent: Neighbours) -> npt.NDArray[np.int64]:
     """Return how many edges lie between each two of n nodes, of shape (n, n)."""
+    import networkx as nx  # noqa: PLC0415 - no other command waits for it
+
     lengths = dict(nx.all_pairs_shortest_path_length(_graph(adjacent)))
     return np.array([[lengths[node][other] for other in range(len(adjacent))] for node in range(len(adjacent))])
 
@@ -151,12 +156,16 @@ def gossip_rate(adjacent: Neighbours) -> tuple[float, float]:
     """
     if len(adjacent) == 1:
         return 0.0, 0.0
+    import networkx as nx  # noqa: PLC0415 - no other command waits for it
+
     values = np.linalg.eigvalsh(nx.laplacian_matrix(_graph(adjacent), nodelist=range(len(adjacent))).toarray())
     both = float(values[1] + values[-1])
     return 2 / both, max(0.0, float(values[-1] - values[1]) / both)
 
 
 def _graph(adjacent: Neighbours) -> Any:
+    import networkx as nx  # noqa: PLC0415 - no other command waits for it
+
     return nx.Graph({node: list(others) for node, others in enumerate(adjacent)})
 
 
@@ -167,6 +176,8 @@ def _called(spec: Topology) -> str:
 
 
 def _make(spec: Topology, n: int) -> Any:
+    import networkx as nx  # noqa: PLC0415 - no other command waits for it
+
     if spec.kind == "star":
         return nx.star_graph(n - 1)
     if spec.kind == "full":
@@ -198,11 +209,13 @@ def _sides(spec: Topology, n: int) -> tuple[int, int]:
 
 def _read(path: str, n: int) -> Any:
     """Read a graph from a file and check that it is one of the nodes 0 to n - 1."""
+    import networkx as nx  # noqa: PLC0415 - no other command waits for it
+
     try:
         graph = nx.read_graphml(path, node_type=int) if path.lower().endswith(".graphml") else _edge_list(path)
     except FileNotFoundError:
         raise InputError(f"there is no graph file {path}") from None
-    except _DAMAGED as error:
+    except (nx.NetworkXException, *_DAMAGED) as error:
         raise InputError(
             f"{path} is damaged or is no graph of numbered nodes, .graphml or edge list ({type(error).__name__})"
         ) from None
@@ -221,6 +234,8 @@ def _read(path: str, n: int) -> Any:
 
 
 def _edge_list(path: str) -> Any:
+    import networkx as nx  # noqa: PLC0415 - no other command waits for it
+
     lines = [line.split("#")[0] for line in Path(path).read_text().splitlines()]
     edges = [line for line in lines if line.strip()]
     # networkx passes lines over that it does not understand

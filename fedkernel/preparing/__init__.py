@@ -1,10 +1,17 @@
 """Raw tables, prepared across sites before a method sees them: by sums, with differences between sites named."""
 
-from fedkernel.preparing.client import PrepareClient
-from fedkernel.preparing.here import prepared_here
-from fedkernel.preparing.protocol import Outcome, forecast, plan, prepare_tables
-from fedkernel.preparing.shards import tables_to_prepare
-from fedkernel.preparing.table import TableToPrepare, from_text, to_text
+from typing import TYPE_CHECKING
+
+from fedkernel.lazily import lazily
+
+if TYPE_CHECKING:
+    from fedkernel.preparing.client import PrepareClient
+    from fedkernel.preparing.here import prepared_here
+    from fedkernel.preparing.protocol import Outcome, forecast, plan, prepare_tables
+    from fedkernel.preparing.shards import tables_to_prepare
+    from fedkernel.preparing.table import TableToPrepare, from_text, to_text
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "Outcome",

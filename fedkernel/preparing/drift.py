@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import ndtr, stdtr
 
 from fedkernel.arrays import EPS, FloatArray
 from fedkernel.errors import shown
@@ -83,7 +83,7 @@ def differences(own: FloatArray, ask: CompareColumns) -> Differences:
         freedom = sum(errors) ** 2 / (errors[0] ** 2 / (here.counts - 1) + errors[1] ** 2 / (there.counts - 1))
         t = np.where(distance > 0, distance / np.sqrt(sum(errors)), 0.0)
         deviation, deviation_there = np.sqrt(here.variances), np.sqrt(there.variances)
-        shifted = (2 * stats.t.sf(t, np.where(np.isfinite(freedom), freedom, 1e9)) <= level) & (
+        shifted = (2 * stdtr(np.where(np.isfinite(freedom), freedom, 1e9), -t) <= level) & (
             distance >= LEAST_SHIFT * deviation_there
         )
         fourth = np.nansum((own - here.means) ** 4, axis=0) / here.counts
@@ -91,7 +91,7 @@ def differences(own: FloatArray, ask: CompareColumns) -> Differences:
         kurtosis = np.maximum(np.where(np.isfinite(fourth), fourth, KURTOSIS), KURTOSIS)
         logarithm = np.abs(np.log(here.variances / there.variances))
         z = logarithm / np.sqrt((kurtosis - 1) * (1 / here.counts + 1 / there.counts))
-        spread = (2 * stats.norm.sf(z) <= level) & (logarithm >= 2 * np.log(LEAST_SPREAD))
+        spread = (2 * ndtr(-z) <= level) & (logarithm >= 2 * np.log(LEAST_SPREAD))
         places = np.flatnonzero(compared & (shifted | spread))
         means, spreads = here.means / there.means, deviation / deviation_there
         gains = _gains(_column(ask.counts, ask.center, ask.deviations, ask.squares), here, there)

@@ -1,27 +1,44 @@
 """What a pair is written in: runs and rounds, requests and replies, the client, what a run will take."""
 
-from fedkernel.protocol.client import Answers, KernelClient
-from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, Forecast, largest, seconds
-from fedkernel.protocol.guards import Guards
-from fedkernel.protocol.lanczos import distributed
-from fedkernel.protocol.messages import CarriesRows, Count, Iterations, Receipt, Reply, ReplyT, Request, Shape, Summed
-from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, ask, instead, once, repeated
-from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
-from fedkernel.protocol.rules import (
-    BESIDE,
-    COORDINATE,
-    ENTRY,
-    ROUNDING,
-    SEMIDEFINITE,
-    Eigenvalues,
-    Orthonormal,
-    PackedSemidefinite,
-    Rule,
-    Within,
-    check_share,
-    lost_to_rounding,
-)
-from fedkernel.protocol.state import State
+from typing import TYPE_CHECKING
+
+from fedkernel.lazily import lazily
+
+if TYPE_CHECKING:
+    from fedkernel.protocol.client import Answers, KernelClient
+    from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, Forecast, largest, seconds
+    from fedkernel.protocol.guards import Guards
+    from fedkernel.protocol.lanczos import distributed
+    from fedkernel.protocol.messages import (
+        CarriesRows,
+        Count,
+        Iterations,
+        Receipt,
+        Reply,
+        ReplyT,
+        Request,
+        Shape,
+        Summed,
+    )
+    from fedkernel.protocol.plan import AtMost, Plan, Step, any_width, ask, instead, once, repeated
+    from fedkernel.protocol.rounds import Member, Protocol, Run, to_all, to_each, to_sum
+    from fedkernel.protocol.rules import (
+        BESIDE,
+        COORDINATE,
+        ENTRY,
+        ROUNDING,
+        SEMIDEFINITE,
+        Eigenvalues,
+        Orthonormal,
+        PackedSemidefinite,
+        Rule,
+        Within,
+        check_share,
+        lost_to_rounding,
+    )
+    from fedkernel.protocol.state import State
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "BESIDE",

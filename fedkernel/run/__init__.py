@@ -1,31 +1,38 @@
 """One run: joining, conversation, ledger, memory, result, and what stands at a site."""
 
-from fedkernel.run.approval import approve, check_approved, check_hash, is_approved, sign
-from fedkernel.run.cohort import RunSettings
-from fedkernel.run.departures import Departure, check_payload, departures_of, missing_from, read_outbox
-from fedkernel.run.failure import NOT_RUN, FailedRun
-from fedkernel.run.foreseen import ReplySize, foreseen, reply_sizes
-from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
-from fedkernel.run.journal import remove_journal
-from fedkernel.run.outbox import check_record
-from fedkernel.run.own_files import own_file, own_shape, read_own_data
-from fedkernel.run.own_keys import check_own_pin, read_own_keys
-from fedkernel.run.placement import simulated_partition, simulated_raw
-from fedkernel.run.policy import (
-    FREE,
-    LEAST_MESSAGE,
-    MIN_ROWS,
-    MIN_SITES,
-    MOST_MESSAGE,
-    Policy,
-    own_policy,
-    read_policy,
-)
-from fedkernel.run.raw_sites import raw_shard
-from fedkernel.run.resources import LEAST_MEMORY, USUAL_SECONDS
-from fedkernel.run.result import CORESET, Result, read_ledger
-from fedkernel.run.verdicts import verdicts
-from fedkernel.run.willing import allowed
+from typing import TYPE_CHECKING
+
+from fedkernel.lazily import lazily
+
+if TYPE_CHECKING:
+    from fedkernel.run.approval import approve, check_approved, check_hash, is_approved, sign
+    from fedkernel.run.cohort import RunSettings
+    from fedkernel.run.departures import Departure, check_payload, departures_of, missing_from, read_outbox
+    from fedkernel.run.failure import NOT_RUN, FailedRun
+    from fedkernel.run.foresight import ReplySize, foreseen, reply_sizes
+    from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
+    from fedkernel.run.journal import remove_journal
+    from fedkernel.run.outbox import check_record
+    from fedkernel.run.own_files import own_file, own_shape, read_own_data
+    from fedkernel.run.own_keys import check_own_pin, read_own_keys
+    from fedkernel.run.placement import simulated_partition, simulated_raw
+    from fedkernel.run.policy import (
+        FREE,
+        LEAST_MESSAGE,
+        MIN_ROWS,
+        MIN_SITES,
+        MOST_MESSAGE,
+        Policy,
+        own_policy,
+        read_policy,
+    )
+    from fedkernel.run.raw_sites import raw_shard
+    from fedkernel.run.resources import LEAST_MEMORY, USUAL_SECONDS
+    from fedkernel.run.result import CORESET, Result, read_ledger
+    from fedkernel.run.verdict import verdicts
+    from fedkernel.run.willing import allowed
+else:
+    __getattr__ = lazily(__name__)
 
 __all__ = [
     "CORESET",

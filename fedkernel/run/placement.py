@@ -38,7 +38,7 @@ from fedkernel.run.policy import own_policy
 from fedkernel.run.raw_sites import own_raw, raw_parts, raw_shard
 from fedkernel.run.seeding import own_secret
 from fedkernel.run.site import Site
-from fedkernel.run.verdicts import check_run
+from fedkernel.run.verdict import check_run
 from fedkernel.run.willing import allowed, own_pairs
 from fedkernel.seeds import derived
 from fedkernel.settling import WidthClient

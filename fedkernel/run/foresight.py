@@ -13,7 +13,7 @@ from fedkernel.protocol.plan import PlannedRequest, check_plan, most_of
 from fedkernel.protocol.rounds import Member
 from fedkernel.run.job import RunSpec, Study
 from fedkernel.run.policy import Limits, Policy
-from fedkernel.run.verdicts import Verdict
+from fedkernel.run.verdict import Verdict
 
 Answers = Callable[[RunSpec], Sequence[type[Request[Any]]]]
 """Gives what a run's client answers; nothing, where its class is not to be imported for that."""
