@@ -23,7 +23,7 @@ def commands(
     context = context or click.Context(group, info_name="fedkernel")
     assert isinstance(group, click.Group)
     for name in group.list_commands(context):
-        command = group.get_command(context, name)
+        _, command, _ = group.resolve_command(context, [name])
         assert command is not None
         own = click.Context(command, parent=context, info_name=name)
         if isinstance(command, click.Group):

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from clients.dkpca import DKPCAClient, FindLocalEigenpairs, LocalSpectrum
 from experiments import cli
 from experiments.baselines import BASELINES
-from experiments.commands import console
+from experiments.commands import console, outcomes
 from experiments.results import read_runs
 from experiments.running import carrying_out
 from fedkernel.data import available
@@ -182,7 +182,7 @@ def test_a_defect_says_so_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> 
     def defect(*_: object) -> None:
         raise ZeroDivisionError("by\nzero")
 
-    monkeypatch.setattr(console, "console_table", defect)
+    monkeypatch.setattr(outcomes, "console_table", defect)
     beginning = "error: ZeroDivisionError: by zero (this is a defect"
     assert failure("run", "tiny.toml", code=1) == f"{beginning}; --debug shows where)"
     shown = call("run", "tiny.toml", "--debug")
@@ -330,7 +330,7 @@ def helps_of_arguments(group: click.Command, *before: str) -> Iterator[tuple[str
     """Each argument of each command, how its declaration explains it, and what --help says, as one line."""
     assert isinstance(group, click.Group)
     for name in group.commands:
-        command = group.get_command(click.Context(group), name)
+        _, command, _ = group.resolve_command(click.Context(group), [name])
         if isinstance(command, click.Group):
             yield from helps_of_arguments(command, *before, name)
             continue
@@ -342,14 +342,36 @@ def helps_of_arguments(group: click.Command, *before: str) -> Iterator[tuple[str
                 yield f"{name} {parameter.name}", arguments[parameter.name].default.help, printed
 
 
+def test_no_command_waits_for_what_it_does_not_need() -> None:
+    """Neither the version nor the list of commands imports any; and none imports what only some runs need."""
+    code = """
+import sys
+from typer.testing import CliRunner
+from experiments import cli
+
+def answer(*arguments):
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+answer("--version")
+answer("--help")
+print(sorted({"scipy", "flwr", "grpc", "cryptography", "numpy"} & set(sys.modules)))
+for name, (_, sentence) in cli.COMMANDS.items():
+    assert "".join(sentence.split()) in "".join(answer(name, "--help").split()), name
+print(sorted({"sklearn", "scipy.stats", "matplotlib", "networkx", "pandas", "pyarrow"} & set(sys.modules)))
+"""
+    env = {**os.environ, "COLUMNS": "300"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[]\n[]\n", "")
+
+
 def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> None:
     done = call("--help")
     assert done.exit_code == 0
-    commands = [
-        command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback
-    ]
-    expected = "advise certs check compare identity join list new predict report run serve show transform"
-    assert sorted(commands) == expected.split()
+    commands = list(cli.COMMANDS)
+    expected = "advise certs check compare identity join list new outbox policy predict report run serve show study"
+    assert sorted(commands) == [*expected.split(), "transform"]
     assert [name for name in commands if not re.search(rf"^\W*{name} ", done.stdout, re.MULTILINE)] == []
     tables = {("check",): "[prepare]", ("study", "sign"): "[data]", ("study", "show"): "[data]", ("serve",): "[data]"}
     for command, table in tables.items():  # not read as markup

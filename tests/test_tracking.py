@@ -14,6 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from experiments import cli
+from experiments.config import read_config
 from experiments.results import Run, read_runs
 from experiments.running import MLflowTracking, carrying_out
 from fedkernel.engines import ENGINES
@@ -218,7 +219,7 @@ def test_long_runs_are_told_in_parts(mlflow: type[MlflowClient], tmp_path: Path)
         | traffic
     )
     (tmp_path / "config.toml").touch()
-    tracking = MLflowTracking(cli.read_config(Path("tiny.toml")), tmp_path)
+    tracking = MLflowTracking(read_config(Path("tiny.toml")), tmp_path)
     tracking(row.model_copy(update={"point": {"strategy.*.rounds": 2}}))
     assert tracking.failure is None
     (run,) = mlflow.runs.values()

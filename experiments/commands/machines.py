@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from experiments.commands.console import end, errors, finite, follow_failures, output, progress, say, show_results
+from experiments.commands.console import errors, finite, follow_failures, output, progress, say
 from experiments.commands.logs import LogJSON, server_log
 from experiments.commands.metrics import serving_metrics
+from experiments.commands.outcomes import end, show_results
 from experiments.commands.projecting import projection_of
 from experiments.config import Sites, read_config
 from experiments.running import plan, run_experiment, study_of

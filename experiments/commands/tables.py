@@ -7,7 +7,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from experiments.commands.console import FAILED, errors, not_finished, output, say, show
+from experiments.commands.console import FAILED, errors, output, say, show
+from experiments.commands.outcomes import not_finished
 from experiments.config import Experiment, by_path
 from experiments.report import (
     COSTS,

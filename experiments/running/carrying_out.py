@@ -124,6 +124,8 @@ def run_experiment(
     if isinstance(experiment.data, Sites) and engine is None and experiment.engine not in AT_SITES:
         source = experiment.source
         raise InputError(f"{source}: data.sites hold their own data; `fedkernel serve {source}` waits for them")
+    import sklearn.cluster  # noqa: F401, PLC0415 - here, and not within the seconds that the first run is said to take
+
     with blas_threads(experiment.threads):
         planned = plan(experiment)
     rows = open_folder(out, experiment, restart)

@@ -1,0 +1,124 @@
+"""The commands about an experiment: `fedkernel run` and `fedkernel report`."""
+
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.commands.collection import is_collection, report_folder, run_folder
+from experiments.commands.console import FAILED, Follow, errors, follow_failures, progress, say
+from experiments.commands.forecast import read_shape, show_forecast
+from experiments.commands.outcomes import end, show_results
+from experiments.commands.tables import open_finished, print_summaries
+from experiments.config import read_config
+from experiments.report import Format
+from experiments.running import MLflowTracking, conclude, run_experiment
+from fedkernel.engines import ENGINES, superlink
+from fedkernel.errors import InputError
+
+
+class Tracker(StrEnum):
+    """Where finished runs can be shown besides the output folder."""
+
+    mlflow = "mlflow"
+
+
+def run(  # noqa: PLR0917 - one option each
+    config: Annotated[
+        Path,
+        typer.Argument(
+            help="The experiment, a TOML file such as experiments/quickstart.toml; with --all a folder of such."
+        ),
+    ],
+    engine: Annotated[
+        str | None, typer.Option(help=f"Where it runs: {' or '.join(ENGINES)}; by default what the file says.")
+    ] = None,
+    connection: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Engine superlink: which one of Flower's configuration.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value, e.g. partition.clients=10.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder; by default runs/NAME, or runs/NAME-ENGINE if not local.")
+    ] = None,
+    restart: Annotated[bool, typer.Option(help="Throw away what the output folder holds of an experiment.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Run every experiment of the folder CONFIG, side by side, into one report.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="With --all: how many at a time; by default as there are processors.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A rehearsal of seconds, as the file's table \\[quick] says.")
+    ] = False,
+    track: Annotated[
+        Tracker | None, typer.Option(help="Show each finished run there, too: mlflow, an extra to be installed.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would take, and run nothing.")] = False,
+    shape: Annotated[
+        str | None,
+        typer.Option(metavar="ROWSxCOLUMNS", help="With --dry-run: of a table that a site holds."),
+    ] = None,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    """Run an experiment, or what is left of it, and print and write its report."""
+    with errors(debug):
+        changes = [*(overrides or []), *([f"engine={engine}"] if engine else [])]
+        if every != config.is_dir():
+            raise InputError(
+                f"{config} is {'no' if every else 'a'} folder; allowed: a folder with --all, a file without it"
+            )
+        if every and (dry_run or connection is not None or track is not None):
+            raise InputError("--all takes no --dry-run, --connection or --track; allowed: these with one experiment")
+        if jobs is not None and not every:
+            raise InputError(
+                f"--jobs {jobs} is how many experiments run at a time; allowed: with --all and a folder of such"
+            )
+        if every:
+            name = f"{config.resolve().name}{'-quick' if quick else ''}"
+            run_folder(config, out or Path("runs") / name, changes, quick=quick, restart=restart, jobs=jobs)
+            return
+        experiment = read_config(config, changes, quick=quick)
+        if dry_run:
+            show_forecast(experiment, None if shape is None else read_shape(shape))
+            return
+        if connection is not None and experiment.engine != "superlink":
+            raise InputError(f"connection = {connection!r}, but engine {experiment.engine} has none, only superlink")
+        carry = partial(superlink.run_job, connection=connection) if connection is not None else None
+        suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
+        folder = out or Path("runs") / f"{experiment.name}{suffix}{'-quick' if quick else ''}"
+        tracking = MLflowTracking(experiment, folder) if track is Tracker.mlflow else None
+        with Follow(say, "fedkernel.run.journal"), follow_failures(debug), progress() as tell:
+            outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=carry, track=tracking)
+        show_results(experiment, outcome, folder)
+        if tracking is not None and tracking.failure is not None:
+            say(f"error: not all runs are in MLflow, where the same command goes on: {tracking.failure}")
+            raise typer.Exit(FAILED)
+        end(outcome, debug)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Output folder of an experiment.")],
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", help="Print the table so, and write nothing: csv has every figure in full."),
+    ] = None,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    """Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.
+
+    Of an experiment of which runs have failed, or which goes on, it reports those that are finished, and names the
+    others. With --format the table alone is on standard output, for a document or another program.
+    """
+    with errors(debug):
+        if is_collection(folder):
+            report_folder(folder, form)
+            return
+        finished = open_finished(folder)
+        if form is not None:
+            print_summaries(finished, form)
+            return
+        show_results(finished.experiment, conclude(finished.experiment, finished.runs, folder), folder)

@@ -1,0 +1,75 @@
+"""The command `fedkernel list`: what a configuration can name."""
+
+import importlib
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from experiments.baselines import BASELINES
+from experiments.commands.console import errors
+from experiments.commands.console import show as print_table
+from fedkernel.addresses import find, find_function, names
+from fedkernel.data import available
+from fedkernel.engines import ENGINES
+from fedkernel.models import METRICS, metric_of
+from fedkernel.numerics import WIDTHS, Kernel
+from fedkernel.strategy import KernelStrategy
+
+
+class Kind(StrEnum):
+    """What `fedkernel list` can list."""
+
+    strategies = "strategies"
+    baselines = "baselines"
+    kernels = "kernels"
+    datasets = "datasets"
+    metrics = "metrics"
+    engines = "engines"
+
+
+HEADINGS = {Kind.datasets: ("name", "kind", "shape", "note"), Kind.metrics: ("name", "better", "unit", "what it is")}
+
+
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    """List what a configuration can name."""
+    with errors(debug):
+        table = Table(box=None, pad_edge=False)
+        for heading in HEADINGS.get(kind, ("name", "what it is")):
+            table.add_column(heading, overflow="fold", no_wrap=heading == "name")
+        for line in _lines(kind):
+            table.add_row(*map(Text, line))
+        print_table(table)
+
+
+def _lines(kind: Kind) -> list[tuple[str, ...]]:
+    if kind is Kind.datasets:
+        shapes = [(data, "" if data.shape is None else " x ".join(map(str, data.shape))) for data in available()]
+        return [(data.name, data.kind, shape, data.note) for data, shape in shapes]
+    if kind is Kind.metrics:
+        functions = {name: find_function(name, "metrics", "metric") for name in names("metrics")}
+        metrics = [*METRICS.values(), *map(metric_of, functions)]
+        return [
+            (metric.name, metric.better or "", metric.unit, metric.meaning or _first_line(functions[metric.name]))
+            for metric in metrics
+        ]
+    if kind is Kind.baselines:
+        return list(BASELINES.items())
+    if kind is Kind.engines:
+        engines = {name: importlib.import_module(f"fedkernel.engines.{name}") for name in ENGINES}
+        return [(name, (engine.__doc__ or "").splitlines()[0]) for name, engine in engines.items()]
+    if kind is Kind.kernels:
+        widths = f'; width = "{"|".join(WIDTHS)}", perhaps times factor'
+        sentences = {name: _first_line(find(name, Kernel, "kernels", "kernel")) for name in names("kernels")}
+        return [(name, text + (widths if name in ("rbf", "laplacian") else "")) for name, text in sentences.items()]
+    pairs = {name: find(name, KernelStrategy, "pairs", "strategy") for name in names("pairs")}
+    return [(name, f"{_first_line(kind)} ({kind.partition} data)") for name, kind in pairs.items()]
+
+
+def _first_line(cls: Any) -> str:
+    return str(cls.__doc__ or cls.__name__).strip().splitlines()[0].removesuffix(".").replace("``", "")
