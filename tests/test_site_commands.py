@@ -193,6 +193,10 @@ def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):
         CONFIG.replace('sites = ["a", "b", "c"]\nshare_model = true', 'name = "wine"\n[partition]\nclients = 3')
     )
     assert "a study needs a table [data] with sites" in told("study", "show", "wine.toml")
+    (place / "changed.toml").write_text((place / "run.toml").read_text().replace("seeds = [0, 1]", "seeds = [5]"))
+    text = told("study", "show", "run.toml", "--set", "seeds=[5]", code=0)
+    assert f"SHA-256: {read_study(place / 'changed.toml').sha256}" in text, "what serve --set asks to be approved"
+    assert "a study is as it is" in told("study", "show", "study.json", "--set", "seeds=[1]")
     clusters = '\n[[strategy]]\nname = "clusters"\nmethod = "RFKKMeans"\nn_clusters = 2\nn_features = 10\n'
     (place / "keeps.toml").write_text(CONFIG + clusters + "\n[report]\ncoreset = true\n")
     text = told("study", "show", "keeps.toml", code=0)

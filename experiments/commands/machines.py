@@ -1,6 +1,7 @@
 """The commands for separate machines: certificates, the server, and the site that joins it."""
 
 import logging
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -215,7 +216,10 @@ def serve(  # noqa: PLR0917 - one option each
 
         folder = out or Path("runs") / experiment.name
         if (study := study_of(experiment, plan(experiment))) is not None:
-            say(f"study {study.sha256}, which each site approves: fedkernel study show {config}")
+            shown = shlex.join(
+                ["fedkernel", "study", "show", str(config), *(f"--set={each}" for each in overrides or [])]
+            )
+            say(f"study {study.sha256}, which each site approves: {shown}")
         with _watched(metrics, sites.sites) as tell, follow_failures(debug):
             outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
         show_results(experiment, outcome, folder)

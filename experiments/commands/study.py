@@ -41,11 +41,15 @@ def show_(
         Path, typer.Argument(metavar="STUDY", help="An experiment whose \\[data] table names its sites, or its .json.")
     ],
     out: Annotated[Path | None, typer.Option(help="Write it to this file, for sites to look at.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the experiment, as serve --set does."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Print what an experiment will ask of its sites, and the hash by which they approve it."""
     with errors(debug):
-        read = read_study(study)
+        read = read_study(study, overrides or [])
         show_study(read)
         if out is not None:
             write_whole(out, lambda file: file.write(read.text.encode()))
@@ -83,15 +87,17 @@ def sign_(
         say(f'approve = "signed" and signers = ["{signature.partition(":")[0]}"] in [study] of a policy trust it')
 
 
-def read_study(path: Path) -> Study:
-    """Read a study, or the experiment that makes one."""
+def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
+    """Read a study, or the experiment that makes one, with values of it changed."""
     if path.suffix == ".json":
+        if overrides:
+            raise InputError(f"--set {overrides[0]} with {path}: a study is as it is; allowed: with an experiment")
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path} cannot be read ({type(error).__name__}); allowed: a study, as JSON") from None
         return Study.from_json(text, str(path))
-    experiment = read_config(path, ["engine=grpc"])
+    experiment = read_config(path, [*overrides, "engine=grpc"])
     if (study := study_of(experiment, plan(experiment))) is None:
         raise InputError(f'{path}: a study needs a table [data] with sites = ["name", ...], who are to approve it')
     return study
