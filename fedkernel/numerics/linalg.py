@@ -20,10 +20,10 @@ from fedkernel.errors import InputError
 from fedkernel.numerics.subspaces import complement, fix_signs, orthonormal_basis
 
 # The rule of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
-LANCZOS_SIZE = 2500
+LANCZOS_SIZE = 1000
 # Of a factor, singular values take longer, products less: 1000 x 5000 1.5 s against 0.2, 2000 x 10000 11 against 0.8.
 FACTOR_LANCZOS_SIZE = 1000
-LANCZOS_PART = 60
+LANCZOS_PART = 30
 # Lanczos may take this many products for each row: LAPACK takes about as long.
 LANCZOS_PRODUCTS = 0.25
 # What may be left above the smallest eigenvalue found, as a part of the matrix' size, and how probable more is.
@@ -49,7 +49,7 @@ class _UnsettledError(Exception):
 def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     """Compute the k algebraically largest eigenvalues of a symmetric matrix, and their eigenvectors.
 
-    Lanczos (ARPACK) where n >= 2500 and k <= n / 60, else LAPACK (bisection and inverse iteration, which only
+    Lanczos (ARPACK) where n >= 1000 and k <= n / 30, else LAPACK (bisection and inverse iteration, which only
     computes what is asked for). Processor seconds, LAPACK / Lanczos with four n products allowed, one BLAS thread of a
     shared machine, the best of two, the last row of one (benchmarks/eigensolvers.py):
 
@@ -64,7 +64,8 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
 
     Lanczos can miss a copy of a repeated eigenvalue. So a second run, from another random start, looks in the
     complement of what was found for anything larger than the smallest eigenvalue found; if there is something, or if
-    both have not settled after n / 4 products, LAPACK decides: a vain attempt costs less than that. LAPACK's bisection
+    both have not settled after n / 4 products, LAPACK decides: a vain attempt costs less than that, and of kernel
+    matrices with n = 1000 to 2000 and k up to n / 30 Lanczos took 0.2 to 0.9 of LAPACK's time. LAPACK's bisection
     can lose copies too, or leave them rough: its pairs are checked, and where they do not solve the problem to
     rounding, divide and conquer finds all n and the leading k are kept. LAPACK needs a `LinearOperator` as a matrix:
     it is formed from its products with the unit vectors.
