@@ -20,6 +20,7 @@ from fedkernel.numerics import (
     center_gram,
     center_rows,
     power_iteration,
+    squared_norms,
     transposed_product,
 )
 from fedkernel.protocol import (
@@ -289,7 +290,7 @@ class VFedPCAClient(NewRowsClient):
     def _total(self, ask: LocalTable[ReplyT]) -> float:
         """Return the trace of the site's matrix as it was before any update."""
         if ask.kernel is None:
-            return self.once(f"trace, centred {ask.center}", lambda: float(np.square(self._table(ask)).sum()))
+            return self.once(f"trace, centred {ask.center}", lambda: float(squared_norms(self._table(ask)).sum()))
         return float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
 
     def _iterated(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         silhouette,
         site_agreement,
     )
+    from fedkernel.numerics.row_products import squared_norms
     from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
     from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
     from fedkernel.numerics.width_grid import WidthFactors, scaled_width
@@ -123,6 +124,7 @@ __all__ = [
     "sin_theta_error",
     "site_agreement",
     "squared_move",
+    "squared_norms",
     "transposed_product",
     "unpack_symmetric",
     "whitening",
