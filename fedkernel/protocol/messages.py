@@ -16,6 +16,7 @@ n_new, its new rows; N, the rows that all have with a vertical partition; d, the
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import MappingProxyType, NoneType
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin
 
@@ -115,10 +116,9 @@ class Message(pydantic.BaseModel):
                 raise TypeError(f"{cls.__name__}.{name} has no shape; write Annotated[FloatArray, Shape(...)]")
 
     @classmethod
-    def shapes(cls) -> dict[str, Shape]:
+    def shapes(cls) -> Mapping[str, Shape]:
         """Return the declared shape of each array field, in the order of the fields."""
-        shapes = {name: [m for m in field.metadata if isinstance(m, Shape)] for name, field in cls.model_fields.items()}
-        return {name: annotations[0] for name, annotations in shapes.items() if annotations}
+        return _shapes_of(cls)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the array fields that are set, by name, numbers as arrays of one entry."""
@@ -168,6 +168,13 @@ class Message(pydantic.BaseModel):
                     except ValueError as error:
                         raise ValueError(f"{name} {error}") from None
         return self
+
+
+@cache
+def _shapes_of(kind: type[Message]) -> dict[str, Shape]:
+    """Find the shapes that a class declares, once: every message and letter is checked by them several times."""
+    shapes = {name: [m for m in field.metadata if isinstance(m, Shape)] for name, field in kind.model_fields.items()}
+    return {name: annotations[0] for name, annotations in shapes.items() if annotations}
 
 
 class CarriesRows(Message):
