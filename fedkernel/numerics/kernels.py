@@ -571,8 +571,9 @@ def normalised_gram(kernel: AnyKernel, X: FloatArray, Y: FloatArray | None = Non
     columns = rows if Y is None else kernel.diag(Y)
     if min(rows.min(), columns.min()) <= 0:
         raise InputError("a row has k(x, x) = 0 and cannot be normalised; leave it out or choose another kernel")
-    K /= np.sqrt(rows)[:, None]
-    K /= np.sqrt(columns)
+    for lengths in (np.sqrt(rows)[:, None], np.sqrt(columns)):
+        if (lengths != 1).any():  # as those of kernels of distances never are
+            K /= lengths
     return K
 
 

@@ -50,8 +50,9 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     """Compute the k algebraically largest eigenvalues of a symmetric matrix, and their eigenvectors.
 
     Lanczos (ARPACK) where n >= 1000 and k <= n / 30, else LAPACK (bisection and inverse iteration, which only
-    computes what is asked for). Processor seconds, LAPACK / Lanczos with four n products allowed, one BLAS thread of a
-    shared machine, the best of two, the last row of one (benchmarks/eigensolvers.py):
+    computes what is asked for; divide and conquer where that is all n). Processor seconds, LAPACK / Lanczos with four n
+    products allowed, one BLAS thread of a shared machine, the best of two, the last row of one
+    (benchmarks/eigensolvers.py):
 
     ===== ============ ============ ============ ============== ============== ===============
     n     RBF k = 10   RBF k = 50   RBF k = 150  Wishart k = 10 Wishart k = 50 Wishart k = 150
@@ -279,11 +280,14 @@ def _lapack(A: FloatArray, k: int) -> Eigenpairs:
         return Eigenpairs(np.zeros(k), np.eye(n, k))
     # The transpose of a symmetric matrix in C order is the same matrix in LAPACK's order, without a copy.
     work = A.T if A.flags.c_contiguous else A
-    # Of a cluster of eigenvalues bisection may lose some or leave vectors rough; divide and conquer does not.
-    # evx: vectors orthogonal to 1e-14 also when k = n, where evr reaches 1e-12.
-    values, vectors = scipy.linalg.eigh(work, subset_by_index=(n - k, n - 1), driver="evx", check_finite=False)
-    size = float(scipy.linalg.norm(work, 1, check_finite=False))  # numpy's would copy the matrix
-    if values.size != k or not _solved(work @ vectors, values, vectors, size):
+    # Of a cluster of eigenvalues bisection may lose some or leave vectors rough; divide and conquer does not, and finds
+    # all n in less than half of the time. evx: vectors orthogonal to 1e-14, where evr reaches 1e-12.
+    settled = False
+    if k < n:
+        values, vectors = scipy.linalg.eigh(work, subset_by_index=(n - k, n - 1), driver="evx", check_finite=False)
+        size = float(scipy.linalg.norm(work, 1, check_finite=False))  # numpy's would copy the matrix
+        settled = values.size == k and _solved(work @ vectors, values, vectors, size)
+    if not settled:
         values, vectors = scipy.linalg.eigh(work, driver="evd", check_finite=False)
         values, vectors = values[n - k :], vectors[:, n - k :]
     return Eigenpairs(values[::-1].copy(), fix_signs(vectors[:, ::-1]))
