@@ -106,6 +106,21 @@ def simulated_raw(
     return raw_parts(simulated_partition(data, partition, clients, seed), names, prepare)
 
 
+Derived = dict[type[KernelClient], dict[str, Any]]
+
+
+@lru_cache(maxsize=2)
+def _derived_of_parts(data: DataSpec, partition: PartitionSpec, clients: int, seed: int) -> list[Derived]:
+    """Return what clients make of simulated sites' parts (`KernelClient.once`): it stays as long as these do."""
+    return [{} for _ in simulated_partition(data, partition, clients, seed).shards]
+
+
+@lru_cache(maxsize=1)
+def _derived_of_file(file: SiteFile, version: object) -> Derived:
+    """Return what clients make of a site's own table: as long as its file stays as it is."""
+    return {}
+
+
 def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
     file, version = own_file(node)
     check_labels_may_be_used(file, own_policy(node), who)
@@ -271,6 +286,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
             site = _projecting(site, node, run, run.project)
     return replace(
         site,
+        derived=None if run.prepare or run.project else _derived_of_file(*own_file(node)),
         labels=lambda: _own_labels(node, site.called),
         keep=keep,
         share_rows=policy.share_rows,
@@ -324,7 +340,8 @@ def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
     if run.data is not None and run.partition is not None:
         parts = simulated_partition(run.data, run.partition, clients, run.seed)
         y = parts.all_labels if parts.labels is None else parts.labels[site.number]
-        site = replace(site, X=parts.shards[site.number], labels=lambda: y)
+        derived = _derived_of_parts(run.data, run.partition, clients, run.seed)[site.number]
+        site = replace(site, X=parts.shards[site.number], labels=lambda: y, derived=derived)
         if run.prepare is not None:
             raws = simulated_raw(run.data, run.partition, clients, run.seed, run.prepare)
             site = replace(site, X=raws[site.number])

@@ -121,7 +121,7 @@ class Site:
         Returns what the coordinator hears of an error in the client's code, whose text may quote data.
     derived : dict, optional
         By client class, what was made of `X` since the process has it (`KernelClient.once`); None: it is made anew for
-        each message.
+        each message, as of a table that a run prepares.
     """
 
     number: int
