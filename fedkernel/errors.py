@@ -82,6 +82,10 @@ class ProtocolError(FedkernelError, RuntimeError):
     """A party broke the protocol or did not answer; the text names protocol, round, request and client."""
 
 
+class LetterError(ProtocolError):
+    """A client cannot go on with what another wrote to it, or did not: the cause does not lie with who says so."""
+
+
 class EngineError(FedkernelError, RuntimeError):
     """The machinery that carries the messages could not start or did not finish."""
 

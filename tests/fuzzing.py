@@ -31,7 +31,8 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.messages import Reply, Request, encode
 from fedkernel.run import flower
-from fedkernel.run.answering import REFUSED, client_app
+from fedkernel.run.answering import client_app
+from fedkernel.run.codes import REFUSED, UNFIT_LETTER
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.joining import Introduce, Introduction
 from fedkernel.run.journal import NAME, Exchange, Journal
@@ -343,7 +344,7 @@ def requests(valid):
         reply = flower.from_bytes(b"".join(answer(app, message, context)))
         if reply.has_error():
             if (
-                reply.error.code != REFUSED
+                reply.error.code not in {REFUSED, UNFIT_LETTER}
                 and "No valid" not in reply.error.reason
                 and "category" not in reply.error.reason
             ):

@@ -19,7 +19,8 @@ from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.messages import VERSION, Receipt, Reply, Request, Shape, decode, encode
 from fedkernel.protocol.state import PASSING, State
 from fedkernel.run import flower
-from fedkernel.run.answering import FAILED, REFUSED, client_app
+from fedkernel.run.answering import client_app
+from fedkernel.run.codes import FAILED, REFUSED
 from fedkernel.run.joining import Introduce
 from fedkernel.run.memory import Memory
 from fedkernel.run.site import Site

@@ -98,6 +98,7 @@ def test_the_engine_says_which_letter_was_refused():
         on_engine(number=AT, change=flipped)
     assert str(caught.value).startswith(f"GossipMean, round {AT} (Gossip), client 1: ")
     assert f"the letter of client 2 is refused: {KEYS}" in str(caught.value)
+    assert caught.value.nodes == (), "who refuses it did not write it, and who did is only what that one says"
 
 
 def test_pins_and_identity_are_the_sites_own():

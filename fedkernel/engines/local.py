@@ -17,8 +17,9 @@ from fedkernel.errors import ProtocolError, words
 from fedkernel.protocol.client import KernelClient
 from fedkernel.run import flower
 from fedkernel.run.answering import client_app
+from fedkernel.run.codes import UNFIT
 from fedkernel.run.failure import FailedRun
-from fedkernel.run.grid import UNFIT, MessageGrid
+from fedkernel.run.grid import MessageGrid
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.memory import changes_of, copy_of, take_changes
 from fedkernel.run.placement import site_of_job

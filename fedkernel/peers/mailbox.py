@@ -19,7 +19,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-from fedkernel.errors import ProtocolError
+from fedkernel.errors import LetterError, ProtocolError
 from fedkernel.peers.keys import READ, WRITTEN, ClientMemory, SharedKeys
 from fedkernel.peers.letters import (
     CarriesLetters,
@@ -170,7 +170,7 @@ class Mailbox:
                 raise self.refusal(sender, "another came with it")
             letter_of[sender] = sealed
         if missing := [peer for peer in expected if peer not in letter_of]:
-            raise self.error(f"no letter came from client {missing[0]}, from which one is expected")
+            raise LetterError(f"{self._where}: no letter came from client {missing[0]}, from which one is expected")
         if isinstance(ask, Request):
             sizes = ask.known_dimensions() | sizes
         letters = []
@@ -189,9 +189,9 @@ class Mailbox:
         """Return the error that says where it happened."""
         return ProtocolError(f"{self._where}: {what}")
 
-    def refusal(self, sender: int, why: str) -> ProtocolError:
+    def refusal(self, sender: int, why: str) -> LetterError:
         """Return the error that says why a peer's letter is refused."""
-        return self.error(f"the letter of client {sender} is refused: {why}")
+        return LetterError(f"{self._where}: the letter of client {sender} is refused: {why}")
 
     def _open(self, sealed: Sealed, kind: type[LetterT]) -> LetterT:
         header, place = sealed.header, self._place(sealed.header.sender)

@@ -17,6 +17,7 @@ from fedkernel.data import as_table
 from fedkernel.errors import (
     FedkernelError,
     InputError,
+    LetterError,
     OwnFileError,
     ProtocolError,
     RefusedError,
@@ -32,10 +33,10 @@ from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check, order_of
 from fedkernel.run.asking import NOTHING, Asking, asking_of
 from fedkernel.run.catching_up import AGAIN, answer_again
+from fedkernel.run.codes import FAILED, REFUSED, UNFIT_LETTER, UNFIT_TABLE
 from fedkernel.run.gate import Gate, Standing
 from fedkernel.run.joining import (
     BEGINNING,
-    UNFIT_TABLE,
     CommonRows,
     HashedIds,
     HashIds,
@@ -56,9 +57,6 @@ from fedkernel.settling import WidthClient
 from fedkernel.threads import blas_threads
 
 log = logging.getLogger(__name__)
-
-REFUSED, FAILED = 101, 102
-"""Error codes of a client's reply: the request is not answered; the site's code broke. Another is `UNFIT_TABLE`."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +203,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 text = _told(error, site, own="data" in node)
                 if rule and site and message.metadata.message_type != MessageType.TRAIN:
                     text = f"{site.called}: {text}"  # in a round, the coordinator says who it was
-                code, outline = UNFIT_TABLE if _is_unfit(error, site, message) else REFUSED, text
+                code, outline = _code_of(error, site, message), text
             except Exception as error:
                 code, outline = FAILED, (site.outline if site else logged)(error)
             if before is not None:  # what is refused has changed nothing: no guard forgets, no rows are settled
@@ -263,6 +261,12 @@ def _check_table(message: Message, run: str, context: Context, site: Site) -> No
     """Raise TellableError if the site's table has changed since the run began that the message is of."""
     if message.metadata.message_type != MessageType.QUERY and Memory.knows(context, run):
         site.check_table(Memory(context, run).table, run)
+
+
+def _code_of(error: FedkernelError, site: Site | None, message: Message) -> int:
+    if isinstance(error, LetterError):
+        return UNFIT_LETTER
+    return UNFIT_TABLE if _is_unfit(error, site, message) else REFUSED
 
 
 def _is_unfit(error: FedkernelError, site: Site | None, message: Message) -> bool:

@@ -20,11 +20,11 @@ from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
 from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of, stranger_of
+from fedkernel.run.codes import CARRIERS, UNFIT_TABLE
 from fedkernel.run.exchange import POLL, by_node, node_called, recorded, send_and_receive, write_down
-from fedkernel.run.grid import CARRIERS, MessageGrid
+from fedkernel.run.grid import MessageGrid
 from fedkernel.run.joining import (
     BEGINNING,
-    UNFIT_TABLE,
     HashIds,
     Introduce,
     Introduction,

@@ -13,14 +13,14 @@ from flwr.serverapp import Grid
 
 from fedkernel.data import Divided, Preparation
 from fedkernel.errors import ProtocolError, and_more
-from fedkernel.peers.letters import sealed_in
+from fedkernel.peers.letters import CarriesLetters, sealed_in
 from fedkernel.protocol.messages import Reply, Request
 from fedkernel.protocol.rounds import Member, Protocol, Round, Run
 from fedkernel.run import flower
+from fedkernel.run.codes import UNFIT_LETTER, UNFIT_TABLE
 from fedkernel.run.cohort import RunSettings, reason_of
 from fedkernel.run.events import log_event
 from fedkernel.run.exchange import by_node, recorded, send_and_receive, write_down
-from fedkernel.run.joining import UNFIT_TABLE
 from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
 from fedkernel.run.losses import Losses
@@ -174,11 +174,13 @@ class Conversation(Generic[T]):
         }
         if failures:
             node_of = {client: node for node, client in client_of.items()}
-            codes = {reply_of[client].error.code for client in failures if client in reply_of}
+            codes = {client: reply_of[client].error.code for client in failures if client in reply_of}
+            # whose letter another one refuses is not known from more than words, and who refuses it has not written it
+            at = [node_of[client] for client in failures if not self._is_letters(client, codes.get(client))]
             try:
                 self._go_on_without(failures)
             except ProtocolError as error:
-                raise error.at([node_of[client] for client in failures], mendable=codes == {UNFIT_TABLE}) from None
+                raise error.at(at, mendable=set(codes.values()) == {UNFIT_TABLE}) from None
         contents, costs = [reply_of[client].content for client in self._requests], Ledger()
         decoded = [self._decode(*pair, costs) for pair in zip(self._requests, contents, strict=True)]
         self._check_shared_dimensions(decoded)
@@ -262,6 +264,10 @@ class Conversation(Generic[T]):
         run, number = self._execution.settings.run, self._round_number
         return {"run": run, "round": number, "phase": self._pending.phase}
 
+    def _is_letters(self, client: int, code: int | None) -> bool:
+        """Tell whether a client failed of what another one wrote to it, as it can where it was to read letters."""
+        return code == UNFIT_LETTER and isinstance(self._requests[client][0], CarriesLetters)
+
     def _sum_of(self, replies: Sequence[Any]) -> Reply:
         try:
             total: Reply = type(replies[0]).sum_of(replies)
@@ -269,11 +275,16 @@ class Conversation(Generic[T]):
             parts = [max(float(abs(array).max(initial=0.0)) for array in reply.arrays().values()) for reply in replies]
             most = list(self._requests)[parts.index(max(parts))]
             text = "the sum over the clients is too large, most of all by what this one sent"
-            raise ProtocolError(f"{self._where(most)}: {text}") from None
+            raise self._fault_of(most, text) from None
         return total
 
     def _where(self, client: int) -> str:
         return f"{self._execution.name}, round {self._round_number} ({self._pending.phase}), {self._called[client]}"
+
+    def _fault_of(self, client: int, what: str) -> ProtocolError:
+        """Return the error of what a client sent, whose cause lies with its node."""
+        nodes = [member.node_id for member in self._cohort if member.client == client]
+        return ProtocolError(f"{self._where(client)}: {what}").at(nodes)
 
     def _failure(self, client: int, reply: Message | None) -> str | None:
         if reply is None:
@@ -288,8 +299,7 @@ class Conversation(Generic[T]):
             request.check_table(reply, self._sizes[client])
             posted = self._posted(client, reply)
         except (ProtocolError, ValueError) as error:
-            nodes = [member.node_id for member in self._cohort if member.client == client]
-            raise ProtocolError(f"{self._where(client)}: {error}").at(nodes) from None
+            raise self._fault_of(client, str(error)) from None
         bytes_up = flower.content_bytes(content)
         floats = {"floats_down": request.floats, "floats_up": reply.floats}
         traffic = {**floats, "bytes_down": bytes_down, "bytes_up": bytes_up, "rows_up": reply.disclosed}
@@ -313,7 +323,7 @@ class Conversation(Generic[T]):
         """Return how long the client says that it computed; not for the protocol, whose replies do not depend on it."""
         seconds = content.config_records["config"].get("seconds", 0.0)
         if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-            raise ProtocolError(f"{self._where(client)}: seconds = {seconds!r}, but must be a number from 0")
+            raise self._fault_of(client, f"seconds = {seconds!r}, but must be a number from 0")
         return float(seconds)
 
     def _check_shared_dimensions(self, replies: Sequence[Reply]) -> None:

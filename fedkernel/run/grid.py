@@ -16,12 +16,6 @@ from fedkernel.run.journal import Exchange
 LOOK = 0.25
 """Seconds between two looks at the nodes while replies are waited for."""
 
-GONE, UNFIT = 103, 104
-"""Error codes of what stands in for the reply of a site: it is no longer connected; it sent something else."""
-
-CARRIERS = (GONE, UNFIT)
-"""Error codes of who carries messages, which no site can send."""
-
 
 class ResumableGrid(Grid):
     """Base of Flower Grids over which a run goes on where its journal ends, see `fedkernel.run.journal`.

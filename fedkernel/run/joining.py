@@ -9,9 +9,6 @@ from fedkernel.errors import SHOWN, one_line
 from fedkernel.protocol.messages import Receipt, Reply, Request, Shape, Size
 from fedkernel.run.alignment import SIZE, Hashes
 
-UNFIT_TABLE = 105
-"""Error code of a client's reply: its table, or a file beside it, does not fit the run; with another it may."""
-
 Digits = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 

@@ -20,7 +20,7 @@ def copy_of(state: RecordDict) -> RecordDict:
     return copies
 
 
-GONE = "gone "
+REMOVED = "gone "
 """Before the name of a record: what is said of it is which entries it has no more."""
 
 
@@ -39,15 +39,15 @@ def changes_of(before: RecordDict, state: RecordDict) -> RecordDict:
         else:  # scalars, which are few
             changes[name] = record
         if gone := [key for key in known if key not in record]:
-            changes[GONE + name] = ConfigRecord({"names": gone})
+            changes[REMOVED + name] = ConfigRecord({"names": gone})
     return changes
 
 
 def take_changes(state: RecordDict, name: str, record: Any) -> None:
     """Change a context's state by one of what `changes_of` returned."""
-    if name.startswith(GONE):
+    if name.startswith(REMOVED):
         for key in record["names"]:
-            state[name.removeprefix(GONE)].pop(key, None)
+            state[name.removeprefix(REMOVED)].pop(key, None)
         return
     if name not in state:
         state[name] = type(record)({})

@@ -30,8 +30,9 @@ from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
 from fedkernel.engines.grpc.telling import Tell, heedless
 from fedkernel.errors import EngineError, InputError, ProtocolError, shown
 from fedkernel.run import flower
+from fedkernel.run.codes import CARRIERS, GONE, UNFIT
 from fedkernel.run.events import Happened, log_event
-from fedkernel.run.grid import CARRIERS, GONE, LOOK, UNFIT, MessageGrid
+from fedkernel.run.grid import LOOK, MessageGrid
 
 log = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from fedkernel.engines.grpc.renewal import ExpiredError, Renewing
 from fedkernel.engines.grpc.signs import FIRST, Signs
 from fedkernel.errors import EngineError, InputError, ProtocolError, lasting, one_line, shown, words
 from fedkernel.run import flower
-from fedkernel.run.answering import FAILED
+from fedkernel.run.codes import FAILED
 from fedkernel.run.job import Job
 from fedkernel.run.wire import content_digest
 
