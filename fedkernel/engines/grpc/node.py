@@ -259,8 +259,9 @@ class Node:
                 self._context.run_config["job"] = welcome.job
             else:
                 place = {"partition-id": welcome.client, "num-partitions": welcome.clients}
-                self._context = flower.new_context(welcome.client + 1, {**self.config, **place}, {"job": welcome.job})
-                self._stands = Standing()
+                context = flower.new_context(welcome.client + 1, {**self.config, **place}, {"job": welcome.job})
+                with self._lock:
+                    self._context, self._stands = context, Standing()
         self._welcomed = True
         self._limit, self._files = min(self.limit, welcome.limit), frozenset(welcome.files)
 
@@ -343,11 +344,14 @@ class Node:
             flower.stamp(refusal)
             self.tell(reason)
             reply = Envelope(request.id, flower.to_parts(refusal))
-        if begins:
-            self._stands = Standing(self._key_of(message))
-        self._last_request = ""
-        if len(reply.parts) > 1:  # it is no error
-            self._last_request, self._stands = digest, replace(self._stands, taken=self._stands.taken + 1)
+        is_answered = len(reply.parts) > 1  # it is no error
+        self._last_request = digest if is_answered else ""
+        with self._lock:
+            if (
+                context is self._context
+            ):  # else the server has begun other work meanwhile, of which nothing is remembered
+                stands = Standing(self._key_of(message)) if begins else self._stands
+                self._stands = replace(stands, taken=stands.taken + is_answered)
         return reply
 
     def _key_of(self, message: Message) -> str:
