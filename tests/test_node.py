@@ -1,12 +1,15 @@
 """A site's process, of which two threads know where it stands."""
 
+import threading
+
+import pytest
 from counting import app
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedkernel.engines.grpc import node as grpc_node
 from fedkernel.engines.grpc.frames import LIMIT, Envelope, Welcome
 from fedkernel.engines.grpc.node import Node, Standing
-from fedkernel.run import flower
+from fedkernel.run import flower, outbox
 
 
 def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_the_next(monkeypatch):
@@ -31,3 +34,35 @@ def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_
     node._last_request = ""
     node._reply(envelope, node._context)
     assert node._stands == Standing()
+
+
+@pytest.mark.parametrize("is_recording", [True, False], ids=["in its record", "computing"])
+def test_a_process_ends_after_what_is_being_written_to_its_record_and_waits_for_nothing_else(
+    tmp_path, monkeypatch, is_recording
+):
+    busy, go_on, end, written = (threading.Event() for _ in range(4))
+    node = Node(app(), "a", {}, lambda text: None)
+
+    def reply(*_):
+        if not is_recording:
+            busy.set()
+            go_on.wait(10)
+        with outbox._opened(tmp_path):
+            busy.set()
+            go_on.wait(10)
+            written.set()
+        return Envelope("", ())
+
+    monkeypatch.setattr(node, "_reply", reply)
+    monkeypatch.setattr(node, "_attend", lambda *_: end.wait(10) and "")
+    node._tasks.put((Envelope("", ()), None))
+    attending = threading.Thread(target=node.attend, args=("", None), daemon=True)
+    attending.start()
+    assert busy.wait(10)
+    end.set()
+    attending.join(0.1 if is_recording else 10)
+    assert attending.is_alive() == is_recording
+    go_on.set()
+    attending.join(10)
+    assert not attending.is_alive()
+    assert written.wait(0.1) == is_recording, "nothing is begun after the end"

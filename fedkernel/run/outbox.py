@@ -13,7 +13,8 @@ import os
 import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -49,6 +50,14 @@ MOST_REFUSED = 10_000
 
 LITTLE = 0.1
 """Seconds that were computed for a refusal that is not one of these; with more, it counts against the limits."""
+
+
+_pen: ContextVar[AbstractContextManager[Any]] = ContextVar("pen", default=nullcontext())  # noqa: B039 - has no state
+
+
+def write_with(pen: AbstractContextManager[Any]) -> None:
+    """Have this thread hold something, such as a lock, whenever it reads or writes a record."""
+    _pen.set(pen)
 
 
 class Answer(NamedTuple):
@@ -194,7 +203,7 @@ def _folder(node: Mapping[str, Any]) -> Path:
 def _opened(folder: Path) -> Iterator[FileIO]:
     """Open the record in a folder for reading and adding to it, with nobody else adding meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / OUTBOX, "a+b", buffering=0, opener=owner_only) as file:
+    with _pen.get(), open(folder / OUTBOX, "a+b", buffering=0, opener=owner_only) as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # a SuperNode answers each message in a process of its own
         yield file
 

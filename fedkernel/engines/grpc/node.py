@@ -8,7 +8,9 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import grpc
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
@@ -39,6 +41,7 @@ from fedkernel.errors import EngineError, InputError, ProtocolError, lasting, on
 from fedkernel.run import flower
 from fedkernel.run.codes import FAILED
 from fedkernel.run.job import Job
+from fedkernel.run.outbox import write_with
 from fedkernel.run.wire import content_digest
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,9 @@ _UNTRUSTED = {
 }
 TAKEN_IDS = 64
 """Ids of requests that are known again when they come twice: those that a server may still wait for."""
+
+RECORD = 10.0
+"""Seconds that a record of what leaves may take to be written as the process ends."""
 
 CLOSINGS = 5
 """So many connections that are closed at once in a row, without a word, mean that the server wants something else."""
@@ -146,12 +152,16 @@ class Node:
         EngineError
             If the server refuses this node, cannot be reached, or says that the work has failed.
         """
-        threading.Thread(target=self._compute, name=f"computing-{self.name}", daemon=True).start()
+        pen = threading.Lock()
+        computing = threading.Thread(target=self._compute, args=(pen,), name=f"computing-{self.name}", daemon=True)
+        computing.start()
         try:
             with self._signs.told():
                 failure = self._attend(address, tls, patience)
         finally:
             self._tasks.put(None)
+            # a record that is being written is whole before the process ends, and none is begun any more
+            pen.acquire(timeout=RECORD)  # for good
         if failure:
             raise EngineError(f"the server ended the work: {words(failure)}")
 
@@ -298,8 +308,9 @@ class Node:
                 self._taken.append(request.id)
                 self._tasks.put((request, self._context))
 
-    def _compute(self) -> None:
-        """Answer requests one after the other; what ends this thread ends the attendance."""
+    def _compute(self, pen: AbstractContextManager[Any] = nullcontext()) -> None:  # noqa: B008 - has no state
+        """Answer requests one after the other, writing down with a pen; what ends this thread ends the attendance."""
+        write_with(pen)
         try:
             while (task := self._tasks.get()) is not None:
                 if isinstance(task, Job):
