@@ -9,7 +9,8 @@ from flwr.app import MessageType
 
 from fedkernel.engines.grpc.frames import INSTANCE, LIMIT, NAME, SPOKEN, STANDS, TAKEN, VERSION, Envelope, Inbox
 from fedkernel.engines.grpc.hub import Hub
-from fedkernel.engines.grpc.node import Node, _Outbox
+from fedkernel.engines.grpc.node import Node
+from fedkernel.engines.grpc.outgoing import Outgoing
 from fedkernel.engines.grpc.streams import Caller, RefusedError
 
 NAMES = ("a", "b", "c")
@@ -74,7 +75,7 @@ class Site:
             if refusal.code in {"UNAVAILABLE", "RESOURCE_EXHAUSTED"}:
                 self.world.later(1.0, self.connect)
             return
-        node._outbox = _Outbox()
+        node._outbox = Outgoing()
         self.link = self.world.links[stream] = Link(stream, node._outbox)
         self.link.site = self
         self.world.note(f"{self.name} connects as {node.instance}")

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +19,6 @@ from flwr.clientapp import ClientApp
 from fedkernel.engines.apps import answer
 from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.frames import (
-    BEAT,
     INSTANCE,
     LIMIT,
     METHOD,
@@ -33,8 +32,8 @@ from fedkernel.engines.grpc.frames import (
     FrameError,
     Inbox,
     Welcome,
-    frames,
 )
+from fedkernel.engines.grpc.outgoing import Outgoing, Standing
 from fedkernel.engines.grpc.renewal import ExpiredError, Renewing
 from fedkernel.engines.grpc.signs import FIRST, Signs
 from fedkernel.errors import EngineError, InputError, ProtocolError, lasting, one_line, shown, words
@@ -129,7 +128,7 @@ class Node:
         self._last = Envelope("", ())
         self._last_request = ""
         self._stands = Standing()
-        self._outbox: _Outbox | None = None
+        self._outbox: Outgoing | None = None
         self._call: grpc.Call | None = None
         self._broken: BaseException | None = None
         self._signs = Signs(self.tell)
@@ -217,7 +216,7 @@ class Node:
         str or None
             What the server says the work failed with; empty: it is done; None: the stream ended without such a word.
         """
-        outbox = _Outbox()
+        outbox = Outgoing()
         metadata = [(NAME, self.name), (INSTANCE, self.instance), (SPOKEN, str(VERSION)), (STANDS, self._stands.text)]
         if self._taken:
             metadata.append((TAKEN, self._taken[-1]))
@@ -388,49 +387,6 @@ def _digest(message: Message) -> str:
     if not message.has_content():
         return ""
     return f"{message.metadata.message_type} {message.metadata.group_id} {content_digest(message.content)}"
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Which run a node remembers, by its key, and how many of its requests it has answered."""
-
-    run: str = ""
-    taken: int = 0
-
-    @property
-    def text(self) -> str:
-        """As a server is told."""
-        return f"{self.run} {self.taken}" if self.run else ""
-
-
-class _Outbox:
-    """What one stream is to send: replies, and between their frames the answer to whether this end is there."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Envelope | bytes | None] = queue.SimpleQueue()
-        self._asked = False
-
-    def put(self, envelope: Envelope | None) -> None:
-        """Send a reply; None: nothing comes any more."""
-        self._queue.put(envelope)
-
-    def answer(self) -> None:
-        """Say that this end is there, before the rest of what is being sent."""
-        self._asked = True
-        self._queue.put(BEAT)  # wakes up who waits for something to send
-
-    def frames(self) -> Iterator[bytes]:
-        """Yield what is to be sent, until nothing comes any more."""
-        while (item := self._queue.get()) is not None:
-            for frame in frames(item) if isinstance(item, Envelope) else ():
-                yield frame
-                yield from self._answers()
-            yield from self._answers()
-
-    def _answers(self) -> Iterator[bytes]:
-        if self._asked:
-            self._asked = False
-            yield BEAT
 
 
 def _channel(address: str, tls: TLS | None) -> grpc.Channel:
