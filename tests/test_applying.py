@@ -275,7 +275,8 @@ def test_whatever_model_a_server_sends_the_site_stays_and_says_so(tmp_path):
     [
         ("trial.model.npz", {"wanted": False}, "allowed: models, with --take-models"),
         ("trial.npz", {}, "allowed: models (NAME.model.npz)"),
-        ("trial.model.npz", {"quota": 299}, "received has 200; allowed: 299 in all (--models-quota)"),
+        ("trial.model.npz", {"quota": 8191}, "received has 4,096; allowed: 8,191 in all (--models-quota)"),
+        ("trial.model.npz", {"quota": 0}, "received has 4,096; allowed: 0 in all (--models-quota)"),
     ],
 )
 def test_files_land_only_where_they_are_asked_for_and_within_a_quota(tmp_path, name, options, why):

@@ -15,6 +15,9 @@ MODEL = ".model.npz"
 QUOTA = 2**30
 """Bytes of all files that a site keeps of what servers send."""
 
+BLOCK = 4096
+"""Bytes of a disk that a file takes at least: else a quota of bytes were none of files."""
+
 
 @dataclass(frozen=True)
 class Receiving:
@@ -29,7 +32,7 @@ class Receiving:
     wanted : bool
         Whether any are taken.
     quota : int
-        Bytes of all files in that folder.
+        Bytes of all files in that folder, of which each counts as a `BLOCK` at least.
     apply : bool
         Whether models are applied to the site's rows.
     """
@@ -47,8 +50,8 @@ class Receiving:
             allowed = "models, with --take-models" if not self.wanted else f"models (NAME{MODEL})"
             self.tell(f"the server sent {name}, {len(content):,} bytes, which is not taken; allowed: {allowed}")
             return
-        there = sum(path.stat().st_size for path in folder.iterdir()) if folder.exists() else 0
-        if there + len(content) > self.quota:
+        there = sum(max(path.stat().st_size, BLOCK) for path in folder.iterdir()) if folder.exists() else 0
+        if there + max(len(content), BLOCK) > self.quota:
             self.tell(
                 f"the server sent {name}, {len(content):,} bytes, which is not taken: {folder} has {there:,}; allowed: "
                 f"{self.quota:,} in all (--models-quota)"
