@@ -102,7 +102,7 @@ def test_names_that_cannot_be(copy, names, text):
 
 
 def test_times_within_which_nothing_is_renewed(copy):
-    for within in (-1, float("nan"), 1e12):
+    for within in (-1, math.nan, math.inf, 1e12):
         with pytest.raises(InputError, match=r"^within = .* days; allowed: 0 to 3650$"):
             renew_expiring(copy, within)
 
@@ -192,9 +192,6 @@ def test_certificates_that_end_soon_are_renewed_for_the_keys_that_their_owners_h
     longer = loaded(copy / "a" / "tls.crt").not_valid_after_utc - before["a"].not_valid_after_utc
     assert abs(longer - datetime.timedelta(days=28)) < datetime.timedelta(minutes=10)
     assert renew_expiring(copy, 3) == ([], ["lost"])
-    assert renew_expiring(copy, math.inf)[1] == ["lost"]
-    with pytest.raises(InputError, match="within = nan"):
-        renew_expiring(copy, math.nan)
     with pytest.raises(InputError, match="there is no authority in"):
         renew_expiring(copy / "a", 3)
 
