@@ -177,6 +177,14 @@ class GoingOn(DKPCA):
     on_missing = "continue"
 
 
+@value_object()
+class Defective(DKPCA):
+    """Fails at the coordinator, through nobody's fault."""
+
+    def protocol(self, run: Any) -> Any:
+        raise ZeroDivisionError
+
+
 NAMES = ["a", "b", "c"]
 
 
@@ -220,13 +228,13 @@ def site_of(app: Any, *others: Any) -> Node:
 
 
 def test_a_site_with_which_runs_fail_in_a_row_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    strategies = ["DKPCA"] * 4 + ["test_failed_runs:GoingOn", "DKPCA"]
+    strategies = [*["DKPCA"] * 3, "test_failed_runs:Defective", "DKPCA", "test_failed_runs:GoingOn", "DKPCA"]
     served = Served(tmp_path, monkeypatch, strategies)
-    served.broken = {0, 2, 3, 4}
+    served.broken = {0, 2, 4, 5}
     ended = served.carry_out(set_aside=2)
     texts = [failed.text for failed in ended if isinstance(failed, FailedRun)]
     assert [each if isinstance(each, str) else each.kind for each in ended] == [
-        *("ProtocolError", "r1", "ProtocolError", "ProtocolError", "r4", "NotRun"),
+        *("ProtocolError", "r1", "ProtocolError", "ZeroDivisionError", "ProtocolError", "r5", "NotRun"),
     ]
     assert "client 1" in texts[0]
     assert texts[-1].startswith(

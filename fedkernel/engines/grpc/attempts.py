@@ -44,9 +44,10 @@ class Attempts:
             return FailedRun(run.id, NOT_RUN, f"it was not tried, since {why}")
         try:
             self._begin(begin)
-        except FedkernelError as error:
-            failed = FailedRun.of(run.id, error)
-            self._note(error)
+        except Exception as error:
+            failed = FailedRun.of(run.id, error)  # what ends more than one run goes on its way
+            if isinstance(error, FedkernelError):
+                self._note(error)
             return failed
         self._fit |= self._hub.instances.items()
         self._refused.clear()  # all have taken part
@@ -91,7 +92,8 @@ class Attempts:
 
     def _note(self, error: FedkernelError) -> None:
         """Count the runs in a row that have failed with a site."""
-        names = self._hub.names_of(error.nodes)
+        if not (names := self._hub.names_of(error.nodes)):
+            return  # it tells nothing of anybody
         self._in_a_row = Counter({name: self._in_a_row[name] + 1 for name in names})
         for name in names:
             if self._most and self._in_a_row[name] >= self._most and name not in self._aside:
