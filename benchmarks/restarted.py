@@ -63,6 +63,10 @@ def prepare(folder: Path, method: str) -> None:
     (folder / "pins.toml").write_text(pins)
 
 
+LOOKING = 30.0
+"""Seconds that a site which was started again may take to end once all others have."""
+
+
 class Drill:
     """A server and its sites, in processes of their own."""
 
@@ -106,7 +110,12 @@ def restart(folder: Path, victim: str, lines: int) -> tuple[int, float]:
     sites[victim].wait()
     died = _lines(record)
     sites[victim] = drill.join(victim)
-    codes = [process.wait() for process in (server, *sites.values())]
+    codes = [server.wait(), *(process.wait() for name, process in sites.items() if name != victim)]
+    try:
+        codes.append(sites[victim].wait(LOOKING))
+    except subprocess.TimeoutExpired:  # it was killed after its last answer, and looks for a server that is gone
+        sites[victim].kill()
+        sites[victim].wait()
     if any(codes):
         raise SystemExit((folder / "serve.log").read_text() + (folder / f"{victim}.log").read_text())
     return died, time.monotonic() - began
