@@ -23,7 +23,8 @@ from fedkernel.run.cohort import RunSettings
 from fedkernel.run.failure import is_of_a_run, text_of
 from fedkernel.run.grid import ResumableGrid
 from fedkernel.run.job import Job, RunSpec
-from fedkernel.run.journal import Journal, StrayError, folder_here, header_of
+from fedkernel.run.journal import Journal, StrayError
+from fedkernel.run.journal_header import folder_here, header_of
 from fedkernel.run.result import Result
 from fedkernel.storage import write_whole
 from fedkernel.strategy import KernelStrategy

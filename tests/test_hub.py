@@ -232,7 +232,10 @@ HEAD = b"\1" + b"i" * 36
         ([b'\0{"end": ""}'], "it sent a frame out of order"),
         ([HEAD + bytes([0] * 7 + [9]) + b"too long for it"], "it sent another number of bytes than it announced"),
         ([HEAD + bytes([0] * 7 + [9]), b"\2"], "it sent another number of bytes than it announced"),
-        ([HEAD + b"\xff" * 8], "it announced a message of 18,446,744,073,709,551,615 bytes; allowed are 2,147,483,647"),
+        (
+            [HEAD + b"\xff" * 8],
+            "it announced a message of 18,446,744,073,709,551,615 bytes; allowed are 2,147,483,647 (--max-message)",
+        ),
     ],
 )
 def test_who_sends_what_is_no_message_is_disconnected_and_its_seat_is_free(frames, why):

@@ -252,7 +252,7 @@ def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, sto
 )
 def test_nodes_that_answer_otherwise_have_the_run_begin_anew(name, change, says, tmp_path, stop, monkeypatch, caplog):
     """As where a site's table is another, which this process cannot see, or keys for letters were not kept."""
-    monkeypatch.setattr("fedkernel.run.journal._sha256_of", lambda *file: "")
+    monkeypatch.setattr("fedkernel.run.journal_header._sha256_of", lambda *file: "")
     job = job_of(name, tmp_path)
 
     @contextmanager

@@ -23,12 +23,9 @@ import logging
 import os
 import secrets
 import struct
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from importlib.metadata import version
 from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,9 +33,7 @@ from typing import Any, NamedTuple
 from flwr.app import Message, RecordDict
 
 from fedkernel.errors import InputError
-from fedkernel.installation import HOME, installed_version
 from fedkernel.run import flower
-from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.wire import answer_hash, content_digest
 from fedkernel.storage import owner_only, synchronise
 
@@ -46,9 +41,6 @@ log = logging.getLogger(__name__)
 
 NAME, ASIDE = "journal", "journal.aside"
 """The file in a run's folder, and where one is put that does not fit the run."""
-
-FORMAT = 3
-"""Version of the form."""
 
 MOST_BYTES = 1 << 32
 """Of a journal: a run that would write more goes on without one."""
@@ -58,9 +50,6 @@ MOST_WAITING = 1 << 24
 
 _HEAD = struct.Struct(">QI32s")
 """Of a record: the bytes that follow, how many of these are its description, and the SHA-256."""
-
-PACKAGES, OURS = ("flwr", "numpy", "scipy", "scikit-learn"), ("fedkernel", "clients", "strategies")
-"""What the bits of a result may depend on: by its version, and by its code."""
 
 
 class Exchange(NamedTuple):
@@ -108,7 +97,7 @@ class Journal:
     folder : Path
         The run's.
     header : mapping
-        Whose journal it is, see `header_of`; another one's is set aside.
+        Whose journal it is, see `fedkernel.run.journal_header`; another one's is set aside.
     every : float
         Seconds from one writing to the next; 0: each exchange is written before the next.
 
@@ -350,61 +339,6 @@ def remove_journal(folder: Path) -> None:
     for name in (NAME, ASIDE):
         with contextlib.suppress(FileNotFoundError):
             (folder / name).unlink()
-
-
-def folder_here(run: RunSpec) -> Path:
-    """Return the folder for the journal of a run whose own folder is on another machine: Flower's home has it."""
-    return Path(os.environ.get("FLWR_HOME") or Path.home() / ".flwr") / "fedkernel-journals" / run.key
-
-
-def header_of(job: Job, run: RunSpec, strategy: object) -> dict[str, Any]:
-    """Return whose journal a run's is: all that decides its bits, but the sites' own data.
-
-    Of these speak the introductions, which are the first that is recorded; files of simulated sites are hashed.
-    """
-    versions = {"fedkernel": installed_version()} | {name: version(name) for name in PACKAGES}
-    files = [str(file) if isinstance(file, str) else str(file.path) for file in run.shards or ()]
-    files += [file for file in run.labels or () if file is not None]
-    files += [] if run.data is None else [run.data.name]
-    return {
-        "format": FORMAT,
-        "run": run.id,
-        "settings": json.loads(run.model_dump_json()),
-        "study": "" if job.study is None else job.study.sha256,
-        "strategy": repr(strategy),
-        "threads": job.threads,
-        "versions": versions,
-        "code": _code_of(type(strategy), *([] if (client := getattr(strategy, "client", None)) is None else [client])),
-        # what is missing is said by whoever reads it
-        "data": {path: _sha256_of(path, *_state_of(path)) for path in files if Path(path).is_file()},
-    }
-
-
-def _code_of(*kinds: type) -> str:
-    """Return the SHA-256 of what computes: fedkernel's packages, and the modules of classes of somebody else's."""
-    modules = {owner.__module__ for kind in kinds for owner in kind.__mro__}
-    files = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
-    hashes = [_sha256_of(file, *_state_of(file)) for file in files if file is not None]
-    return hashlib.sha256("".join([_own_code(), *hashes]).encode()).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _own_code() -> str:
-    sha256 = hashlib.sha256()
-    for path in (path for package in OURS for path in sorted((HOME / package).rglob("*.py"))):
-        sha256.update(path.read_bytes())
-    return sha256.hexdigest()
-
-
-def _state_of(path: str) -> tuple[int, int]:
-    state = os.stat(path)
-    return state.st_size, state.st_mtime_ns
-
-
-@lru_cache(maxsize=64)
-def _sha256_of(path: str, size: int, changed: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content_to_bytes(content: RecordDict) -> bytes:

@@ -8,15 +8,14 @@ from typing import Any
 
 from flwr.app import Error, Message, MessageType
 
+from fedkernel.engines.grpc.admission import check_caller
 from fedkernel.engines.grpc.frames import (
     BEAT,
     INSTANCE,
     LIMIT,
     NAME,
-    SPOKEN,
     STANDS,
     TAKEN,
-    VERSION,
     Envelope,
     FileName,
     FrameError,
@@ -28,7 +27,7 @@ from fedkernel.engines.grpc.seats import Seat
 from fedkernel.engines.grpc.spool import Spool
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
 from fedkernel.engines.grpc.telling import Tell, heedless
-from fedkernel.errors import EngineError, InputError, ProtocolError, shown
+from fedkernel.errors import EngineError, ProtocolError, shown
 from fedkernel.run import flower
 from fedkernel.run.codes import CARRIERS, GONE, UNFIT
 from fedkernel.run.events import Happened, log_event
@@ -244,9 +243,11 @@ class Hub(MessageGrid):
         """
         name = caller.metadata.get(NAME, "")
         try:
-            seat = self._seat_of(name, caller)
+            if self._over:
+                raise RefusedError("UNAVAILABLE", "the server is about to end")
+            check_caller(name, caller, self._seats, self.is_revoked)
             with self._arrived:
-                stream, text = self._place(seat, caller)
+                stream, text = self._place(self._seats[name], caller)
         except RefusedError as refusal:
             if not self._over:
                 cause = refusal.code.lower().replace("_", " ")
@@ -255,27 +256,6 @@ class Hub(MessageGrid):
         self._tell("site here", text, site=name)
         self.on_ready()
         return stream
-
-    def _seat_of(self, name: str, caller: Caller) -> Seat:
-        """Return the seat that somebody may take, whoever has it now."""
-        if self._over:
-            raise RefusedError("UNAVAILABLE", "the server is about to end")
-        if (spoken := caller.metadata.get(SPOKEN)) != str(VERSION):
-            text = f"it speaks transport version {shown(spoken or '')}, the server {VERSION}"
-            raise RefusedError("FAILED_PRECONDITION", text)
-        if caller.names and list(caller.names) != [name]:
-            raise RefusedError("PERMISSION_DENIED", f"its certificate names {shown(caller.names[0])!r}")
-        for certificate in caller.certificates:
-            try:
-                revoked = self.is_revoked(certificate)
-            except InputError as error:  # rather nobody than somebody who should not
-                text = f"the list of revoked certificates cannot be read: {error}"
-                raise RefusedError("UNAVAILABLE", text) from None
-            if revoked:
-                raise RefusedError("PERMISSION_DENIED", "its certificate is revoked")
-        if name not in self._seats or not caller.metadata.get(INSTANCE):
-            raise RefusedError("PERMISSION_DENIED", f"no site of this run is called {shown(name)!r}")
-        return self._seats[name]
 
     def _place(self, seat: Seat, caller: Caller) -> tuple[Stream, str]:
         instance = caller.metadata[INSTANCE]

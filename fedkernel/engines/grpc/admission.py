@@ -1,0 +1,36 @@
+"""Who may take a site's seat, by what a caller says and by the certificates that it has shown."""
+
+from collections.abc import Callable, Container
+
+from fedkernel.engines.grpc.frames import INSTANCE, SPOKEN, VERSION
+from fedkernel.engines.grpc.streams import Caller, RefusedError
+from fedkernel.errors import InputError, shown
+
+
+def check_caller(name: str, caller: Caller, names: Container[str], is_revoked: Callable[[bytes], bool]) -> None:
+    """Raise RefusedError unless a caller may take the seat of the site that it says it is, whoever has that now.
+
+    Parameters
+    ----------
+    name : str
+        As the caller says it.
+    caller : Caller
+    names : container of str
+        Of the sites of the work.
+    is_revoked : callable
+        Tells whether a certificate (PEM) is no longer taken.
+    """
+    if (spoken := caller.metadata.get(SPOKEN)) != str(VERSION):
+        text = f"it speaks transport version {shown(spoken or '')}, the server {VERSION}"
+        raise RefusedError("FAILED_PRECONDITION", text)
+    if caller.names and list(caller.names) != [name]:
+        raise RefusedError("PERMISSION_DENIED", f"its certificate names {shown(caller.names[0])!r}")
+    for certificate in caller.certificates:
+        try:
+            revoked = is_revoked(certificate)
+        except InputError as error:  # rather nobody than somebody who should not
+            raise RefusedError("UNAVAILABLE", f"the list of revoked certificates cannot be read: {error}") from None
+        if revoked:
+            raise RefusedError("PERMISSION_DENIED", "its certificate is revoked")
+    if name not in names or not caller.metadata.get(INSTANCE):
+        raise RefusedError("PERMISSION_DENIED", f"no site of this run is called {shown(name)!r}")
