@@ -320,7 +320,8 @@ class _Untold(KernelClient):
 def requests(valid):
     """What a site is asked, by its whole app."""
     found = of_kind(valid, Request)
-    kinds = [kind for kind in vars(clients).values() if isinstance(kind, type) and issubclass(kind, KernelClient)]
+    public = (getattr(clients, name) for name in clients.__all__)
+    kinds = [kind for kind in public if isinstance(kind, type) and issubclass(kind, KernelClient)]
     deaf = {
         kind.__name__: type(kind.__name__, (kind,), {"_respond": _Untold._respond, "answers": kind.answers})
         for kind in kinds

@@ -4,7 +4,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TextIO
 
 from fedkernel.errors import one_line
 
@@ -30,8 +31,8 @@ def report_failed_handshakes(tell: Callable[[str], object], pass_on: Callable[[s
     """
     reading, writing = os.pipe()
     stderr, python = os.dup(2), sys.stderr
-    # what Python writes does not take the detour
-    sys.stderr = os.fdopen(os.dup(stderr), "w", buffering=1, errors="backslashreplace")
+    if _is_at_descriptor_2(python):  # what Python writes does not take the detour
+        sys.stderr = os.fdopen(os.dup(stderr), "w", buffering=1, errors="backslashreplace")
     os.dup2(writing, 2)
     os.close(writing)
 
@@ -50,9 +51,16 @@ def report_failed_handshakes(tell: Callable[[str], object], pass_on: Callable[[s
     finally:
         os.dup2(stderr, 2)  # the pipe's last writing end is closed
         thread.join(1)
-        sys.stderr.close()
-        sys.stderr = python
+        if sys.stderr is not python:
+            sys.stderr.close()
+            sys.stderr = python
         os.close(stderr)
+
+
+def _is_at_descriptor_2(stream: TextIO) -> bool:
+    with suppress(OSError, ValueError, AttributeError):
+        return stream.fileno() == 2
+    return False
 
 
 def _cause(line: bytes) -> str:
