@@ -33,7 +33,7 @@ Difference = Callable[[Any, Any], float]
 
 @dataclass(frozen=True)
 class Case:
-    """A pair at three sizes: the issue's of benchmark runs, and smaller ones.
+    """A pair at three sizes, and at three smaller ones (`--quick`).
 
     Attributes
     ----------
