@@ -191,21 +191,23 @@ def test_the_last_model_goes_out_whole_over_a_slow_line(now):
 
 
 @pytest.mark.parametrize(
-    ("every", "failure", "longest", "seconds"),
+    ("every", "failure", "longest", "seconds", "left"),
     [
-        (math.inf, "", math.inf, grpc_hub.STALLED),
-        (math.inf, None, math.inf, grpc_hub.FAREWELL),
-        (0.4 * grpc_hub.STALLED, "", 100.0, 100.0),
+        (math.inf, "", math.inf, grpc_hub.STALLED, 1),
+        (math.inf, None, math.inf, 0.0, 0),
+        (0.4 * grpc_hub.STALLED, "", 100.0, 100.0, 1),
     ],
     ids=["nothing moves", "it was stopped", "it takes too long"],
 )
-def test_a_line_is_not_waited_for_longer_than_makes_sense(now, monkeypatch, every, failure, longest, seconds):
+def test_a_line_is_not_waited_for_longer_than_makes_sense(now, monkeypatch, every, failure, longest, seconds, left):
     monkeypatch.setattr(grpc_hub, "LONGEST_FAREWELL", longest)
     hub = Slow(now, every)
     hub.give("m.npz", MODEL)
     hub.close(failure)
     assert now[0] == pytest.approx(seconds, abs=1.0)
-    assert hub.present == 1
+    assert hub.present == left
+    hub.close("once is enough")
+    assert now[0] == pytest.approx(seconds, abs=1.0)
 
 
 def test_what_a_failed_run_asks_is_not_sent_any_more(now):

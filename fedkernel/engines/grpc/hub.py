@@ -531,7 +531,7 @@ class Hub(MessageGrid):
         (self._told or log.info)(text)
 
     def close(self, failure: str | None = "") -> None:
-        """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended.
+        """Tell all sites that the work is done, or what it failed with, and wait until their streams have ended; once.
 
         Parameters
         ----------
@@ -540,12 +540,15 @@ class Hub(MessageGrid):
             waits for what is on its way.
         """
         with self._arrived:
+            if self._over:
+                return
             self._over = True
             self._forget_run()
             for seat in self._nodes:
-                if seat.stream is not None:
-                    if failure is not None:
-                        seat.stream.queue.append(Note(end=failure).frame)
+                if seat.stream is not None and failure is None:
+                    self._cut(seat.stream)
+                elif seat.stream is not None:
+                    seat.stream.queue.append(Note(end=failure or "").frame)
                     seat.stream.finish()
                     self._ready.add(seat.stream)
                 if seat.next is not None:

@@ -63,7 +63,7 @@ class Stream:
     moved : float
         When the carrier last took a frame, or was done with one.
     finished : bool
-        Whether it is over since all is sent: the other end ends it once it has read that.
+        Whether it is over since all is sent, a file among that: the other end ends it once it has read that.
     """
 
     site: str
@@ -83,6 +83,7 @@ class Stream:
     _is_taken: bool = False
     _unanswered: int = 0
     _is_file: bool = False
+    _had_file: bool = False
 
     @property
     def in_flight(self) -> bool:
@@ -133,10 +134,11 @@ class Stream:
             item = self.queue.popleft()
             if item is None:
                 self.cut()
-                self.finished = True
+                self.finished = self._had_file
             elif isinstance(item, bytes):
                 return item
             else:
                 envelope = item if isinstance(item, Envelope) else item()
                 self._frames, self._is_file = frames(envelope), not envelope.id
+                self._had_file |= self._is_file
         return None
