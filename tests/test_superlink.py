@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -226,11 +227,20 @@ def test_the_command_refuses_a_connection_on_another_engine(tmp_path):
     assert "connection = 'dep', but engine ray has none, only superlink" in done.stderr
 
 
-def test_a_result_survives_the_way_through_a_log(tmp_path, capsys):
-    """Written where the job's folder is not there, and nothing but a result's files is taken out again."""
+def test_a_result_survives_the_way_through_a_log(tmp_path, capsys, monkeypatch):
+    """Written where the job's folder is not there, and nothing but a result's files is taken out again.
+
+    The journal is in Flower's home meanwhile.
+    """
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
+    journals = tmp_path / "flwr" / "fedkernel-journals"
     run = RunSpec(id="run", strategy="DKPCA", parameters={"n_components": 2}, **WINE)
-    job = Job(runs=[run], apps=APPS, out=str(tmp_path / "elsewhere"), mark="mark")
+    job = Job(runs=[run], apps=APPS, out=str(tmp_path / "elsewhere"), mark="mark", journals=True)
+    with mock.patch.object(Result, "save", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        list(run_local(job))
+    assert [path.name for path in journals.iterdir()] == [run.key]
     assert list(run_local(job)) == ["run"]
+    assert not list(journals.iterdir())
     assert not (tmp_path / "elsewhere").exists()
     sent = [parcel for line in capsys.readouterr().out.splitlines(keepends=True) if (parcel := parcels.read(line))]
     assert [parcel.run for parcel in sent] == ["run"]
@@ -239,7 +249,7 @@ def test_a_result_survives_the_way_through_a_log(tmp_path, capsys):
     one, two = Result.load(tmp_path / "here"), Result.load(tmp_path / "local" / "run")
     np.testing.assert_array_equal(one.model.eigenvectors_, two.model.eigenvectors_)
     assert one.ledger == two.ledger
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "local"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["flwr", "here", "local"]
 
 
 @pytest.fixture
