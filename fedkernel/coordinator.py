@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -68,7 +68,6 @@ def server_app() -> ServerApp:
                     _hand_over(run, _carried_out(job, run, strategy, resumable, journal), job)
                     if job.folder is None and journal is not None:  # of which only this process knows
                         journal.remove()
-                        journal.path.parent.rmdir()
             except Exception as error:
                 goes_on = job.go_on and is_of_a_run(error)
                 if goes_on or isinstance(error, FedkernelError):
@@ -111,6 +110,9 @@ def _journal_of(
         raise
     finally:
         journal.close()
+        if job.folder is None:
+            with suppress(OSError):  # where something is left of it
+                folder.rmdir()
 
 
 def _carried_out(
