@@ -86,23 +86,23 @@ def subspaces(V: np.ndarray, W: np.ndarray) -> float:
     return float(np.linalg.norm(W - V @ (V.T @ W), 2))
 
 
-def eigenpairs(found: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> float:
+def eigenpairs(ours: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarray, np.ndarray]) -> float:
     """Return how far eigenvalues are off, or their vectors' span."""
-    off = np.abs(found[0] - expected[0]).max() / np.abs(expected[0]).max()
-    return max(float(off), subspaces(found[1], expected[1]))
+    off = np.abs(ours[0] - expected[0]).max() / np.abs(expected[0]).max()
+    return max(float(off), subspaces(ours[1], expected[1]))
 
 
-def directions(found: Shards, expected: Shards) -> float:
+def directions(ours: Shards, expected: Shards) -> float:
     """Return the largest sine of an angle between columns."""
-    pairs = zip(found, expected, strict=True)
+    pairs = zip(ours, expected, strict=True)
     return max(subspaces(V[:, [i]], W[:, [i]]) for V, W in pairs for i in range(V.shape[1]))
 
 
-def like_rows(found: tuple[Shards, Shards], expected: tuple[Shards, Shards]) -> float:
+def like_rows(ours: tuple[Shards, Shards], expected: tuple[Shards, Shards]) -> float:
     """Return how far coordinates are off, up to signs; or the share of rows in another cluster, where it is more."""
-    H, expected_H = np.vstack(found[0]), np.vstack(expected[0])
+    H, expected_H = np.vstack(ours[0]), np.vstack(expected[0])
     off = np.abs(np.abs(H) - np.abs(expected_H)).max() / np.abs(expected_H).max()
-    return max(float(off), float(np.mean(np.concatenate(found[1]) != np.concatenate(expected[1]))))
+    return max(float(off), float(np.mean(np.concatenate(ours[1]) != np.concatenate(expected[1]))))
 
 
 def width(shards: Shards) -> float:
@@ -161,8 +161,8 @@ def bare_admm(shards: Shards) -> Shards:
     return [a[:, None] for a in bare.admm(shards, cells(len(shards), 2), width(shards[:1]), 8)]
 
 
-def alphas(found: Shards, expected: Shards) -> float:
-    return directions([a / np.linalg.norm(a) for a in found], [a / np.linalg.norm(a) for a in expected])
+def alphas(ours: Shards, expected: Shards) -> float:
+    return directions([a / np.linalg.norm(a) for a in ours], [a / np.linalg.norm(a) for a in expected])
 
 
 def fk(solver: str) -> Callable[[Shards], tuple[Shards, Shards]]:
@@ -191,8 +191,8 @@ def bare_diskpca(rows: int) -> np.ndarray:
     return bare.diskpca(read, 10, -(-rows // ROWS), scale.KERNEL.gamma, scale.K, drawn=(24, 200))
 
 
-def captured(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(abs(found.sum() / expected.sum() - 1))
+def captured(ours: np.ndarray, expected: np.ndarray) -> float:
+    return float(abs(ours.sum() / expected.sum() - 1))
 
 
 TALL = ((5000, 400), (20000, 400), (80000, 400))

@@ -60,8 +60,8 @@ class Iteration(Request[ReplyT], Generic[ReplyT]):
 
     def takes(self, rows: int, columns: int) -> int:
         """Count the frequencies, and a block of rows' features, or those of all rows where they are kept."""
-        kept = rows if self.features_are_kept(rows) else 0
-        return self.features.takes(columns) + self.features.n_features * (min(rows, ROWS) + kept)
+        lasting_rows = rows if self.features_are_kept(rows) else 0
+        return self.features.takes(columns) + self.features.n_features * (min(rows, ROWS) + lasting_rows)
 
     def features_are_kept(self, rows: int) -> bool:
         """Tell whether the features of so many rows are few enough to be kept until the next iteration."""

@@ -53,8 +53,8 @@ def simulated_sites(
         number = int(context.node_config["partition-id"])
         new = None if new_tables is None else new_tables[number]
         own = None if y is None else y[number]
-        keep, kept = outputs[number].update, derived[number]
-        return Site(number, tables[number], new, keep, share_rows=share_rows, labels=lambda: own, derived=kept)
+        more: dict[str, Any] = {"labels": lambda: own, "derived": derived[number]}
+        return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows, **more)
 
     with sites_here({pair.__name__: pair}, find_site, clients=len(tables)) as grid:
         yield grid, outputs

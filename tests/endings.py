@@ -51,8 +51,8 @@ NAMED = re.compile(r"(site '[abc]'|client [012])")
 def expected(name, sites=(0, 1, 2)):
     pair = PAIRS[name]
     result = pair.fit([pair.tables[site] for site in sites], seed=0)
-    kept = {site: _bits(result.outputs[place]) for place, site in enumerate(sites)}
-    return _bits(_arrays(result.model)), kept, result
+    outputs_of = {site: _bits(result.outputs[place]) for place, site in enumerate(sites)}
+    return _bits(_arrays(result.model)), outputs_of, result
 
 
 def any_pair(rng, weights=WEIGHTS):
@@ -87,19 +87,21 @@ def ending_of(name, outputs, carry_out, world=None):
         text = str(error)
         assert world is not None, text
         assert NAMED.search(text), f"unnamed: {text}"
-        began, kind = world.asked[-1]
+        began, kind = world.questions[-1]
         assert "round " in text or kind.startswith(MessageType.QUERY), f"no round, though the sites had joined: {text}"
         assert world.now <= began + DEADLINE + LOOK, f"late: {text}"
         return cause_of(text)
-    assert world is None or world.now <= world.asked[-1][0] + DEADLINE + LOOK
+    assert world is None or world.now <= world.questions[-1][0] + DEADLINE + LOOK
     lost_sites = [int(text.split()[1]) for text in result.findings if " was lost in " in text]
-    left = tuple(site for site in range(3) if site not in lost_sites)
+    remaining = tuple(site for site in range(3) if site not in lost_sites)
     assert not lost_sites or name in QUORUM, result.findings
-    model, kept, reference = expected(name, left)
+    model, outputs_of, reference = expected(name, remaining)
     assert _bits(_arrays(result.model)) == model, f"other numbers, without {lost_sites}"
     if lost_sites:
         return "those of who remain"
-    assert all(_bits(outputs.get(site, {})) == arrays for site, arrays in kept.items()), "a site keeps other numbers"
+    assert all(_bits(outputs.get(site, {})) == arrays for site, arrays in outputs_of.items()), (
+        "a site keeps other numbers"
+    )
     assert result.ledger == reference.ledger, "another account"
     return "identical, resumed" if any(" was resumed at " in text for text in result.findings) else "identical"
 

@@ -25,13 +25,13 @@ class SimulatedHub(Hub):
     world = None
 
     def get_node_ids(self):
-        if not self.world.asked or self.world.asked[-1][1] != LOOKING:
-            self.world.asked.append((self.world.now, LOOKING))
+        if not self.world.questions or self.world.questions[-1][1] != LOOKING:
+            self.world.questions.append((self.world.now, LOOKING))
         return super().get_node_ids()
 
     def push_messages(self, messages):
         if messages := list(messages):
-            self.world.asked.append((self.world.now, messages[0].metadata.message_type))
+            self.world.questions.append((self.world.now, messages[0].metadata.message_type))
         return super().push_messages(messages)
 
     def _wait(self, seconds):
@@ -128,7 +128,7 @@ class World:
 
     def __init__(self, seed, app, *, rate, kind=SimulatedHub, job="", trace=None):
         self.rng, self.now, self.numbers, self.trace = random.Random(seed), 0.0, itertools.count(), trace  # noqa: S311
-        self.events, self.links, self.rate, self.faults, self.asked = [], {}, 0.0, [], []
+        self.events, self.links, self.rate, self.faults, self.questions = [], {}, 0.0, [], []
         self.kind, self.job = kind, job
         self.begin()
         self.sites = [Site(self, name, app) for name in NAMES]

@@ -43,16 +43,16 @@ class Died(BaseException):
 class Mortal:
     """A grid that dies when it has asked so often."""
 
-    left, moment = NEVER
+    exchanges, moment = NEVER
 
     def push_messages(self, messages):
-        self.left -= 1
-        if self.left <= 0 and self.moment == "about to ask":
+        self.exchanges -= 1
+        if self.exchanges <= 0 and self.moment == "about to ask":
             raise Died
         return super().push_messages(messages)
 
     def checkpoint(self):
-        if self.left <= 0 and self.moment == "all have replied":
+        if self.exchanges <= 0 and self.moment == "all have replied":
             raise Died
         return super().checkpoint()
 
@@ -62,7 +62,7 @@ class MortalHub(Mortal, SimulatedHub):
 
     def push_messages(self, messages):
         ids = super().push_messages(messages)
-        if self.left == 0 and self.moment == "asking":
+        if self.exchanges == 0 and self.moment == "asking":
             self.world.later(self.world.rng.uniform(0.0, 1.0), self.die)
         return ids
 
@@ -136,7 +136,7 @@ def over_a_network(seed, *, trace=None):
         text = job.model_copy(update={"out": None, "journals": False}).model_dump_json()
         world = World(seed, app, rate=RATES.get(name, RATE), kind=MortalHub, job=text, trace=trace)
         clock = SimpleNamespace(monotonic=lambda: world.now, perf_counter=lambda: world.now, sleep=world.sleep)
-        for world.hub.left, world.hub.moment in lives(name, rng):
+        for world.hub.exchanges, world.hub.moment in lives(name, rng):
             world.go_on(world.now + MOST, until=lambda: not world.hub.missing)
             if missing := world.hub.missing:
                 assert all(site.gone for site in world.sites if site.name in missing), f"{missing} do not come"
@@ -164,16 +164,16 @@ def in_one_process(seed, *, trace=None):
     clock = SimpleNamespace(monotonic=itertools.count().__next__)  # that ticks when it is read
     with quiet(), TemporaryDirectory(dir=FILES) as folder, patch("fedkernel.run.journal.time", clock):
         job = job_of(name, folder)
-        for left, moment in lives(name, rng):
+        for exchanges, moment in lives(name, rng):
             with MortalGrid(app, clients=len(NAMES)) as grid:
-                grid.left, grid.moment, grid.write_every = left, moment, rng.choice((0.0, 2.0, 5.0))
+                grid.exchanges, grid.moment, grid.write_every = exchanges, moment, rng.choice((0.0, 2.0, 5.0))
                 try:
                     ending = ending_of(name, outputs, partial(carry_out, job, PAIRS[name].strategy, grid))
                     break
                 except Died:
                     faults += ["die", *damage(Path(folder) / "run" / NAME, rng)]
             if trace is not None:
-                trace(f"the process dies, {moment}, at exchange {left}; after: {faults[-1]}")
+                trace(f"the process dies, {moment}, at exchange {exchanges}; after: {faults[-1]}")
     return name, ending, faults
 
 

@@ -215,9 +215,9 @@ def test_who_is_revoked_is_so_with_all_certificates_that_were_signed_for_it(copy
 
 def test_what_cannot_be_used_yet_is_looked_at_until_it_can(copy, monkeypatch):
     """Its files need not change for that: their owner is, or a clock that is late goes on. It is told once."""
-    told, old, now = [], read_tls(copy / "a", "site"), datetime.datetime.now(datetime.UTC)
+    sentences, old, now = [], read_tls(copy / "a", "site"), datetime.datetime.now(datetime.UTC)
     renew_expiring(copy, 1000)  # before it is looked at, as while a table is read
-    own = Renewing(old, "site", told.append)
+    own = Renewing(old, "site", sentences.append)
     assert own.current() == read_tls(copy / "a", "site") != old
     renew_expiring(copy, 1000)
 
@@ -229,7 +229,7 @@ def test_what_cannot_be_used_yet_is_looked_at_until_it_can(copy, monkeypatch):
         assert own.fresh() is own.fresh() is None
     assert own.fresh() == read_tls(copy / "a", "site")
     assert own.fresh() is None
-    first, refused, second = told
+    first, refused, second = sentences
     assert "is not valid yet" in refused
     assert all("was renewed" in text for text in (first, second))
 

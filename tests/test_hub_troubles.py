@@ -32,14 +32,14 @@ class Told(list[str]):
 
 
 @pytest.fixture
-def told():
+def sentences():
     return Told()
 
 
 @pytest.fixture
-def hub(now, told):
-    told.hub = Hub(["a", "b"], tell=told, clock=lambda: now[0])
-    return told.hub
+def hub(now, sentences):
+    sentences.hub = Hub(["a", "b"], tell=sentences, clock=lambda: now[0])
+    return sentences.hub
 
 
 def ask(hub, kind="train", nodes=(1, 2)):
@@ -56,9 +56,9 @@ def answer(hub, stream, message_id):
 
 
 @pytest.mark.parametrize("gone", [BrokenPipeError(errno.EPIPE, "Broken pipe"), SystemExit(1)], ids=repr)
-def test_who_cannot_be_told_any_more_ends_nothing(hub, told, now, gone):
+def test_who_cannot_be_told_any_more_ends_nothing(hub, sentences, now, gone):
     """A library that prints may even want to end the process."""
-    told.gone = gone
+    sentences.gone = gone
     for _ in range(grpc_hub.STREAMS + 1):
         hub.leave(hub.admit(caller()))
     with pytest.raises(RefusedError, match="no site of this run is called 'c'"):
@@ -74,7 +74,7 @@ def test_who_cannot_be_told_any_more_ends_nothing(hub, told, now, gone):
     for stream in (old, new):
         hub.leave(stream)
     assert hub._seats["a"].open == 0
-    assert told == []
+    assert sentences == []
 
 
 # --- a disk that fails
@@ -91,7 +91,7 @@ def unread(monkeypatch):
 
 
 @pytest.mark.parametrize("when", ["as it sits down", "as they are sent"])
-def test_a_site_whose_requests_cannot_be_read_again_is_asked_what_waits(hub, told, unread, when):
+def test_a_site_whose_requests_cannot_be_read_again_is_asked_what_waits(hub, sentences, unread, when):
     first, other = hub.admit(caller(instance="old")), hub.admit(caller("b"))
     ids = ask(hub, "query")
     for stream, message_id in zip((first, other), ids, strict=True):
@@ -110,13 +110,13 @@ def test_a_site_whose_requests_cannot_be_read_again_is_asked_what_waits(hub, tol
         hub.leave(second)
         second = hub.admit(caller(instance="new"))
     assert [frame[1:37].decode() for frame in sent(hub, second)[1:]] == [waiting]
-    assert [text for text in told if "Input/output error" in text] == [
+    assert [text for text in sentences if "Input/output error" in text] == [
         "a site that is restarted now fails this run: its requests cannot be read ([Errno 5] Input/output error)"
     ]
     assert hub._seats["a"].open == 1
 
 
-def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, told, monkeypatch):
+def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, sentences, monkeypatch):
     hub.admit(caller())
 
     def fail(*_):
@@ -125,7 +125,7 @@ def test_that_requests_cannot_be_kept_is_told_once_and_without_the_lock(hub, tol
     monkeypatch.setattr(grpc_hub.Spool, "keep", fail)
     ask(hub)
     ask(hub)
-    assert [text for text in told if "No space left" in text] == [
+    assert [text for text in sentences if "No space left" in text] == [
         "a site that is restarted now fails this run: its requests cannot be kept ([Errno 28] No space left on device)"
     ]
 
@@ -160,17 +160,17 @@ class Slow(Hub):
             self.leave(self.stream)
 
 
-def test_a_site_that_is_dismissed_and_does_not_end_loses_its_seat_all_the_same(now, told):
-    hub = Slow(now, math.inf, told)
+def test_a_site_that_is_dismissed_and_does_not_end_loses_its_seat_all_the_same(now, sentences):
+    hub = Slow(now, math.inf, sentences)
     hung = hub.stream
     hub.dismiss("a", "its table has 2 columns")
     assert now[0] == pytest.approx(grpc_hub.FAREWELL)
     assert hung.over
     assert (hung.refusal.code, str(hung.refusal)) == ("FAILED_PRECONDITION", "its table has 2 columns")
     assert hub.missing == ["a"]
-    assert told[-1] == "a is gone (0 of 1)"
+    assert sentences[-1] == "a is gone (0 of 1)"
     again = hub.admit(caller(instance="again"))
-    assert told[-1] == "a is here, from peer of again (1 of 1)"
+    assert sentences[-1] == "a is here, from peer of again (1 of 1)"
     hub.leave(hung)
     assert hub._seats["a"].stream is again
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cases import WINE
 from counting import Died, Process
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from lives import HEAD, places_in
 from networks import admm, digits
@@ -240,6 +240,26 @@ def test_nodes_of_flower_s_are_asked_again_all_at_once(name, most, tmp_path, sto
     assert not (tmp_path / "out" / "run" / ASIDE).exists()
     how = f"after {exchanges - 1} recorded exchanges, {exchanges - 1} of them asked again of restarted sites"
     assert f"run: resumed at round {reference.ledger.rounds}, {how}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kinds", "places", "says"),
+    [
+        (None, [], "it is asked again, but not what"),
+        (["train"], [], "it is asked again 1 requests, but 0 came, or others than these"),
+        (["train"], ["1 config"], "it is asked again 1 requests, but 1 came, or others than these"),
+        (["train"], ["9" * 5000 + " config"], "it is asked again 1 requests, but 1 came, or others than these"),
+        (["query.again"], ["0 config"], "it is asked again to be asked again"),
+        (["no.such.type"], ["0 config"], "there is no type 'no.such.type' of messages"),
+    ],
+)
+def test_what_is_asked_again_must_be_whole(kinds, places, says):
+    content = RecordDict({place: ConfigRecord({"run": "run"}) for place in places})
+    if kinds is not None:
+        content["kinds"] = ConfigRecord({"kinds": kinds})
+    with LocalGrid(client_app({}, site_of_job), clients=1) as grid:
+        (reply,) = grid.send_and_receive([Message(content, 1, "query.again")], timeout=10.0)
+    assert reply.error.reason == says
 
 
 @pytest.mark.parametrize(

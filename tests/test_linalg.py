@@ -475,8 +475,8 @@ def test_centring_allocates_no_matrix():
 @pytest.mark.parametrize("n", [0, 1, 1024, 2500])
 def test_a_product_of_tall_arrays_is_that_of_their_blocks(n):
     A, B = RANDOM.standard_normal((n, 7)), RANDOM.standard_normal((n, 3))
-    for left in (A, np.asfortranarray(A)):
-        np.testing.assert_allclose(transposed_product(left, B), A.T @ B, atol=1e-12)
+    for tall in (A, np.asfortranarray(A)):
+        np.testing.assert_allclose(transposed_product(tall, B), A.T @ B, atol=1e-12)
 
 
 def test_a_packed_matrix_is_its_upper_triangle_row_after_row():

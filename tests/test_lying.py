@@ -26,8 +26,8 @@ FOUND = [
 
 @pytest.mark.parametrize(("name", "kind", "lie", "seed"), FOUND)
 def test_what_made_an_honest_site_look_like_the_liar(name, kind, lie, seed):
-    end, told, text = ending(name, kind, lie, seed)
-    assert end in ("refused", "finished"), (told, text)
+    end, lies, text = ending(name, kind, lie, seed)
+    assert end in ("refused", "finished"), (lies, text)
 
 
 @pytest.mark.parametrize("name", ["DKPCA", "VFedPCA", "PeerVFedPCA, exact", "SpectralKMeans"])

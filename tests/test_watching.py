@@ -118,11 +118,11 @@ def test_lines_of_json(tmp_path, capsys):
 @pytest.mark.parametrize("as_json", [True, False])
 def test_what_strangers_make_grpc_write_is_told_once_and_steers_no_terminal(as_json, capfd, monkeypatch):
     """A log that wrote to descriptor 2, where it is looked for, told of its own lines, and more of each, for ever."""
-    told, both = [], threading.Semaphore(0)
+    sentences, both = [], threading.Semaphore(0)
 
     def refuse(text):
         log_event("refused", "%s", text, level=logging.INFO, cause="handshake")
-        told.append(text)
+        sentences.append(text)
         both.release()
 
     def pass_on(text):
@@ -136,7 +136,7 @@ def test_what_strangers_make_grpc_write_is_told_once_and_steers_no_terminal(as_j
             os.write(2, b"I0 ssl.cc:2563] Handshake failed with error SSL_ERROR_SSL: NO_SHARED_CIPHER\n")
             assert both.acquire(timeout=10)
             assert both.acquire(timeout=10)
-    assert len(told) == 1
+    assert len(sentences) == 1
     written = capfd.readouterr().err.splitlines()
     events = [json.loads(line)["event"] for line in written] if as_json else written
     assert events == [

@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 26
 """Of requests in one message, but for a single larger one."""
 
 
-class _Asked(NamedTuple):
+class _Answered(NamedTuple):
     """A request that a node has answered, and what `fedkernel.run.journal.Exchange.answer_of` is of the answer."""
 
     kind: str
@@ -114,68 +114,73 @@ class CatchingUpGrid(ResumableGrid):
         return True
 
     def catch_up(self, deadline: float) -> None:
-        """Ask the nodes who they are, and then again for all that they were asked."""
+        """Ask the nodes who they are, and then again for all that they were asked.
+
+        Nobody is waited for longer than the rounds took that are made up for, and a deadline.
+        """
         (introductions, exchange), *rest = self._replayed
         self._replayed = []
         self._recognise(introductions, exchange, deadline)
-        asked: dict[int, list[_Asked]] = defaultdict(list)
+        requests: dict[int, list[_Answered]] = defaultdict(list)
         for messages, exchange in rest:
+            deadline += exchange.account.get("seconds", 0.0)
             for message in messages:
                 if (node := message.metadata.dst_node_id) in exchange.nodes:
-                    asked[node].append(_Asked(message.metadata.message_type, message.content, exchange.answer_of(node)))
-        bundles = {node: list(_bundles(requests)) for node, requests in asked.items()}
+                    answer = exchange.answer_of(node)
+                    requests[node].append(_Answered(message.metadata.message_type, message.content, answer))
+        bundles = {node: list(_bundles(answered)) for node, answered in requests.items()}
         for place in range(max(map(len, bundles.values()), default=0)):
-            now = {node: parts[place] for node, parts in bundles.items() if place < len(parts)}
-            self._ask_again(now, deadline)
+            self._ask_again({node: parts[place] for node, parts in bundles.items() if place < len(parts)}, deadline)
 
     def _recognise(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> None:
         """Find out which node is which by what each said of itself, which tells its client's number."""
         replies = self.send_and_receive(messages, timeout=deadline)
-        id_of = {answer_hash(reply.content): reply for reply in replies if not reply.has_error()}
-        known = {number: id_of.get(exchange.answer_of(number)) for number in exchange.nodes}
-        ids = list(self._ids)
-        for number, reply in known.items():
-            if reply is None:
+        id_of = {
+            answer_hash(reply.content): self._ids[reply.metadata.src_node_id - 1]
+            for reply in replies
+            if not reply.has_error()
+        }
+        for number in exchange.nodes:
+            if (answer := exchange.answer_of(number)) not in id_of:
                 raise StrayError(f"{self.called(number)} does not say again who it is, as it is recorded")
-            self._ids[number - 1] = ids[reply.metadata.src_node_id - 1]
+            self._ids[number - 1] = id_of[answer]
 
-    def _ask_again(self, requests: Mapping[int, Sequence[_Asked]], deadline: float) -> None:
+    def _ask_again(self, bundles: Mapping[int, Sequence[_Answered]], deadline: float) -> None:
         messages = [
-            Message(_bundled(asked), node, f"{MessageType.QUERY}.{AGAIN}", group_id="0")
-            for node, asked in requests.items()
+            Message(_bundled(requests), node, f"{MessageType.QUERY}.{AGAIN}", group_id="0")
+            for node, requests in bundles.items()
         ]
-        longest = deadline * max(map(len, requests.values()))
-        reply_of = {reply.metadata.src_node_id: reply for reply in self.send_and_receive(messages, timeout=longest)}
-        for node, asked in requests.items():
+        reply_of = {reply.metadata.src_node_id: reply for reply in self.send_and_receive(messages, timeout=deadline)}
+        for node, requests in bundles.items():
             reply = reply_of.get(node)
             if reply is None or reply.has_error():
                 raise StrayError(f"{self.called(node)} does not answer again what it had answered")
             answers = reply.content.config_records.get("config", ConfigRecord()).get(ANSWERS)
-            if not isinstance(answers, list) or len(answers) != len(asked):
+            if not isinstance(answers, list) or len(answers) != len(requests):
                 raise StrayError(f"{self.called(node)} does not answer again all that it had answered")
-            if any(known.answer not in ("", answer) for known, answer in zip(asked, answers, strict=True)):
+            if any(request.answer not in ("", answer) for request, answer in zip(requests, answers, strict=True)):
                 raise StrayError(f"{self.called(node)} answers otherwise than is recorded of it")
 
 
-def _bundles(requests: Sequence[_Asked]) -> Iterator[list[_Asked]]:
+def _bundles(requests: Sequence[_Answered]) -> Iterator[list[_Answered]]:
     """Yield requests in parts of `MOST_BYTES` at most."""
-    bundle, size = list[_Asked](), 0
-    for asked in requests:
-        length = flower.content_bytes(asked.content)
+    bundle, size = list[_Answered](), 0
+    for request in requests:
+        length = flower.content_bytes(request.content)
         if bundle and size + length > MOST_BYTES:
             yield bundle
             bundle, size = [], 0
-        bundle.append(asked)
+        bundle.append(request)
         size += length
     if bundle:
         yield bundle
 
 
-def _bundled(requests: Sequence[_Asked]) -> RecordDict:
+def _bundled(requests: Sequence[_Answered]) -> RecordDict:
     """Return the content of a message that has these requests, each record under its number and its name."""
-    content = RecordDict({KINDS: ConfigRecord({KINDS: [asked.kind for asked in requests]})})
-    for number, asked in enumerate(requests):
-        for name, record in asked.content.items():
+    content = RecordDict({KINDS: ConfigRecord({KINDS: [request.kind for request in requests]})})
+    for number, request in enumerate(requests):
+        for name, record in request.content.items():
             content[f"{number} {name}"] = record
     return content
 
@@ -185,18 +190,17 @@ def _requests_in(content: RecordDict) -> Iterator[tuple[str, RecordDict]]:
     kinds = content.config_records.get(KINDS, ConfigRecord()).get(KINDS)
     if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
         raise ProtocolError("it is asked again, but not what")
-    requests = [RecordDict() for _ in kinds]
+    requests: dict[str, RecordDict] = defaultdict(RecordDict)
     for place, record in content.items():
-        number, _, name = place.partition(" ")
-        if place == KINDS:
-            continue
-        if not number.isdecimal() or int(number) >= len(kinds):
-            raise ProtocolError(f"it is asked again something of which there is no type, but {len(kinds)} others")
-        requests[int(number)][name] = record
-    for kind, request in zip(kinds, requests, strict=True):
+        if place != KINDS:
+            number, _, name = place.partition(" ")
+            requests[number][name] = record
+    if requests.keys() != set(map(str, range(len(kinds)))):
+        raise ProtocolError(f"it is asked again {len(kinds)} requests, but {len(requests)} came, or others than these")
+    for order, kind in enumerate(kinds):
         if kind == f"{MessageType.QUERY}.{AGAIN}":
             raise ProtocolError("it is asked again to be asked again")
-        yield str(kind), request
+        yield str(kind), requests[str(order)]
 
 
 def answer_again(app: ClientApp, message: Message, context: Context) -> Message:

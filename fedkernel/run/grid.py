@@ -104,8 +104,8 @@ class MessageGrid(ResumableGrid):
     def replay(self, messages: Sequence[Message], exchange: Exchange, deadline: float) -> bool:
         """Take note of messages that were answered before this process began; ask nodes again that are `behind`."""
         self.recall(message for message in messages if message.metadata.dst_node_id not in self.behind)
-        asked = self.behind.intersection(exchange.nodes)
-        again = [message for message in messages if message.metadata.dst_node_id in asked]
+        forgetful = self.behind.intersection(exchange.nodes)
+        again = [message for message in messages if message.metadata.dst_node_id in forgetful]
         if not again:
             return False
         reply_of = {reply.metadata.src_node_id: reply for reply in self.send_and_receive(again, timeout=deadline)}

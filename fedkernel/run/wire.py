@@ -102,13 +102,13 @@ VARYING = {"salt", "seconds"}
 
 def answer_hash(content: RecordDict) -> str:
     """Return the SHA-256 of what a reply says, which is the same where it is made again."""
-    said = RecordDict()
+    lasting = RecordDict()
     for name, record in content.items():
         if isinstance(record, ConfigRecord):
-            said[name] = ConfigRecord({key: value for key, value in record.items() if key not in VARYING})
+            lasting[name] = ConfigRecord({key: value for key, value in record.items() if key not in VARYING})
         else:
-            said[name] = record
-    return content_digest(said)
+            lasting[name] = record
+    return content_digest(lasting)
 
 
 def from_content(kind: type[MessageT], content: RecordDict) -> MessageT:

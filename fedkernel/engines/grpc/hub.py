@@ -506,12 +506,12 @@ class Hub(MessageGrid):
     def _see_off(self, streams: Iterable[Stream], longest: float) -> None:
         """Wait, with the lock, until streams have ended that are to: as long as what they are sent moves."""
         began = self._clock()
-        while left := [stream for stream in streams if self._seats[stream.site].stream is stream]:
+        while unended := [stream for stream in streams if self._seats[stream.site].stream is stream]:
             now = self._clock()
             until = max(
                 max(stream.moved, stream.heard, 0.0 if stream.in_flight else began)
                 + (STALLED if stream.in_flight else FAREWELL)
-                for stream in left
+                for stream in unended
             )
             if (seconds := min(until, began + longest) - now) <= 0:
                 return
