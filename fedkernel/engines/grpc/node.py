@@ -357,9 +357,8 @@ class Node:
         is_answered = len(reply.parts) > 1  # it is no error
         self._last_request = digest if is_answered else ""
         with self._lock:
-            if (
-                context is self._context
-            ):  # else the server has begun other work meanwhile, of which nothing is remembered
+            # else the server has begun other work meanwhile, of which nothing is remembered
+            if context is self._context:
                 stands = Standing(self._key_of(message)) if begins else self._stands
                 self._stands = replace(stands, taken=stands.taken + is_answered)
         return reply
