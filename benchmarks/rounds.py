@@ -24,7 +24,7 @@ from fedkernel.strategy import KernelStrategy
 from strategies import VFedPCA
 
 FLOATS = 128
-TARGETS = {("local", 5): 0.010, ("local", 50): 0.080, ("ray", 5): 0.15}
+TARGETS = {("local", 5): 0.002, ("local", 50): 0.020, ("ray", 5): 0.15}
 """Seconds per round to reach, with 1 KB messages."""
 
 

@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -80,6 +81,14 @@ def read_header(stream: IO[bytes]) -> Header:
     if header.dtype.kind not in KINDS:
         raise ValueError(f"announces {header}; allowed: numbers or text")
     return header
+
+
+@lru_cache(maxsize=256)
+def header_size(dtype: str, shape: tuple[int, ...], fortran: bool) -> int:
+    """Return how many bytes of an .npy file there are before the entries."""
+    stream, dtype_there = io.BytesIO(), np.lib.format.dtype_to_descr(np.dtype(dtype))
+    np.lib.format.write_array_header_1_0(stream, {"descr": dtype_there, "fortran_order": fortran, "shape": shape})
+    return stream.tell()
 
 
 class Archive(Mapping[str, AnyArray]):

@@ -44,8 +44,12 @@ def simulated_sites(
     *,
     y: Sequence[npt.NDArray[Any] | None] | None = None,
     share_rows: bool,
+    serialised: bool = False,
 ) -> Iterator[tuple[Grid, Outputs]]:
-    """Open a grid whose nodes hold the tables, and perhaps labels, and yield it with what each site keeps."""
+    """Open a grid whose nodes hold the tables, and perhaps labels, and yield it with what each site keeps.
+
+    Where asked, all messages are serialised as between machines, which gives the same numbers later.
+    """
     outputs: Outputs = {number: {} for number in range(len(tables))}
     derived: list[dict[type[KernelClient], dict[str, Any]]] = [{} for _ in tables]  # of this run's tables alone
 
@@ -56,7 +60,7 @@ def simulated_sites(
         more: dict[str, Any] = {"labels": lambda: own, "derived": derived[number]}
         return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows, **more)
 
-    with sites_here({pair.__name__: pair}, find_site, clients=len(tables)) as grid:
+    with sites_here({pair.__name__: pair}, find_site, clients=len(tables), serialised=serialised) as grid:
         yield grid, outputs
 
 

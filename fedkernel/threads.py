@@ -41,19 +41,27 @@ class _BlasLimit:
         self._before: Any = None
 
     def enter(self, count: int) -> None:
-        with self._lock, _control():
-            limit = _controller("blas").limit(limits=count)
-            if not self._counts:
-                self._before = limit
+        with self._lock:
+            if self._counts[-1:] != [count]:  # a round enters it once per client, and setting it costs as much as that
+                with _control():
+                    limit = _controller("blas").limit(limits=count)
+                if not self._counts:
+                    self._before = limit
             self._counts.append(count)
 
     def leave(self, count: int) -> None:
-        with self._lock, _control():
-            self._counts.remove(count)
-            if self._counts:
-                _controller("blas").limit(limits=self._counts[-1])
-            else:
-                self._before.restore_original_limits()
+        with self._lock:
+            held = self._counts[-1]
+            self._counts.reverse()
+            self._counts.remove(count)  # of those that are alike the last
+            self._counts.reverse()
+            if self._counts[-1:] == [held]:
+                return
+            with _control():
+                if self._counts:
+                    _controller("blas").limit(limits=self._counts[-1])
+                else:
+                    self._before.restore_original_limits()
 
 
 @contextmanager
@@ -72,12 +80,35 @@ _blas = _BlasLimit()
 @contextmanager
 def blas_threads(count: int) -> Iterator[None]:
     """Limit BLAS, in the whole process, and OpenMP, in the calling thread, to ``count`` threads within the context."""
-    with _controller("openmp").limit(limits=count):
+    with _openmp_threads(count):
         _blas.enter(count)
         try:
             yield
         finally:
             _blas.leave(count)
+
+
+class _OpenMP(threading.local):
+    """The limit of OpenMP that the calling thread has entered last, and of which of its libraries."""
+
+    limit: tuple[ThreadpoolController, int] | None = None
+
+
+_openmp = _OpenMP()
+
+
+@contextmanager
+def _openmp_threads(count: int) -> Iterator[None]:
+    before, controller = _openmp.limit, _controller("openmp")
+    if before == (controller, count):
+        yield
+        return
+    with controller.limit(limits=count):
+        _openmp.limit = controller, count
+        try:
+            yield
+        finally:
+            _openmp.limit = before
 
 
 def steps_within(count: int, steps: Generator[YieldT, SendT, ReturnT]) -> Generator[YieldT, SendT, ReturnT]:
@@ -94,5 +125,4 @@ def steps_within(count: int, steps: Generator[YieldT, SendT, ReturnT]) -> Genera
 
 def one_openmp_thread() -> AbstractContextManager[object]:
     """Keep scikit-learn's own loops, in the calling thread, from adding up in an order that differs from run to run."""
-    limit: AbstractContextManager[object] = _controller("openmp").limit(limits=1)
-    return limit
+    return _openmp_threads(1)

@@ -48,9 +48,9 @@ class Repeating(MessageGrid):
     def get_node_ids(self):
         return list(self.nodes)
 
-    def _post(self, message, message_id, parts):
+    def _post(self, message, message_id, serialise):
         node, context_of = self.nodes[message.metadata.dst_node_id], lambda node: node._context
-        request = Envelope(message_id, (b"".join(parts),))
+        request = Envelope(message_id, (b"".join(serialise()),))
         node._take(request, "")
         node._take(request, "")
         assert node._tasks.qsize() == 1, "a request that is known is not computed again"

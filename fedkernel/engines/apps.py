@@ -31,15 +31,15 @@ def import_paths() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(entries))}
 
 
-def answer(app: ClientApp, message: Message, context: Context) -> tuple[bytes, ...]:
-    """Return the reply of a client app, serialised in parts; an app that raises replies with its error."""
+def answer(app: ClientApp, message: Message, context: Context) -> Message:
+    """Return the reply of a client app; an app that raises replies with its error."""
     try:
         reply = app(message, context)
     except Exception as error:  # an app of somebody else's may raise anything: the caller must hear of it
         reason = logged(error) if "data" in context.node_config else f"{type(error).__name__}: {error}"
         reply = Message(Error(0, reason), reply_to=message)
     flower.stamp(reply)
-    return flower.to_parts(reply)
+    return reply
 
 
 def carry_out(job: Job, grid: Callable[[RunSpec, str], AbstractContextManager[Grid]]) -> Iterator[str | FailedRun]:

@@ -1,4 +1,4 @@
-"""The engine in one process: Flower's apps and messages, serialised as between machines, without the waiting."""
+"""The engine in one process: Flower's apps and messages, without the waiting, and where asked, without the bytes."""
 
 import os
 import queue
@@ -19,7 +19,7 @@ from fedkernel.run import flower
 from fedkernel.run.answering import client_app
 from fedkernel.run.codes import UNFIT
 from fedkernel.run.failure import FailedRun
-from fedkernel.run.grid import MessageGrid
+from fedkernel.run.grid import MessageGrid, Serialise
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.memory import changes_of, copy_of, take_changes
 from fedkernel.run.placement import site_of_job
@@ -38,6 +38,9 @@ class LocalGrid(MessageGrid):
         BLAS threads while clients compute.
     run_config : dict of str to str, optional
         What Flower hands to every app of a run.
+    serialised : bool
+        Whether messages are serialised, and checked when they are read, as between machines. Else they are handed over
+        as they are, for apps that leave them as they come: `fedkernel.run.answering`'s reads copies of the arrays.
 
     Notes
     -----
@@ -49,9 +52,16 @@ class LocalGrid(MessageGrid):
     write_every = 1.0
 
     def __init__(
-        self, client_app: ClientApp, *, clients: int, threads: int = 1, run_config: dict[str, str] | None = None
+        self,
+        client_app: ClientApp,
+        *,
+        clients: int,
+        threads: int = 1,
+        run_config: dict[str, str] | None = None,
+        serialised: bool = True,
     ) -> None:
         super().__init__()
+        self._serialised = serialised
         self._app = client_app
         self._threads = threads
         self._contexts = {
@@ -60,7 +70,7 @@ class LocalGrid(MessageGrid):
         }
         self._locks = {node: threading.Lock() for node in self._contexts}
         self._noted = {node: RecordDict() for node in self._contexts}
-        self._tasks: queue.SimpleQueue[tuple[str, tuple[bytes, ...]] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[str, Message | bytes] | None] = queue.SimpleQueue()
         self._workers = min(clients, os.cpu_count() or 1)
         for number in range(self._workers):
             threading.Thread(target=self._serve, name=f"client-worker-{number}", daemon=True).start()
@@ -104,20 +114,22 @@ class LocalGrid(MessageGrid):
         self._noted = {node: copy_of(context.state) for node, context in self._contexts.items()}
         return ""
 
-    def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
-        self._tasks.put((message_id, parts))
+    def _post(self, message: Message, message_id: str, serialise: Serialise) -> None:
+        self._tasks.put((message_id, b"".join(serialise()) if self._serialised else message))
 
     def _serve(self) -> None:
         while (task := self._tasks.get()) is not None:
-            message_id, parts = task
-            message = flower.from_bytes(b"".join(parts))
+            message_id, sent = task
+            message = flower.from_bytes(sent) if isinstance(sent, bytes) else sent
             node = message.metadata.dst_node_id
             with self._locks[node]:
-                sent = b"".join(answer(self._app, message, self._contexts[node]))
-            try:
-                reply = flower.from_bytes(sent)
-            except ProtocolError as error:  # or this thread would end, and the others wait
-                reply = Message(Error(UNFIT, f"{self.called(node)} cannot be understood: {error}"), reply_to=message)
+                reply = answer(self._app, message, self._contexts[node])
+            if self._serialised:
+                try:
+                    reply = flower.from_bytes(flower.to_bytes(reply))
+                except ProtocolError as error:  # or this thread would end, and the others wait
+                    unfit = f"{self.called(node)} cannot be understood: {error}"
+                    reply = Message(Error(UNFIT, unfit), reply_to=message)
             self._deliver(node, message_id, reply)
 
 
@@ -129,6 +141,7 @@ def sites_here(
     clients: int,
     threads: int = 1,
     run_config: dict[str, str] | None = None,
+    serialised: bool = False,
 ) -> Iterator[LocalGrid]:
     """Open a grid whose sites are in this process; see `client_app` and `LocalGrid` for the parameters.
 
@@ -146,7 +159,8 @@ def sites_here(
         return replace(find_site(context, config), outline=outline)
 
     app = client_app(pairs, outspoken_site)
-    with LocalGrid(app, clients=clients, threads=threads, run_config=run_config) as grid:
+    options: dict[str, Any] = {"threads": threads, "run_config": run_config, "serialised": serialised}
+    with LocalGrid(app, clients=clients, **options) as grid:
         try:
             yield grid
         except ProtocolError as error:

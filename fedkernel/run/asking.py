@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedkernel.arrays import AnyArray
 from fedkernel.run import flower
-from fedkernel.run.wire import digest, identity_of
+from fedkernel.run.wire import digest, identity_of, records_of
 from fedkernel.validation import read_table
 
 TEXT = 1000
@@ -79,8 +79,9 @@ def asking_of(message: Message) -> Asking:
 
 def arrays_of(content: RecordDict) -> dict[str, AnyArray]:
     """Return a message's arrays by the names of their fields, or by their places where these do not fit."""
-    names = [name for name in str(content.config_records["config"].get("arrays", "")).split(",") if name]
-    arrays = flower.read_arrays(content.array_records["arrays"])
+    record, config = records_of(content)
+    names = [name for name in str(config.get("arrays", "")).split(",") if name]
+    arrays = flower.read_arrays(record, copy=False)
     fit = len(names) == len(set(names)) == len(arrays)
     return dict(zip(names if fit else map(str, range(len(arrays))), arrays, strict=True))
 

@@ -36,7 +36,7 @@ from fedkernel.run.journal import Journal
 from fedkernel.run.ledger import Account, Entry, Ledger
 from fedkernel.run.losses import check_quorum
 from fedkernel.run.seeding import commitment, joint_seed
-from fedkernel.run.wire import digest, from_content, identity_of, to_content
+from fedkernel.run.wire import digest, from_content, identity_of, records_of, to_content
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,8 @@ class RunSettings:
 
 
 def _hash(content: RecordDict) -> str:
-    return digest(identity_of(content.config_records["config"]), flower.read_arrays(content.array_records["arrays"]))
+    arrays, scalars = records_of(content)
+    return digest(identity_of(scalars), flower.read_arrays(arrays, copy=False))
 
 
 def reason_of(reply: Message) -> str:

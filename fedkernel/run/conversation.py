@@ -24,7 +24,7 @@ from fedkernel.run.exchange import by_node, recorded, send_and_receive, write_do
 from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
 from fedkernel.run.losses import Losses
-from fedkernel.run.wire import from_content, to_content
+from fedkernel.run.wire import from_content, records_of, to_content
 from fedkernel.threads import steps_within
 
 log = logging.getLogger(__name__)
@@ -321,7 +321,7 @@ class Conversation(Generic[T]):
 
     def _seconds(self, client: int, content: RecordDict) -> float:
         """Return how long the client says that it computed; not for the protocol, whose replies do not depend on it."""
-        seconds = content.config_records["config"].get("seconds", 0.0)
+        seconds = records_of(content)[1].get("seconds", 0.0)
         if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
             raise self._fault_of(client, f"seconds = {seconds!r}, but must be a number from 0")
         return float(seconds)

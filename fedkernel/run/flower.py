@@ -8,8 +8,8 @@ import io
 import itertools
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
@@ -24,7 +24,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
-from fedkernel.archives import read_header
+from fedkernel.archives import header_size, read_header
 from fedkernel.errors import ProtocolError, one_line, shortened
 from fedkernel.run.weighing import check_weight
 
@@ -37,6 +37,7 @@ __all__ = [
     "empty_run",
     "ensure_task_identity",
     "from_bytes",
+    "held",
     "in_place_of",
     "mismatch",
     "new_context",
@@ -48,6 +49,9 @@ __all__ = [
     "to_bytes",
     "to_parts",
 ]
+
+
+PartT = TypeVar("PartT", bound=Sized)
 
 
 def ensure_task_identity() -> None:
@@ -131,14 +135,7 @@ def to_parts(message: Message, content: Sequence[bytes] | None = None) -> tuple[
 
 def content_to_parts(content: RecordDict) -> list[bytes]:
     """Serialise a message's content in parts, of which the arrays' are not copied."""
-    parts: list[bytes] = []
-    for name, record in content.items():
-        if isinstance(record, ArrayRecord):
-            arrays = (_field(1, *_bytes(1, key.encode()), *_array(array)) for key, array in record.items())
-            parts += _field(1, *_bytes(1, name.encode()), *_field(2, *itertools.chain.from_iterable(arrays)))
-        else:
-            parts.append(recorddict_to_proto(RecordDict({name: record})).SerializeToString())
-    return parts
+    return _parts(content, lambda array: array.data)
 
 
 def content_from_bytes(data: bytes) -> RecordDict:
@@ -186,14 +183,18 @@ class HeldArray(Array):
     Parameters
     ----------
     values : array-like of numbers or text
-        A copy is held, row after row in memory.
+        A copy is held.
     passing : bool
         Whether an empty array, of shape (0,), is serialised in its place.
+    order : {"C", "F"}
+        Whether the copy is row after row in memory, or column after column.
 
     Attributes
     ----------
     values : ndarray
         Read-only, and the same object each time.
+    serialised : ndarray
+        What is serialised: the values, unless they are passing.
 
     Raises
     ------
@@ -202,19 +203,20 @@ class HeldArray(Array):
     """
 
     values: NDArray[Any]
+    serialised: NDArray[Any]
 
-    def __init__(self, values: ArrayLike, *, passing: bool = False) -> None:
-        array = np.array(values, order="C")
+    def __init__(self, values: ArrayLike, *, passing: bool = False, order: Literal["C", "F"] = "C") -> None:
+        array = np.array(values, order=order)
         if array.dtype.hasobject:
             raise ValueError(f"entries of type {array.dtype} cannot be held; allowed: numbers and text")
         array.flags.writeable = False
-        self.values, self._serialised = array, np.empty(0) if passing else array
-        self.dtype, self.shape, self.stype = str(self._serialised.dtype), self._serialised.shape, "numpy.ndarray"
+        self.values, self.serialised = array, np.empty(0) if passing else array
+        self.dtype, self.shape, self.stype = str(self.serialised.dtype), self.serialised.shape, "numpy.ndarray"
 
     @property
     def data(self) -> bytes:  # type: ignore[override] # a field of Flower's
         """The array as an .npy file, which is written anew each time: engines ask once, if at all."""
-        return Array(self._serialised).data
+        return Array(self.serialised).data
 
     def __reduce__(self) -> tuple[type[Array], tuple[str, tuple[int, ...], str, bytes]]:
         """Leave the process as one of Flower's own."""
@@ -237,7 +239,7 @@ def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
         another number of bytes than there are: it is checked before anything of that size is allocated.
     """
     if isinstance(array, HeldArray):
-        return array.values.copy() if copy else array.values
+        return array.values.copy(order="K") if copy else array.values
     stream = io.BytesIO(array.data)
     try:
         header = read_header(stream)
@@ -258,27 +260,55 @@ def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
     return values.copy(order="K") if copy else values
 
 
-def read_arrays(record: ArrayRecord) -> list[NDArray[Any]]:
-    """Return the arrays of a record in their order."""
-    return [read_array(array) for array in record.values()]
+def read_arrays(record: ArrayRecord, *, copy: bool = True) -> list[NDArray[Any]]:
+    """Return the arrays of a record in their order; see `read_array`."""
+    return [read_array(array, copy=copy) for array in record.values()]
+
+
+def held(arrays: Iterable[NDArray[Any]]) -> ArrayRecord:
+    """Return a record of `HeldArray`s, named by their places: nothing of it is serialised before an engine does."""
+    record = ArrayRecord()
+    for place, array in enumerate(arrays):
+        # in the order in memory that its .npy file would have: products of it then have the same bits
+        record[str(place)] = HeldArray(array, order="F" if array.flags.fnc else "C")
+    return record
 
 
 def content_bytes(content: RecordDict) -> int:
-    """Return the serialised size of a message's content."""
-    return sum(map(len, content_to_parts(content)))
+    """Return the serialised size of a message's content, of which no array is serialised for that."""
+    return sum(map(len, _parts(content, lambda array: range(_size(array)))))
 
 
-def _array(array: Array) -> list[bytes]:
+def _parts(content: RecordDict, data: Callable[[Array], PartT]) -> list[bytes | PartT]:
+    """Serialise a message's content in parts, with what is given in place of the arrays' data."""
+    parts: list[bytes | PartT] = []
+    for name, record in content.items():
+        if isinstance(record, ArrayRecord):
+            arrays = (_field(1, *_bytes(1, key.encode()), *_array(array, data)) for key, array in record.items())
+            parts += _field(1, *_bytes(1, name.encode()), *_field(2, *itertools.chain.from_iterable(arrays)))
+        else:
+            parts.append(recorddict_to_proto(RecordDict({name: record})).SerializeToString())
+    return parts
+
+
+def _array(array: Array, data: Callable[[Array], PartT]) -> list[bytes | PartT]:
     kind = ArrayProto(dtype=array.dtype, shape=array.shape, stype=array.stype).SerializeToString()
-    return _field(2, kind, *_bytes(4, array.data))
+    return _field(2, kind, *_bytes(4, data(array)))
 
 
-def _bytes(number: int, value: bytes) -> list[bytes]:
+def _size(array: Array) -> int:
+    """Return how many bytes the data of an array are."""
+    if not isinstance(array, HeldArray):
+        return len(array.data)
+    return header_size(array.dtype, array.shape, array.serialised.flags.fnc) + array.serialised.nbytes
+
+
+def _bytes(number: int, value: bytes | PartT) -> list[bytes | PartT]:
     """Return a field of bytes or text, which is left out where it is empty."""
     return _field(number, value) if value else []
 
 
-def _field(number: int, *parts: bytes) -> list[bytes]:
+def _field(number: int, *parts: bytes | PartT) -> list[bytes | PartT]:
     """Return a field of protobuf's wire format, of this number and with this content: tag, length, content."""
     length, digits = sum(map(len, parts)), []
     while length > 0x7F:

@@ -4,7 +4,8 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -15,6 +16,10 @@ from fedkernel.run.journal import Exchange
 
 LOOK = 0.25
 """Seconds between two looks at the nodes while replies are waited for."""
+
+
+Serialise: TypeAlias = Callable[[], tuple[bytes, ...]]
+"""Returns the parts of a message, serialised."""
 
 
 class ResumableGrid(Grid):
@@ -91,8 +96,8 @@ class MessageGrid(ResumableGrid):
         self._asked: set[str] = set()  # of all that was sent, what a reply is still taken to
 
     @abstractmethod
-    def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
-        """Send a message to its node, serialised in parts; whenever the reply comes, `_deliver` is called."""
+    def _post(self, message: Message, message_id: str, serialise: Serialise) -> None:
+        """Send a message to its node, which may want its parts; whenever the reply comes, `_deliver` is called."""
 
     def _posted(self) -> None:
         """Have the messages that were posted go on their way."""
@@ -166,17 +171,21 @@ class MessageGrid(ResumableGrid):
         return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Serialise the messages and send them to their nodes."""
+        """Send the messages to their nodes."""
         ids = []
         # most rounds ask everybody the same: that is serialised once
         contents: dict[int, list[bytes]] = {}
+
+        def serialise(message: Message) -> tuple[bytes, ...]:
+            if (known := id(message.content)) not in contents:
+                contents[known] = flower.content_to_parts(message.content)
+            return flower.to_parts(message, contents[known])
+
         for message in messages:
             ids.append(flower.stamp(message))
             with self._arrived:
                 self._asked.add(ids[-1])
-            if (known := id(message.content)) not in contents:
-                contents[known] = flower.content_to_parts(message.content)
-            self._post(message, ids[-1], flower.to_parts(message, contents[known]))
+            self._post(message, ids[-1], partial(serialise, message))
         self._posted()
         return ids
 

@@ -33,7 +33,7 @@ from fedkernel.run.departures import FIRST, IDENTITY, OUTBOX, entry_of, payload_
 from fedkernel.run.gate import Gate, Standing, Sums
 from fedkernel.run.policy import Leaving
 from fedkernel.run.repetition import Requests
-from fedkernel.run.wire import digest, identity_of
+from fedkernel.run.wire import digest, identity_of, records_of
 from fedkernel.storage import owner_only, write_whole
 
 STEP = 8192
@@ -137,12 +137,12 @@ def record(
     leaving: Leaving | None = None
     if answer is not None:
         # or a small reply could be guessed from its hash, also where a coordinator is to keep a sum only
-        answer.content.config_records["config"]["salt"] = secrets.token_hex(16)
+        records_of(answer.content)[1]["salt"] = secrets.token_hex(16)
         leaving = _leaving(answer)
     if answer is None or leaving is None or refused:
         line |= {"refused": refused, "rule": rule}
     else:
-        arrays, identity = arrays_of(answer.content), identity_of(answer.content.config_records["config"])
+        arrays, identity = arrays_of(answer.content), identity_of(records_of(answer.content)[1])
         entries = {name: getattr(leaving, name) for name in ("reply", "shapes", "floats", "letters", "bytes", "rows")}
         line |= {**entries, "sha256": digest(identity, arrays.values())}
     try:
@@ -222,7 +222,7 @@ def _short_names(shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[in
 
 
 def _leaving(answer: Answer) -> Leaving:
-    reply, seconds = answer.reply, answer.content.config_records["config"].get("seconds", 0.0)
+    reply, seconds = answer.reply, records_of(answer.content)[1].get("seconds", 0.0)
     return Leaving(
         type(reply).__name__,
         shapes_of(reply.arrays()),

@@ -21,7 +21,7 @@ RECORDS: dict[str, type[ArrayRecord] | type[ConfigRecord]] = {"arrays": ArrayRec
 def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None) -> RecordDict:
     """Return what carries a message, and beside it a header of scalars."""
     arrays, scalars = encode(message)
-    return RecordDict({"arrays": ArrayRecord(arrays), "config": ConfigRecord({**(header or {}), **scalars})})
+    return RecordDict({"arrays": flower.held(arrays), "config": ConfigRecord({**(header or {}), **scalars})})
 
 
 def identity_of(scalars: Mapping[str, object]) -> str:
@@ -45,8 +45,9 @@ def content_digest(content: RecordDict) -> str:
     for name, record in sorted(content.items()):
         if isinstance(record, ArrayRecord):
             for key, array in record.items():
-                sha256.update(json.dumps([name, key, len(array.data)]).encode())
-                sha256.update(array.data)
+                data = array.data
+                sha256.update(json.dumps([name, key, len(data)]).encode())
+                sha256.update(data)
         else:
             sha256.update(json.dumps([name, sorted(record.items())], default=repr).encode())
     return sha256.hexdigest()

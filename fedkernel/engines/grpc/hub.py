@@ -31,7 +31,7 @@ from fedkernel.errors import EngineError, ProtocolError, shown
 from fedkernel.run import flower
 from fedkernel.run.codes import CARRIERS, GONE, UNFIT
 from fedkernel.run.events import Happened, log_event
-from fedkernel.run.grid import LOOK, MessageGrid
+from fedkernel.run.grid import LOOK, MessageGrid, Serialise
 
 log = logging.getLogger(__name__)
 
@@ -138,8 +138,8 @@ class Hub(MessageGrid):
         """Return a site's name."""
         return f"site {self._nodes[node - 1].name!r}"
 
-    def _post(self, message: Message, message_id: str, parts: tuple[bytes, ...]) -> None:
-        seat, envelope = self._nodes[message.metadata.dst_node_id - 1], Envelope(message_id, parts)
+    def _post(self, message: Message, message_id: str, serialise: Serialise) -> None:
+        seat, envelope = self._nodes[message.metadata.dst_node_id - 1], Envelope(message_id, serialise())
         if envelope.size > self._limit:
             raise EngineError(
                 f"a message of {envelope.size:,} bytes is to go to {seat.name}, but {self._limit:,} are allowed "

@@ -345,7 +345,7 @@ class Node:
             flower.stamp(again)
             return Envelope(request.id, (flower.to_parts(again)[0], *self._last.parts[1:]))
         with self._signs.during(f"computing {_asked(message)}"):
-            reply = Envelope(request.id, answer(self.app, message, context))
+            reply = Envelope(request.id, flower.to_parts(answer(self.app, message, context)))
         if reply.size > self._limit:
             whose = f"site {self.name!r}" if self._limit == self.limit else "the server"
             reason = f"the reply of site {self.name!r} has {reply.size:,} bytes; allowed are {self._limit:,}"
