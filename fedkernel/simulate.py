@@ -51,14 +51,17 @@ def simulated_sites(
     Where asked, all messages are serialised as between machines, which gives the same numbers later.
     """
     outputs: Outputs = {number: {} for number in range(len(tables))}
-    derived: list[dict[type[KernelClient], dict[str, Any]]] = [{} for _ in tables]  # of this run's tables alone
 
-    def find_site(context: Any, config: Any) -> Site:
-        number = int(context.node_config["partition-id"])
+    def site(number: int) -> Site:
         new = None if new_tables is None else new_tables[number]
         own = None if y is None else y[number]
-        more: dict[str, Any] = {"labels": lambda: own, "derived": derived[number]}
+        more: dict[str, Any] = {"labels": lambda: own, "derived": {}}  # of this run's tables alone
         return Site(number, tables[number], new, outputs[number].update, share_rows=share_rows, **more)
+
+    sites = list(map(site, range(len(tables))))
+
+    def find_site(context: Any, config: Any) -> Site:
+        return sites[int(context.node_config["partition-id"])]
 
     with sites_here({pair.__name__: pair}, find_site, clients=len(tables), serialised=serialised) as grid:
         yield grid, outputs

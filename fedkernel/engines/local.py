@@ -149,6 +149,7 @@ def sites_here(
     there is one process, and nobody to keep it from.
     """
     failures: dict[str, Exception] = {}
+    sites: dict[int, tuple[Site, Site]] = {}  # by node, as they were last, without and with `outline`
 
     def outline(error: Exception) -> str:
         text = words(f"{type(error).__name__}: {error}")[1:-1]  # as quoted
@@ -156,7 +157,12 @@ def sites_here(
         return text
 
     def outspoken_site(context: Context, config: Mapping[str, Any]) -> Site:
-        return replace(find_site(context, config), outline=outline)
+        site = find_site(context, config)
+        before, outspoken = sites.get(context.node_id, (None, site))
+        if before is not site:
+            outspoken = replace(site, outline=outline)
+            sites[context.node_id] = site, outspoken
+        return outspoken
 
     app = client_app(pairs, outspoken_site)
     options: dict[str, Any] = {"threads": threads, "run_config": run_config, "serialised": serialised}

@@ -15,6 +15,7 @@ their introductions have them, and the coordinator holds each reply to them: n_m
 n_new, its new rows; N, the rows that all have with a vertical partition; d, the columns with a horizontal one.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType, NoneType
@@ -26,7 +27,7 @@ import pydantic
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from fedkernel.arrays import Rows, all_finite, sum_in_order
+from fedkernel.arrays import Rows, sum_in_order
 from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import InputError, ProtocolError, one_line, shortened
 from fedkernel.protocol.rules import Rule
@@ -84,21 +85,32 @@ class Shape:
 
     def check(self, value: Any) -> npt.NDArray[Any] | float:
         """Return ``value`` if it is an array as declared; a number as a float."""
-        rule = f"must be a finite {self.dtype} array of shape ({', '.join(self.dimensions) or 1})"
         if isinstance(value, float) and not self.dimensions:
             value = np.array([value])
-        if not isinstance(value, np.ndarray):
-            raise ValueError(f"{rule}, not {type(value).__name__}")
-        if value.dtype != self.dtype or value.ndim != max(1, len(self.dimensions)):
-            raise ValueError(f"{rule}, not {value.dtype} {value.shape}")
-        if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
-            least = "at least" if self.dimensions else "just"
-            raise ValueError(f"{rule} with {least} one entry, not {value.shape}")
-        if not all_finite(value):
-            raise ValueError(f"{rule}, but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite")
-        if value.dtype.kind == "f" and max(value.max(initial=0.0), -value.min(initial=0.0)) > LARGEST:
-            raise ValueError(f"{rule} with entries of up to {LARGEST:g}, but there are larger ones")
+        if fault := self._fault_of(value):
+            rule = f"must be a finite {self.dtype} array of shape ({', '.join(self.dimensions) or 1})"
+            raise ValueError(rule + fault)
         return value if self.dimensions else float(value[0])
+
+    def _fault_of(self, value: Any) -> str:
+        """Return what is wrong about a value; empty: nothing."""
+        if not isinstance(value, np.ndarray):
+            return f", not {type(value).__name__}"
+        if value.dtype != self.dtype or value.ndim != max(1, len(self.dimensions)):
+            return f", not {value.dtype} {value.shape}"
+        if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
+            return f" with {'at least' if self.dimensions else 'just'} one entry, not {value.shape}"
+        largest = float(np.abs(value).max(initial=0.0)) if value.dtype.kind == "c" else _largest(value)
+        if not math.isfinite(largest):
+            return f", but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite"
+        if value.dtype.kind == "f" and largest > LARGEST:
+            return f" with entries of up to {LARGEST:g}, but there are larger ones"
+        return ""
+
+
+def _largest(values: npt.NDArray[Any]) -> float:
+    """Return the largest magnitude of real numbers, NaN where one is; nothing of their size is allocated for it."""
+    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
 class Message(pydantic.BaseModel):
@@ -122,8 +134,9 @@ class Message(pydantic.BaseModel):
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the array fields that are set, by name, numbers as arrays of one entry."""
-        present = {name: getattr(self, name) for name in self.shapes()}
-        return {name: np.atleast_1d(array) for name, array in present.items() if array is not None}
+        # asked a dozen times per message, so not by getattr and atleast_1d
+        present = {name: value for name in _shapes_of(type(self)) if (value := self.__dict__[name]) is not None}
+        return {n: value if isinstance(value, np.ndarray) else np.array([value]) for n, value in present.items()}
 
     def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the size of every named dimension.

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType
 from flwr.clientapp import ClientApp
 
 from fedkernel.arrays import AnyArray
@@ -403,7 +403,7 @@ def _train(call: _Call) -> Answer:
         memory.preparation = to_text(client.preparation)
     if client.outputs or settled:
         call.site.keep(client.outputs | _beside(call.site, memory))
-    content = RecordDict({"arrays": flower.held(replied), "config": ConfigRecord({**scalars, "seconds": seconds})})
+    content = flower.content_of(replied, {**scalars, "seconds": seconds})
     return Answer(content, client.reply, client.mail.opened if isinstance(client, PeerClient) else b"")
 
 

@@ -25,7 +25,7 @@ from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
 from fedkernel.run.losses import Losses
 from fedkernel.run.wire import from_content, records_of, to_content
-from fedkernel.threads import steps_within
+from fedkernel.threads import blas_threads, steps_within
 
 log = logging.getLogger(__name__)
 
@@ -76,13 +76,15 @@ class Execution:
 
     def finish(self, protocol: Protocol[T]) -> T:
         """Carry a protocol out, round by round, and return its result."""
-        conversation, around, deadline = self.converse(protocol), (self.journal, self.grid), self.settings.deadline
-        while not conversation.done:
-            messages = conversation.messages()
-            if (record := recorded(*around, messages, conversation.where, deadline)) is not None:
-                conversation.replay(record)
-            else:
-                conversation.receive(send_and_receive(self.grid, messages, conversation.deadline))
+        around, deadline = (self.journal, self.grid), self.settings.deadline
+        with blas_threads(self.settings.threads):  # once for all, which each step and each client would set anew
+            conversation = self.converse(protocol)
+            while not conversation.done:
+                messages = conversation.messages()
+                if (record := recorded(*around, messages, conversation.where, deadline)) is not None:
+                    conversation.replay(record)
+                else:
+                    conversation.receive(send_and_receive(self.grid, messages, conversation.deadline))
         return conversation.value
 
 

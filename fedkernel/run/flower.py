@@ -9,10 +9,11 @@ import itertools
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.app.message.message import make_message
 from flwr.common.serde import message_from_proto, message_to_proto, recorddict_from_proto, recorddict_to_proto
 from flwr.common.serde_utils import metadata_to_proto
@@ -33,11 +34,11 @@ __all__ = [
     "Run",
     "content_bytes",
     "content_from_bytes",
+    "content_of",
     "content_to_parts",
     "empty_run",
     "ensure_task_identity",
     "from_bytes",
-    "held",
     "in_place_of",
     "mismatch",
     "new_context",
@@ -52,6 +53,13 @@ __all__ = [
 
 
 PartT = TypeVar("PartT", bound=Sized)
+RecordT = TypeVar("RecordT", RecordDict, ArrayRecord, ConfigRecord)
+
+SCALARS = (str, int, float, bool, bytes)
+"""What stands beside the arrays of a message."""
+
+
+_PROCESS, _numbers = str(uuid.uuid4())[:-12], itertools.count(1)
 
 
 def ensure_task_identity() -> None:
@@ -92,8 +100,9 @@ def polls_slowly(grid: Grid) -> bool:
 
 
 def stamp(message: Message) -> str:
-    """Give a message the id that a SuperLink would give it."""
-    message_id = str(uuid.uuid4())
+    """Give a message an id as a SuperLink would: no other has it, of this process or of another."""
+    # not a random one each: drawing it has threads wait for each other
+    message_id = f"{_PROCESS}{next(_numbers):012x}"
     message.metadata.__dict__["_message_id"] = message_id
     return message_id
 
@@ -177,6 +186,11 @@ def mismatch(request: Message, reply: Message) -> str | None:
     return None
 
 
+@cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return str(dtype)
+
+
 class HeldArray(Array):
     """One of Flower's arrays that is held as NumPy's while its process lives; whoever serialises it gets its bytes.
 
@@ -211,7 +225,7 @@ class HeldArray(Array):
             raise ValueError(f"entries of type {array.dtype} cannot be held; allowed: numbers and text")
         array.flags.writeable = False
         self.values, self.serialised = array, np.empty(0) if passing else array
-        self.dtype, self.shape, self.stype = str(self.serialised.dtype), self.serialised.shape, "numpy.ndarray"
+        self.dtype, self.shape, self.stype = _name_of(self.serialised.dtype), self.serialised.shape, "numpy.ndarray"
 
     @property
     def data(self) -> bytes:  # type: ignore[override] # a field of Flower's
@@ -265,12 +279,26 @@ def read_arrays(record: ArrayRecord, *, copy: bool = True) -> list[NDArray[Any]]
     return [read_array(array, copy=copy) for array in record.values()]
 
 
-def held(arrays: Iterable[NDArray[Any]]) -> ArrayRecord:
-    """Return a record of `HeldArray`s, named by their places: nothing of it is serialised before an engine does."""
-    record = ArrayRecord()
-    for place, array in enumerate(arrays):
-        # in the order in memory that its .npy file would have: products of it then have the same bits
-        record[str(place)] = HeldArray(array, order="F" if array.flags.fnc else "C")
+def content_of(arrays: Iterable[NDArray[Any]], scalars: Mapping[str, Any]) -> RecordDict:
+    """Return a content of arrays, named by their places, and scalars; no array is serialised before an engine does it.
+
+    Raises
+    ------
+    TypeError
+        If a scalar is none.
+    """
+    for name, value in scalars.items():
+        if not isinstance(value, SCALARS):
+            raise TypeError(f"{name} = {value!r} is no {', '.join(kind.__name__ for kind in SCALARS)}")
+    # in the order in memory that an .npy file would have: products of it then have the same bits
+    held = {str(n): HeldArray(array, order="F" if array.flags.fnc else "C") for n, array in enumerate(arrays)}
+    # entry by entry each would be checked three times, which takes longer than all else that sends a small message
+    return _filled(RecordDict(), {"arrays": _filled(ArrayRecord(), held), "config": _filled(ConfigRecord(), scalars)})
+
+
+def _filled(record: RecordT, entries: Mapping[str, Any]) -> RecordT:
+    """Fill an empty record with entries that are right."""
+    record.__dict__["_data"] = dict(entries)
     return record
 
 

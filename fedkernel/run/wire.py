@@ -21,7 +21,7 @@ RECORDS: dict[str, type[ArrayRecord] | type[ConfigRecord]] = {"arrays": ArrayRec
 def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None) -> RecordDict:
     """Return what carries a message, and beside it a header of scalars."""
     arrays, scalars = encode(message)
-    return RecordDict({"arrays": flower.held(arrays), "config": ConfigRecord({**(header or {}), **scalars})})
+    return flower.content_of(arrays, {**(header or {}), **scalars})
 
 
 def identity_of(scalars: Mapping[str, object]) -> str:
