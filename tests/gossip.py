@@ -159,7 +159,7 @@ class Coordinator:
     def note(self, reply):
         for sealed in sealed_in(reply):
             header = sealed.header
-            self.letters[header.round, header.sender, header.receiver] = sealed.letter
+            self.letters[header.round, header.sender, header.receiver] = bytes(sealed.letter)
 
 
 def refused(act, *args, **kwargs):

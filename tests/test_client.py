@@ -383,6 +383,8 @@ def test_a_state_comes_back_from_the_memory_as_it_was_saved_beside_others(memory
     Other(np.arange(3), np.array(2.5)).save(memory)
     half, other = HalfState.load(memory), Other.load(memory)
     assert (half.values.tobytes(), half.more) == (X.tobytes(), None)
+    HalfState(half.values, np.ones(1)).save(memory)
+    assert memory["HalfState.values"] is half.values, "what is there already is not copied once more"
     assert (other.values.dtype, other.values.tolist(), float(other.more)) == (np.arange(3).dtype, [0, 1, 2], 2.5)
     Other(np.arange(2)).save(memory)
     assert Other.load(memory).more is None, "nothing of the earlier one is left"

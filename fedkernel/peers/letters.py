@@ -13,11 +13,12 @@ it is (4), the sizes of the axes (`AXES` times 4), the float64 entries. So it is
 `OVERHEAD`, from which anybody can tell how many floats a sealed letter has, but not their shape.
 """
 
+import itertools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cache, cached_property
 from math import prod
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -65,6 +66,7 @@ class Letter(Message):
 LetterT = TypeVar("LetterT", bound=Letter)
 
 
+@cache
 def _kind(kind: type[Letter]) -> bytes:
     return _KIND.pack(crc32(kind.__name__.encode()))
 
@@ -76,7 +78,7 @@ def letter_to_bytes(letter: Letter) -> bytes:
     for name, shape in letter.shapes().items():
         sizes += arrays[name].shape if name in arrays else [_NOTHING] * len(shape.dimensions)
     sizes += [0] * (AXES - len(sizes))
-    entries = [array.astype("<f8", copy=False).tobytes() for array in arrays.values()]
+    entries = [np.ascontiguousarray(array, "<f8").data for array in arrays.values()]
     return b"".join([_kind(type(letter)), _SIZES.pack(*sizes), *entries])
 
 
@@ -112,19 +114,18 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
         raise ProtocolError(f"{kind.__name__}: {explain(error, quote=False)}") from None
 
 
-@dataclass(frozen=True)
-class Sealed:
+class Sealed(NamedTuple):
     """A letter on its way, as everybody sees it.
 
     Attributes
     ----------
     header : Header
-    letter : bytes
-        Header included.
+    letter : memoryview
+        Its bytes, header included, where the message has them.
     """
 
     header: Header
-    letter: bytes
+    letter: memoryview
 
     @property
     def floats(self) -> int:
@@ -137,11 +138,12 @@ class Sealed:
         return _LENGTH.size + len(self.letter)
 
 
-def pack(letters: Sequence[bytes]) -> Bytes | None:
+def pack(letters: Sequence[bytes | memoryview]) -> Bytes | None:
     """Put letters one after the other for a message's field ``letters``; none: None."""
     if not letters:
         return None
-    return np.frombuffer(b"".join(_LENGTH.pack(len(letter)) + letter for letter in letters), np.uint8)
+    parts = ((_LENGTH.pack(len(letter)), letter) for letter in letters)
+    return np.frombuffer(b"".join(itertools.chain.from_iterable(parts)), np.uint8)
 
 
 def unpack(packed: Bytes | None) -> Iterator[Sealed]:
@@ -152,14 +154,16 @@ def unpack(packed: Bytes | None) -> Iterator[Sealed]:
     ValueError
         If it is not letters one after the other.
     """
-    data = b"" if packed is None else packed.tobytes()
-    start = 0
+    if packed is None:
+        return
+    data, start = np.ascontiguousarray(packed).data.toreadonly(), 0
     while start < len(data):
         first = start + _LENGTH.size
         end = first + (_LENGTH.unpack_from(data, start)[0] if first <= len(data) else 0)
         if end > len(data) or end - start < OVERHEAD or (end - start - OVERHEAD) % 8:
             raise ValueError("must be sealed letters one after the other, but one is cut off or has no letter's size")
-        yield Sealed(Header.of(data[first : first + HEADER]), data[first:end])
+        letter = data[first:end]
+        yield Sealed(Header.of(letter), letter)
         start = end
 
 
@@ -175,10 +179,16 @@ class CarriesLetters(Message):
 
     letters: Annotated[Bytes | None, Shape("letters_m", dtype="uint8")] = None
 
-    @property
-    def sealed(self) -> list[Sealed]:
+    @cached_property
+    def sealed(self) -> tuple[Sealed, ...]:
         """The letters as everybody sees them."""
-        return list(unpack(self.letters))
+        return tuple(unpack(self.letters))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy, perhaps with other letters, which are taken apart anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy.__dict__.pop("sealed", None)
+        return copy
 
     @property
     def floats(self) -> int:
@@ -187,8 +197,7 @@ class CarriesLetters(Message):
 
     @pydantic.model_validator(mode="after")
     def _letters_are_whole(self) -> "CarriesLetters":
-        for _ in unpack(self.letters):
-            pass
+        _ = self.sealed
         return self
 
 
@@ -196,9 +205,9 @@ class Letters(CarriesLetters, Reply):
     """Nothing but letters: reveals who writes to whom, and how much."""
 
 
-def sealed_in(message: Message) -> list[Sealed]:
+def sealed_in(message: Message) -> Sequence[Sealed]:
     """Return the letters in a message, which may be one that carries none."""
-    return message.sealed if isinstance(message, CarriesLetters) else []
+    return message.sealed if isinstance(message, CarriesLetters) else ()
 
 
 def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
@@ -206,7 +215,7 @@ def sort_mail(replies: Sequence[Message]) -> Mapping[int, Bytes]:
 
     Who gets no mail is not in it: ``sort_mail(replies).get(client)`` fits the field in any case.
     """
-    mail: dict[int, list[bytes]] = {}
+    mail: dict[int, list[memoryview]] = {}
     for reply in replies:
         for sealed in sealed_in(reply):
             mail.setdefault(sealed.header.receiver, []).append(sealed.letter)

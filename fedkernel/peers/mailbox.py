@@ -81,9 +81,9 @@ class Mailbox:
         shared = SharedKeys.load(self._memory)
         return replace(shared, counts=shared.counts.copy())
 
-    @property
+    @cached_property
     def neighbours(self) -> tuple[int, ...]:
-        """The peers that keys were agreed on with, in order."""
+        """The peers that keys were agreed on with before this round, in order."""
         return tuple(self._shared.peers.tolist()) if SharedKeys.known(self._memory) else ()
 
     def write(self, peer: int, letter: Letter) -> None:
@@ -96,19 +96,11 @@ class Mailbox:
         InputError
             If the letter shows rows that may not leave.
         """
-        place = self._place(peer)
-        if peer in self._written:
-            raise self.error(f"a second letter to client {peer} in one round; put all into one")
-        self._check_consent(f"{self._where}: a letter to client {peer}", letter.disclosed)
-        header = Header(self._client, peer, self._round, int(self._shared.counts[place, WRITTEN]))
-        self._shared.counts[place, WRITTEN] += 1
-        key = self._shared.keys[place, WRITTEN].tobytes()
-        self._written[peer] = seal(key, self.run, header, letter_to_bytes(letter))
+        self._write([peer], letter)
 
     def write_to_all(self, letter: Letter) -> None:
         """Write the same letter to every neighbour."""
-        for peer in self.neighbours:
-            self.write(peer, letter)
+        self._write(self.neighbours, letter)
 
     def send(self, ask: Request[Any], reply: Reply) -> Reply:
         """Return the reply with what was written in this round.
@@ -192,6 +184,17 @@ class Mailbox:
     def refusal(self, sender: int, why: str) -> LetterError:
         """Return the error that says why a peer's letter is refused."""
         return LetterError(f"{self._where}: the letter of client {sender} is refused: {why}")
+
+    def _write(self, peers: Sequence[int], letter: Letter) -> None:
+        content = letter_to_bytes(letter)
+        for peer in peers:
+            place = self._place(peer)
+            if peer in self._written:
+                raise self.error(f"a second letter to client {peer} in one round; put all into one")
+            self._check_consent(f"{self._where}: a letter to client {peer}", letter.disclosed)
+            header = Header(self._client, peer, self._round, int(self._shared.counts[place, WRITTEN]))
+            self._shared.counts[place, WRITTEN] += 1
+            self._written[peer] = seal(self._shared.keys[place, WRITTEN].tobytes(), self.run, header, content)
 
     def _open(self, sealed: Sealed, kind: type[LetterT]) -> LetterT:
         header, place = sealed.header, self._place(sealed.header.sender)

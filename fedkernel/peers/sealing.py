@@ -205,7 +205,7 @@ class Header(NamedTuple):
         return _HEADER.pack(*self)
 
     @classmethod
-    def of(cls, letter: bytes) -> "Header":
+    def of(cls, letter: bytes | memoryview) -> "Header":
         """Return the header of a sealed letter."""
         return cls(*_HEADER.unpack_from(letter))
 
@@ -220,7 +220,7 @@ def seal(key: bytes, run: str, header: Header, content: bytes) -> bytes:
     return clear + AESSIV(key).encrypt(content, [clear, run.encode()])
 
 
-def unseal(key: bytes, run: str, letter: bytes) -> bytes:
+def unseal(key: bytes, run: str, letter: bytes | memoryview) -> bytes:
     """Return the content of a letter.
 
     Raises

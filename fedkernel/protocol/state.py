@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import ClassVar, Self
 
 from fedkernel.arrays import AnyArray
@@ -24,7 +25,8 @@ class State:
     """Whether its arrays only spare the work of making them again: no engine moves or stores them (`PASSING`)."""
 
     @classmethod
-    def _called(cls) -> dict[str, str]:
+    @cache
+    def _called(cls) -> Mapping[str, str]:
         """Return what the arrays are called in the memory, by field."""
         return {field.name: f"{PASSING if cls.passing else ''}{cls.__name__}.{field.name}" for field in fields(cls)}
 
@@ -49,9 +51,11 @@ class State:
                 del memory[name]  # `pop` would read the array
 
     def save(self, memory: MutableMapping[str, AnyArray]) -> Self:
-        """Put the arrays into the memory, in place of those of an earlier one."""
-        self.forget(memory)
+        """Put the arrays into the memory, in place of those of an earlier one; what it had of it stays as it is."""
         for field, name in self._called().items():
-            if (array := getattr(self, field)) is not None:
+            array, before = getattr(self, field), memory.get(name)
+            if array is None and before is not None:
+                del memory[name]
+            elif array is not before:
                 memory[name] = array
         return self
