@@ -15,7 +15,6 @@ their introductions have them, and the coordinator holds each reply to them: n_m
 n_new, its new rows; N, the rows that all have with a vertical partition; d, the columns with a horizontal one.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType, NoneType
@@ -27,7 +26,7 @@ import pydantic
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from fedkernel.arrays import Rows, sum_in_order
+from fedkernel.arrays import Rows, all_finite, sum_in_order
 from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import InputError, ProtocolError, one_line, shortened
 from fedkernel.protocol.rules import Rule
@@ -87,30 +86,25 @@ class Shape:
         """Return ``value`` if it is an array as declared; a number as a float."""
         if isinstance(value, float) and not self.dimensions:
             value = np.array([value])
-        if fault := self._fault_of(value):
-            rule = f"must be a finite {self.dtype} array of shape ({', '.join(self.dimensions) or 1})"
-            raise ValueError(rule + fault)
+        if not isinstance(value, np.ndarray):
+            raise self._refusal(f", not {type(value).__name__}")
+        if value.dtype != self.dtype or value.ndim != max(1, len(self.dimensions)):
+            raise self._refusal(f", not {value.dtype} {value.shape}")
+        if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
+            raise self._refusal(f" with {'at least' if self.dimensions else 'just'} one entry, not {value.shape}")
+        if self.dtype.kind == "f":  # each entry is looked at twice only: NaN is both the least and the largest
+            least, largest = float(value.min(initial=0.0)), float(value.max(initial=0.0))
+            if not -LARGEST <= least <= largest <= LARGEST:
+                if count := np.count_nonzero(~np.isfinite(value)):
+                    raise self._refusal(f", but {count} of its entries are not finite")
+                raise self._refusal(f" with entries of up to {LARGEST:g}, but there are larger ones")
+        elif self.dtype.kind == "c" and not all_finite(value):
+            raise self._refusal(f", but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite")
         return value if self.dimensions else float(value[0])
 
-    def _fault_of(self, value: Any) -> str:
-        """Return what is wrong about a value; empty: nothing."""
-        if not isinstance(value, np.ndarray):
-            return f", not {type(value).__name__}"
-        if value.dtype != self.dtype or value.ndim != max(1, len(self.dimensions)):
-            return f", not {value.dtype} {value.shape}"
-        if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
-            return f" with {'at least' if self.dimensions else 'just'} one entry, not {value.shape}"
-        largest = float(np.abs(value).max(initial=0.0)) if value.dtype.kind == "c" else _largest(value)
-        if not math.isfinite(largest):
-            return f", but {np.count_nonzero(~np.isfinite(value))} of its entries are not finite"
-        if value.dtype.kind == "f" and largest > LARGEST:
-            return f" with entries of up to {LARGEST:g}, but there are larger ones"
-        return ""
-
-
-def _largest(values: npt.NDArray[Any]) -> float:
-    """Return the largest magnitude of real numbers, NaN where one is; nothing of their size is allocated for it."""
-    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
+    def _refusal(self, why: str) -> ValueError:
+        dimensions = ", ".join(self.dimensions) or 1
+        return ValueError(f"must be a finite {self.dtype} array of shape ({dimensions}){why}")
 
 
 class Message(pydantic.BaseModel):
@@ -173,13 +167,13 @@ class Message(pydantic.BaseModel):
     @pydantic.model_validator(mode="after")
     def _arrays_agree(self) -> "Message":
         self.dimensions()
-        for name, array in self.arrays().items():
-            for rule in type(self).model_fields[name].metadata:
-                if isinstance(rule, Rule):
-                    try:
-                        rule.check(array)
-                    except ValueError as error:
-                        raise ValueError(f"{name} {error}") from None
+        rules = _rules_of(type(self))
+        for name, array in self.arrays().items() if rules else ():
+            for rule in rules.get(name, ()):
+                try:
+                    rule.check(array)
+                except ValueError as error:
+                    raise ValueError(f"{name} {error}") from None
         return self
 
 
@@ -188,6 +182,13 @@ def _shapes_of(kind: type[Message]) -> dict[str, Shape]:
     """Find the shapes that a class declares, once: every message and letter is checked by them several times."""
     shapes = {name: [m for m in field.metadata if isinstance(m, Shape)] for name, field in kind.model_fields.items()}
     return {name: annotations[0] for name, annotations in shapes.items() if annotations}
+
+
+@cache
+def _rules_of(kind: type[Message]) -> dict[str, list[Rule]]:
+    """Find the rules that a class declares of its arrays."""
+    rules = {name: [m for m in field.metadata if isinstance(m, Rule)] for name, field in kind.model_fields.items()}
+    return {name: of_field for name, of_field in rules.items() if of_field}
 
 
 class CarriesRows(Message):
