@@ -73,9 +73,7 @@ def read_header(stream: IO[bytes]) -> Header:
         text = stream.read(min(int.from_bytes(size, "little"), LONGEST))
         if b"L" in text:  # a whole number of Python 2's, of which numpy warns on standard error
             raise ValueError
-        read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
-        with READING:
-            header = Header(*read(io.BytesIO(size + text)))
+        header = _parsed(size + text, first)
     except Exception as error:  # numpy evaluates the header as an expression
         raise ValueError(f"has no header of an .npy file ({type(error).__name__})") from None
     if header.dtype.kind not in KINDS:
@@ -84,11 +82,19 @@ def read_header(stream: IO[bytes]) -> Header:
 
 
 @lru_cache(maxsize=256)
-def header_size(dtype: str, shape: tuple[int, ...], fortran: bool) -> int:
-    """Return how many bytes of an .npy file there are before the entries."""
-    stream, dtype_there = io.BytesIO(), np.lib.format.dtype_to_descr(np.dtype(dtype))
-    np.lib.format.write_array_header_1_0(stream, {"descr": dtype_there, "fortran_order": fortran, "shape": shape})
-    return stream.tell()
+def _parsed(text: bytes, first: bool) -> Header:
+    """Parse a header of the first form or another: the same ones come with every round."""
+    read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+    with READING:
+        return Header(*read(io.BytesIO(text)))
+
+
+@lru_cache(maxsize=256)
+def header_of(dtype: str, shape: tuple[int, ...], fortran: bool) -> bytes:
+    """Return what an .npy file has before the entries."""
+    stream, descr = io.BytesIO(), np.lib.format.dtype_to_descr(np.dtype(dtype))
+    np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": fortran, "shape": shape})
+    return stream.getvalue()
 
 
 class Archive(Mapping[str, AnyArray]):

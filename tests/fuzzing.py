@@ -342,7 +342,7 @@ def requests(valid):
 
     def read(data):
         message = flower.from_bytes(data)
-        reply = flower.from_bytes(b"".join(answer(app, message, context)))
+        reply = flower.from_bytes(flower.to_bytes(answer(app, message, context)))
         if reply.has_error():
             if (
                 reply.error.code not in {REFUSED, UNFIT_LETTER}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from flwr.common.serde import message_to_proto, recorddict_to_proto
+from flwr.common.serde import message_to_proto, recorddict_from_proto, recorddict_to_proto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,11 +15,10 @@ ARRAYS = st.builds(
     st.lists(st.integers(0, 40), max_size=3),
     st.sampled_from(["float64", "float32", "int32", "uint8"]),
 )
+SCALARS = st.integers(-(2**63), 2**64 - 1) | st.booleans() | st.text() | st.binary() | st.floats()
 RECORDS = st.one_of(
     st.dictionaries(NAMES, ARRAYS, max_size=3).map(ArrayRecord),
-    st.dictionaries(NAMES, st.integers(-(2**62), 2**62) | st.text() | st.binary() | st.floats(), max_size=3).map(
-        ConfigRecord
-    ),
+    st.dictionaries(NAMES, SCALARS | st.lists(st.text(max_size=3), max_size=2), max_size=3).map(ConfigRecord),
     st.dictionaries(NAMES, st.floats() | st.lists(st.integers(0, 9)), max_size=2).map(MetricRecord),
 )
 CONTENTS = st.dictionaries(NAMES, RECORDS, max_size=4).map(RecordDict)
@@ -31,6 +30,8 @@ def test_content(content):
     parts = flower.content_to_parts(content)
     assert b"".join(parts) == recorddict_to_proto(content).SerializeToString()
     assert flower.content_bytes(content) == recorddict_to_proto(content).ByteSize()
+    again = flower.content_from_bytes(b"".join(parts))
+    assert repr(again) == repr(recorddict_from_proto(recorddict_to_proto(content)))
 
 
 @settings(max_examples=50, deadline=None)
@@ -50,6 +51,16 @@ def test_messages(content):
 def test_lengths_of_one_to_four_bytes(size):
     content = RecordDict({"arrays": ArrayRecord({"a": Array("uint8", (size,), "numpy.ndarray", bytes(size))})})
     assert b"".join(flower.content_to_parts(content)) == recorddict_to_proto(content).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(6.0).reshape(2, 3).T, np.zeros((0, 4)), np.array(["ab", "c"]), np.arange(3, dtype=">i4")]
+)
+def test_held_arrays_are_serialised_as_flower_does(array):
+    content = flower.content_of([array], {})
+    assert content["arrays"]["0"].data == Array(array).data
+    assert b"".join(flower.content_to_parts(content)) == recorddict_to_proto(content).SerializeToString()
+    assert flower.content_bytes(content) == recorddict_to_proto(content).ByteSize()
 
 
 def test_arrays_are_not_copied():

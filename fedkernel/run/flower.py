@@ -6,6 +6,7 @@ Tested on flwr 1.41.
 import copy
 import io
 import itertools
+import struct
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -15,8 +16,14 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.app.message.message import make_message
-from flwr.common.serde import message_from_proto, message_to_proto, recorddict_from_proto, recorddict_to_proto
-from flwr.common.serde_utils import metadata_to_proto
+from flwr.common.serde import (
+    array_from_proto,
+    message_from_proto,
+    message_to_proto,
+    recorddict_from_proto,
+    recorddict_to_proto,
+)
+from flwr.common.serde_utils import metadata_from_proto, metadata_to_proto, record_value_dict_from_proto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.recorddict_pb2 import Array as ArrayProto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
@@ -25,7 +32,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
-from fedkernel.archives import header_size, read_header
+from fedkernel.archives import header_of, read_header
 from fedkernel.errors import ProtocolError, one_line, shortened
 from fedkernel.run.weighing import check_weight
 
@@ -149,7 +156,24 @@ def content_to_parts(content: RecordDict) -> list[bytes]:
 
 def content_from_bytes(data: bytes) -> RecordDict:
     """Rebuild a content from the bytes of its `content_to_parts`, which are our own."""
-    return recorddict_from_proto(RecordDictProto.FromString(data))
+    return _content(RecordDictProto.FromString(data))
+
+
+def _content(proto: RecordDictProto) -> RecordDict:
+    """Rebuild a content from what protobuf has parsed, and checked the types of: Flower would check them once more."""
+    return _filled(RecordDict(), {item.key: _record(item) for item in proto.items})
+
+
+def _record(item: Any) -> Any:
+    match item.WhichOneof("value"):
+        case "array_record":
+            arrays = {entry.key: array_from_proto(entry.value) for entry in item.array_record.items}
+            return _filled(ArrayRecord(), arrays)
+        case "config_record":
+            values = {entry.key: entry.value for entry in item.config_record.items}
+            return _filled(ConfigRecord(), record_value_dict_from_proto(values))
+        case _:
+            return recorddict_from_proto(RecordDictProto(items=[item]))[item.key]
 
 
 def from_bytes(data: bytes | bytearray) -> Message:
@@ -162,7 +186,11 @@ def from_bytes(data: bytes | bytearray) -> Message:
     """
     check_weight(data)
     try:
-        message = message_from_proto(MessageProto.FromString(data))
+        proto = MessageProto.FromString(data)
+        if proto.HasField("content"):
+            message = make_message(metadata_from_proto(proto.metadata), _content(proto.content))
+        else:
+            message = message_from_proto(proto)
     except Exception as error:  # what a sender put together by hand can fail anywhere in Flower's own checks
         raise ProtocolError(f"it is no message of Flower's ({type(error).__name__})") from None
     if not (message.has_content() or message.has_error()):
@@ -230,7 +258,12 @@ class HeldArray(Array):
     @property
     def data(self) -> bytes:  # type: ignore[override] # a field of Flower's
         """The array as an .npy file, which is written anew each time: engines ask once, if at all."""
-        return Array(self.serialised).data
+        return self.header + self.serialised.tobytes(order="A")
+
+    @property
+    def header(self) -> bytes:
+        """What comes before the entries in the .npy file."""
+        return header_of(self.dtype, self.shape, bool(self.serialised.flags.fnc))
 
     def __reduce__(self) -> tuple[type[Array], tuple[str, tuple[int, ...], str, bytes]]:
         """Leave the process as one of Flower's own."""
@@ -314,9 +347,29 @@ def _parts(content: RecordDict, data: Callable[[Array], PartT]) -> list[bytes | 
         if isinstance(record, ArrayRecord):
             arrays = (_field(1, *_bytes(1, key.encode()), *_array(array, data)) for key, array in record.items())
             parts += _field(1, *_bytes(1, name.encode()), *_field(2, *itertools.chain.from_iterable(arrays)))
+        elif isinstance(record, ConfigRecord) and not any(isinstance(value, list) for value in record.values()):
+            scalars = (_field(1, *_bytes(1, key.encode()), *_field(2, _scalar(value))) for key, value in record.items())
+            parts += _field(1, *_bytes(1, name.encode()), *_field(4, *itertools.chain.from_iterable(scalars)))
         else:
             parts.append(recorddict_to_proto(RecordDict({name: record})).SerializeToString())
     return parts
+
+
+def _scalar(value: Any) -> bytes:
+    """Return a scalar as one of the fields of Flower's ConfigRecordValue."""
+    match value:
+        case str():
+            return b"".join(_field(5, value.encode()))
+        case bool():
+            return bytes([4 << 3, value])
+        case int() if value >= 1 << 63:
+            return bytes([3 << 3, *_digits(value)])
+        case int():
+            return bytes([2 << 3, *_digits(value << 1 if value >= 0 else ~(value << 1))])
+        case float():
+            return bytes([1 << 3 | 1]) + struct.pack("<d", value)
+        case _:
+            return b"".join(_field(6, value))
 
 
 def _array(array: Array, data: Callable[[Array], PartT]) -> list[bytes | PartT]:
@@ -328,7 +381,7 @@ def _size(array: Array) -> int:
     """Return how many bytes the data of an array are."""
     if not isinstance(array, HeldArray):
         return len(array.data)
-    return header_size(array.dtype, array.shape, array.serialised.flags.fnc) + array.serialised.nbytes
+    return len(array.header) + array.serialised.nbytes
 
 
 def _bytes(number: int, value: bytes | PartT) -> list[bytes | PartT]:
@@ -338,8 +391,13 @@ def _bytes(number: int, value: bytes | PartT) -> list[bytes | PartT]:
 
 def _field(number: int, *parts: bytes | PartT) -> list[bytes | PartT]:
     """Return a field of protobuf's wire format, of this number and with this content: tag, length, content."""
-    length, digits = sum(map(len, parts)), []
-    while length > 0x7F:
-        digits.append(length & 0x7F | 0x80)
-        length >>= 7
-    return [bytes([number << 3 | 2, *digits, length]), *parts]
+    return [bytes([number << 3 | 2, *_digits(sum(map(len, parts)))]), *parts]
+
+
+def _digits(number: int) -> list[int]:
+    """Return a number of protobuf's wire format, seven bits to a byte."""
+    digits = []
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    return [*digits, number]

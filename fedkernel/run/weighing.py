@@ -14,6 +14,9 @@ MOST_BESIDE = 1 << 21
 MOST_FIELDS = 10_000
 """Fields of protobuf that are looked at: more than a thousand arrays have."""
 
+SMALL = min(MOST_BESIDE, 2 * MOST_FIELDS)
+"""Bytes of a message that cannot have too much of anything: a field has two at least."""
+
 ENTRIES = (2, 1, 2, 1, 2, 4)
 """Where entries are: a message's content, its items, their arrays by name, these arrays' items, the array, its data."""
 
@@ -26,6 +29,8 @@ def check_weight(data: bytes | bytearray) -> None:
     ProtocolError
         If it has too much beside their entries, too many parts, or is cut off.
     """
+    if len(data) <= SMALL:
+        return
     fields_to_go = [MOST_FIELDS]
     try:
         beside = len(data) - _entries(memoryview(data), ENTRIES, fields_to_go)
