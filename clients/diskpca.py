@@ -12,13 +12,13 @@ row within it; the weights of the rows of that block are computed again.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Generic, Literal
+from typing import Annotated, ClassVar, Generic
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.arrays import FloatArray, Positions, Rows, row_blocks, stack_rows
+from fedkernel.arrays import FloatArray, Positions, Precision, Rows, row_blocks, stack_rows
 from fedkernel.data import Table, as_table, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.numerics import (
@@ -46,9 +46,6 @@ from fedkernel.protocol import (
     Within,
     check_share,
 )
-
-Precision = Literal["float64", "float32"]
-"""What a site computes its embedding and its kernel values in; sums and what it sends are float64."""
 
 
 class Products(Summed):

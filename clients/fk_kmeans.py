@@ -9,7 +9,7 @@ coordinator's business: what is asked of a site is about [A_t[m], B_t[m]], and t
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Generic
+from typing import Annotated, Any, ClassVar, Generic
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from clients.kmeans import (
     SumRows,
 )
 from clients.width_grid import EmbedAtWidths, LabelAtWidth, SampleAtWidths, SolveAtWidths, WidthGridClient
-from fedkernel.arrays import ROWS, AnyArray, FloatArray, row_blocks
+from fedkernel.arrays import ROWS, AnyArray, FloatArray, Precision, row_blocks
 from fedkernel.errors import ProtocolError
 from fedkernel.models import advance, combine_draws
 from fedkernel.numerics import RandomFeatures, pack_symmetric, unpack_symmetric
@@ -44,32 +44,56 @@ from fedkernel.protocol import (
 )
 
 KEPT = 2**26
-"""Bytes of random features that a site keeps from one message to the next; more are computed anew for the second."""
+"""Bytes of random features that a site keeps from one message to the next; more are computed anew for the second.
+
+And of its rows in float32, where features are of that.
+"""
+
+PIECE = 256
+"""Rows whose products of float32 are added up in float32; the sums of so many are added up in float64."""
+
+
+def rounding_of(precision: Precision) -> float:
+    """Return what sums of products of features may be off by, as a share of the terms that they are of.
+
+    Of float32: a sum of `PIECE` terms, in whatever order, loses `PIECE` times the unit roundoff of 6e-8 at most, and as
+    much again is more than cosines are off by. Of the same row over and over, where roundings do not cancel each other,
+    some 1e-6 was seen; of other rows 2e-7.
+    """
+    return ROUNDING if precision == "float64" else PIECE * float(np.finfo(np.float32).eps)
 
 
 class Iteration(Request[ReplyT], Generic[ReplyT]):
     """What the requests of iteration t say: the features, and how the columns B_t follow from those of t - 1.
 
     The first request of an iteration carries the map M with B_t = [A_{t-1}, B_{t-1}] M; those after it, and the first
-    iteration's, which starts without columns B, do not.
+    iteration's, which starts without columns B, do not. ``precision`` is what features are computed in; sums over rows
+    and all that is sent are float64.
     """
 
     features: RandomFeatures
     t: Count
+    precision: Precision = "float64"
     map: Annotated[FloatArray | None, Shape("p_before", "r", empty=True)] = None
 
     def takes(self, rows: int, columns: int) -> int:
-        """Count the frequencies, and a block of rows' features, or those of all rows where they are kept."""
+        """Count the frequencies, a block of rows' features, all of them where they are kept, and converted rows."""
         lasting_rows = rows if self.features_are_kept(rows) else 0
-        return self.features.takes(columns) + self.features.n_features * (min(rows, ROWS) + lasting_rows)
+        entries = self.features.n_features * (min(rows, ROWS) + lasting_rows)
+        entries += rows * columns if self.rows_are_converted(rows, columns) else 0
+        return self.features.takes(columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def features_are_kept(self, rows: int) -> bool:
         """Tell whether the features of so many rows are few enough to be kept until the next iteration."""
-        return 8 * rows * self.features.n_features <= KEPT
+        return np.dtype(self.precision).itemsize * rows * self.features.n_features <= KEPT
+
+    def rows_are_converted(self, rows: int, columns: int) -> bool:
+        """Tell whether rows are kept in float32 too, since they are few enough; else a block is converted each time."""
+        return self.precision == "float32" and 4 * rows * columns <= KEPT
 
     def draw_of(self, t: int) -> str:
         """Return what the features of an iteration are known by."""
-        return f"{t} {self.features!r}"
+        return f"{t} {self.precision} {self.features!r}"
 
 
 class PackedGram(Summed):
@@ -102,15 +126,15 @@ class MultiplyColumns(Iteration[PackedGram]):
     def check_table(self, reply: PackedGram, sizes: Mapping[str, int]) -> None:
         """Check also the features' own products: cosine and sine of an angle have squares that add up to 1."""
         super().check_table(reply, sizes)
-        D, rows = self.features.n_features, sizes["n_m"]
+        D, rows, slack = self.features.n_features, sizes["n_m"], rounding_of(self.precision)
         squares = np.diag(unpack_symmetric(reply.upper))[:D]
         if self.features.form == "pairs":
             off = float(np.abs(squares[: D // 2] + squares[D // 2 :] - 2 * rows).max())
-            if off > ROUNDING * rows:
+            if off > slack * rows:
                 raise ValueError(
                     f"squares of pairs of features must add up to twice {rows} rows, but are off by {off:.3g}"
                 )
-        elif squares.max() > (2 + ROUNDING) * rows:
+        elif squares.max() > 2 * (1 + slack) * rows:
             raise ValueError(f"features of {rows} rows have squares up to {2 * rows}, not {squares.max():.6g}")
 
 
@@ -132,7 +156,7 @@ class MultiplyGram(Iteration[GramProduct]):
         """Check also that c^T G c is not below 0, but for rounding of a G with a trace as large as that of features."""
         super().check_table(reply, sizes)
         form, length = float(self.vector @ reply.product), float(self.vector @ self.vector)
-        if form < -ROUNDING * 2 * sizes["n_m"] * (self.features.n_features + 1) * length:
+        if form < -rounding_of(self.precision) * 2 * sizes["n_m"] * (self.features.n_features + 1) * length:
             raise ValueError(f"vector^T product must be at least 0, not {form:.6g}")
 
 
@@ -153,6 +177,7 @@ class SumFeatures(Request[FeatureSums]):
     largest: ClassVar = {"D": "features.n_features"}
     features: RandomFeatures
     t: Count
+    precision: Precision = "float64"
     vector: Annotated[FloatArray, Shape("n_m")]
 
     @property
@@ -167,12 +192,12 @@ class SumFeatures(Request[FeatureSums]):
     def check_reply(self, reply: FeatureSums) -> None:
         """Check also that the sums are of features, none of which is beyond the square root of 2."""
         super().check_reply(reply)
-        check_combined("sums", reply.sums, self.vector)
+        check_combined("sums", reply.sums, self.vector, rounding_of(self.precision))
 
 
-def check_combined(name: str, combined: FloatArray, weights: FloatArray) -> None:
+def check_combined(name: str, combined: FloatArray, weights: FloatArray, slack: float) -> None:
     """Raise ValueError if numbers cannot be features, which are at most sqrt(2), combined with such weights."""
-    most = (1 + ROUNDING) * 2**0.5 * float(np.abs(weights).sum())
+    most = (1 + slack) * 2**0.5 * float(np.abs(weights).sum())
     if (largest := float(np.abs(combined).max())) > most:
         raise ValueError(f"{name} of features with these weights are {most:.6g} at most, not {largest:.6g}")
 
@@ -191,18 +216,19 @@ class CombineFeatures(Request[FeatureValues]):
 
     features: RandomFeatures
     t: Count
+    precision: Precision = "float64"
     vector: Annotated[FloatArray, Shape("D")]
 
     def check_reply(self, reply: FeatureValues) -> None:
         """Check also that the values are of features."""
         super().check_reply(reply)
-        check_combined("values", reply.values, self.vector)
+        check_combined("values", reply.values, self.vector, rounding_of(self.precision))
 
 
 class EmbedRows(Iteration[Receipt]):
     """Hands over the map to the rows' coordinates, H[m] = [A_T[m], B_T[m]] M; they stay on the site.
 
-    ``t`` is the number of the iteration that would come next. Without a map: H[m] = A_1[m] / sqrt(D).
+    ``t`` is the number of the iteration that would come next. Without a map: H[m] = A_1[m] / sqrt(D), in float64.
     """
 
 
@@ -241,7 +267,7 @@ class FKKMeansClient(WidthGridClient):
     Memory between rounds: B_t, n_m r_t floats, and with the Lanczos solver the (D + r_t)^2 products of the columns,
     computed once per iteration. Random features are computed from their seed, a block of rows at a time: once per
     iteration with CEM where all of them take `KEPT` bytes at most and the site's process lives until the next, else
-    twice; once per product without.
+    twice; once per product without. Of float32, twice as many of them are kept.
     """
 
     answers = (
@@ -268,7 +294,7 @@ class FKKMeansClient(WidthGridClient):
         """Sum the features of the rows with the given weights."""
         if len(ask.vector) != len(self.X):
             raise ProtocolError(f"a vector of {len(ask.vector)} entries does not fit the site's {len(self.X)} rows")
-        features = ask.features.map(self.X.shape[1], ask.t)
+        features = ask.features.map(self.X.shape[1], ask.t, ask.precision)
         sums = np.zeros(ask.features.n_features)
         for rows in row_blocks(len(self.X)):
             sums += ask.vector[rows] @ features(self.X[rows])
@@ -276,7 +302,7 @@ class FKKMeansClient(WidthGridClient):
 
     def combine_features(self, ask: CombineFeatures) -> FeatureValues:
         """Combine the features of each row."""
-        features = ask.features.map(self.X.shape[1], ask.t)
+        features = ask.features.map(self.X.shape[1], ask.t, ask.precision)
         values = np.empty(len(self.X))
         for rows in row_blocks(len(self.X)):
             values[rows] = features(self.X[rows]) @ ask.vector
@@ -301,14 +327,17 @@ class FKKMeansClient(WidthGridClient):
             Columns(self._advanced(ask, ask.map)).save(self.memory)
         elif ask.t == 1:
             Columns(np.empty((len(self.X), 0))).save(self.memory)
-        B = Columns.load(self.memory).B
-        features = ask.features.map(self.X.shape[1], ask.t)
+        B, X = Columns.load(self.memory).B, self._rows(ask)
+        features = ask.features.map(X.shape[1], ask.t, ask.precision)
         D = ask.features.n_features
-        A = np.empty((len(self.X), D)) if ask.features_are_kept(len(self.X)) else None
+        A = np.empty((len(X), D), ask.precision) if ask.features_are_kept(len(X)) else None
         G = np.zeros((D + B.shape[1],) * 2)
-        for rows in row_blocks(len(self.X)):
-            W = np.hstack([features(self.X[rows]), B[rows]])
-            G += W.T @ W
+        for rows in row_blocks(len(X)):
+            W = np.hstack([features(X[rows]), B[rows]], dtype=ask.precision, casting="same_kind")
+            step = len(W) if ask.precision == "float64" else PIECE
+            for first in range(0, len(W), step):
+                piece = W[first : first + step]
+                G += piece.T @ piece
             if A is not None:
                 A[rows] = W[:, :D]
         if A is not None:
@@ -326,4 +355,10 @@ class FKKMeansClient(WidthGridClient):
         DrawnFeatures.forget(self.memory)  # which nobody needs again
         if drawn is not None and str(drawn.draw) == ask.draw_of(ask.t - 1):
             return advance(drawn.A, B, lambda A: A, M)
-        return advance(self.X, B, ask.features.map(self.X.shape[1], ask.t - 1), M)
+        return advance(self._rows(ask), B, ask.features.map(self.X.shape[1], ask.t - 1, ask.precision), M)
+
+    def _rows(self, ask: Iteration[ReplyT]) -> Any:
+        """Return the rows (n_m, d) that features are computed of: in float32 where that is made once."""
+        if not ask.rows_are_converted(*self.X.shape):
+            return self.X
+        return self.once("rows in float32", lambda: self.X.astype(np.float32))

@@ -28,6 +28,9 @@ READING = threading.RLock()
 It does so by CPython's ast module, whose depth counter is shared by all threads in 3.11: two at once can fail.
 """
 
+Precision: TypeAlias = Literal["float64", "float32"]
+"""What numbers are computed in, or travel as, where there is a choice."""
+
 EPS = float(np.finfo(np.float64).eps)
 
 

@@ -30,11 +30,10 @@ from clients.diskpca import (
     DrawByLeverage,
     MeasureDistances,
     MultiplyPoints,
-    Precision,
     ScoreRows,
     SketchPoints,
 )
-from fedkernel.arrays import ROWS, FloatArray, Positions, Rows, stack_rows, sum_in_order
+from fedkernel.arrays import ROWS, FloatArray, Positions, Precision, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, AnyKernel, Embeddable, Linear, SubspaceEmbedding, whitening

@@ -4,11 +4,12 @@ Source: A Communication Efficient Federated Kernel k-Means (2021), sections 4.1 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from clients.fk_kmeans import CombineFeatures, MultiplyColumns, MultiplyGram, SumFeatures
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, Precision
 from fedkernel.numerics import (
     Eigenpairs,
     RandomFeatures,
@@ -25,7 +26,8 @@ from fedkernel.protocol import Protocol, Run, distributed, to_all, to_sum
 class IterationStep:
     """Iteration t: the weights w_t of the columns [A_t, B_t], the map that makes B_t, and which eigenpairs are wanted.
 
-    ``wanted`` is how many of the largest, or the threshold they must exceed; ``tol`` when Lanczos ends.
+    ``wanted`` is how many of the largest, or the threshold they must exceed; ``tol`` when Lanczos ends; ``precision``
+    that of the features.
     """
 
     features: RandomFeatures
@@ -34,17 +36,23 @@ class IterationStep:
     map: FloatArray | None
     wanted: int | float
     tol: float
+    precision: Precision
 
     @property
     def figures(self) -> dict[str, float]:
         """What the run's history says of each round."""
         return {"t": self.t, "rank": len(self.weights) - self.features.n_features}
 
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """What every request of the iteration says of its features."""
+        return {"features": self.features, "t": self.t, "precision": self.precision}
+
 
 def by_gram(step: IterationStep) -> Protocol[Eigenpairs]:
     """Return the leading eigenpairs of W^T W from the matrix itself: one round."""
     p = len(step.weights)
-    ask = MultiplyColumns(features=step.features, t=step.t, map=step.map, columns=p)
+    ask = MultiplyColumns(**step.drawn, map=step.map, columns=p)
     total = yield from to_sum(ask, **step.figures)
     G = unpack_symmetric(total.upper)
     pairs = leading_eigenpairs(step.weights[:, None] * G * step.weights, p)
@@ -57,7 +65,7 @@ def by_lanczos(run: Run, step: IterationStep) -> Protocol[Eigenpairs]:
 
     def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
         moves_on = step.map if number == 1 else None
-        ask = MultiplyGram(features=step.features, t=step.t, map=moves_on, vector=step.weights * c[:, 0])
+        ask = MultiplyGram(**step.drawn, map=moves_on, vector=step.weights * c[:, 0])
         total = yield from to_sum(ask, **step.figures, lanczos_step=number)
         return (step.weights * total.product)[:, None]
 
@@ -77,12 +85,12 @@ def of_rows(run: Run, step: IterationStep, B: FloatArray) -> Protocol[tuple[Eige
     def multiply(c: FloatArray, number: int) -> Protocol[FloatArray]:
         # Steps 1 to 3: every client sums its features up
         parts = enumerate(divided(run, c[:, 0]))
-        requests = {client: SumFeatures(features=step.features, t=step.t, vector=part) for client, part in parts}
+        requests = {client: SumFeatures(**step.drawn, vector=part) for client, part in parts}
         total = yield from to_sum(requests, **step.figures, lanczos_step=number)
         basis.append(c)
         sums.append(total.sums)
         # Steps 4 and 5: and combines them
-        ask = CombineFeatures(features=step.features, t=step.t, vector=total.sums)
+        ask = CombineFeatures(**step.drawn, vector=total.sums)
         combined = yield from to_all(ask, **step.figures, lanczos_step=number)
         AAc = np.concatenate([reply.values for reply in combined])[:, None]
         return np.asarray(step.weights[0] ** 2 * AAc + step.weights[-1] ** 2 * (B @ (B.T @ c)))

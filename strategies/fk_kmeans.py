@@ -33,7 +33,7 @@ from clients.fk_kmeans import (
     SumFeatures,
     TakeEmbedding,
 )
-from fedkernel.arrays import EPS, ROWS, FloatArray
+from fedkernel.arrays import ROWS, FloatArray, Precision
 from fedkernel.errors import InputError
 from fedkernel.models import FeatureChain, KernelKMeans, recover_error, training_of
 from fedkernel.numerics import (
@@ -121,6 +121,11 @@ class FKKMeans(KMeansStrategy):
         What counts, in place of ``solver``. Rounds: by gram, and 5 D features in each of T / 5 iterations, for less
         than half of the rounds and some three times the floats. Floats: what is forecast to upload fewer, which is
         Lanczos where D is more than about 4 s.
+    dtype : {"float64", "float32"}
+        What clients compute random features in; sums over the rows, and what is sent, are float64. With float32, sites
+        take half of the time, and coordinates are off by some 1e-7 of the largest. But features are functions of
+        x / width, of which float32 keeps seven digits: where entries are 10^4 times as large as the kernel's width, as
+        of seconds since 1970, no two digits of them are right, so that it must be asked for.
 
     Notes
     -----
@@ -133,7 +138,8 @@ class FKKMeans(KMeansStrategy):
     Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM
     N (3 Q + r_t). Features are computed from their seed, some thousand rows at a time; a client keeps them until the
-    next iteration where they take 64 MiB at most (`clients.fk_kmeans.KEPT`), else it computes them twice.
+    next iteration where they take 64 MiB at most (`clients.fk_kmeans.KEPT`), else it computes them twice. With float32
+    it keeps its rows in that, too, where they take no more.
 
     The accuracy: Z_{t+1} = B_{t+1} B_{t+1}^T is about the mean of A_j A_j^T / D, j = 1, ..., t, so that its squared
     error is about the mean of j (j - 1) ||Z_{j+1} - Z_j||_F^2 over t (`fedkernel.numerics.mean_error`). These moves
@@ -159,6 +165,7 @@ class FKKMeans(KMeansStrategy):
     eigengap: bool = False
     save: Literal["rounds", "floats"] | None = None
     max_clusters: MostClusters = None
+    dtype: Precision = "float64"
 
     client: ClassVar = FKKMeansClient
     # of the iteration that is not made, whose n_features would limit n_clusters
@@ -259,7 +266,7 @@ class FKKMeans(KMeansStrategy):
         features = any_width(self.kernel or RBF(), lambda kernel: self._features(kernel, seed))
 
         def iteration(t: int, p: int, before: int) -> Step:
-            common: dict[str, Any] = {"features": features, "t": t}
+            common: dict[str, Any] = {"features": features, "t": t, "precision": self.dtype}
             if not self.cem:
                 return repeated(p + 1, ask(SumFeatures, **common), ask(CombineFeatures, {"D": D}, **common))
             moved = {"p_before": before, "r": p - D}
@@ -269,7 +276,8 @@ class FKKMeans(KMeansStrategy):
 
         iterations = map(iteration, range(1, T + 1), most, [0, *most])
         s = {"p_before": most[-1], "r": self.dimensions}
-        embed = once(EmbedRows, s, features=features, t=AtMost(T + 1) if self.accuracy else T + 1)
+        last = AtMost(T + 1) if self.accuracy else T + 1
+        embed = once(EmbedRows, s, features=features, t=last, precision=self.dtype)
         if not self.cem:
             embed = once(TakeEmbedding, {"s": self.dimensions})
         return (
@@ -301,7 +309,7 @@ class FKKMeans(KMeansStrategy):
             rank = 0 if last is None else last.shape[1]
             weights = np.concatenate([np.full(D, np.sqrt(eta / D)), np.full(rank, np.sqrt(1 - eta))])
             step = IterationStep(
-                features, t, weights, last, self._number if penalty is None else eta * penalty, self.tol
+                features, t, weights, last, self._number if penalty is None else eta * penalty, self.tol, self.dtype
             )
             # Line 10: the eigenpairs of W_t^T W_t above eta lambda
             if not self.cem:
@@ -313,7 +321,7 @@ class FKKMeans(KMeansStrategy):
             if penalty is None:
                 # With fewer rows than that, R_1 has fewer eigenvalues; those of W_1^T W_1 in their place are 0.
                 penalty = max(float(values[s + 1]), 0.0) if values.size > s + 1 else 0.0
-            rounding = len(weights) * EPS * float(values.max(initial=0.0))
+            rounding = len(weights) * float(np.finfo(self.dtype).eps) * float(values.max(initial=0.0))
             above = int(np.count_nonzero(values > max(eta * penalty, rounding)))
             if above == 0:
                 raise InputError(f"penalty = {penalty:g} leaves no eigenvalue in iteration {t}; it must be smaller")
@@ -335,7 +343,8 @@ class FKKMeans(KMeansStrategy):
             log.warning("only %d of n_components = %d eigenvalues are above the penalty", restored.size, s)
             s = restored.size
         if self.cem:
-            yield from to_all(EmbedRows(features=features, t=t + 1, map=maps[-1][:, :s] * finish[-1]))
+            M = maps[-1][:, :s] * finish[-1]
+            yield from to_all(EmbedRows(features=features, t=t + 1, precision=self.dtype, map=M))
         else:
             parts = divided(run, B[:, :s] * finish[-1])
             yield from to_each({client: TakeEmbedding(embedding=part) for client, part in enumerate(parts)})

@@ -21,11 +21,10 @@ from clients.diskpca import (
     LandmarkRequest,
     MeasureCaptured,
     MultiplyKernel,
-    Precision,
     SketchKernel,
     TakeComponents,
 )
-from fedkernel.arrays import ROWS, Rows, stack_rows, sum_in_order
+from fedkernel.arrays import ROWS, Precision, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import LandmarkPCA, compare_components, kept_variance
 from fedkernel.numerics import AnyKernel, above_rounding, is_sketched, leading_eigenpairs, whitening

@@ -101,7 +101,7 @@ class RFKKMeans(KMeansStrategy):
         if self.width_factors is not None:
             sizes = k, self.coreset_size, self.n_features
             return (*self.width_plan(), *widths_plan(features, self.width_factors, *sizes, choose=choose))
-        embed = once(EmbedRows, {"r": 0}, features=features, t=1)
+        embed = once(EmbedRows, {"r": 0}, precision="float64", features=features, t=1)
         return (*self.width_plan(), embed, *kmeans_plan(k, self.coreset_size, self.n_features, choose=choose))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:

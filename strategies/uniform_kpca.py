@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from clients.diskpca import DisKPCAClient, Precision, TakeComponents, TakeLandmarks
+from clients.diskpca import DisKPCAClient, TakeComponents, TakeLandmarks
+from fedkernel.arrays import Precision
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
 from fedkernel.numerics import RBF, Embeddable

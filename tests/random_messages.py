@@ -143,7 +143,8 @@ features = st.builds(
     form=st.sampled_from(["pairs", "cosine"]),
     seed=st.integers(0, 2**63 - 1),
 )
-iteration = {"features": features, "t": counts}
+precision = st.sampled_from(["float64", "float32"])
+iteration = {"features": features, "t": counts, "precision": precision}
 embedding = st.builds(
     SubspaceEmbedding,
     kernel=st.builds(RBF, gamma=positive) | st.builds(Polynomial, gamma=positive) | st.just(ArcCosine(2)),
@@ -151,7 +152,6 @@ embedding = st.builds(
     n_features=st.integers(50, MOST_FEATURES),
     seed=st.integers(0, 2**63 - 1),
 )
-precision = st.sampled_from(["float64", "float32"])
 step = {"kernel": kernels, "precision": precision, "tol": st.floats(0, 0.999)}
 handed = {**step, "before": st.integers(0, 2**62)}
 exchange = {"features": st.none() | embedding, "noise": st.floats(0, 1e6)}

@@ -52,9 +52,9 @@ def per_iteration(result, what):
 
 
 @cache
-def small(version, clients=CLIENTS):
+def small(version, clients=CLIENTS, dtype="float64"):
     """Four iterations on 500 digits."""
-    strategy = FKKMeans(K, n_features=20, iterations=4, coreset_size=60, **VERSIONS[version])
+    strategy = FKKMeans(K, n_features=20, iterations=4, coreset_size=60, dtype=dtype, **VERSIONS[version])
     return strategy.fit(np.array_split(DIGITS.data[:500], clients), seed=3)
 
 
@@ -214,6 +214,28 @@ def test_iterations_end_about_where_the_estimate_is_as_good_as_was_asked_for(acc
 # Versions and communication
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_features_in_float32_find_the_same_and_send_as_much(version):
+    double, single = small(version), small(version, dtype="float32")
+    assert single.ledger.floats_up == double.ledger.floats_up
+    assert single.model.eigenvalues_ == pytest.approx(double.model.eigenvalues_, rel=1e-6)
+    H, expected = rows_of(single), rows_of(double)
+    np.testing.assert_allclose(np.abs(H), np.abs(expected), atol=2e-6 * np.abs(expected).max())
+    assert H.dtype == np.float64
+    assert not np.array_equal(np.abs(H), np.abs(expected))
+    np.testing.assert_array_equal(rows_of(single, "labels"), rows_of(double, "labels"))
+
+
+@pytest.mark.parametrize("features", ["pairs", "cosine"])
+def test_products_in_float32_are_taken_of_a_row_that_is_there_over_and_over(features):
+    """Roundings do not cancel there; added up in float32 for a whole block they nearly are no products any more."""
+    shards = [np.tile(DIGITS.data[:1] / 16, (ROWS, 1)), DIGITS.data[:40] / 16]
+    fields = {"n_features": 50, "iterations": 3, "solver": "gram", "coreset_size": 20, "features": features}
+    double, single = (FKKMeans(2, dtype=dtype, **fields).fit(shards) for dtype in ("float64", "float32"))
+    largest = double.model.eigenvalues_[0]
+    np.testing.assert_allclose(single.model.eigenvalues_, double.model.eigenvalues_, atol=1e-6 * largest)
+
+
 @pytest.mark.parametrize("version", ["Lanczos", "without CEM"])
 def test_all_versions_agree(version):
     gram, other = small("gram"), small(version)
@@ -330,9 +352,9 @@ def test_features_are_drawn_once_per_iteration_where_they_are_kept_and_no_others
     monkeypatch.setattr("clients.fk_kmeans.KEPT", kept)
     drawn, whole = [], RandomFeatures.map
 
-    def counted(self, columns, draw=1):
+    def counted(self, columns, draw=1, *dtype):
         drawn.append(draw)
-        return whole(self, columns, draw)
+        return whole(self, columns, draw, *dtype)
 
     monkeypatch.setattr(RandomFeatures, "map", counted)
     features, M = RandomFeatures(RBF(gamma=0.1), 10), np.eye(10)[:, :2]

@@ -186,7 +186,7 @@ SWEPT = 'widths are compared by an experiment, with "strategy.NAME.kernel.gamma"
         (lambda: RFKKMeans(3, width_factors=(1, 0)), "width_factors.1 = 0: input should be greater than or equal to"),
         (lambda: RFKKMeans(3, width_factors=(2, 1, 2)), "width_factors: 2 and 2 are not allowed; each must differ"),
         (lambda: RFKKMeans(1, width_factors=(1, 2)), "width_factors needs n_clusters of 2 or more"),
-        (lambda: FKKMeans(3, width_factors=(1, 2)), f"max_clusters); {SWEPT}"),
+        (lambda: FKKMeans(3, width_factors=(1, 2)), f"max_clusters, dtype); {SWEPT}"),
         (lambda: DKPCA(3, kernel={"type": "rbf", "gamma": [1, 2]}), f"kernel.gamma: [1, 2] is not one number; {SWEPT}"),
     ],
 )
