@@ -349,15 +349,20 @@ class KMeansClient(KernelClient):
 
     def sum_rows(self, ask: SumRows) -> RowSum:
         """Add the rows up."""
-        rows, mean, _ = moments(self.X)
+        rows, mean, _ = self._moments
         return RowSum(sum=rows * mean)
 
     def measure_scatter(self, ask: MeasureScatter) -> Scatter:
         """Add squared distances up."""
         if len(ask.mean) != self.X.shape[1]:
             raise ProtocolError(f"a mean of {len(ask.mean)} entries does not fit the site's {self.X.shape[1]} columns")
-        rows, mean, scatter = moments(self.X)
+        rows, mean, scatter = self._moments
         return Scatter(scatter=scatter + rows * float(np.square(mean - ask.mean).sum()))
+
+    @property
+    def _moments(self) -> tuple[int, FloatArray, float]:
+        """How many rows there are, their mean (d,), and the sum of their squared distances to it."""
+        return self.once("moments", lambda: moments(self.X))
 
     def label_new_rows(self, ask: LabelNewRows) -> Receipt:
         """Keep labels of shape (n_new,) and the embedding of new rows on the site."""
