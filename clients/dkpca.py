@@ -201,7 +201,7 @@ class DKPCAClient(NewRowsClient):
         """Solve the local eigenproblem (algorithm 1, step 1); twice, where the eigenvalue after those is asked for.
 
         Memory: (N, d_m) for kernels of inner products, whose part has rank d_m at most and is never formed; one
-        (N, N) array and its solver's copy for the others.
+        (N, N) array for the others, and a copy of it where LAPACK solves: see `leading_eigenpairs`.
         """
         if ask.kernel.vertical == "product":
             K = ask.kernel.part(self.X)

@@ -10,7 +10,7 @@ matrix of distances: exact once all of a part's rank is sent, d_m pairs, where t
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -38,6 +38,7 @@ from fedkernel.numerics import (
     center_gram,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
+    symmetric_by_rows,
 )
 from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Request, Run, Step, once, to_all, to_sum
 from fedkernel.run import Result
@@ -96,7 +97,8 @@ class DKPCA(ProjectsNewRows):
     -----
     Costs, with M clients: 1 round; up sum_m D_m (N + 1) floats, M more with a certificate, down none. Memory: a client
     needs (N, N) for RBF and Laplacian kernels and O(N d_m) for inner products; the coordinator needs O(N sum_m D_m) for
-    a linear kernel as long as sum_m D_m < N, and else two (N, N) arrays. At N = 10000 an (N, N) array takes 0.8 GB.
+    a linear kernel as long as sum_m D_m < N, and else an (N, N) array, two where LAPACK solves. At N = 10000 such an
+    array takes 0.8 GB.
 
     New rows are projected by one round more, by the exact kernel between them and the training rows; if the model is
     centred, with the means of the kernel matrix the coordinator rebuilt. With a linear kernel N k floats go down to
@@ -220,9 +222,18 @@ class DKPCA(ProjectsNewRows):
             most = self._wanted(len(F), omitted)
             return self._chosen(KernelPCA.of_coordinates(F, self.kernel, most, center=self.center))
 
-        # Equation 3 and its like: only the running result and one client's part are ever held.
-        parts: Iterator[FloatArray] = ((up.vectors * up.values) @ up.vectors.T for up in uploads)
-        return self._solve_gram(self.kernel.combine(parts), omitted)
+        return self._solve_gram(self._rebuilt(uploads), omitted)
+
+    def _rebuilt(self, uploads: Sequence[LocalSpectrum | LocalProducts]) -> FloatArray:
+        """Return the kernel matrix by equation 3 or its like; of the clients' parts memory has some rows only."""
+        scaled = [up.vectors * up.values for up in uploads]
+
+        def upper(rows: slice, columns: slice) -> FloatArray:
+            return self.kernel.combine(
+                left[rows] @ up.vectors[columns].T for left, up in zip(scaled, uploads, strict=True)
+            )
+
+        return symmetric_by_rows(len(uploads[0].vectors), upper)
 
     def _solve_factor(self, F: FloatArray, omitted: Sequence[float] | None = None) -> KernelPCA:
         column_means, mean = None, 0.0

@@ -286,3 +286,12 @@ def test_bad_tables_are_refused_in_one_line(table, text):
 def test_bad_rows_are_refused(kernel, X, Y, text):
     with pytest.raises(InputError, match=text):
         kernel.gram(X, Y)
+
+
+def test_an_rbf_matrix_is_made_in_the_memory_that_it_takes():
+    X = np.random.default_rng(0).standard_normal((800, 3))
+    tracemalloc.start()
+    K = RBF(gamma=0.1).part(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.3 * K.nbytes

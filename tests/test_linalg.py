@@ -29,6 +29,7 @@ from fedkernel.numerics.linalg import (
     whitening,
 )
 from fedkernel.numerics.subspaces import fix_signs, orthonormal_basis, sin_theta_error
+from fedkernel.numerics.symmetric import symmetric_by_rows
 
 
 @pytest.fixture
@@ -502,3 +503,20 @@ def test_what_is_no_triangle_is_refused():
             unpack_symmetric(np.ones(size))
     with pytest.raises(InputError, match=r"upper of shape \(2, 3\)"):
         unpack_symmetric(np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("n", [1, 256, 300, 700])
+def test_a_symmetric_matrix_is_made_of_its_upper_triangle_and_some_rows(n):
+    F = np.random.default_rng(0).standard_normal((n, 3))
+    tracemalloc.start()
+    K = symmetric_by_rows(n, lambda rows, columns: F[rows] @ F[columns].T)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(K, K.T)
+    np.testing.assert_allclose(K, F @ F.T, rtol=0, atol=1e-13)
+    assert peak <= K.nbytes + 3 * 8 * 256 * n + 10**5
+
+
+def test_a_block_of_a_symmetric_matrix_has_its_rows_and_columns():
+    with pytest.raises(InputError, match=r"shape \(2, 3\) is not that of rows 0 to 3"):
+        symmetric_by_rows(3, lambda rows, columns: np.ones((2, 3)))

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from fedkernel.numerics.row_products import squared_norms
     from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
     from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
+    from fedkernel.numerics.symmetric import symmetric_by_rows
     from fedkernel.numerics.width_grid import WidthFactors, scaled_width
     from fedkernel.numerics.widths import (
         WIDTHS,
@@ -125,6 +126,7 @@ __all__ = [
     "site_agreement",
     "squared_move",
     "squared_norms",
+    "symmetric_by_rows",
     "transposed_product",
     "unpack_symmetric",
     "whitening",

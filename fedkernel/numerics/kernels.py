@@ -40,6 +40,7 @@ from fedkernel.numerics.row_products import (
     squared_norms,
     unit_rows,
 )
+from fedkernel.numerics.symmetric import mirrored
 from fedkernel.validation import value_object
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
@@ -54,8 +55,6 @@ def _single(value: Any) -> Any:
 
 
 Positive = Annotated[float, pydantic.Field(gt=0), pydantic.BeforeValidator(_single)]
-
-_BLOCK = 256
 
 
 class Kernel(abc.ABC):
@@ -291,8 +290,13 @@ class RBF(Kernel):
             # Distances do not change, but the rounding of far-off data does: squared norms cancel in them.
             mean = X.mean(axis=0)
             X, Y = (X - mean,) * 2 if Y is X else (X - mean, Y - mean)
-        K = _exponential(squared_distances(X, Y), gamma)
-        return _mirrored(K) if Y is X else K
+        if Y is not X:
+            return _exponential(squared_distances(X, Y), gamma)
+        K, n = squared_distances(X, X), X.shape[0]
+        # The lower triangle is copied: exponentials are half of the work
+        for rows in cached_blocks(n, n, np.float64):
+            _exponential(K[rows, rows.start :], gamma)
+        return mirrored(K)
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
         return np.ones(X.shape[0])
@@ -433,7 +437,7 @@ class ArcCosine(Kernel):
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
         K = self._against(Y, np.dtype(np.float64), gamma)(X)
         if Y is X:
-            np.fill_diagonal(_mirrored(K), self._diag(X, gamma))
+            np.fill_diagonal(mirrored(K), self._diag(X, gamma))
         return K
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
@@ -590,16 +594,6 @@ def _power(K: FloatArray, degree: int) -> FloatArray:
         np.multiply(K, K, out=K)
         if bit == "1":
             K *= base
-    return K
-
-
-def _mirrored(K: FloatArray) -> FloatArray:
-    """Copy the upper triangle to the lower one, in place: rounding differs between entry (i, j) and (j, i)."""
-    for first in range(0, len(K), _BLOCK):
-        last = first + _BLOCK
-        corner = K[first:last, first:last]
-        corner[...] = np.triu(corner) + np.triu(corner, 1).T
-        K[last:, first:last] = K[first:last, last:].T
     return K
 
 

@@ -64,10 +64,14 @@ def squared_distances(X: Rows, Y: Rows) -> FloatArray:
 
         return np.asarray(pairwise.euclidean_distances(X, Y, squared=True))
     norms = squared_norms(X)
-    distances: FloatArray = -2 * (X @ Y.T)
-    distances += norms[:, np.newaxis]
-    distances += norms if Y is X else squared_norms(Y)
-    np.maximum(distances, 0, out=distances)
+    others = norms if Y is X else squared_norms(Y)
+    distances: FloatArray = X @ Y.T
+    for rows in cached_blocks(len(norms), len(others), np.float64):  # four passes over a block, not over all of memory
+        block = distances[rows]
+        block *= -2
+        block += norms[rows, np.newaxis]
+        block += others
+        np.maximum(block, 0, out=block)
     if Y is X:
         np.fill_diagonal(distances, 0)
     return distances

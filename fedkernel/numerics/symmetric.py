@@ -1,0 +1,46 @@
+"""Symmetric matrices of which one triangle is computed, some rows at a time, and the other one copied."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedkernel.arrays import FloatArray
+from fedkernel.errors import InputError
+
+_BLOCK = 256
+
+
+def mirrored(K: FloatArray) -> FloatArray:
+    """Copy the upper triangle of (n, n) to the lower one, in place: rounding may differ between the two."""
+    for first in range(0, len(K), _BLOCK):
+        last = first + _BLOCK
+        corner = K[first:last, first:last]
+        corner[...] = np.triu(corner) + np.triu(corner, 1).T
+        K[last:, first:last] = K[first:last, last:].T
+    return K
+
+
+def symmetric_by_rows(n: int, upper: Callable[[slice, slice], FloatArray]) -> FloatArray:
+    """Return the symmetric matrix of shape (n, n) whose upper triangle a function computes, block by block.
+
+    Besides the matrix memory holds one block of 256 rows at most.
+
+    Parameters
+    ----------
+    n : int
+    upper : callable
+        Is given some rows, and the columns from the first of these rows on; returns these entries.
+
+    Raises
+    ------
+    InputError
+        If a block has another shape.
+    """
+    K = np.empty((n, n))
+    for first in range(0, n, _BLOCK):
+        rows, columns = slice(first, min(first + _BLOCK, n)), slice(first, n)
+        block = upper(rows, columns)
+        if block.shape != (rows.stop - first, n - first):
+            raise InputError(f"a block of shape {block.shape} is not that of rows {first} to {rows.stop} of {n}")
+        K[rows, columns] = block
+    return mirrored(K)
