@@ -168,12 +168,12 @@ class ShareRows(Sharing[RowLetters]):
     posts: ClassVar = (OwnRows, Features)
 
 
-def check_bound(bound: float, rows: int) -> None:
+def check_bound(bound: float, rows: int, rounding: float) -> None:
     """Raise ValueError if no kernel matrix of so many rows has it: by k(x, x) = 1 its trace is n at most.
 
     By lambda_1 <= n and sum lambda^3 <= n lambda_1^2, assumption 2 asks for n (1 + sqrt(1 + 8 p)) / p, and p >= 1.
     """
-    if bound > (1 + ROUNDING) * 4 * rows:
+    if bound > (1 + rounding) * 4 * rows:
         raise ValueError(f"bound = {bound:.6g}, but that of {rows} rows is at most {4 * rows}")
 
 
@@ -188,7 +188,7 @@ class StartLocally(CarriesLetters, Sharing[PenaltyBound]):
     def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
         """Check also that the bound is one of so many rows."""
         super().check_table(reply, sizes)
-        check_bound(reply.bound, sizes["n_m"])
+        check_bound(reply.bound, sizes["n_m"], reply.rounding)
 
 
 class ShareDirection(CarriesLetters, Request[Letters]):
@@ -205,7 +205,7 @@ class StartNextComponent(CarriesLetters, Request[PenaltyBound]):
     def check_table(self, reply: PenaltyBound, sizes: Mapping[str, int]) -> None:
         """Check also that the bound is one of so many rows."""
         super().check_table(reply, sizes)
-        check_bound(reply.bound, sizes["n_m"])
+        check_bound(reply.bound, sizes["n_m"], reply.rounding)
 
 
 class CompareStarts(CarriesLetters, Request[Likeness]):
@@ -271,12 +271,12 @@ class MeasureKept(Request[KeptVariance]):
     def check_reply(self, reply: KeptVariance) -> None:
         """Check also that no more is kept than there is."""
         super().check_reply(reply)
-        check_share(np.array([reply.captured]), reply.total)
+        check_share(np.array([reply.captured]), reply.total, reply.rounding)
 
     def check_table(self, reply: KeptVariance, sizes: Mapping[str, int]) -> None:
         """Check also that there is no more than the rows have, each of unit length in feature space."""
         super().check_table(reply, sizes)
-        if reply.total > (1 + ROUNDING) * sizes["n_m"]:
+        if reply.total > (1 + reply.rounding) * sizes["n_m"]:
             raise ValueError(f"total = {reply.total:.6g}, but that of {sizes['n_m']} rows of unit length is no larger")
 
 

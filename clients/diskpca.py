@@ -249,7 +249,7 @@ class MeasureCaptured(Request[SquaredLengths]):
         """Check also that no more is captured than there is, which an indefinite kernel does not promise."""
         super().check_reply(reply)
         if self.kernel.semidefinite:
-            check_share(reply.sums[1:], float(reply.sums[0]))
+            check_share(reply.sums[1:], float(reply.sums[0]), reply.rounding)
 
 
 @dataclass(frozen=True)

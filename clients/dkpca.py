@@ -23,7 +23,6 @@ from fedkernel.numerics import (
     leading_eigenpairs_of_factor,
 )
 from fedkernel.protocol import (
-    ROUNDING,
     Count,
     Eigenvalues,
     Orthonormal,
@@ -115,7 +114,7 @@ class FindLocalEigenpairs(LeadingPairs[LocalSpectrum]):
         """Check also that a kernel with k(x, x) = 1 has no larger trace than there are rows."""
         super().check_table(reply, sizes)
         total = float(reply.values.sum()) + (reply.omitted or 0.0)
-        if self.kernel.vertical == "product" and total > (1 + ROUNDING) * sizes["N"]:
+        if self.kernel.vertical == "product" and total > (1 + reply.rounding) * sizes["N"]:
             raise ValueError(f"values add up to {total:.6g}, but those of {sizes['N']} rows to that at most")
 
 
@@ -187,7 +186,7 @@ class MeasureKept(Request[KeptVariance]):
     def check_reply(self, reply: KeptVariance) -> None:
         """Check also that no more is kept than there is."""
         super().check_reply(reply)
-        check_share(reply.captured, reply.total)
+        check_share(reply.captured, reply.total, reply.rounding)
 
 
 class DKPCAClient(NewRowsClient):

@@ -126,7 +126,7 @@ class MultiplyColumns(Iteration[PackedGram]):
     def check_table(self, reply: PackedGram, sizes: Mapping[str, int]) -> None:
         """Check also the features' own products: cosine and sine of an angle have squares that add up to 1."""
         super().check_table(reply, sizes)
-        D, rows, slack = self.features.n_features, sizes["n_m"], rounding_of(self.precision)
+        D, rows, slack = self.features.n_features, sizes["n_m"], max(rounding_of(self.precision), reply.rounding)
         squares = np.diag(unpack_symmetric(reply.upper))[:D]
         if self.features.form == "pairs":
             off = float(np.abs(squares[: D // 2] + squares[D // 2 :] - 2 * rows).max())
@@ -156,7 +156,8 @@ class MultiplyGram(Iteration[GramProduct]):
         """Check also that c^T G c is not below 0, but for rounding of a G with a trace as large as that of features."""
         super().check_table(reply, sizes)
         form, length = float(self.vector @ reply.product), float(self.vector @ self.vector)
-        if form < -rounding_of(self.precision) * 2 * sizes["n_m"] * (self.features.n_features + 1) * length:
+        rounding, trace = max(rounding_of(self.precision), reply.rounding), 2 * sizes["n_m"]
+        if form < -rounding * trace * (self.features.n_features + 1) * length:
             raise ValueError(f"vector^T product must be at least 0, not {form:.6g}")
 
 
@@ -192,7 +193,7 @@ class SumFeatures(Request[FeatureSums]):
     def check_reply(self, reply: FeatureSums) -> None:
         """Check also that the sums are of features, none of which is beyond the square root of 2."""
         super().check_reply(reply)
-        check_combined("sums", reply.sums, self.vector, rounding_of(self.precision))
+        check_combined("sums", reply.sums, self.vector, max(rounding_of(self.precision), reply.rounding))
 
 
 def check_combined(name: str, combined: FloatArray, weights: FloatArray, slack: float) -> None:
@@ -222,7 +223,7 @@ class CombineFeatures(Request[FeatureValues]):
     def check_reply(self, reply: FeatureValues) -> None:
         """Check also that the values are of features."""
         super().check_reply(reply)
-        check_combined("values", reply.values, self.vector, rounding_of(self.precision))
+        check_combined("values", reply.values, self.vector, max(rounding_of(self.precision), reply.rounding))
 
 
 class EmbedRows(Iteration[Receipt]):

@@ -20,7 +20,6 @@ from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, corese
 from fedkernel.protocol import (
     COORDINATE,
     ENTRY,
-    ROUNDING,
     Answers,
     Count,
     KernelClient,
@@ -54,10 +53,10 @@ class SolveLocally(Request[LocalCost]):
     n_clusters: Count
 
 
-def check_weights(weights: FloatArray, rows: int) -> None:
-    """Raise ValueError if weighted points do not stand for so many rows."""
+def check_weights(weights: FloatArray, rows: int, rounding: float) -> None:
+    """Raise ValueError if weighted points do not stand for so many rows, but for rounding by this share of them."""
     total = float(weights.sum())
-    if abs(total - rows) > ROUNDING * rows:
+    if abs(total - rows) > rounding * rows:
         raise ValueError(f"weights add up to {total:.6g}, but there are {rows} rows")
 
 
@@ -89,7 +88,7 @@ class SampleCoreset(Sampling[LocalCoreset]):
     def check_table(self, reply: LocalCoreset, sizes: Mapping[str, int]) -> None:
         """Check also that the points stand for as many rows as there are."""
         super().check_table(reply, sizes)
-        check_weights(reply.weights, sizes["n_m"])
+        check_weights(reply.weights, sizes["n_m"], reply.rounding)
 
 
 class LabelRows(Request[Receipt]):
@@ -126,7 +125,7 @@ class MeasureClusters(Request[ClusterSums]):
     def check_table(self, reply: ClusterSums, sizes: Mapping[str, int]) -> None:
         """Check also that the sum of so many rows is no longer than they are."""
         super().check_table(reply, sizes)
-        if float(reply.sum @ reply.sum) > (1 + ROUNDING) * sizes["n_m"] * reply.lengths:
+        if float(reply.sum @ reply.sum) > (1 + reply.rounding) * sizes["n_m"] * reply.lengths:
             raise ValueError(f"sum is longer than that of {sizes['n_m']} rows of such lengths")
 
 

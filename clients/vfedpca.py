@@ -157,7 +157,7 @@ class VarianceRequest(LocalTable[CapturedVariance]):
         """Check also that no more is kept than there is, which an indefinite kernel does not promise."""
         super().check_reply(reply)
         if self.semidefinite:
-            check_share(reply.captured, reply.total)
+            check_share(reply.captured, reply.total, reply.rounding)
 
 
 class MeasureVariance(VarianceRequest):

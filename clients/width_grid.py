@@ -113,7 +113,7 @@ class SampleAtWidths(Sampling[LocalCoresets]):
         """Check also that at each width the points stand for as many rows as there are."""
         super().check_table(reply, sizes)
         for own in reply.coresets:
-            check_weights(own.weights, sizes["n_m"])
+            check_weights(own.weights, sizes["n_m"], reply.rounding)
 
     @pydantic.model_validator(mode="after")
     def _adds_up(self) -> Self:

@@ -136,6 +136,7 @@ def _carried_out(
         joint_seed=run.joint_seed,
         prepare=run.prepares,
         compare=run.compare,
+        wire=run.wire,
     )
     try:
         if run.project is None:

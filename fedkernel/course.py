@@ -87,19 +87,20 @@ def _joined(method: Method[Any], grid: Grid, settings: RunSettings, journal: Jou
     name, pair = type(method).__name__, method.client.__name__
     account = Account()
     members, settings = join(grid, settings, pair, account, method.partition, journal=journal)
-    run, preparation = Run(tuple(members), settings.seed), None
+    run, preparation = Run(tuple(members), settings.seed, settings.wire), None
     _say_what_it_takes(method, members, settings)
     warnings: tuple[str, ...] = ()
     if settings.prepare is not None:
         preparer = PrepareClient.__name__
+        exactly = replace(settings, wire="float64")  # of columns in any unit
         preparing = Execution(
-            *(name, preparer, method.partition, Losses(), grid, settings, run, account), journal=journal
+            *(name, preparer, method.partition, Losses(), grid, exactly, run, account), journal=journal
         )
         outcome = preparing.finish(prepare_tables(run, settings.prepare, method.partition))
         warnings = tuple(finding.text for finding in outcome.findings)
         for warning in warnings:
             log.warning("%s: %s", settings.run, warning)
-        run, preparation = Run(outcome.members, settings.seed), outcome.preparation
+        run, preparation = replace(run, members=outcome.members), outcome.preparation
     _check_cohort(method, run.members)
     losses = Losses(
         *(method.on_missing == "continue", method.loses_first, method.hands_out),

@@ -96,6 +96,7 @@ def through_files(
             clients=len(tables),
             evaluate=evaluate,
             prepare=settings.prepare,
+            wire=settings.wire,
         )
         limits: dict[str, Any] = {name: getattr(settings, name) for name in ("deadline", "deadlines", "quorum")}
         job = Job(runs=[run], apps=APPS, out=str(Path(folder) / "out"), **limits)

@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 from flwr.serverapp import Grid
 
 from fedkernel.addresses import named
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, Precision
 from fedkernel.course import begin, check_phases, forecast_of_run, join_sites, measure, plan_of_run, settled_as
 from fedkernel.data import Prepare, TableLike
 from fedkernel.data.columns import column_names
@@ -56,6 +56,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         evaluate: bool = False,
         reference: M | None = None,
         prepare: Prepare | None = None,
+        wire: Precision = "float64",
     ) -> Result[M]:
         """Run the pair on simulated sites.
 
@@ -90,6 +91,9 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         prepare : Prepare, optional
             What is done to the tables first, which may then lack cells (NaN, None) and, as frames, have columns of
             text; the result has the `Preparation`, or where columns are divided each site's outputs have its own.
+        wire : {"float64", "float32"}
+            What arrays of messages travel as: with float32 in half of the bytes, each entry off by 6e-8 of itself.
+            What is exact all the same, docs/experiments.md says.
 
         Raises
         ------
@@ -106,7 +110,13 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         labels = None if y is None else labels_in_order(y, shards, self.partition, id)
         check_phases(limits := dict(deadlines or {}), [self])
         settings = RunSettings(
-            seed=seed, clients=len(tables), deadline=deadline, prepare=prepare, quorum=quorum, deadlines=limits
+            seed=seed,
+            clients=len(tables),
+            deadline=deadline,
+            prepare=prepare,
+            quorum=quorum,
+            deadlines=limits,
+            wire=wire,
         )
         if engine not in ENGINES:
             raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
@@ -233,6 +243,9 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             if choice is not None:
                 result.metrics[choice.name] = float(choice.value)
                 result.findings.append(choice.why)
+        if (wire := execution.settings.wire) != "float64":
+            result.wire = wire
+            result.findings.append(f"arrays travelled as {wire} (wire), in half of the bytes")
         result.findings += [*measures.warnings, *execution.warnings, *account.losses, *_resumed(journal)]
         return result
 

@@ -68,7 +68,9 @@ from strategies.landmarks import (
 )
 
 
-def score_by_leverage(embedding: SubspaceEmbedding, precision: Precision, columns: SketchSize) -> Protocol[FloatArray]:
+def score_by_leverage(
+    run: Run, embedding: SubspaceEmbedding, precision: Precision, columns: SketchSize
+) -> Protocol[FloatArray]:
     """Have the clients score their rows by the leverage of what they embed to; a sub-protocol (algorithm 1, disLS).
 
     Two rounds. Up: M t (t + 1) / 2 floats, or of sketches t p from each client with 2 p rows or more, and M sums; down:
@@ -77,6 +79,7 @@ def score_by_leverage(embedding: SubspaceEmbedding, precision: Precision, column
 
     Parameters
     ----------
+    run : Run
     embedding : SubspaceEmbedding
     precision : {"float64", "float32"}
     columns : int or "exact"
@@ -95,7 +98,7 @@ def score_by_leverage(embedding: SubspaceEmbedding, precision: Precision, column
         sketched = yield from to_all(SketchPoints(embedding=embedding, columns=columns, precision=precision))
         product = sum_in_order([reply.product for reply in sketched])
     # Step 2: U Z, of which Z makes the sketched points an orthonormal basis
-    Z = whitening(product, float(np.finfo(precision).eps ** 0.75))
+    Z = whitening(product, run.tolerance(float(np.finfo(precision).eps ** 0.75)))
     # Step 3: the squared lengths of E_m Z^-1
     scored = yield from to_all(ScoreRows(whitening=Z))
     return np.array([reply.total for reply in scored])
@@ -322,7 +325,7 @@ class DisKPCA(LandmarkStrategy):
         else:
             # Steps 1 and 2: embedding and leverage scores
             embedding = self._embedding(step.kernel, run.seed)
-            totals = yield from score_by_leverage(embedding, self.dtype, self.point_sketch_size)
+            totals = yield from score_by_leverage(run, embedding, self.dtype, self.point_sketch_size)
             # Step 3: representative points
             sizes = np.array([member.rows for member in run.members])
             landmarks, last = yield from representative_points(

@@ -123,7 +123,7 @@ class FKKMeans(KMeansStrategy):
         Lanczos where D is more than about 4 s.
     dtype : {"float64", "float32"}
         What clients compute random features in; sums over the rows, and what is sent, are float64. With float32, sites
-        take half of the time, and coordinates are off by some 1e-7 of the largest. But features are functions of
+        take two thirds of the time, and coordinates are off by some 1e-7 of the largest. But features are functions of
         x / width, of which float32 keeps seven digits: where entries are 10^4 times as large as the kernel's width, as
         of seconds since 1970, no two digits of them are right, so that it must be asked for.
 
@@ -308,9 +308,8 @@ class FKKMeans(KMeansStrategy):
             eta, last = 1 / t, maps[-1] if maps else None
             rank = 0 if last is None else last.shape[1]
             weights = np.concatenate([np.full(D, np.sqrt(eta / D)), np.full(rank, np.sqrt(1 - eta))])
-            step = IterationStep(
-                features, t, weights, last, self._number if penalty is None else eta * penalty, self.tol, self.dtype
-            )
+            wanted = self._number if penalty is None else eta * penalty
+            step = IterationStep(features, t, weights, last, wanted, run.tolerance(self.tol), self.dtype)
             # Line 10: the eigenpairs of W_t^T W_t above eta lambda
             if not self.cem:
                 (values, U), V = yield from of_rows(run, step, B)
@@ -321,7 +320,8 @@ class FKKMeans(KMeansStrategy):
             if penalty is None:
                 # With fewer rows than that, R_1 has fewer eigenvalues; those of W_1^T W_1 in their place are 0.
                 penalty = max(float(values[s + 1]), 0.0) if values.size > s + 1 else 0.0
-            rounding = len(weights) * float(np.finfo(self.dtype).eps) * float(values.max(initial=0.0))
+            coarsest = "float32" if "float32" in (self.dtype, run.wire) else "float64"
+            rounding = len(weights) * float(np.finfo(coarsest).eps) * float(values.max(initial=0.0))
             above = int(np.count_nonzero(values > max(eta * penalty, rounding)))
             if above == 0:
                 raise InputError(f"penalty = {penalty:g} leaves no eigenvalue in iteration {t}; it must be smaller")

@@ -213,7 +213,7 @@ class VFedPCA(ProjectsNewRows):
 
     def protocol(self, run: Run) -> Protocol[KernelPCA]:
         """Algorithm 2, or the exact iteration."""
-        model = yield from self._exact() if self.merge == "exact" else self._merging()
+        model = yield from self._exact(run) if self.merge == "exact" else self._merging()
         # The last broadcast: clients compute their projected features, which stay with them
         yield from to_all(Finish(**self._table_fields(), directions=model.eigenvectors_))
         return model
@@ -245,14 +245,14 @@ class VFedPCA(ProjectsNewRows):
         weights = merging_weights(values, "average" if self.merge == "average" else "eigenvalue", self.weight_scaling)
         return weights, merged([Eigenpairs(upload.values, upload.vectors) for upload in uploads], weights)
 
-    def _exact(self) -> Protocol[KernelPCA]:
+    def _exact(self, run: Run) -> Protocol[KernelPCA]:
         # A start that costs one round and is close already: the paper's first merge
         uploads = yield from to_all(IterateLocally(**self._iteration_fields()))
         _, start = self._merge(uploads)
         # Block Lanczos on the sum of the clients' matrices: one product per round
         choose, most = self.n_components == "auto", self.most_components
         find = block_krylov_gap if choose else block_krylov
-        search = find(start, most, tol=self.tol, max_steps=self.rounds or MOST_ROUNDS)
+        search = find(start, most, tol=run.tolerance(self.tol), max_steps=self.rounds or MOST_ROUNDS)
         values, vectors = yield from distributed(search, self._multiply)
         model = KernelPCA(values, vectors, self._local_kernel() or Linear())
         return chosen(model, most, len(vectors)) if choose else model

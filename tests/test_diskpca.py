@@ -143,7 +143,7 @@ def scored(X, kernel, columns, clients=5, size=50, seed=0, precision="float64"):
     sites = [
         DisKPCAClient(part, client=i, seed=seed, share_rows=True) for i, part in enumerate(np.array_split(X, clients))
     ]
-    totals = drive(score_by_leverage(embedding, precision, columns), sites)
+    totals = drive(score_by_leverage(Run(()), embedding, precision, columns), sites)
     return embedding, sites, totals
 
 

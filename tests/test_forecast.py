@@ -181,6 +181,10 @@ def test_seconds_are_those_that_were_measured():
     assert seconds("local", Forecast(1), 50) == pytest.approx(0.029, rel=0.05)
     assert seconds("ray", Forecast(1), 50) - 10 == pytest.approx(0.21, rel=0.05)
     assert seconds("superlink", Forecast(20), 3) == pytest.approx(130)
+    by_double, by_single = (
+        seconds("grpc", large, 5, wire) - seconds("grpc", Forecast(1), 5) for wire in ("float64", "float32")
+    )
+    assert by_single == pytest.approx(by_double / 2)
 
 
 def test_forecasts_add_up_and_the_largest_is_at_most():

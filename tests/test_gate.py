@@ -218,6 +218,23 @@ def test_after_an_approval_only_what_the_plan_has_next_comes_back(tmp_path):
     assert "no run" in target.ask(planned, run="another")
 
 
+@pytest.mark.parametrize("wires", [("float32", "float64"), ("float64", "float32")], ids=" not ".join)
+def test_arrays_travel_as_the_study_has_it(tmp_path, wires):
+    flower.ensure_task_identity()
+    wire, other = wires
+    study = study_of(DKPCA(2), NAMES, wire=wire)
+    approve(tmp_path / "out", study.sha256)
+    target = Target(tmp_path, Job(runs=study.runs, study=study))
+    assert f"run 'trial' has wire = {wire}, but the request has {other}" in target.ask(
+        Introduce(), "query", round=0, wire=other
+    )
+    assert not isinstance(target.ask(Introduce(), "query", round=0, wire=wire), str)
+    planned = FindLocalEigenpairs(kernel=Linear(), n_components=2)
+    assert f"but the request has {other}" in target.ask(planned, wire=other)
+    vectors = target.ask(planned, wire=wire)["arrays"].to_numpy_ndarrays()[0]
+    assert vectors.dtype == wire
+
+
 @pytest.fixture
 def exact(tmp_path):
     """A site that has approved a run of VFedPCA's exact merge."""

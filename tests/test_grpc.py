@@ -16,7 +16,7 @@ from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
 from fedkernel.simulate import as_file
 from fedkernel.storage import load_parts
-from strategies import ADMMKPCA, PeerVFedPCA
+from strategies import ADMMKPCA, PeerVFedPCA, VFedPCA
 
 pytestmark = pytest.mark.xdist_group("grpc")
 
@@ -76,8 +76,10 @@ def compare(name, one, two):
 
 
 def test_fit_takes_it_and_an_error_is_the_same_as_elsewhere():
-    strategy, shards = PEERS
-    one, two = (strategy.fit(shards, engine=engine) for engine in ("local", "grpc"))
+    strategy, shards = VFedPCA(rounds=3), np.array_split(WINE, 2, axis=1)
+    one, two = (strategy.fit(shards, engine=engine, wire="float32") for engine in ("local", "grpc"))
+    assert one.wire == two.wire == "float32"
+    assert one.ledger.totals() == two.ledger.totals()
     np.testing.assert_allclose(one.outputs[0]["eigenvectors"], two.outputs[0]["eigenvectors"], rtol=0, atol=1e-12)
     with pytest.raises(InputError, match="n_components = 100"):
         ADMMKPCA(100, share_rows=True).fit(digits(20, 2), engine="grpc")

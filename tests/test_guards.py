@@ -398,7 +398,7 @@ def test_a_coordinator_that_asks_for_every_row_gets_none(tmp_path):
     """Also where the operator has approved whatever it asks."""
 
     class Greedy(VFedPCA):
-        def _exact(self):
+        def _exact(self, run):
             return (yield from self._multiply(np.eye(len(WINE)), 1))
 
     nodes = list(guarded_nodes(tmp_path, "[study]\nplan = false\njoint_seed = 'never'"))

@@ -20,6 +20,7 @@ from clients.diskpca import DrawnRows, Total
 from clients.dkpca import FindLocalEigenpairs, LocalSpectrum
 from clients.vfedpca import IterateLocally
 from fedkernel import RBF, Linear
+from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.peers.letters import OVERHEAD, sealed_in
 from fedkernel.protocol.messages import CarriesRows, Reply, Request, decode, encode
 
@@ -73,6 +74,40 @@ def test_round_trip_is_bit_exact(kind, data):
     assert again.floats == message.floats == floats
     shown = {DrawnRows: lambda: again.rows.shape[0], RowLetters: lambda: message.shown}.get(kind, lambda: 0)
     assert again.disclosed == message.disclosed == shown()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SCALARS if kind.narrowed()], ids=lambda kind: kind.__name__)
+@settings(max_examples=5, deadline=None)
+@given(st.data())
+def test_on_a_wire_of_float32_each_entry_is_rounded_and_obeys_the_rules_still(kind, data):
+    message = data.draw(messages(kind))
+    arrays = message.arrays()
+    narrowed = [np.abs(arrays[name]).max(initial=0) for name in kind.narrowed() & arrays.keys()]
+    most, least = float(np.finfo(np.float32).max), 2.0**-103
+    if any(largest > most or 0 < largest < least for largest in narrowed):
+        with pytest.raises(TellableError, match=r"(large|small) to travel as float32.*allowed: wire = \"float64\""):
+            encode(message, "float32")
+        return
+    positional, scalars = encode(message, "float32")
+    again = decode(kind, through_flower(positional), scalars, "float32").arrays()
+    for name, array in arrays.items():
+        expected = array.astype(np.float32).astype(np.float64) if name in kind.narrowed() else array
+        assert (again[name].dtype, again[name].tobytes()) == (array.dtype, expected.tobytes())
+
+
+def test_arrays_travel_as_the_run_says_or_not_at_all():
+    spectrum = LocalSpectrum(vectors=np.linalg.qr(np.arange(6.0).reshape(3, 2) ** 2)[0], values=np.ones(2))
+    for sent, expected in (("float32", "float64"), ("float64", "float32")):
+        with pytest.raises(ProtocolError, match=f"vectors:? must (be a finite|travel as) {expected}.*not (as )?{sent}"):
+            decode(LocalSpectrum, *encode(spectrum, sent), expected)
+    assert decode(LocalSpectrum, *encode(spectrum, "float32"), "float32").rounding > spectrum.rounding
+    with pytest.raises(ProtocolError, match="orthonormal"):
+        decode(
+            LocalSpectrum,
+            [spectrum.vectors.astype(np.float32) * 1.00001, *encode(spectrum, "float32")[0][1:]],
+            encode(spectrum)[1],
+            "float32",
+        )
 
 
 def test_floats_count_the_entries_of_the_arrays_and_nothing_else():

@@ -1,9 +1,11 @@
 """What must hold for every pair: the properties that are shipped, and those that need what its paper says."""
 
+import numpy as np
 import pytest
 from cases import CASES
 
 from fedkernel.testing import SAME, parametrize_with_pairs
+from strategies import PeerVFedPCA
 
 each = pytest.mark.parametrize("case", CASES, ids=str)
 
@@ -26,6 +28,22 @@ def test_floats_are_those_of_the_paper(case):
     result = case.pair.recording.result
     assert result.ledger.floats_up == case.floats_up(result)
     assert result.ledger.floats_down == case.floats_down(result)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not isinstance(case.strategy, PeerVFedPCA)], ids=str)
+def test_float32_on_the_wire_finds_nearly_the_same_with_half_of_the_bytes(case):
+    """What is exact on every wire, rows, counts and letters, takes as many; peers send nothing but letters."""
+    double, single = case.pair.recording.result, case.strategy.fit(case.shards(), seed=0, wire="float32")
+    assert case.pair.error(single) < 1e-10  # of squared sines: 1e-5 each
+    if (values := getattr(double.model, "eigenvalues_", None)) is not None:
+        np.testing.assert_allclose(single.model.eigenvalues_, values, rtol=0, atol=1e-6 * np.abs(values).max())
+    assert single.wire == "float32"
+    assert any("float32" in finding for finding in single.findings)
+    if double.ledger.floats_up == single.ledger.floats_up:
+        replies = [exchange.reply for own in case.pair.recording.exchanges.values() for exchange in own]
+        arrays = [(reply, *own) for reply in replies for own in reply.arrays().items()]
+        narrowed = sum(array.size for reply, name, array in arrays if name in reply.narrowed())
+        assert double.ledger.bytes_up - single.ledger.bytes_up == pytest.approx(4 * narrowed, abs=2 * len(replies))
 
 
 @each

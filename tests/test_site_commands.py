@@ -196,6 +196,10 @@ def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):
     (place / "changed.toml").write_text((place / "run.toml").read_text().replace("seeds = [0, 1]", "seeds = [5]"))
     text = told("study", "show", "run.toml", "--set", "seeds=[5]", code=0)
     assert f"SHA-256: {read_study(place / 'changed.toml').sha256}" in text, "what serve --set asks to be approved"
+    assert "travel" not in text
+    text = told("study", "show", "run.toml", "--set", 'wire="float32"', code=0)
+    assert "arrays travel as float32, up and down: half of the bytes" in text
+    assert study.sha256 not in text
     assert "a study is as it is" in told("study", "show", "study.json", "--set", "seeds=[1]")
     clusters = '\n[[strategy]]\nname = "clusters"\nmethod = "RFKKMeans"\nn_clusters = 2\nn_features = 10\n'
     (place / "keeps.toml").write_text(CONFIG + clusters + "\n[report]\ncoreset = true\n")

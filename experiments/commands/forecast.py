@@ -12,6 +12,7 @@ from experiments.commands.console import output, show
 from experiments.config import Experiment, Sites
 from experiments.report import NARROWEST, WideTable
 from experiments.running import Planned, plan
+from fedkernel.arrays import Precision
 from fedkernel.errors import InputError
 from fedkernel.protocol import ENGINE_COSTS, Forecast, Member, largest, seconds
 
@@ -32,12 +33,15 @@ class Line:
     clients : int
     forecasts : list of Forecast or None
         For each seed; None: the strategy has none, or the shape of the sites' tables is not known here.
+    wire : {"float64", "float32"}
+        What arrays travel as.
     """
 
     name: str
     setting: str
     clients: int
     forecasts: list[Forecast | None] = field(default_factory=list)
+    wire: Precision = "float64"
 
     @property
     def known(self) -> list[Forecast]:
@@ -46,7 +50,11 @@ class Line:
 
     def seconds(self, engine: str) -> float:
         """Return what an engine that was started adds to the runs of all seeds."""
-        return sum(seconds(engine, forecast, self.clients) - ENGINE_COSTS[engine].start for forecast in self.known)
+        return sum(self.run_seconds(engine, forecast) - ENGINE_COSTS[engine].start for forecast in self.known)
+
+    def run_seconds(self, engine: str, forecast: Forecast) -> float:
+        """Return what an engine takes for one run."""
+        return seconds(engine, forecast, self.clients, self.wire)
 
 
 def read_shape(text: str) -> tuple[int, int]:
@@ -81,7 +89,8 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
             if not members and shape is not None:
                 members = [Member(number, number, *shape, 0) for number in range(clients)]
             setting = ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in run.point.values.items())
-            line = lines.setdefault((run.method.name, setting), Line(run.method.name, setting, clients))
+            new = Line(run.method.name, setting, clients, wire=run.point.experiment.wire)
+            line = lines.setdefault((run.method.name, setting), new)
             line.forecasts.append(
                 run.strategy.forecast_of_run(members, run.point.experiment.prepare) if members else None
             )
@@ -100,7 +109,7 @@ def forecast_table(lines: Sequence[Line]) -> WideTable:
     table.add_column("figures", no_wrap=True)
     for line in lines:
         most = largest(line.known) if len(line.known) == len(line.forecasts) else None
-        took = [] if most is None else [seconds(engine, most, line.clients) for engine in ENGINE_COSTS]
+        took = [] if most is None else [line.run_seconds(engine, most) for engine in ENGINE_COSTS]
         named = [line.name, *([line.setting] if swept else []), str(line.clients)]
         table.add_row(*map(Text, [*named, *_cells(most, took)]))
     forecasts = [forecast for line in lines for forecast in line.known]

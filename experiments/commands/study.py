@@ -32,6 +32,9 @@ KEEPS_CORESET = (
 )
 """What the study of a run says that keeps its coreset."""
 
+WIRE = "half of the bytes, each number rounded by 6e-8 of itself; rows, counts, preparation and letters are exact"
+"""What the study of a run says whose arrays travel as float32."""
+
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 
 
@@ -125,6 +128,8 @@ def show_study(study: Study) -> None:
         if run.prepare is not None:
             when = "prepared first" if run.project is None else f"tables are prepared as in run {run.project.of}"
             _line(f"{when}: {_fields(run.prepare.table)}")
+        if run.wire != "float64":
+            _line(f"arrays travel as {run.wire}, up and down: {WIRE}")
         if run.keep_coreset:
             _line(f"keeps: {KEEPS_CORESET}")
         if run.plan is None:

@@ -22,6 +22,7 @@ from experiments.config.sections import (
     differing,
 )
 from fedkernel.addresses import address
+from fedkernel.arrays import Precision
 from fedkernel.data import DataSpec, PartitionSpec, Prepare
 from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
@@ -72,6 +73,9 @@ class Experiment(pydantic.BaseModel):
     evaluate : bool
         Measure every strategy's model on the clients, by a round or two more, where the method has such a measure; what
         it asks is then part of the plan that named sites approve.
+    wire : {"float64", "float32"}
+        What arrays of the methods' messages travel as: float32 in half of the bytes, rounded by 6e-8 of each entry.
+        Sites that hold their own data approve it with the study.
     folder : str
         From where relative paths of data count: an absolute path, by default the folder of the file.
     data : DataSpec, Shards or Sites
@@ -110,6 +114,7 @@ class Experiment(pydantic.BaseModel):
     quorum: Quorum | None = None
     threads: int = pydantic.Field(default=1, ge=1)
     evaluate: bool = False
+    wire: Precision = "float64"
     folder: str | None = None
     data: Data
     partition: PartitionSpec = PartitionSpec()

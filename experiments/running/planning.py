@@ -223,6 +223,7 @@ class Planned:
         common: dict[str, Any] = {"id": self.id, "parameters": self.parameters, "seed": self.seed}
         common |= {"strategy": address_of(kind), "pair": address_of(kind.client), "clients": experiment.clients}
         common |= {"evaluate": experiment.evaluate, "prepare": experiment.prepare, "keep_coreset": self.keeps_coreset}
+        common |= {"wire": experiment.wire}
         if isinstance(experiment.data, Shards):
             return RunSpec(**common, shards=files_of(experiment.data, kind.partition), missing=experiment.data.missing)
         if isinstance(experiment.data, Sites):

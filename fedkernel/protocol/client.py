@@ -12,7 +12,7 @@ from flwr.client import NumPyClient
 from fedkernel.data import TableLike, check_matrix
 from fedkernel.errors import OwnFileError, ProtocolError, RefusedError, TellableError, shortened
 from fedkernel.protocol.guards import Guards
-from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode
+from fedkernel.protocol.messages import Reply, Request, Scalar, decode, encode, wire_of
 from fedkernel.seeds import generator
 from fedkernel.validation import explain
 
@@ -217,7 +217,7 @@ class KernelClient(NumPyClient):
         parameters : sequence of ndarray
             The request's arrays, as `encode` orders them.
         config : mapping
-            The request's scalars; ``round`` (optional) is named in errors.
+            The request's scalars; ``round`` (optional) is named in errors, ``wire`` (optional) is how arrays travel.
 
         Returns
         -------
@@ -240,7 +240,7 @@ class KernelClient(NumPyClient):
             raise ProtocolError(f"{where}: {text}")
         kind, method = self.handlers[name]
         try:
-            request = decode(kind, parameters, config)
+            request = decode(kind, parameters, config, wire := wire_of(config))
         except ProtocolError as error:
             raise ProtocolError(f"{where}: request {error}") from None
         self._check_memory(request)
@@ -265,7 +265,7 @@ class KernelClient(NumPyClient):
             raise OwnFileError(outline, f"{outline}: {error}") from None  # which quotes numbers of the reply
         self._check_consent(name, reply.disclosed)
         self.reply = reply
-        arrays, scalars = encode(reply)
+        arrays, scalars = encode(reply, wire)
         return arrays, self.X.shape[0], scalars
 
 

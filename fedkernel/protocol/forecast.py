@@ -5,6 +5,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
+import numpy as np
+
+from fedkernel.arrays import Precision
+
 FLOAT = 8
 """Bytes."""
 
@@ -93,8 +97,8 @@ superlink 5.6 to 8 and 3 more. The start of grpc is that of 5 processes here: si
 """
 
 
-def seconds(engine: str, forecast: Forecast, clients: int) -> float:
+def seconds(engine: str, forecast: Forecast, clients: int, wire: Precision = "float64") -> float:
     """Return what an engine takes for a run, its start included; what the clients compute comes on top."""
     cost = ENGINE_COSTS[engine]
-    moved = FLOAT * (forecast.floats_up + forecast.floats_down) / 1e6
+    moved = np.dtype(wire).itemsize * (forecast.floats_up + forecast.floats_down) / 1e6
     return cost.start + forecast.rounds * (cost.round + clients * cost.client) + moved * cost.megabyte

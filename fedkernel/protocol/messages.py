@@ -26,10 +26,10 @@ import pydantic
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from fedkernel.arrays import Rows, all_finite, sum_in_order
+from fedkernel.arrays import Precision, Rows, all_finite, sum_in_order
 from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
-from fedkernel.errors import InputError, ProtocolError, one_line, shortened
-from fedkernel.protocol.rules import Rule
+from fedkernel.errors import InputError, ProtocolError, TellableError, one_line, shortened
+from fedkernel.protocol.rules import ROUNDING, SINGLE, Rule, Within
 from fedkernel.validation import explain, read_table
 
 VERSION = 5
@@ -44,6 +44,9 @@ ConfigValue = Scalar | list[int] | list[float] | list[str] | list[bytes] | list[
 
 LARGEST = 1e150
 """A number in an array at most: the squares of larger ones, or sums of these, are infinite."""
+
+_ROUNDING = "(rounding)"
+"""Where a message keeps its `Message.rounding`, beside its fields, as what is cached of it."""
 
 Size = Annotated[int, pydantic.Field(ge=0, le=10**10)]
 """Rows or columns of a table: no site has more than ten thousand million."""
@@ -112,6 +115,15 @@ class Message(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
+    exact: ClassVar[bool] = False
+    """Whether its arrays are float64 on every wire, since others compute with the same bits, or since it counts."""
+
+    @property
+    def rounding(self) -> float:
+        """What sums of its numbers may be off by, as a share of the terms: more where they travelled as float32."""
+        rounding: float = self.__dict__.get(_ROUNDING, ROUNDING)  # a private attribute would cost 2 us per message
+        return rounding
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse arrays that do not say their shape: nothing could be checked of them."""
@@ -164,14 +176,22 @@ class Message(pydantic.BaseModel):
         """How many rows of the sender's table the message holds as they are."""
         return 0
 
+    @classmethod
+    def narrowed(cls) -> frozenset[str]:
+        """Return the arrays that are float32 on a wire of that: those of float64, but for counts."""
+        return _narrowed_of(cls)
+
     @pydantic.model_validator(mode="after")
-    def _arrays_agree(self) -> "Message":
+    def _arrays_agree(self, info: pydantic.ValidationInfo) -> "Message":
         self.dimensions()
+        narrowed: frozenset[str] = info.context or frozenset()
+        if narrowed:
+            self.__dict__[_ROUNDING] = SINGLE
         rules = _rules_of(type(self))
         for name, array in self.arrays().items() if rules else ():
             for rule in rules.get(name, ()):
                 try:
-                    rule.check(array)
+                    (rule.rounded() if name in narrowed else rule).check(array)
                 except ValueError as error:
                     raise ValueError(f"{name} {error}") from None
         return self
@@ -191,8 +211,18 @@ def _rules_of(kind: type[Message]) -> dict[str, list[Rule]]:
     return {name: of_field for name, of_field in rules.items() if of_field}
 
 
+@cache
+def _narrowed_of(kind: type[Message]) -> frozenset[str]:
+    """Find the arrays of a class that are float32 on a wire of that."""
+    if kind.exact:
+        return frozenset()
+    rules = _rules_of(kind)
+    counts = {name for name, own in rules.items() if any(isinstance(rule, Within) and rule.whole for rule in own)}
+    return frozenset(name for name, shape in kind.shapes().items() if shape.dtype == np.float64) - counts
+
+
 class CarriesRows(Message):
-    """Base of messages with rows of a table, dense or sparse, as `of` makes their fields.
+    """Base of messages with rows of a table, dense or sparse, as `of` makes their fields: exact on every wire.
 
     Attributes
     ----------
@@ -203,6 +233,7 @@ class CarriesRows(Message):
         Of sparse rows in their place: the entries, their columns, and where in these each row starts.
     """
 
+    exact: ClassVar = True
     width: Annotated[int, pydantic.Field(ge=1, lt=2**31)]
     dense: Annotated[npt.NDArray[np.float64] | None, Shape("c_m", "width", empty=True)] = None
     values: Annotated[npt.NDArray[np.float64] | None, Shape("nnz_m", empty=True)] = None
@@ -362,9 +393,20 @@ TOLD = 500
 """Characters of what is said of a message that is refused."""
 
 
-def encode(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Scalar]]:
-    """Turn a message into the positional arrays and flat scalars that a NumPyClient carries."""
+def encode(message: Message, wire: Precision = "float64") -> tuple[list[npt.NDArray[Any]], dict[str, Scalar]]:
+    """Turn a message into the positional arrays and flat scalars that a NumPyClient carries.
+
+    With a ``wire`` of float32, arrays of float64 that are not exact are rounded to it.
+
+    Raises
+    ------
+    TellableError
+        If an array is too large or too small for that.
+    """
     arrays = message.arrays()
+    if wire == "float32":
+        narrowed = message.narrowed()
+        arrays = {name: _narrow(message, name, array) if name in narrowed else array for name, array in arrays.items()}
     scalars: dict[str, Scalar] = {
         "message": type(message).__name__,
         "version": VERSION,
@@ -374,8 +416,40 @@ def encode(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Scalar]]
     return list(arrays.values()), scalars
 
 
-def decode(kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Mapping[str, Any]) -> MessageT:
-    """Rebuild a message of the given kind and check everything about it.
+def wire_of(header: Mapping[str, Any]) -> Precision:
+    """Return what a request's header says that arrays travel as; ProtocolError if it is nothing they can."""
+    wire = header.get("wire", "float64")
+    if wire not in get_args(Precision):
+        raise ProtocolError(f"wire = {_quoted(wire)}, but must be one of {', '.join(get_args(Precision))}")
+    return wire  # type: ignore[no-any-return]
+
+
+def _narrow(message: Message, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array as float32; TellableError if it is beyond these, or so small that digits would be lost."""
+    largest, limits = float(np.abs(array).max(initial=0.0)), np.finfo(np.float32)
+    least = float(limits.tiny / limits.eps)
+    if largest > float(limits.max) or 0 < largest < least:
+        raise TellableError(
+            f"{type(message).__name__}: {name} is too {'large' if largest > 1 else 'small'} to travel as float32, of "
+            f'which its largest entry must be from {least:.0e} to {float(limits.max):.0e}; allowed: wire = "float64"'
+        )
+    return array.astype(np.float32)
+
+
+def _widened(kind: type[Message], name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array that travelled as float32."""
+    if array.dtype != np.float32:
+        raise ProtocolError(f"{kind.__name__}: {name} must travel as float32, as the run says, not as {array.dtype}")
+    return array.astype(np.float64)
+
+
+def decode(
+    kind: type[MessageT],
+    arrays: Sequence[npt.NDArray[Any]],
+    scalars: Mapping[str, Any],
+    wire: Precision = "float64",
+) -> MessageT:
+    """Rebuild a message of the given kind, as it was encoded for a ``wire``, and check everything about it.
 
     Raises
     ------
@@ -402,7 +476,12 @@ def decode(kind: type[MessageT], arrays: Sequence[npt.NDArray[Any]], scalars: Ma
         fields = read_table(text)
         if both := [name for name in shapes if fields.get(name) is not None]:
             raise ProtocolError(f"{kind.__name__}: {both[0]} is an array, but stands among the scalars")
-        return kind.model_validate({**fields, **dict(zip(names, arrays, strict=True))})
+        values = dict(zip(names, arrays, strict=True))
+        if wire == "float64":
+            return kind.model_validate({**fields, **values})
+        narrowed = kind.narrowed()
+        wide = {name: _widened(kind, name, array) for name, array in values.items() if name in narrowed}
+        return kind.model_validate({**fields, **values, **wide}, context=narrowed)
     except pydantic.ValidationError as error:
         raise ProtocolError(f"{kind.__name__}: {shortened(one_line(explain(error)), TOLD)}") from None
     except InputError as error:

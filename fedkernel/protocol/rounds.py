@@ -6,8 +6,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fedkernel.arrays import Precision
 from fedkernel.errors import called
 from fedkernel.protocol.messages import Reply, ReplyT, Request, Summed, SummedT
+from fedkernel.protocol.rules import SINGLE
 from fedkernel.seeds import generator
 
 T = TypeVar("T")
@@ -56,10 +58,13 @@ class Run:
     members : tuple of Member
         In the order of the clients' numbers, which are 0 and up without gaps.
     seed : int
+    wire : {"float64", "float32"}
+        What arrays travel as.
     """
 
     members: tuple[Member, ...]
     seed: int = 0
+    wire: Precision = "float64"
 
     @property
     def clients(self) -> range:
@@ -75,6 +80,10 @@ class Run:
     def columns(self) -> int:
         """The columns of the first client's table: with a horizontal partition those of all."""
         return self.members[0].columns
+
+    def tolerance(self, tol: float) -> float:
+        """Return a tolerance relative to what clients reply, or what its rounding on the wire lets be reached."""
+        return tol if self.wire == "float64" else max(tol, SINGLE)
 
     def rng(self, purpose: str) -> np.random.Generator:
         """Return the coordinator's generator for one purpose, the same whenever it is asked for."""

@@ -12,7 +12,7 @@ client has introduced, `Request.check_table`. What none of them can catch, docs/
 """
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,9 @@ ORTHONORMAL = 1e-8
 
 ROUNDING = 1e-9
 """What sums and products may be off by, as a share of the terms that they are of."""
+
+SINGLE = 1e-6
+"""What takes their place for numbers that travelled as float32, by which each is rounded by 6e-8 of itself."""
 
 SEMIDEFINITE = 1e-6
 """By how much an eigenvalue may be below 0, as a share of the trace: products of float32 are rounded by 1e-7 each."""
@@ -53,17 +56,27 @@ class Rule(abc.ABC):
     def check(self, array: npt.NDArray[Any]) -> None:
         """Raise ValueError, which goes on from the array's name, if the array does not obey."""
 
+    def rounded(self) -> "Rule":
+        """Return the rule for arrays that obeyed it before their entries were rounded to float32: by default itself."""
+        return self
+
 
 @dataclass(frozen=True)
 class Orthonormal(Rule):
     """Columns of unit length at right angles: of an array (..., N, k) V^T V = I, each entry but for 1e-8."""
+
+    off: float = ORTHONORMAL
+
+    def rounded(self) -> "Orthonormal":
+        """Return the rule with products off by what rounding to float32 leaves of them."""
+        return Orthonormal(SINGLE)
 
     def check(self, array: npt.NDArray[Any]) -> None:
         """Raise ValueError if they are not."""
         with np.errstate(over="ignore", invalid="ignore"):
             products = np.swapaxes(array, -1, -2) @ array
         off = float(np.abs(products - np.eye(array.shape[-1])).max(initial=0.0))
-        if not off <= ORTHONORMAL:
+        if not off <= self.off:
             raise ValueError(f"must have orthonormal columns, but their products are off by {off:.3g}")
 
 
@@ -93,6 +106,11 @@ class Within(Rule):
     least: float = 0.0
     greatest: float = np.inf
     whole: bool = False
+
+    def rounded(self) -> "Within":
+        """Return the rule with bounds as much wider as what lies on them may have been rounded."""
+        least, greatest = self.least - SINGLE * abs(self.least), self.greatest + SINGLE * abs(self.greatest)
+        return replace(self, least=least, greatest=greatest)
 
     def check(self, array: npt.NDArray[Any]) -> None:
         """Raise ValueError if they are not."""
@@ -135,8 +153,8 @@ def lost_to_rounding(kernel: Kernel, largest: float, others: float) -> bool:
     return largest > BESIDE * others > 0 and kernel.gamma * largest * largest > BESIDE
 
 
-def check_share(captured: FloatArray, total: float) -> None:
-    """Raise ValueError if parts, and their sum, are not from 0 to a total, but for rounding."""
-    slack = ROUNDING * max(total, 0.0)
+def check_share(captured: FloatArray, total: float, rounding: float = ROUNDING) -> None:
+    """Raise ValueError if parts, and their sum, are not from 0 to a total, but for rounding by this share of it."""
+    slack = rounding * max(total, 0.0)
     if total < 0 or captured.min(initial=0.0) < -slack or captured.sum() > total + slack:
         raise ValueError(f"captured must be from 0 to total = {total:.6g}, not {captured.sum():.6g} in all")

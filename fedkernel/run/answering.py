@@ -28,7 +28,7 @@ from fedkernel.errors import (
 from fedkernel.peers.client import PeerClient
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import MessageT, Receipt, Reply
+from fedkernel.protocol.messages import MessageT, Receipt, Reply, wire_of
 from fedkernel.run import flower
 from fedkernel.run.alignment import find_rows, hash_ids, key_check, order_of
 from fedkernel.run.asking import NOTHING, Asking, asking_of
@@ -191,7 +191,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 _check_table(message, str(config["run"]), context, site)
                 if (gate := site.gate) is not None:
                     before = copy_of(context.state)
-                    standing = _admitted(context, asking, gate)
+                    standing = _admitted(context, config, asking, gate)
                 with memory_within(most_memory(gate.policy.limits.run.memory) if gate else None):
                     answer = act(_Call(message, config, context, site, clients, standing))
                 record(node, asking, answer, gate=gate, admitted=standing)  # or nothing leaves
@@ -257,6 +257,13 @@ def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
     return log_details(str(error), f"{site.called if site else 'the site'} cannot answer", error)
 
 
+def _check_wire(config: ConfigRecord, gate: Gate) -> None:
+    """Raise RefusedError if arrays are to travel otherwise than the run says that a site approved."""
+    declared = "float64" if config["pair"] == PrepareClient.__name__ else gate.run.wire
+    if (wire := wire_of(config)) != declared:
+        raise RefusedError("plan", f"run {gate.run.id!r} has wire = {declared}, but the request has {wire}")
+
+
 def _check_table(message: Message, run: str, context: Context, site: Site) -> None:
     """Raise TellableError if the site's table has changed since the run began that the message is of."""
     if message.metadata.message_type != MessageType.QUERY and Memory.knows(context, run):
@@ -277,8 +284,9 @@ def _is_unfit(error: FedkernelError, site: Site | None, message: Message) -> boo
     return before and isinstance(error, InputError) and not isinstance(error, RefusedError)
 
 
-def _admitted(context: Context, asking: Asking, gate: Gate) -> Standing:
+def _admitted(context: Context, config: ConfigRecord, asking: Asking, gate: Gate) -> Standing:
     """Return where a site stands with a request; RefusedError if it does not take it, or not with what it remembers."""
+    _check_wire(config, gate)
     standing = admit(context.node_config, asking, gate)
     if asking.request != Introduce.__name__:
         Memory(context, asking.run).check_current(standing.run.begun, standing.taken - 1)

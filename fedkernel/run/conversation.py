@@ -211,7 +211,8 @@ class Conversation(Generic[T]):
             self._advance(from_content(self._pending.reply_type, contents[0]))
             return
         kinds = [self._requests[client][0].reply_type for client in answered]
-        self._advance([from_content(*pair) for pair in zip(kinds, contents, strict=True)])
+        wire = self._execution.settings.wire  # which a sum has not crossed
+        self._advance([from_content(*pair, wire) for pair in zip(kinds, contents, strict=True)])
 
     @property
     def where(self) -> str:
@@ -296,7 +297,7 @@ class Conversation(Generic[T]):
     def _decode(self, client: int, content: RecordDict, costs: Ledger) -> Reply:
         request, bytes_down = self._requests[client]
         try:
-            reply = from_content(request.reply_type, content)
+            reply = from_content(request.reply_type, content, self._execution.settings.wire)
             request.check_reply(reply)
             request.check_table(reply, self._sizes[client])
             posted = self._posted(client, reply)

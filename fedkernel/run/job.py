@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from fedkernel.addresses import Group, names, own_names, short
+from fedkernel.arrays import Precision
 from fedkernel.data import DataSpec, PartitionSpec, Prepare, SiteFile
 from fedkernel.data.sources import SOURCES
 from fedkernel.errors import InputError, TellableError
@@ -122,6 +123,8 @@ class RunSpec(pydantic.BaseModel):
     compare : str, optional
         With `evaluate`, the id of an earlier run, of the same method with another seed, with whose clusters the sites
         compare those of this one.
+    wire : {"float64", "float32"}
+        What arrays of the method's messages travel as, up and down.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -146,6 +149,7 @@ class RunSpec(pydantic.BaseModel):
     project: Projecting | None = None
     keep_coreset: bool = False
     compare: RunId | None = None
+    wire: Precision = "float64"
 
     @pydantic.field_validator("data")
     @classmethod
@@ -177,12 +181,12 @@ class RunSpec(pydantic.BaseModel):
 
     @pydantic.model_serializer(mode="wrap")
     def _without_what_is_not_said(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out labels, which only simulated sites have, a coreset that is not kept, and no run to compare with.
+        """Leave out labels, which only simulated sites have, a coreset that is not kept, no other run, the usual wire.
 
         None of these is then a part of what sites approve and draw their seeds from.
         """
         table: dict[str, Any] = plain(self)
-        defaults = {"labels": None, "keep_coreset": False, "compare": None}
+        defaults = {"labels": None, "keep_coreset": False, "compare": None, "wire": "float64"}
         return {name: value for name, value in table.items() if name not in defaults or value != defaults[name]}
 
     @property

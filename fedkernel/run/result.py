@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy.typing as npt
 
 from fedkernel.archives import open_npz
-from fedkernel.arrays import short
+from fedkernel.arrays import Precision, short
 from fedkernel.data import Preparation
 from fedkernel.errors import InputError
 from fedkernel.models import CoresetPicture, FittedModel, load_fitted
@@ -49,6 +49,8 @@ class Result(Generic[M]):
         What was done to the raw columns before; where columns are divided, each site has its own and keeps it.
     strategy : str
         The address of the strategy that found it; empty: it is not known.
+    wire : {"float64", "float32"}
+        What arrays travelled as: the ledger counts the same floats, and the bytes as they were.
     """
 
     model: M
@@ -61,6 +63,7 @@ class Result(Generic[M]):
     preparation: Preparation | None = None
     strategy: str = ""
     findings: list[str] = field(default_factory=list)
+    wire: Precision = "float64"
 
     __repr__ = short
 
@@ -72,7 +75,8 @@ class Result(Generic[M]):
     def __str__(self) -> str:
         totals = ", ".join(f"{name} {total}" for name, total in self.ledger.totals().items())
         figures = "".join(f", {name} {value:.3g}" for name, value in self.metrics.items())
-        return f"{type(self.model).__name__}: {totals}, seconds {self.seconds:.3f}{figures}"
+        wire = "" if self.wire == "float64" else f", wire {self.wire}"
+        return f"{type(self.model).__name__}: {totals}{wire}, seconds {self.seconds:.3f}{figures}"
 
     def save(self, folder: str | os.PathLike[str], *, coreset: bool = False) -> None:
         """Write ``model.npz``, and last ``result.json``: a folder that has it is complete.
@@ -95,6 +99,7 @@ class Result(Generic[M]):
             "metrics": self.metrics,
             "seconds": self.seconds,
             "findings": self.findings,
+            "wire": self.wire,
         }
         text = json.dumps(account).encode()
         write_whole(folder / "result.json", lambda file: file.write(text))
@@ -120,6 +125,7 @@ class Result(Generic[M]):
             preparation=fitted.preparation,
             strategy=fitted.strategy,
             findings=account.get("findings", []),
+            wire=account.get("wire", "float64"),
         )
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from flwr.app import Message as FlowerMessage
 
-from fedkernel.arrays import AnyArray
+from fedkernel.arrays import AnyArray, Precision
 from fedkernel.errors import ProtocolError, shortened
-from fedkernel.protocol.messages import ConfigValue, Message, MessageT, decode, encode
+from fedkernel.protocol.messages import ConfigValue, Message, MessageT, decode, encode, wire_of
 from fedkernel.run import flower
 
 RECORDS: dict[str, type[ArrayRecord] | type[ConfigRecord]] = {"arrays": ArrayRecord, "config": ConfigRecord}
@@ -19,9 +19,10 @@ RECORDS: dict[str, type[ArrayRecord] | type[ConfigRecord]] = {"arrays": ArrayRec
 
 
 def to_content(message: Message, header: Mapping[str, ConfigValue] | None = None) -> RecordDict:
-    """Return what carries a message, and beside it a header of scalars."""
-    arrays, scalars = encode(message)
-    return flower.content_of(arrays, {**(header or {}), **scalars})
+    """Return what carries a message, and beside it a header of scalars, which may say what arrays travel as."""
+    header = header or {}
+    arrays, scalars = encode(message, wire_of(header))
+    return flower.content_of(arrays, {**header, **scalars})
 
 
 def identity_of(scalars: Mapping[str, object]) -> str:
@@ -112,8 +113,8 @@ def answer_hash(content: RecordDict) -> str:
     return content_digest(lasting)
 
 
-def from_content(kind: type[MessageT], content: RecordDict) -> MessageT:
-    """Rebuild a message of the given kind and check everything about it.
+def from_content(kind: type[MessageT], content: RecordDict, wire: Precision = "float64") -> MessageT:
+    """Rebuild a message of the given kind, whose arrays travelled as the run says, and check everything about it.
 
     Raises
     ------
@@ -124,4 +125,4 @@ def from_content(kind: type[MessageT], content: RecordDict) -> MessageT:
         arrays, scalars = records_of(content)
     except ProtocolError as error:
         raise ProtocolError(f"{kind.__name__}: {error}") from None
-    return decode(kind, flower.read_arrays(arrays), scalars)
+    return decode(kind, flower.read_arrays(arrays), scalars, wire)
