@@ -86,7 +86,9 @@ def job_of(name, folder, out="out", *, journals=True, **changes):
     (folder / "data").mkdir(exist_ok=True)
     files = [as_file(shard, folder / "data" / f"{number}") for number, shard in enumerate(shards)]
     parameters = {**strategy.hyperparameters, **changes}
-    run = RunSpec(id="run", strategy=name, parameters=parameters, shards=files, seed=3, clients=len(shards))
+    # of which a journal has replies as they travelled, but sums as they are
+    wire = "float32" if name == "FKKMeans" else "float64"
+    run = RunSpec(id="run", strategy=name, parameters=parameters, shards=files, seed=3, clients=len(shards), wire=wire)
     return Job(runs=[run], apps=APPS, out=str(folder / out), journals=journals)
 
 

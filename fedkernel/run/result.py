@@ -99,8 +99,7 @@ class Result(Generic[M]):
             "metrics": self.metrics,
             "seconds": self.seconds,
             "findings": self.findings,
-            "wire": self.wire,
-        }
+        } | ({} if self.wire == "float64" else {"wire": self.wire})
         text = json.dumps(account).encode()
         write_whole(folder / "result.json", lambda file: file.write(text))
 
