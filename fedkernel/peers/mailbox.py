@@ -72,6 +72,7 @@ class Mailbox:
         self._memory = memory
         self._check_consent = check_consent
         self._written: dict[int, bytes] = {}
+        self._last: tuple[Letter | None, bytes] = None, b""
         self._read = False
         self.opened = b""
 
@@ -96,11 +97,21 @@ class Mailbox:
         InputError
             If the letter shows rows that may not leave.
         """
-        self._write([peer], letter)
+        place = self._place(peer)
+        if peer in self._written:
+            raise self.error(f"a second letter to client {peer} in one round; put all into one")
+        self._check_consent(f"{self._where}: a letter to client {peer}", letter.disclosed)
+        header = Header(self._client, peer, self._round, int(self._shared.counts[place, WRITTEN]))
+        self._shared.counts[place, WRITTEN] += 1
+        if letter is not self._last[0]:  # the same one to all neighbours is put into bytes once
+            self._last = letter, letter_to_bytes(letter)
+        key = self._shared.keys[place, WRITTEN].tobytes()
+        self._written[peer] = seal(key, self.run, header, self._last[1])
 
     def write_to_all(self, letter: Letter) -> None:
         """Write the same letter to every neighbour."""
-        self._write(self.neighbours, letter)
+        for peer in self.neighbours:
+            self.write(peer, letter)
 
     def send(self, ask: Request[Any], reply: Reply) -> Reply:
         """Return the reply with what was written in this round.
@@ -184,17 +195,6 @@ class Mailbox:
     def refusal(self, sender: int, why: str) -> LetterError:
         """Return the error that says why a peer's letter is refused."""
         return LetterError(f"{self._where}: the letter of client {sender} is refused: {why}")
-
-    def _write(self, peers: Sequence[int], letter: Letter) -> None:
-        content = letter_to_bytes(letter)
-        for peer in peers:
-            place = self._place(peer)
-            if peer in self._written:
-                raise self.error(f"a second letter to client {peer} in one round; put all into one")
-            self._check_consent(f"{self._where}: a letter to client {peer}", letter.disclosed)
-            header = Header(self._client, peer, self._round, int(self._shared.counts[place, WRITTEN]))
-            self._shared.counts[place, WRITTEN] += 1
-            self._written[peer] = seal(self._shared.keys[place, WRITTEN].tobytes(), self.run, header, content)
 
     def _open(self, sealed: Sealed, kind: type[LetterT]) -> LetterT:
         header, place = sealed.header, self._place(sealed.header.sender)
