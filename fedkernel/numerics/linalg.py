@@ -3,36 +3,34 @@
 Everywhere eigenvalues are ordered from the algebraically largest down, eigenvectors are columns.
 """
 
-import inspect
-import itertools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
-from scipy.linalg.blas import dsymv
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+from scipy.sparse.linalg import LinearOperator
 
 from fedkernel.arrays import EPS, FloatArray, check_finite
 from fedkernel.errors import InputError
+from fedkernel.numerics.block_lanczos import block_lanczos, hides_copies
 from fedkernel.numerics.subspaces import complement, fix_signs, orthonormal_basis
 
 # The rule of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
 LANCZOS_SIZE = 1000
 # Of a factor, singular values take longer, products less: 1000 x 5000 1.5 s against 0.2, 2000 x 10000 11 against 0.8.
 FACTOR_LANCZOS_SIZE = 1000
-LANCZOS_PART = 30
+LANCZOS_PART = 20
 # Lanczos may take this many products for each row: LAPACK takes about as long.
-LANCZOS_PRODUCTS = 0.25
+LANCZOS_PRODUCTS = 0.5
+# Vectors of a block: where the matrix outgrows a core's caches, a product is bound by memory, and more cost no more.
+LANCZOS_WIDTH, WIDE_LANCZOS_WIDTH, WIDE_LANCZOS_SIZE = 8, 16, 4000
 # What may be left above the smallest eigenvalue found, as a part of the matrix' size, and how probable more is.
 _MISSED = 1e-12
 _OVERLOOKED = 1e-6
 _BLOCK = 256
 _TALL = 1024
-# scipy 1.17 and later; before, ARPACK seeds its restarts itself.
-_EIGSH_HAS_RNG = "rng" in inspect.signature(eigsh).parameters
 
 
 class Eigenpairs(NamedTuple):
@@ -42,37 +40,23 @@ class Eigenpairs(NamedTuple):
     vectors: FloatArray
 
 
-class _UnsettledError(Exception):
-    """Lanczos has used up its products."""
-
-
 def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     """Compute the k algebraically largest eigenvalues of a symmetric matrix, and their eigenvectors.
 
-    Lanczos (ARPACK) where n >= 1000 and k <= n / 30, else LAPACK (bisection and inverse iteration, which only
-    computes what is asked for; divide and conquer where that is all n). Processor seconds, LAPACK / Lanczos with four n
-    products allowed, one BLAS thread of a shared machine, the best of two, the last row of one
-    (benchmarks/eigensolvers.py):
+    Block Lanczos where n >= 1000 and k <= n / 20, else LAPACK (bisection and inverse iteration, which only computes
+    what is asked for; divide and conquer where that is all n). Blocks have 8 vectors, from n = 4000 on 16. The
+    thresholds are read from the table in docs/solvers.md, which benchmarks/eigensolvers.py prints.
 
-    ===== ============ ============ ============ ============== ============== ===============
-    n     RBF k = 10   RBF k = 50   RBF k = 150  Wishart k = 10 Wishart k = 50 Wishart k = 150
-    ===== ============ ============ ============ ============== ============== ===============
-    1000  0.06 / 0.01  0.07 / 0.05  0.11 / 0.14  0.05 / 0.05    0.07 / 0.08    0.11 / 0.25
-    2000  0.41 / 0.08  0.48 / 0.26  0.56 / 0.50  0.41 / 0.32    0.46 / 0.53    0.55 / 1.2
-    3000  2.1 / 0.23   2.3 / 0.80   2.6 / 1.4    2.3 / 1.0      2.3 / 1.6      2.5 / 3.5
-    5000  10 / 0.63    11 / 2.3     12 / 3.4     11 / 3.0       12 / 4.8       12 / 10
-    ===== ============ ============ ============ ============== ============== ===============
+    A block of random vectors meets every eigenvalue with fewer copies than it has vectors. Where as many eigenvalues as
+    that are the same but for rounding, a run from another random start looks in the complement of what was found for
+    anything larger than the smallest eigenvalue found; if there is something, or if n / 2 products did not settle the
+    first run, LAPACK decides: a vain attempt costs about what that does. LAPACK's bisection can lose copies too, or
+    leave them rough: its pairs are checked, and where they do not solve the problem to rounding, divide and conquer
+    finds all n and the leading k are kept. LAPACK needs a `LinearOperator` as a matrix: it is formed from its products
+    with the unit vectors.
 
-    Lanczos can miss a copy of a repeated eigenvalue. So a second run, from another random start, looks in the
-    complement of what was found for anything larger than the smallest eigenvalue found; if there is something, or if
-    both have not settled after n / 4 products, LAPACK decides: a vain attempt costs less than that, and of kernel
-    matrices with n = 1000 to 2000 and k up to n / 30 Lanczos took 0.2 to 0.9 of LAPACK's time. LAPACK's bisection
-    can lose copies too, or leave them rough: its pairs are checked, and where they do not solve the problem to
-    rounding, divide and conquer finds all n and the leading k are kept. LAPACK needs a `LinearOperator` as a matrix:
-    it is formed from its products with the unit vectors.
-
-    Memory besides the k vectors: LAPACK one further (n, n) array, in that last case three; Lanczos about 2 k + 20
-    vectors, then one for each product of the second run, which are mostly 20 to 200.
+    Memory besides the k vectors: LAPACK one further (n, n) array, in that last case three; Lanczos about 4 k + 12 b
+    vectors, b in a block.
 
     Parameters
     ----------
@@ -135,7 +119,7 @@ def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
     if small >= FACTOR_LANCZOS_SIZE and k <= small // LANCZOS_PART:
         # SciPy gives `matvec` columns too, (n, 1)
         products = LinearOperator(
-            (n, n), matvec=lambda x: G @ (G.T @ x), matmat=lambda X: G @ (G.T @ X), dtype=np.float64
+            (n, n), matvec=lambda x: G @ (G.T @ x), matmat=lambda X: G @ transposed_product(G, X), dtype=np.float64
         )
         pairs = _lanczos(products, k, int(LANCZOS_PRODUCTS * small))
     if pairs is None or pairs.values[-1] < 1e-4 * pairs.values[0]:
@@ -304,49 +288,44 @@ def _solved(products: FloatArray, values: FloatArray, vectors: FloatArray, size:
 def _lanczos(A: FloatArray | LinearOperator, k: int, products: int) -> Eigenpairs | None:
     """Leading eigenpairs by Lanczos, or None where some are missing, or it is not settled after so many products."""
     n = A.shape[0]
-    # The second start must not depend on the first, whose part in the eigenspaces found is taken out.
-    start, other = np.random.default_rng(0).standard_normal((2, n))
+    width = LANCZOS_WIDTH if n < WIDE_LANCZOS_SIZE else WIDE_LANCZOS_WIDTH
     multiply = _multiplication(A)
     # A random vector is in the null space of the zero operator only.
-    first = multiply(start)
+    other = np.random.default_rng(1).standard_normal((1, n))
+    first = multiply(other)
     scale = _power_of_two(first)
     if not np.isfinite(scale):
         raise InputError("A has entries that are not finite, or overflows when applied")
     if scale == 0.0:
         return Eigenpairs(np.zeros(k), np.eye(n, k))
-    used = itertools.count(1)
 
-    def scaled(x: FloatArray) -> FloatArray:
-        if next(used) > products:
-            raise _UnsettledError
-        # ARPACK's stopping rule is absolute for small eigenvalues.
-        return np.asarray(multiply(x) / scale, dtype=np.float64)
+    def scaled(rows: FloatArray) -> FloatArray:
+        return multiply(rows) / scale
 
-    try:
-        values, vectors = _arpack(scaled, start, k)
-        order = np.argsort(-values, kind="stable")
-        values, V = values[order], orthonormal_basis(vectors[:, order])
-        size = max(float(np.abs(values).max()), float(np.linalg.norm(first / scale) / np.linalg.norm(start)))
-        if not _solved((A @ V) / scale, values, V, size) or _something_above(values[-1], scaled, V, other, size):
-            return None
-    except (ArpackError, _UnsettledError):  # also not converged
+    pairs = block_lanczos(scaled, n, k, width=width, products=products)
+    if pairs is None:
+        return None
+    values, V = pairs[0], pairs[1].T
+    size = max(float(np.abs(values).max()), float(np.linalg.norm(first / scale) / np.linalg.norm(other)))
+    if not _solved(scaled(pairs[1]).T, values, V, size):
+        return None
+    if hides_copies(values, width) and _something_above(values[-1], scaled, V, other, size=size, products=products):
         return None
     return Eigenpairs(values * scale, fix_signs(V))
 
 
-def _arpack(apply: Callable[[FloatArray], FloatArray], start: FloatArray, k: int) -> Eigenpairs:
-    """Call eigsh with everything random in it fixed."""
-    n = start.size
-    options: dict[str, Any] = {"rng": 0} if _EIGSH_HAS_RNG else {}
-    operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
-    values, vectors = eigsh(operator, k, which="LA", v0=start, tol=0.0, ncv=min(n, max(2 * k + 1, 20)), **options)
-    return Eigenpairs(values, vectors)
-
-
 def _something_above(
-    threshold: float, apply: Callable[[FloatArray], FloatArray], V: FloatArray, start: FloatArray, size: float
+    threshold: float,
+    apply: Callable[[FloatArray], FloatArray],
+    V: FloatArray,
+    start: FloatArray,
+    *,
+    size: float,
+    products: int,
 ) -> bool:
     """Tell whether a symmetric operator of about this size has an eigenvalue above a threshold in V's complement.
+
+    Where so many products do not tell, it may have. The start is a row, as what the operator is applied to.
 
     By Lanczos with every vector orthogonalised against V and all before, twice: nothing found comes back, wherever it
     lies in the spectrum. The largest Ritz value theta never exceeds the largest eigenvalue l. Its vector's part along
@@ -359,16 +338,15 @@ def _something_above(
     basis = np.empty((32, len(V)))
     diagonal: list[float] = []
     beside: list[float] = []
-    q = start / np.linalg.norm(start)
+    q = start[0] / np.linalg.norm(start)
     for _ in range(2):
         q = q - V @ (V.T @ q)
     q /= np.linalg.norm(q)
-    while True:
-        m = len(diagonal)
+    for m in range(products):
         if m == len(basis):
             basis = np.vstack([basis, np.empty_like(basis)])
         basis[m] = q
-        q = apply(q)
+        q = apply(basis[m : m + 1])[0]
         diagonal.append(float(basis[m] @ q))
         for _ in range(2):
             q = q - V @ (V.T @ q)
@@ -381,14 +359,15 @@ def _something_above(
             return False
         beside.append(length)
         q /= length
+    return True
 
 
 def _multiplication(A: FloatArray | LinearOperator) -> Callable[[FloatArray], FloatArray]:
-    """Return the product with a vector; of an array in memory's order, half of which is then read."""
+    """Return the product with rows: of an array from the left, which takes half of the time that ``A @ X`` does."""
     if isinstance(A, np.ndarray) and (A.flags.c_contiguous or A.flags.f_contiguous):
-        work = A if A.flags.f_contiguous else A.T
-        return lambda x: np.asarray(dsymv(1.0, work, x, lower=1))
-    return lambda x: np.asarray(A @ x)
+        work = A if A.flags.c_contiguous else A.T
+        return lambda rows: rows @ work
+    return lambda rows: np.asarray(A @ rows.T).T
 
 
 def _above(solve: Callable[[int], Eigenpairs], size: int, ratio: float) -> Eigenpairs:

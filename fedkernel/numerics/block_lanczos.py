@@ -1,0 +1,117 @@
+"""Block Lanczos with thick restarts: leading eigenpairs of a symmetric matrix from products with blocks of vectors.
+
+Source: Wu, Simon: Thick-restart Lanczos method for large symmetric eigenvalue problems, SIAM Journal on Matrix Analysis
+and Applications 2000; with blocks in place of vectors. A product with a block reads the matrix once for all of its
+vectors, which a product with one vector, bound by memory, does for one.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+
+from fedkernel.arrays import EPS, FloatArray
+
+_RESIDUAL = 10 * EPS
+_DEAD = 1e-8
+
+
+def block_lanczos(
+    multiply: Callable[[FloatArray], FloatArray], n: int, k: int, *, width: int, products: int
+) -> tuple[FloatArray, FloatArray] | None:
+    """Find the k algebraically largest eigenpairs, or return None where so many products do not settle them.
+
+    The start is random, and so is what takes the place of vectors that an invariant subspace leaves no direction for.
+    Every block is orthogonalised against all vectors before, at least twice; the matrix on the basis is made of all
+    products, and not assumed to be banded. An eigenvalue with more copies than ``width`` can be found with as many
+    copies as that only, or more where rounding helps: `hides_copies` tells where that may be.
+
+    Parameters
+    ----------
+    multiply : callable
+        Returns the matrix, of a size of about 1, times the rows of a block of shape (width, n), as rows.
+    n, k : int
+        At least 2 k + 8 width of n.
+    width : int
+        b.
+    products : int
+        The most of them, each with one vector.
+
+    Returns
+    -------
+    values : ndarray of shape (k,)
+        Not increasing.
+    rows : ndarray of shape (k, n)
+        Orthonormal eigenvectors. Residuals are about 1e-15 of the largest eigenvalue's magnitude.
+    """
+    rng = np.random.default_rng(0)
+    most, kept = 2 * k + 6 * width, k + 2 * width
+    basis, images, T = np.empty((most, n)), np.empty((most, n)), np.zeros((most, most))
+    block = _orthonormal(rng.standard_normal((width, n)), basis[:0], rng)
+    m = steps = used = 0
+    check, before = 0, (0, np.inf)
+    while used < products:
+        # Widen the basis B by the block, and B A B^T by what the product adds
+        last = slice(m, m + width)
+        basis[last], images[last] = block, multiply(block)
+        m, steps, used = m + width, steps + 1, used + width
+        coupling = images[last] @ basis[:m].T
+        T[last, :m], T[:m, last] = coupling, coupling.T
+        corner = coupling[:, -width:]
+        T[last, last] = (corner + corner.T) / 2
+        block, R = _qr(images[last] - coupling @ basis[:m])
+        # Rayleigh-Ritz, where it may settle them, or where the basis is full
+        full = m + width > most
+        if full or (m >= k + width and steps >= check):
+            values, S = scipy.linalg.eigh(T[:m, :m], driver="evd", check_finite=False)
+            values, S = values[::-1], S[:, ::-1]
+            allowed = _RESIDUAL * float(np.abs(values).max(initial=0.0))
+            residual = float(np.linalg.norm(R @ S[last, :k], axis=0).max())
+            if residual <= allowed:
+                return values[:k].copy(), S[:, :k].T @ basis[:m]
+            check, before = _next_check(steps, residual, allowed, before), (steps, residual)
+            if full:
+                basis[:kept], images[:kept] = S[:, :kept].T @ basis[:m], S[:, :kept].T @ images[:m]
+                T[:] = 0
+                T[:kept, :kept] = np.diag(values[:kept])
+                m = kept
+        block[np.abs(np.diagonal(R)) <= EPS * float(np.abs(T).max())] = 0.0
+        block = _orthonormal(block, basis[:m], rng)
+    return None
+
+
+def hides_copies(values: FloatArray, width: int) -> bool:
+    """Tell whether so many eigenvalues, in order, are the same but for rounding: there may be more copies."""
+    if len(values) < width:
+        return False
+    spread = values[: len(values) - width + 1] - values[width - 1 :]
+    return bool(spread.min() <= 1e-10 * np.abs(values).max())
+
+
+def _next_check(steps: int, residual: float, allowed: float, before: tuple[int, float]) -> int:
+    """Return the step of the next Rayleigh-Ritz: most of the way, at the pace since the last."""
+    if not allowed < residual < before[1] < np.inf:
+        return steps + 1
+    pace = np.log(before[1] / residual) / (steps - before[0])
+    return steps + max(1, int(0.7 * np.log(residual / allowed) / pace)) if allowed > 0 else steps + 1
+
+
+def _qr(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Orthonormalise rows: Q (b, n) and R (b, b) with rows = R^T Q."""
+    Q, R = scipy.linalg.qr(rows.T, mode="economic", check_finite=False)
+    return np.ascontiguousarray(Q.T), np.asarray(R)
+
+
+def _orthonormal(rows: FloatArray, basis: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Orthonormalise unit rows against the basis and each other, again until nothing is lost; dead ones are redrawn."""
+    dead = ~rows.any(axis=1)
+    for _ in range(5):
+        if dead.any():
+            fresh = rng.standard_normal((int(dead.sum()), rows.shape[1]))
+            rows[dead] = fresh / np.linalg.norm(fresh, axis=1, keepdims=True)
+        rows, R = _qr(rows - (rows @ basis.T) @ basis)
+        lengths = np.abs(np.diagonal(R))
+        if (lengths > 0.5).all():
+            break
+        dead = lengths < _DEAD
+    return rows
