@@ -4,7 +4,7 @@ Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis 
 Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 and 3, equations 10 and 14.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Generic, Literal
 
@@ -44,6 +44,12 @@ Centering = Literal["columns", "rows", "none"]
 
 ROUNDED = 100 * float(np.finfo(np.float64).eps)
 """A product that is shorter than this share of the trace, times its vectors' length, is rounding."""
+
+KEPT = 2**26
+"""Bytes of a centred table that a site keeps beside its own (64 MiB); a larger one's rows are centred in each pass."""
+
+BLOCK = 1024
+"""Rows of such a table that are centred at a time."""
 
 Apply = Callable[[FloatArray], FloatArray]
 
@@ -195,8 +201,9 @@ class ProjectOntoDirections(LocalTable[DirectionProducts]):
 
 def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
     """Return means of shape (1, d) or (n, 1); of equal numbers that number, so that nothing is left of them."""
-    first = X.take([0], axis=axis)
-    return np.where((first == X).all(axis=axis, keepdims=True), first, X.mean(axis=axis, keepdims=True))
+    first, largest = X.take([0], axis=axis), X.max(axis=axis, keepdims=True)
+    equal = (first == largest) & (first == X.min(axis=axis, keepdims=True))
+    return np.where(equal, first, X.mean(axis=axis, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -234,7 +241,8 @@ class VFedPCAClient(NewRowsClient):
 
     Memory between rounds: the kernel matrix, if there is a kernel, and an (N, k) and a (k, k) factor of the matrix as
     updated by equation 14, whose rank is k: the updated table itself is never formed. Without a kernel a simulated site
-    has the centred table, too, which others centre for each request.
+    has the centred table, too, of up to 64 MiB; others centre it for each request, and rows of larger ones are centred
+    a block at a time.
     """
 
     answers: ClassVar[Answers] = (
@@ -262,7 +270,10 @@ class VFedPCAClient(NewRowsClient):
 
     def finish(self, ask: Finish) -> Receipt:
         """Keep the projected features ``U^T X_m`` (equation 10), shape (k, d_m), and the directions on the site."""
-        self.outputs["features"] = transposed_product(ask.directions, self._table(ask))
+        features = np.zeros((ask.directions.shape[1], self.X.shape[1]))
+        for rows, X in self._blocks(ask):
+            features += transposed_product(ask.directions[rows], X)
+        self.outputs["features"] = features
         self.outputs["eigenvectors"] = ask.directions
         return Receipt()
 
@@ -272,11 +283,11 @@ class VFedPCAClient(NewRowsClient):
 
     def project_onto_directions(self, ask: ProjectOntoDirections) -> DirectionProducts:
         """Compute the new rows' products, centred by the training rows; with a kernel (n_new, N) is formed."""
-        U, table, new = ask.directions, self._table(ask), self._centred(ask, self._new_rows())
+        U, new = ask.directions, self._centred(ask, self._new_rows())
         if ask.kernel is None:
-            products = new @ transposed_product(table, U)
+            products = new @ self._transposed_product(ask, U)
         else:
-            K_new = ask.kernel.gram(new, table)
+            K_new = ask.kernel.gram(new, self._centred(ask, self.X))
             if (means := self._kernel_matrix(ask, ask.kernel).column_means) is not None:
                 center_rows(K_new, means, float(means.mean()))
             products = K_new @ U
@@ -290,7 +301,7 @@ class VFedPCAClient(NewRowsClient):
     def _total(self, ask: LocalTable[ReplyT]) -> float:
         """Return the trace of the site's matrix as it was before any update."""
         if ask.kernel is None:
-            return self.once(f"trace, centred {ask.center}", lambda: float(squared_norms(self._table(ask)).sum()))
+            return self.once(f"trace, centred {ask.center}", lambda: float(self._squares(ask).sum()))
         return float(np.trace(self._kernel_matrix(ask, ask.kernel).K))
 
     def _iterated(self, ask: LocalIterations[ReplyT], directions: FloatArray | None) -> Eigenpairs:
@@ -304,11 +315,32 @@ class VFedPCAClient(NewRowsClient):
         pairs = power_iteration(self._matrix(ask), start, ask.iterations)
         return Eigenpairs(pairs.values * scale, pairs.vectors)
 
-    def _table(self, ask: LocalTable[ReplyT]) -> FloatArray:
-        """Return the table as the method reads it; with a kernel, columns are centred in feature space."""
-        if ask.kernel is not None:  # which is asked for once or twice
-            return self._centred(ask, self.X)
-        return self.once(f"centred {ask.center}", lambda: self._centred(ask, self.X))
+    def _blocks(self, ask: LocalTable[ReplyT]) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield the table's rows as the method reads them: a small table whole, as kept, a large one in blocks."""
+        if ask.kernel is not None:  # once or twice in a run
+            yield slice(None), self._centred(ask, self.X)
+            return
+        if self.X.nbytes <= KEPT:
+            yield slice(None), self.once(f"centred {ask.center}", lambda: self._centred(ask, self.X))
+            return
+        for first in range(0, len(self.X), BLOCK):
+            rows = slice(first, first + BLOCK)
+            yield rows, self._centred(ask, self.X[rows])
+
+    def _product(self, ask: LocalTable[ReplyT], W: FloatArray) -> FloatArray:
+        """Return the table times W, (d_m, k): (N, k)."""
+        return np.concatenate([X @ W for _, X in self._blocks(ask)])
+
+    def _transposed_product(self, ask: LocalTable[ReplyT], V: FloatArray) -> FloatArray:
+        """Return the transposed table times V, (N, k): (d_m, k)."""
+        total = np.zeros((self.X.shape[1], V.shape[1]))
+        for rows, X in self._blocks(ask):
+            total += transposed_product(X, V[rows])
+        return total
+
+    def _squares(self, ask: LocalTable[ReplyT]) -> FloatArray:
+        """Return the squared lengths of the table's rows."""
+        return np.concatenate([squared_norms(X) for _, X in self._blocks(ask)])
 
     def _centred(self, ask: LocalTable[ReplyT], rows: FloatArray) -> FloatArray:
         """Return the table or new rows, whose columns are centred by the table's means, and rows by their own."""
@@ -318,7 +350,7 @@ class VFedPCAClient(NewRowsClient):
 
     def _kernel_matrix(self, ask: LocalTable[ReplyT], kernel: Kernel) -> KernelMatrix:
         if not KernelMatrix.known(self.memory):
-            K, column_means = kernel.gram(self._table(ask)), None
+            K, column_means = kernel.gram(self._centred(ask, self.X)), None
             if ask.center == "columns":
                 column_means, _ = center_gram(K)
                 if (self.X[0] == self.X).all():
@@ -331,8 +363,7 @@ class VFedPCAClient(NewRowsClient):
         if ask.kernel is not None:
             K = self._kernel_matrix(ask, ask.kernel).K
             return lambda V: K @ V
-        X = self._table(ask)
-        return lambda V: X @ transposed_product(X, V)
+        return lambda V: self._product(ask, self._transposed_product(ask, V))
 
     def _matrix(self, ask: LocalIterations[ReplyT]) -> Apply:
         """Return the product with the site's matrix as equation 14 has left it."""

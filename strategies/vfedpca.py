@@ -23,6 +23,8 @@ from pydantic import Field
 
 from clients.merging import merged, merging_weights
 from clients.vfedpca import (
+    BLOCK,
+    KEPT,
     Finish,
     IterateLocally,
     LeadingVectors,
@@ -79,10 +81,15 @@ MOST_ROUNDS = 1000
 
 
 def local_memory(cohort: Sequence[Member], n_components: int, kernel: Kernel | None) -> int:
-    """Return the bytes that local iterations take at most: the kernel matrix or the centred table, and vectors."""
+    """Return the bytes that local iterations take at most: the kernel matrix or the centred table, and vectors.
+
+    Of a table above `KEPT` bytes one block of rows is centred at a time.
+    """
     widest = max(member.columns for member in cohort)
     N = cohort[0].rows
-    return FLOAT * N * (4 * n_components + (3 * N if kernel else widest))
+    table = FLOAT * N * widest
+    centred = table if table <= KEPT else FLOAT * BLOCK * widest
+    return FLOAT * N * 4 * n_components + (3 * FLOAT * N * N if kernel else centred)
 
 
 @value_object()
@@ -121,7 +128,7 @@ class VFedPCA(ProjectsNewRows):
     -----
     Costs, with M clients, for the paper's merges: T + 1 rounds (the last hands the result over); up T M k (N + 1)
     floats, down T M k N. Exact: one round of k (N + 1) up, then R of k N up and down each, then the last. Memory: a
-    client O(N (d_m + k)), the coordinator O(M N k), exact O(R N k).
+    client O(N (d_m + k)), beside a table above 64 MiB O(N k), the coordinator O(M N k), exact O(R N k).
 
     The model's eigenvalues are those of the pooled ``X X^T`` with "exact"; with the paper's merges they are the
     clients' first eigenvalues of ``X_m X_m^T / d_m``, merged with the same weights, since nothing else is sent.

@@ -1,5 +1,7 @@
 """VFedPCA and VFedAKPCA against an independent implementation, the papers' properties, and the reference numbers."""
 
+import tracemalloc
+
 import naive
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
+import clients.vfedpca
 from clients.merging import merged, merging_weights
+from clients.vfedpca import Multiply, VFedPCAClient
 from fedkernel import RBF, Linear, Sigmoid
 from fedkernel.data import DataSpec, PartitionSpec, load, split
 from fedkernel.errors import InputError
@@ -308,3 +312,27 @@ def test_bad_input_is_one_sentence(build, text):
         build()
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("center", ["columns", "rows", "none"])
+@pytest.mark.parametrize("merge", ["exact", "eigenvalue"])
+def test_a_large_table_is_never_copied_and_has_the_same_result(merge, center, monkeypatch):
+    shards = [np.random.default_rng(i).standard_normal((3000, 30)) * 0.8 ** np.arange(30) + 5 for i in range(2)]
+    strategy = VFedPCA(2, merge=merge, rounds=2, center=center)
+    small = strategy.fit(shards, evaluate=True)
+    new = strategy.transform(small.model, shards, [shard[:50] for shard in shards])
+    monkeypatch.setattr(clients.vfedpca, "KEPT", 0)
+    monkeypatch.setattr(clients.vfedpca, "BLOCK", 256)
+    request = Multiply(center=center, block=small.model.eigenvectors_)
+    client = VFedPCAClient(shards[0])
+    tracemalloc.start()
+    client.multiply(request)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < shards[0].nbytes * 0.6  # two blocks and some products
+    large = strategy.fit(shards, evaluate=True)
+    np.testing.assert_allclose(large.model.eigenvectors_, small.model.eigenvectors_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(large.outputs[1]["features"], small.outputs[1]["features"], rtol=1e-11, atol=1e-10)
+    assert large.metrics == pytest.approx(small.metrics, rel=1e-12)
+    again = strategy.transform(large.model, shards, [shard[:50] for shard in shards])
+    np.testing.assert_allclose(again, new, rtol=0, atol=1e-10)
