@@ -99,3 +99,12 @@ def test_later_forms_of_the_header_are_read():
     np.lib.format.write_array(stream, ARRAYS[0], version=(2, 0))
     packed = Array("float64", (2, 3), "numpy.ndarray", stream.getvalue())
     np.testing.assert_array_equal(flower.read_array(packed), ARRAYS[0])
+
+
+def test_what_stands_in_bytes_is_held_and_read_as_it_is_and_all_else_copied():
+    letters, own = np.frombuffer(b"letters", np.uint8), np.ones(3)
+    assert flower.read_array(flower.HeldArray(letters)) is letters
+    assert not letters.flags.writeable
+    held = flower.HeldArray(own).values
+    assert not np.shares_memory(held, own)
+    assert not np.shares_memory(flower.read_array(flower.HeldArray(held)), held)

@@ -13,10 +13,10 @@ The coordinator forwards, and decides the graph, the rounds and what is asked in
 cannot, `fedkernel.peers.sealing` says.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 from fedkernel.errors import LetterError, ProtocolError
@@ -48,11 +48,6 @@ class Mailbox:
         Holds the `SharedKeys`, with how many letters were written and read. A request that fails leaves it as it was.
     check_consent : callable
         Called with what a letter is and how many rows it shows as they are; raises where these may not leave.
-
-    Attributes
-    ----------
-    opened : bytes
-        A hash of what stood in the letters that were read, by which it is known again; empty: none was.
     """
 
     def __init__(
@@ -74,7 +69,17 @@ class Mailbox:
         self._written: dict[int, bytes] = {}
         self._last: tuple[Letter | None, bytes] = None, b""
         self._read = False
-        self.opened = b""
+        self._contents: list[bytes] = []
+
+    @property
+    def opened(self) -> bytes:
+        """A hash of what stood in the letters that were read, by which it is known again; empty: none was."""
+        digest = b""
+        for content in self._contents:
+            sha256 = hashlib.sha256(digest)
+            sha256.update(content)
+            digest = sha256.digest()
+        return digest
 
     @cached_property
     def _shared(self) -> SharedKeys:
@@ -211,7 +216,7 @@ class Mailbox:
                 f"it was written in round {header.round}, but letters of round {self._round - 1} are due"
             )
         content = unseal(self._shared.keys[place, READ].tobytes(), self.run, sealed.letter)
-        self.opened = sha256(self.opened + content).digest()
+        self._contents.append(content)
         return letter_from_bytes(kind, content)
 
     def _place(self, peer: int) -> int:

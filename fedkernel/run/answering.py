@@ -412,7 +412,8 @@ def _train(call: _Call) -> Answer:
     if client.outputs or settled:
         call.site.keep(client.outputs | _beside(call.site, memory))
     content = flower.content_of(replied, {**scalars, "seconds": seconds})
-    return Answer(content, client.reply, client.mail.opened if isinstance(client, PeerClient) else b"")
+    letters = client.mail.opened if isinstance(client, PeerClient) and call.site.gate is not None else b""
+    return Answer(content, client.reply, letters)
 
 
 def _beside(site: Site, memory: Memory) -> dict[str, AnyArray]:

@@ -11,7 +11,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeGuard, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -225,7 +225,7 @@ class HeldArray(Array):
     Parameters
     ----------
     values : array-like of numbers or text
-        A copy is held.
+        A copy is held, but for entries that nobody can change: an array made of Python's bytes is held itself.
     passing : bool
         Whether an empty array, of shape (0,), is serialised in its place.
     order : {"C", "F"}
@@ -248,7 +248,7 @@ class HeldArray(Array):
     serialised: NDArray[Any]
 
     def __init__(self, values: ArrayLike, *, passing: bool = False, order: Literal["C", "F"] = "C") -> None:
-        array = np.array(values, order=order)
+        array = values if _of_bytes(values) else np.array(values, order=order)
         if array.dtype.hasobject:
             raise ValueError(f"entries of type {array.dtype} cannot be held; allowed: numbers and text")
         array.flags.writeable = False
@@ -270,6 +270,11 @@ class HeldArray(Array):
         return Array, (self.dtype, self.shape, self.stype, self.data)
 
 
+def _of_bytes(values: ArrayLike) -> TypeGuard[NDArray[Any]]:
+    """Tell whether something is an array whose entries stand in Python's bytes in their order, as sealed letters do."""
+    return isinstance(values, np.ndarray) and isinstance(values.base, bytes) and values.flags.c_contiguous
+
+
 def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
     """Return the array that one of Flower's arrays carries, in the form of an .npy file.
 
@@ -277,7 +282,8 @@ def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
     ----------
     array : Array
     copy : bool
-        Whether to return one that may be changed; else it is read-only, and what Flower's holds.
+        Whether to return one that may be changed; else it is read-only, and what Flower's holds, as one that is held
+        and made of Python's bytes always is.
 
     Raises
     ------
@@ -286,7 +292,7 @@ def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
         another number of bytes than there are: it is checked before anything of that size is allocated.
     """
     if isinstance(array, HeldArray):
-        return array.values.copy(order="K") if copy else array.values
+        return array.values.copy(order="K") if copy and not _of_bytes(array.values) else array.values
     stream = io.BytesIO(array.data)
     try:
         header = read_header(stream)
