@@ -11,6 +11,8 @@ coordinator sees how long they are, and the figures that replies carry beside th
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, ClassVar, Generic, Self
 
 import numpy as np
@@ -306,21 +308,18 @@ class Cell(State):
     members: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
 
-    def place(self, member: int) -> int:
-        """Return which one in the cell a member is."""
-        return int(np.searchsorted(self.members, member))
-
-    def part(self, member: int) -> slice:
-        """Return where a member's rows are among those of all, which stand one member's after the other's."""
-        place = self.place(member)
-        return slice(int(self.rows[:place].sum()), int(self.rows[: place + 1].sum()))
+    @cached_property
+    def parts(self) -> Mapping[int, slice]:
+        """Where each member's rows are among those of all, which stand one member's after the other's."""
+        bounds = pairwise([0, *np.cumsum(self.rows).tolist()])
+        return {member: slice(*ends) for member, ends in zip(self.members.tolist(), bounds, strict=True)}
 
     def pooled(self, vectors: Mapping[int, FloatArray]) -> FloatArray:
         """Return the members' vectors, a number for each row, one after the other."""
-        for member, rows in zip(self.members.tolist(), self.rows.tolist(), strict=True):
-            if len(vectors[member]) != rows:
+        for member, part in self.parts.items():
+            if len(vectors[member]) != (rows := part.stop - part.start):
                 raise ProtocolError(f"client {member} wrote {len(vectors[member])} numbers, but has {rows} rows")
-        return np.concatenate([vectors[member] for member in self.members.tolist()])
+        return np.concatenate([vectors[member] for member in self.parts])
 
 
 @dataclass(frozen=True)
@@ -385,13 +384,17 @@ class Components(State):
         The components, as combinations of the node's rows, of unit length.
     directions : ndarray of shape (n_j, k)
         What the directions that were taken off are on the node's rows.
-    iterates : ndarray of shape (t, n_j) or None
-        The directions of all iterations, where they are recorded.
     """
 
     alpha: FloatArray
     directions: FloatArray
-    iterates: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class Iterates(State):
+    """The directions of all iterations, (t, n_j), where they are recorded."""
+
+    a: FloatArray
 
 
 @dataclass(frozen=True)
@@ -445,7 +448,9 @@ class ADMMKPCAClient(PeerClient):
         K = normalised_gram(kernel, cell.pooled(tables))
         KernelBlocks(center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K).save(self.memory)
         n = len(self.X)
-        Components(np.empty((n, 0)), np.empty((n, 0)), np.empty((0, n)) if ask.record else None).save(self.memory)
+        Components(np.empty((n, 0)), np.empty((n, 0))).save(self.memory)
+        if ask.record:
+            Iterates(np.empty((0, n))).save(self.memory)
         started = self._start(largest=1.0)  # k(x, x) = 1, if it was so before
         spectrum = Spectrum.load(self.memory)
         FirstSpectrum(spectrum.values, spectrum.vectors).save(self.memory)
@@ -454,8 +459,8 @@ class ADMMKPCAClient(PeerClient):
     def share_direction(self, ask: ShareDirection) -> Letters:
         """Write the direction that is to be taken off to the neighbours."""
         cell = Cell.load(self.memory)
-        values, length = self._consensus(*self._estimates(ask, cell), rho=np.ones(len(cell.rows)))
-        own = values[cell.part(self.client)] / max(length, float(np.finfo(np.float64).tiny))
+        values, length = self._consensus(cell, *self._estimates(ask, cell), rho=np.ones(len(cell.rows)))
+        own = values[cell.parts[self.client]] / max(length, float(np.finfo(np.float64).tiny))
         OwnProjection(own).save(self.memory)
         self.mail.write_to_all(Projection(values=own))
         return Letters()
@@ -476,9 +481,9 @@ class ADMMKPCAClient(PeerClient):
         cell = Cell.load(self.memory)
         directions = {peer: letter.alpha for peer, letter in self.mail.read(ask, Estimate)}
         directions[self.client] = Direction.load(self.memory).a
-        starts, own = Starts(cell.pooled(directions)).save(self.memory).a, cell.part(self.client)
+        starts, own = Starts(cell.pooled(directions)).save(self.memory).a, cell.parts[self.client]
         products = KernelBlocks.load(self.memory).K[:, own] @ starts[own]
-        parts = [cell.part(peer) for peer in self.mail.neighbours]
+        parts = [cell.parts[peer] for peer in self.mail.neighbours]
         # of a neighbour's start that is not of unit length there is no cosine
         cosines = np.clip([starts[part] @ products[part] for part in parts], -1 - ROUNDING, 1 + ROUNDING)
         return Likeness(cosines=cosines)
@@ -491,13 +496,13 @@ class ADMMKPCAClient(PeerClient):
         else:
             directions = np.repeat(ask.signs, cell.rows) * Starts.load(self.memory).a
             multipliers = np.zeros_like(directions)
-            own = directions[cell.part(self.client)]
+            own = directions[cell.parts[self.client]]
             replace(Direction.load(self.memory), a=own).save(self.memory)
-        values, length = self._consensus(directions, multipliers, ask.rho(cell.members, self.client))
+        values, length = self._consensus(cell, directions, multipliers, ask.rho(cell.members, self.client))
         values /= max(1.0, length)
-        OwnProjection(values[cell.part(self.client)]).save(self.memory)
+        OwnProjection(values[cell.parts[self.client]]).save(self.memory)
         for peer in self.mail.neighbours:
-            self.mail.write(peer, Projection(values=values[cell.part(peer)]))
+            self.mail.write(peer, Projection(values=values[cell.parts[peer]]))
         return Letters()
 
     def update_direction(self, ask: UpdateDirection) -> Progress:
@@ -505,7 +510,7 @@ class ADMMKPCAClient(PeerClient):
         cell, spectrum, last = Cell.load(self.memory), Spectrum.load(self.memory), Direction.load(self.memory)
         projections = {peer: letter.values for peer, letter in self.mail.read(ask, Projection, n_m=len(self.X))}
         projections[self.client] = OwnProjection.load(self.memory).values
-        Z = np.column_stack([projections[member] for member in cell.members.tolist()])
+        Z = np.column_stack([projections[member] for member in cell.parts])
         values, V, rho = spectrum.values, spectrum.vectors, ask.rho(cell.members, self.client)
         if (least := 2 * float(values[0])) >= rho.sum():
             raise TellableError(
@@ -515,28 +520,28 @@ class ADMMKPCAClient(PeerClient):
         G = last.G.copy() if ask.dual else np.zeros_like(last.G)
         # Equation 12, in the eigenvectors of K_j: a = V b
         b = (V.T @ (Z @ rho - G.sum(axis=1))) / (rho.sum() * values - 2 * values**2)
-        a = V @ b
+        a, before, lengths = V @ b, V.T @ last.a, np.sqrt(values)
         progress = Progress(
-            lagrangian=lagrangian(spectrum, last.a, G, Z, rho),
-            turned=angle(V.T @ last.a * np.sqrt(values), b * np.sqrt(values)),
+            lagrangian=lagrangian(spectrum, before, G, Z, rho), turned=angle(before * lengths, b * lengths)
         )
         # Equation 13
         if ask.dual:
             G += rho * (((V * values) @ b)[:, None] - Z)
         M = V @ ((V.T @ G) / values[:, None])
-        Direction(a, G, M[:, cell.place(self.client)]).save(self.memory)
-        self._record(a)
+        multipliers = dict(zip(cell.parts, M.T.copy(), strict=True))
+        Direction(a, G, multipliers[self.client]).save(self.memory)
+        if Iterates.known(self.memory):
+            Iterates(np.concatenate([Iterates.load(self.memory).a, a[None]])).save(self.memory)
         for peer in self.mail.neighbours:
-            self.mail.write(peer, Estimate(alpha=a, multiplier=M[:, cell.place(peer)].copy()))
+            self.mail.write(peer, Estimate(alpha=a, multiplier=multipliers[peer]))
         return progress
 
     def keep_components(self, ask: KeepComponents) -> Receipt:
         """Keep the components."""
         self._add_component()
-        components = Components.load(self.memory)
-        self.outputs["alpha"] = components.alpha
-        if components.iterates is not None:
-            self.outputs["iterates"] = components.iterates
+        self.outputs["alpha"] = Components.load(self.memory).alpha
+        if Iterates.known(self.memory):
+            self.outputs["iterates"] = Iterates.load(self.memory).a
         return Receipt()
 
     def measure_kept(self, ask: MeasureKept) -> KeptVariance:
@@ -569,7 +574,7 @@ class ADMMKPCAClient(PeerClient):
     def _start(self, largest: float) -> PenaltyBound:
         """Take the local solution as a start, and forget the multipliers; `largest` is K_j's before any component."""
         cell = Cell.load(self.memory)
-        own = cell.part(self.client)
+        own = cell.parts[self.client]
         K = KernelBlocks.load(self.memory).K[own, own]
         pairs = leading_eigenpairs((K + K.T) / 2, len(K))
         if pairs.values[0] <= NOTHING * largest:
@@ -591,17 +596,13 @@ class ADMMKPCAClient(PeerClient):
             directions[peer], multipliers[peer] = letter.alpha, letter.multiplier
         return cell.pooled(directions), cell.pooled(multipliers)
 
-    def _consensus(self, directions: FloatArray, multipliers: FloatArray, rho: FloatArray) -> tuple[FloatArray, float]:
+    def _consensus(
+        self, cell: Cell, directions: FloatArray, multipliers: FloatArray, rho: FloatArray
+    ) -> tuple[FloatArray, float]:
         """Return what z, not scaled yet, is on all rows of the cell, and its length (equation 10)."""
-        c = (multipliers + np.repeat(rho, Cell.load(self.memory).rows) * directions) / rho.sum()
+        c = (multipliers + np.repeat(rho, cell.rows) * directions) / rho.sum()
         values = KernelBlocks.load(self.memory).K @ c
         return values, max(float(c @ values), 0.0) ** 0.5
-
-    def _record(self, a: FloatArray) -> None:
-        """Add a direction to those of all iterations, where these are recorded."""
-        components = Components.load(self.memory)
-        if components.iterates is not None:
-            replace(components, iterates=np.concatenate([components.iterates, a[None]])).save(self.memory)
 
     def _add_component(self) -> None:
         """Add a, as a combination of the rows themselves and of unit length, to the components that were found."""
@@ -615,13 +616,12 @@ class ADMMKPCAClient(PeerClient):
         replace(components, alpha=np.column_stack([components.alpha, a / length])).save(self.memory)
 
 
-def lagrangian(spectrum: Spectrum, a: FloatArray, G: FloatArray, Z: FloatArray, rho: FloatArray) -> float:
-    """Return a node's part of the augmented Lagrangian, before a is updated (equation 8).
+def lagrangian(spectrum: Spectrum, b: FloatArray, G: FloatArray, Z: FloatArray, rho: FloatArray) -> float:
+    """Return a node's part of the augmented Lagrangian, before a = V b is updated (equation 8).
 
     It may rise, for theorem 2 is false as stated: docs/theorems.md.
     """
     values, V = spectrum.values, spectrum.vectors
-    b = V.T @ a
     R = b[:, None] - (V.T @ Z) / values[:, None]  # a - K^-1 phi(X)^T z_q
     penalties = 0.5 * rho * (R**2 * values[:, None]).sum(axis=0)
     return float(-np.square(values * b).sum() + ((V.T @ G) * R).sum() + penalties.sum())

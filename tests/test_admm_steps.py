@@ -117,7 +117,7 @@ def test_a_cell_pools_what_its_members_wrote_in_their_order_and_refuses_other_le
     cell = Cell(np.array([1, 4, 5]), np.array([2, 1, 3]))
     vectors = {5: np.arange(3.0), 1: np.array([8.0, 9.0]), 4: np.array([7.0])}
     assert cell.pooled(vectors).tolist() == [8, 9, 7, 0, 1, 2]
-    assert [cell.pooled(vectors)[cell.part(member)].tolist() for member in (1, 4, 5)] == [[8, 9], [7], [0, 1, 2]]
+    assert [cell.pooled(vectors)[cell.parts[member]].tolist() for member in (1, 4, 5)] == [[8, 9], [7], [0, 1, 2]]
     with pytest.raises(ProtocolError, match="client 4 wrote 2 numbers, but has 1 rows"):
         cell.pooled(vectors | {4: np.ones(2), 5: np.ones(2)})
 

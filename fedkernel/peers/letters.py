@@ -92,9 +92,12 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
     start = _KIND.size + _SIZES.size
     if len(content) < start or content[: _KIND.size] != _kind(kind):
         raise ProtocolError(f"it is no {kind.__name__}")
-    sizes = iter(_SIZES.unpack_from(content, _KIND.size))
-    shapes = {name: tuple(next(sizes) for _ in shape.dimensions) for name, shape in kind.shapes().items()}
-    shapes = {name: shape for name, shape in shapes.items() if _NOTHING not in shape}
+    sizes, shapes, first = _SIZES.unpack_from(content, _KIND.size), {}, 0
+    for name, declared in kind.shapes().items():
+        last = first + len(declared.dimensions)
+        if _NOTHING not in (shape := sizes[first:last]):
+            shapes[name] = shape
+        first = last
     floats = sum(prod(shape) for shape in shapes.values())
     if len(content) != start + 8 * floats:
         raise ProtocolError(
