@@ -3,10 +3,13 @@
 `python benchmarks/grpc_rounds.py`. A round is one of the toy pair of rounds.py: an array down and up again, per client.
 "messages" are Flower's messages with that array over the same streams, without a pair: what remains is serialising and
 moving. "raw" is a gRPC server that hands as many bytes to as many processes and gets them back: nothing of Flower or of
-this project's is in it. Not a test: a busy machine makes every figure larger.
+this project's is in it. The three take turns, ten rounds each, so that a machine that is busy is so for all
+of them. "cpu" is the processor time of a round, of all six processes. Not a test: a busy machine makes every figure
+larger.
 """
 
 import argparse
+import os
 import queue
 import statistics
 import subprocess
@@ -15,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,18 +29,21 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from rich.console import Console
 from rich.table import Table
-from rounds import EchoClient, EchoStrategy
+from rounds import Echo, EchoClient, EchoStrategy
 
 from fedkernel.engines.grpc.certificates import TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.serving import listening
+from fedkernel.protocol.rounds import Protocol, Run, to_all
 from fedkernel.run.answering import client_app
 from fedkernel.run.site import Site
 
 CLIENTS = 5
 SIZES = {"1 KB": (128, 300), "10 MB": (1310720, 20)}
 """Floats, and rounds."""
+IN_A_ROW = 10
+"""Rounds of one kind before the next kind's turn; the first so many are not counted."""
 
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 RAW = "/raw/Echo"
@@ -76,41 +82,74 @@ def raw_node(address: str, folder: str) -> None:
         back.put(None)
 
 
+Turn = tuple[Callable[[], None], list[int]]
+"""Carries out one round; and the processes that take part beside this one."""
+
+
 @contextmanager
-def processes(folder: Path, kind: str, port: int) -> Iterator[None]:
+def processes(folder: Path, kind: str, port: int) -> Iterator[list[int]]:
     command = [sys.executable, __file__, "--be", kind, f"127.0.0.1:{port}"]
     started = [subprocess.Popen([*command, str(folder / f"c{number}")]) for number in range(CLIENTS)]
     try:
-        yield
+        yield [process.pid for process in started]
     finally:
         for process in started:
             process.terminate()
             process.wait()
 
 
-def ours(folder: Path, tls: TLS, floats: int, rounds: int) -> float:
+class Turns(EchoStrategy):
+    """The toy pair's rounds, with those of the others between them."""
+
+    def __init__(self, rounds: int, floats: int, others: list[Turn], own: list[int]) -> None:
+        super().__init__(rounds, floats)
+        self.pids = [own, *(pids for _, pids in others)]
+        self.others = [carry_out for carry_out, _ in others]
+        self.seconds: list[list[float]] = [[] for _ in self.pids]
+        self.cpu: list[list[float]] = [[] for _ in self.pids]
+
+    def protocol(self, run: Run) -> Protocol[int]:
+        """Echo, and have the others do so."""
+        for _ in range(0, self.rounds, IN_A_ROW):
+            used = cpu_seconds(self.pids[0])
+            for _ in range(IN_A_ROW):
+                began = time.perf_counter()
+                yield from to_all(Echo(values=self.values))
+                self.seconds[0].append(time.perf_counter() - began)
+            self.cpu[0].append(cpu_seconds(self.pids[0]) - used)
+            for number, carry_out in enumerate(self.others, start=1):
+                used = cpu_seconds(self.pids[number])
+                for _ in range(IN_A_ROW):
+                    began = time.perf_counter()
+                    carry_out()
+                    self.seconds[number].append(time.perf_counter() - began)
+                self.cpu[number].append(cpu_seconds(self.pids[number]) - used)
+        return self.rounds
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """Return the processor time of this process and of others."""
+    tasks = [path for pid in [os.getpid(), *pids] for path in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(int((path / "schedstat").read_text().split()[0]) for path in tasks) / 1e9
+
+
+@contextmanager
+def messages(folder: Path, tls: TLS, floats: int) -> Iterator[Turn]:
     hub = Hub([f"c{number}" for number in range(CLIENTS)])
-    with listening(hub, "127.0.0.1:0", tls) as port, processes(folder, "node", port):
+    with listening(hub, "127.0.0.1:0", tls) as port, processes(folder, "messages", port) as pids:
         hub.wait_for_all()
-        result = EchoStrategy(rounds, floats).run(hub)
-    return statistics.median(row["seconds"] for row in result.history[2:])
 
-
-def messages(folder: Path, tls: TLS, floats: int, rounds: int) -> float:
-    hub, seconds = Hub([f"c{number}" for number in range(CLIENTS)]), []
-    with listening(hub, "127.0.0.1:0", tls) as port, processes(folder, "messages", port):
-        hub.wait_for_all()
-        for _ in range(rounds):
-            began = time.perf_counter()
+        def carry_out() -> None:
             content = RecordDict({"arrays": ArrayRecord({"values": Array(np.zeros(floats))})})
             sent = [Message(content, node, "train", group_id="1") for node in hub.get_node_ids()]
             for reply in hub.send_and_receive(sent):
                 reply.content.array_records["arrays"]["values"].numpy()
-            seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds[1:])
+
+        yield carry_out, pids
 
 
-def raw(folder: Path, tls: TLS, floats: int, rounds: int) -> float:
+@contextmanager
+def raw(folder: Path, tls: TLS, floats: int) -> Iterator[Turn]:
     boxes: queue.SimpleQueue[queue.SimpleQueue[bytes | None]] = queue.SimpleQueue()
     came = threading.Semaphore(0)
 
@@ -131,40 +170,55 @@ def raw(folder: Path, tls: TLS, floats: int, rounds: int) -> float:
     credentials = grpc.ssl_server_credentials([(tls.key, tls.certificate)], tls.authority, require_client_auth=True)
     port = server.add_secure_port("127.0.0.1:0", credentials)
     server.start()
-    seconds = []
-    with processes(folder, "raw", port):
+    with processes(folder, "raw", port) as pids:
         nodes = [boxes.get() for _ in range(CLIENTS)]
         data = bytes(8 * floats)
-        for _ in range(rounds):
-            began = time.perf_counter()
+
+        def carry_out() -> None:
             for box in nodes:
                 box.put(data)
             for _ in nodes:
                 came.acquire()
-            seconds.append(time.perf_counter() - began)
+
+        yield carry_out, pids
         for box in nodes:
             box.put(None)
     server.stop(0).wait()
-    return statistics.median(seconds[1:])
+
+
+def in_turns(folder: Path, tls: TLS, floats: int, rounds: int) -> list[tuple[float, float]]:
+    """Return the median seconds of a round, and of processor time, of the toy pair, Flower's messages and raw bytes."""
+    hub = Hub([f"c{number}" for number in range(CLIENTS)])
+    with ExitStack() as stack:
+        others = [stack.enter_context(kind(folder, tls, floats)) for kind in (messages, raw)]
+        port = stack.enter_context(listening(hub, "127.0.0.1:0", tls))
+        own = stack.enter_context(processes(folder, "node", port))
+        hub.wait_for_all()
+        strategy = Turns(rounds, floats, others, own)
+        strategy.run(hub)
+    measured = zip(strategy.seconds, strategy.cpu, strict=True)
+    return [(statistics.median(seconds[IN_A_ROW:]), statistics.median(cpu[1:]) / IN_A_ROW) for seconds, cpu in measured]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--small", action="store_true", help="only the small payload")
     parser.add_argument("--be", nargs=3, metavar=("KIND", "ADDRESS", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.be:
         kinds: dict[str, Callable[[str, str], None]] = {"node": node, "messages": message_node, "raw": raw_node}
         kinds[arguments.be[0]](*arguments.be[1:])
         return
-    table = Table("payload", "median s per round", "messages", "ratio", "raw", "ratio", box=None)
+    table = Table("payload", "", "a round", "messages", "ratio", "raw", "ratio", box=None)
     with TemporaryDirectory(prefix="fedkernel-bench-") as temporary:
         folder = Path(temporary)
         make_certificates(folder, ["127.0.0.1"], [f"c{number}" for number in range(CLIENTS)])
         tls = read_tls(folder / "server", "server")
-        for name, (floats, rounds) in SIZES.items():
-            one, two, three = (measure(folder, tls, floats, rounds) for measure in (ours, messages, raw))
-            ratios = (f"{two:.4f}", f"{one / two:.2f}", f"{three:.4f}", f"{one / three:.2f}")
-            table.add_row(name, f"{one:.4f}", *ratios)
+        for name, (floats, rounds) in list(SIZES.items())[: 1 if arguments.small else None]:
+            measured = in_turns(folder, tls, floats, rounds)
+            for what, (ours, *others) in zip(("seconds", "cpu"), zip(*measured, strict=True), strict=True):
+                ratios = [text for other in others for text in (f"{1000 * other:.2f}", f"{ours / other:.2f}")]
+                table.add_row(name, f"ms, {what}", f"{1000 * ours:.2f}", *ratios)
     Console().print(table)
 
 
