@@ -1,6 +1,7 @@
-"""Every pair between processes, over gRPC with mutual TLS: the local engine's numbers; and nothing is left running."""
+"""Every pair between processes of this machine, over gRPC: the local engine's numbers; and nothing is left running."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,27 @@ def compare(name, one, two):
     assert one.keys() == two.keys(), name
     for key, array in one.items():
         np.testing.assert_allclose(two[key], array, rtol=1e-12, atol=1e-12, err_msg=f"{name}: {key}")
+
+
+@pytest.mark.parametrize("has_sockets", [True, False])
+def test_processes_meet_where_no_other_user_comes_and_nothing_of_that_stays(has_sockets, tmp_path, monkeypatch, caplog):
+    meetings = []
+
+    def listening(hub, address, tls):
+        meetings.append((address, tls, [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()]))
+        return grpc.serving.listening(hub, address, tls)
+
+    monkeypatch.setattr(grpc, "listening", listening)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(grpc, "SOCKET_BYTES", 1000)  # so that the folder stays below pytest's
+    if not has_sockets:
+        monkeypatch.setattr(grpc, "SOCKET", "s" * 108)
+    VFedPCA(rounds=1).fit(np.array_split(WINE, 2, axis=1), engine="grpc")
+    [(address, tls, modes)] = meetings
+    assert set(modes) == {0o700}
+    assert address.startswith("unix:") == has_sockets == (tls is None)
+    assert ("meet over loopback, with TLS: a Unix socket at" in caplog.text) != has_sockets
+    assert not list(tmp_path.glob("fedkernel-*"))
 
 
 def test_fit_takes_it_and_an_error_is_the_same_as_elsewhere():

@@ -6,14 +6,17 @@ A round costs 5 ms beside the computing of five clients, starting them some seco
 
 import logging
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import quote
 
 from fedkernel.engines.apps import carry_out, import_paths
 from fedkernel.engines.grpc.attempts import MEND, Attempts, raise_for, sentence_of
@@ -31,6 +34,12 @@ __all__ = ["hand_out", "run_job", "serve"]
 log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
+SOCKET = "hub"
+"""Name of the socket at which the processes of `run_job` meet."""
+
+SOCKET_BYTES = 103
+"""Of the path of a Unix socket, at most: 107 on Linux, fewer elsewhere."""
+
 LOST = 5.0
 """Seconds for which a process of `run_job` may be gone, or look for a server that is."""
 
@@ -132,19 +141,51 @@ def hand_out(
 
 
 def run_job(job: Job) -> Iterator[str | FailedRun]:
-    """Carry out a job with a process for each client on this machine, over loopback with mutual TLS."""
+    """Carry out a job with a process for each client on this machine.
+
+    They meet at a Unix socket in a folder that no other user may enter; where there can be none, over loopback with
+    mutual TLS.
+    """
     names = [f"client-{number}" for number in range(max(run.clients or 1 for run in job.runs))]
     hub = Hub(names, job=job.model_dump_json(), patience=LOST)
-    with TemporaryDirectory(prefix="fedkernel-") as temporary:
-        folder = Path(temporary)
-        make_certificates(folder, [LOOPBACK], names)
+    with _private_folder() as folder:
+        for name in names:
+            (folder / name).mkdir()
+        address, tls = f"unix:{quote(str(folder / SOCKET))}", None
+        if why := _no_socket(folder / SOCKET):
+            log.warning("the processes of --engine grpc meet over loopback, with TLS: %s", why)
+            make_certificates(folder, [LOOPBACK], names)
+            address, tls = f"{LOOPBACK}:0", read_tls(folder / SERVER, "server")
         with (
-            listening(hub, f"{LOOPBACK}:0", read_tls(folder / SERVER, "server")) as port,
-            _processes(folder, names, port) as look,
+            listening(hub, address, tls) as port,
+            _processes(folder, names, f"{LOOPBACK}:{port}" if tls else address) as look,
         ):
             hub.wait_for_all(look)
             # its processes end with this one: there would be nothing to go on with
             yield from _run_over(hub, job.model_copy(update={"journals": False}))
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """Make a folder of this user alone, in /tmp where the usual place is too deep for a socket, and delete it."""
+    place = None
+    if len(os.fsencode(tempfile.gettempdir())) > SOCKET_BYTES - len(f"/fedkernel-{8 * 'x'}/{SOCKET}"):
+        place = "/tmp" if os.access("/tmp", os.W_OK) else None  # noqa: S108 - a folder of our own in it
+    with TemporaryDirectory(prefix="fedkernel-", dir=place) as temporary:  # mode 0700
+        yield Path(temporary)
+
+
+def _no_socket(path: Path) -> str:
+    """Return why there can be no Unix socket at a path; empty: there can be one."""
+    if not hasattr(socket, "AF_UNIX"):
+        return "this system has no Unix sockets"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+            trial.bind(str(path))
+        path.unlink()
+    except OSError as error:
+        return f"a Unix socket at {path} cannot be bound ({error.strerror or error})"
+    return ""
 
 
 def _for_sites(job: Job) -> str:
@@ -162,7 +203,7 @@ def _finish(hub: Hub, job: Job) -> None:
 
 
 @contextmanager
-def _processes(folder: Path, names: Sequence[str], port: int) -> Iterator[Callable[[], None]]:
+def _processes(folder: Path, names: Sequence[str], address: str) -> Iterator[Callable[[], None]]:
     """Start the clients' processes.
 
     Yields
@@ -172,7 +213,7 @@ def _processes(folder: Path, names: Sequence[str], port: int) -> Iterator[Callab
     """
     started: dict[str, subprocess.Popen[bytes]] = {}
     logs = {name: folder / name / "log" for name in names}
-    command = [sys.executable, "-m", "fedkernel.engines.grpc.process", f"{LOOPBACK}:{port}"]
+    command = [sys.executable, "-m", "fedkernel.engines.grpc.process", address]
     try:
         for name in names:
             with logs[name].open("wb") as sink:

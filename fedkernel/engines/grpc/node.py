@@ -139,7 +139,7 @@ class Node:
         Parameters
         ----------
         address : str
-            ``host:port``.
+            ``host:port``, or ``unix:`` and the path of a socket.
         tls : TLS or None
             None: plaintext.
         patience : float

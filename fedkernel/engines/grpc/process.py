@@ -11,9 +11,12 @@ from fedkernel.run.placement import site_of_job
 
 
 def main(address: str, folder: str, patience: str) -> None:
-    """Be the client whose certificate is in the folder, until the server ends the work."""
-    tls = read_tls(Path(folder), "site")
-    Node(client_app({}, site_of_job), tls.name, {}).attend(address, tls, float(patience))
+    """Be the client after which the folder is named until the server ends the work; with its certificate off a socket.
+
+    A Unix socket is in a folder that only this user may enter.
+    """
+    tls = None if address.startswith("unix:") else read_tls(Path(folder), "site")
+    Node(client_app({}, site_of_job), Path(folder).name, {}).attend(address, tls, float(patience))
 
 
 if __name__ == "__main__":

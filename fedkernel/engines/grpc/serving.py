@@ -40,7 +40,8 @@ def listening(hub: Hub, address: str, tls: TLS | None) -> Iterator[int]:
     ----------
     hub : Hub
     address : str
-        ``host:port``; port 0: any that is free.
+        ``host:port``; port 0: any that is free. Or ``unix:`` and the path of a socket that is to be made, in a folder
+        that only this user may enter.
     tls : TLS or None
         None: plaintext.
 
