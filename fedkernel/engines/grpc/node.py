@@ -372,8 +372,9 @@ class Node:
 
 def _asked(message: Message) -> str:
     """Return the name of a request, as whoever wrote it says."""
-    config = message.content.config_records.get("config", ConfigRecord()) if message.has_content() else ConfigRecord()
-    return one_line(str(config.get("message", "a request")))[:60]
+    # not by `content.config_records`, which puts a dictionary together
+    config = message.content.get("config") if message.has_content() else None
+    return one_line(str(config.get("message", "a request") if isinstance(config, ConfigRecord) else "a request"))[:60]
 
 
 def _cause(details: str) -> str:
