@@ -40,13 +40,17 @@ from fedkernel.numerics import RBF, AnyKernel, Embeddable, Linear, SubspaceEmbed
 from fedkernel.protocol import (
     FLOAT,
     AtMost,
+    Computing,
     Forecast,
     Member,
     Plan,
     Protocol,
     Run,
+    Work,
+    all_eigenpairs,
     any_width,
     instead,
+    kernel_matrix,
     once,
     to_all,
     to_each,
@@ -304,7 +308,20 @@ class DisKPCA(LandmarkStrategy):
         memory = FLOAT * products + np.dtype(self.dtype).itemsize * (
             min(n, ROWS) * (d + t) + d * self.n_random_features
         )
-        return Forecast(5 if self.n_adaptive else 3, up, M * t * t, memory, "at most") + span
+        works = []
+        for member in cohort:
+            rows = member.rows
+            # Steps 1 and 2: features and their sketch to t, products of each block
+            m = self.n_random_features if t < d or not isinstance(self.kernel, Linear) else 0
+            embedded = Work(2.0 * rows * d * m, FLOAT * rows * (d + 3.0 * m), cosines=1.0 * rows * m)
+            scored = Work(2.0 * rows * t * t, FLOAT * rows * 2.0 * t)
+            # Step 3: distances to the span of the first landmarks
+            Y = self._by_leverage
+            distances = kernel_matrix(rows, Y, d) + Work(products=2.0 * rows * Y * Y)
+            works.append(self._computed(embedded + scored + (distances if self.n_adaptive else Work())))
+        solved = all_eigenpairs(t)
+        computing = Computing.of(works, solved)
+        return Forecast(5 if self.n_adaptive else 3, up, M * t * t, memory, "at most", computing) + span
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return scores, draws and components; where there are no more rows than landmarks, all are drawn instead."""

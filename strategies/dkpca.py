@@ -40,7 +40,24 @@ from fedkernel.numerics import (
     leading_eigenpairs_of_factor,
     symmetric_by_rows,
 )
-from fedkernel.protocol import FLOAT, Forecast, Member, Plan, Protocol, Request, Run, Step, once, to_all, to_sum
+from fedkernel.protocol import (
+    FLOAT,
+    Computing,
+    Forecast,
+    Member,
+    Plan,
+    Protocol,
+    Request,
+    Run,
+    Step,
+    Work,
+    all_eigenpairs,
+    leading,
+    once,
+    to_all,
+    to_sum,
+    whole_kernel_matrix,
+)
 from fedkernel.run import Result
 from fedkernel.tags import Tags
 from fedkernel.validation import check_at_most, value_object
@@ -57,6 +74,12 @@ from strategies.new_rows import ProjectsNewRows
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""
+
+
+def _singular(rows: int, columns: int) -> Work:
+    """Return a singular value decomposition by LAPACK, of the smaller side's square after a QR."""
+    long, short = max(rows, columns), min(rows, columns)
+    return Work(products=4.0 * long * short**2) + all_eigenpairs(short) * 4
 
 
 @value_object()
@@ -159,7 +182,27 @@ class DKPCA(ProjectsNewRows):
         sent = [min(most, rank) for rank in ranks]
         memory = FLOAT * N * ((5 if adaptive else 2) * N if product else 3 * max(ranks))
         floats = sum(sent) * (N + 1) + (len(cohort) if self.certificate else 0)
-        return Forecast(1, floats, 0, memory, "at most" if adaptive else "exact")
+        computing = self._computing(cohort, sent)
+        return Forecast(1, floats, 0, memory, "at most" if adaptive else "exact", computing)
+
+    def _computing(self, cohort: Sequence[Member], sent: Sequence[int]) -> Computing:
+        """Return what is computed where each client sends so many eigenpairs."""
+        N, k = cohort[0].rows, self.most_components
+        if self._elementwise:
+            # Step 1: a kernel matrix at each client, and its leading eigenpairs
+            own = [
+                whole_kernel_matrix(N, member.columns) + leading(N, D) for member, D in zip(cohort, sent, strict=True)
+            ]
+            # Steps 2 and 3: each part rebuilt, multiplied onto the result, and the eigenpairs of that
+            rebuilt = Work(products=2.0 * N * N * sum(sent), passes=4.0 * FLOAT * N * N * len(cohort))
+            return Computing.of(own, rebuilt + leading(N, k))
+        # Singular values of a factor, about 8 n r^2 operations of which half are products with vectors
+        factors = [_singular(N, member.columns) for member in cohort]
+        width = min(N, sum(sent))
+        solved = _singular(N, width)
+        if self.kernel.vertical != "sum":  # distances from the factor's rows, and the kernel matrix of these
+            solved = whole_kernel_matrix(N, width) + leading(N, k)
+        return Computing.of(factors, solved)
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the one request."""

@@ -48,14 +48,18 @@ from fedkernel.numerics import (
 from fedkernel.protocol import (
     FLOAT,
     AtMost,
+    Computing,
     Forecast,
     Member,
     Plan,
     Protocol,
     Run,
     Step,
+    Work,
+    all_eigenpairs,
     any_width,
     ask,
+    multiplied,
     once,
     repeated,
     to_all,
@@ -66,7 +70,7 @@ from fedkernel.validation import value_object
 from strategies.choosing import MostClusters, NumberOfClusters, most_clusters
 from strategies.choosing_components import BY_EIGENGAP, no_choice
 from strategies.feature_eigenpairs import IterationStep, by_gram, by_lanczos, divided, of_rows
-from strategies.kmeans import KMeansStrategy, kmeans_forecast, kmeans_plan
+from strategies.kmeans import KMeansStrategy, features_work, kmeans_forecast, kmeans_plan
 
 log = logging.getLogger(__name__)
 
@@ -247,9 +251,28 @@ class FKKMeans(KMeansStrategy):
         last = D + (r if T > 1 else 0)
         down += M * (((T - 2) * (D + r) + D) * r * (T > 1) + last * s) if self.cem else sum(n) * s
         memory = FLOAT * (max(n) * (2 * r + s) + min(max(n), ROWS) * 2 * (D + r) + 2 * (D + r) ** 2)
-        iterated = Forecast(rounds + 1, up, down, memory, "about")
+        iterated = Forecast(rounds + 1, up, down, memory, "about", self._computing(cohort, D, T, r, usual))
         clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, s)
         return self.width_forecast(cohort) + iterated + clustered
+
+    def _computing(self, cohort: Sequence[Member], D: int, T: int, r: int, usual: int) -> Computing:
+        """Return what T iterations compute."""
+        works = []
+        for member in cohort:
+            n = member.rows
+            drawn = features_work(member, D)
+            if not self.cem:
+                # Each product draws the features anew, twice
+                works.append((drawn + multiplied(n, D, 1)) * (2 * min(D + r, usual) * T))
+                continue
+            # Features, drawn twice or held in between; [A, B]^T [A, B]; and B of the next iteration
+            p = D + r
+            gram = Work(products=2.0 * n * p * p, passes=4.0 * FLOAT * n * p)
+            steps = multiplied(p, p, 1) * (min(p, usual) if self._solver == "lanczos" else 0)
+            works.append((drawn + gram + multiplied(n, p, r) + steps) * T)
+        p = D + r
+        solved = all_eigenpairs(p) if self._solver == "gram" else multiplied(p, usual, 1) * (4 * usual)
+        return Computing.of(works, solved * T)
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the width, T iterations at most, the coordinates and the k-means.

@@ -37,7 +37,23 @@ from fedkernel.numerics import (
     leading_eigenpairs,
     moments,
 )
-from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_each, to_sum
+from fedkernel.protocol import (
+    FLOAT,
+    AtMost,
+    Computing,
+    Forecast,
+    Member,
+    Plan,
+    Protocol,
+    Run,
+    Work,
+    clustering,
+    multiplied,
+    once,
+    to_all,
+    to_each,
+    to_sum,
+)
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
 from fedkernel.tags import Tags
@@ -126,6 +142,12 @@ def check_coreset(cohort: Sequence[Member], coreset_size: int | None, coresets: 
         )
 
 
+def features_work(member: Member, n_features: int) -> Work:
+    """Return a draw of random features of a client's rows."""
+    n, d, D = member.rows, member.columns, n_features
+    return Work(1.0 * n * d * D, FLOAT * n * (d + 3.0 * D), cosines=1.0 * n * D)
+
+
 def kmeans_forecast(
     cohort: Sequence[Member], n_clusters: int, coreset_size: int | None, dimensions: int, coresets: int = 1
 ) -> Forecast:
@@ -134,7 +156,10 @@ def kmeans_forecast(
     most = sum(rows) - M if coreset_size is not None else sum(int(SHARE * own) // coresets for own in rows)
     points = min(coreset_size or CORESET, most) + M * n_clusters
     memory = 3 * FLOAT * max(rows) * dimensions
-    return Forecast(3, M + points * (dimensions + 1), M * n_clusters * dimensions, memory, "at most")
+    assigned = [multiplied(own, dimensions, n_clusters) * 3 for own in rows]
+    works = [clustering(own, n_clusters, dimensions) + work for own, work in zip(rows, assigned, strict=True)]
+    computing = Computing.of(works, clustering(points, n_clusters, dimensions, RESTARTS))
+    return Forecast(3, M + points * (dimensions + 1), M * n_clusters * dimensions, memory, "at most", computing)
 
 
 def kmeans_plan(n_clusters: int, coreset_size: int | None, dimensions: int, *, choose: bool) -> Plan:
@@ -244,7 +269,10 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
     def width_forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return what `federated_kernel` takes."""
         M, d = len(cohort), cohort[0].columns
-        return Forecast(2, M * (d + 1), M * d) if self.kernel is None else Forecast(0)
+        if self.kernel is not None:
+            return Forecast(0)
+        works = [Work(passes=6.0 * FLOAT * member.rows * d) for member in cohort]  # means, and squares about them
+        return Forecast(2, M * (d + 1), M * d, computing=Computing.of(works))
 
     def width_plan(self) -> Plan:
         """Return what `federated_kernel` asks."""

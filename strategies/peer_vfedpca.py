@@ -41,12 +41,28 @@ from fedkernel.peers import (
     keys_plan,
     neighbours,
 )
-from fedkernel.protocol import FLOAT, Forecast, Iterations, Member, Plan, Protocol, Run, ask, once, repeated, to_sum
+from fedkernel.protocol import (
+    FLOAT,
+    Computing,
+    Forecast,
+    Iterations,
+    Member,
+    Plan,
+    Protocol,
+    Run,
+    Work,
+    ask,
+    letter,
+    once,
+    orthonormalised,
+    repeated,
+    to_sum,
+)
 from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import check_at_most, value_object
 from strategies.choosing_components import AMONG_PEERS, no_choice
-from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory
+from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory, merging_computing
 
 MIXED = 0.2
 """What gossip leaves of the differences between estimates. With 0.29 of them, as after 3 steps on a ring of 10, an
@@ -141,7 +157,13 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         elif self.relay:
             floats, known = self._crossings(graph) * (k * (N + 1) + 1), len(cohort)
         memory = local_memory(cohort, k, self.kernel) + FLOAT * N * k * (T + 3 * known)
-        return key_agreement(graph) + Forecast(T * self._hops(graph) + 1, T * floats, T * floats, memory)
+        computing = merging_computing(cohort, k, T, self.local_iterations, self.kernel)
+        # What the coordinator does there each node does for itself and its neighbours
+        merge = Work(passes=8.0 * FLOAT * N * k * (known + 1)) + orthonormalised(N, k)
+        own = (merge + letter(floats / sum(map(len, graph))) * max(map(len, graph))) * T if known else Work()
+        computing = Computing.of([computing.site + own] * len(cohort))
+        rounds = T * self._hops(graph) + 1
+        return key_agreement(graph) + Forecast(rounds, T * floats, T * floats, memory, computing=computing)
 
     def _hops(self, graph: Neighbours) -> int:
         """Return how many rounds the letters of one merge take: with the exact one, those of its gossip."""

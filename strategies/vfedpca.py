@@ -49,6 +49,7 @@ from fedkernel.numerics import (
 )
 from fedkernel.protocol import (
     FLOAT,
+    Computing,
     Forecast,
     Iterations,
     Member,
@@ -56,12 +57,16 @@ from fedkernel.protocol import (
     Protocol,
     Run,
     Step,
+    Work,
     ask,
     distributed,
+    multiplied,
     once,
+    orthonormalised,
     repeated,
     to_all,
     to_sum,
+    whole_kernel_matrix,
 )
 from fedkernel.run import Result
 from fedkernel.tags import Tags
@@ -78,6 +83,35 @@ from strategies.new_rows import ProjectsNewRows
 
 DEFAULT_ROUNDS = 10
 MOST_ROUNDS = 1000
+
+
+def _product(member: Member, vectors: int, kernel: Kernel | None) -> Work:
+    """Return a client's product of its matrix with some vectors: X (X^T V), or K V."""
+    rows = member.rows
+    if kernel:  # which no cache holds
+        return Work(products=2.0 * rows * rows * vectors, passes=1.0 * FLOAT * rows * rows)
+    return multiplied(rows, member.columns, vectors) * 2
+
+
+def merging_computing(
+    cohort: Sequence[Member], n_components: int, rounds: int, iterations: int, kernel: Kernel | None
+) -> Computing:
+    """Return what local iterations and merges compute."""
+    N, k = cohort[0].rows, n_components
+    basis = orthonormalised(N, k)
+    # Equation 14: the matrix of a later round has rank k, and is multiplied as two factors
+    later = (multiplied(N, k, k) * 2 + basis) * (iterations + 1)
+    works = []
+    for member in cohort:
+        product = _product(member, k, kernel)
+        table = whole_kernel_matrix(N, member.columns) if kernel else Work(passes=3.0 * FLOAT * N * member.columns)
+        updating = (multiplied(N, k, k) * 2) * (rounds - 1)
+        updating += product if rounds > 1 else Work()
+        works.append(table + (product + basis) * (iterations + 1) + updating + later * (rounds - 1) + product * 0.5)
+    # Equation 13: signs, the weighted sum, an orthonormal basis; rules on what was sent: products of vectors
+    received = Work(passes=8.0 * FLOAT * N * k) + multiplied(N, k, k)
+    merge = (received * len(cohort) + basis) * rounds
+    return Computing.of(works, merge)
 
 
 def local_memory(cohort: Sequence[Member], n_components: int, kernel: Kernel | None) -> int:
@@ -196,13 +230,21 @@ class VFedPCA(ProjectsNewRows):
         memory = local_memory(cohort, k, self._local_kernel())
         if self.merge != "exact":
             T = self.rounds or DEFAULT_ROUNDS
-            return Forecast(T + 1, T * M * k * (N + 1), T * M * k * N, memory)
+            computing = merging_computing(cohort, k, T, self.local_iterations, self._local_kernel())
+            return Forecast(T + 1, T * M * k * (N + 1), T * M * k * N, memory, computing=computing)
         # the vectors that are multiplied are independent, and in about the span of all columns
         most = N if self.rounds or self._local_kernel() else max(k, min(N, sum(member.columns for member in cohort)))
         steps = min(self.rounds, N) if self.rounds else min(math.ceil(-math.log10(self.tol)), -(-most // k))
         products = M * N * min(steps * k, most)
         up, down = M * k * (N + 1) + products, M * k * N + products
-        return Forecast(steps + 2, up, down, memory, "at most" if self.rounds else "about")
+        computing = merging_computing(cohort, k, 1, self.local_iterations, self._local_kernel())
+        # Block Lanczos: a product at the clients in each step; at the coordinator each block against all before, twice
+        pair = [_product(member, k, self._local_kernel()) * steps for member in cohort]
+        solved = Work()
+        for step in range(1, steps + 1):
+            solved += multiplied(N, step * k, k) * 5 + orthonormalised(N, k) * 2
+        computing += Computing.of(pair, solved)
+        return Forecast(steps + 2, up, down, memory, "at most" if self.rounds else "about", computing)
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the local iterations, with "exact" as many products as the search may take, and the result."""

@@ -1,6 +1,7 @@
 """What a strategy says that a run will take, against what it takes."""
 
 import dataclasses
+import itertools
 import os
 import re
 import subprocess
@@ -15,10 +16,14 @@ from cases import WINE
 from typer.testing import CliRunner
 
 from experiments import cli
+from experiments.baselines import METHODS
+from experiments.commands import calibrate
 from experiments.commands.forecast import cohort, forecast_table, lines_of
 from experiments.config import read_config
-from experiments.running import plan
+from experiments.running import calibration, plan
 from fedkernel import RBF
+from fedkernel.errors import InputError
+from fedkernel.protocol import Computing, Speeds, Work
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import ENGINE_COSTS, Forecast, largest, seconds
 from fedkernel.protocol.rounds import Member
@@ -159,7 +164,80 @@ def test_memory_is_that_of_a_client_within_a_factor_of_three(strategy, shards, m
     assert max(peaks) / 3 < strategy.forecast(cohort(shards)).memory < 3 * max(peaks)
 
 
-# seconds by engine
+# seconds by engine, and of what is computed
+
+
+SPEEDS = Speeds(0.02, 0.1, 0.001, 0.01, 0.1, round=0.0, message=0.0, cores=2)
+BIG = [Member(client, client, 40_000, 300, 0) for client in range(4)]
+
+
+def grown(strategy, **changes):
+    """Return by what the computing's forecast is multiplied as each client's table changes."""
+    before, after = (
+        strategy.forecast([dataclasses.replace(member, **change) for member in BIG]) for change in ({}, changes)
+    )
+    return SPEEDS.computing(after.computing, together=True) / SPEEDS.computing(before.computing, together=True)
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_every_pair_says_what_it_computes(method):
+    (strategy,) = [strategy for strategy in VARIANTS if type(strategy) is method][:1]
+    computing = strategy.forecast([Member(client, client, 100, 20, 0) for client in range(5)]).computing
+    assert 0 < SPEEDS.seconds(computing.site) <= SPEEDS.seconds(computing.sites) <= 5 * SPEEDS.seconds(computing.site)
+    assert SPEEDS.computing(computing, together=True) > 0
+
+
+def test_a_forecast_grows_as_the_method_does():
+    twice = {"rows": 80_000}
+    # products with the table, and with vectors of its rows, are linear in these; a kernel matrix is quadratic
+    assert grown(VFedPCA(5), **twice) == pytest.approx(2, rel=0.05)
+    assert grown(FKKMeans(5, iterations=3, solver="gram"), **twice) == pytest.approx(2, rel=0.2)
+    assert grown(DisKPCA(10, KERNEL, **SHOWN), **twice) == pytest.approx(2, rel=0.1)
+    for quadratic in (DKPCA(10, KERNEL, local_components=50), VFedAKPCA(5, kernel=KERNEL)):
+        assert grown(quadratic, **twice) == pytest.approx(4, rel=0.1)
+    assert grown(ADMMKPCA(kernel=KERNEL, iterations=2, **SHOWN), **twice) == pytest.approx(8, rel=0.3)  # eigenproblems
+    assert 1 < grown(VFedPCA(5), columns=600) < 2
+
+
+def test_clients_share_this_machines_cores_but_have_their_own_elsewhere():
+    own = Work(passes=1e9)
+    forecast = Forecast(1, computing=Computing.of([own] * 4, own * 3))
+    here, apart = (seconds(engine, forecast, 4, speeds=SPEEDS) - seconds(engine, forecast, 4) for engine in ("ray", "grpc"))
+    assert here == pytest.approx((4 / 2 + 3) * SPEEDS.passing)
+    assert apart == pytest.approx((1 + 3) * SPEEDS.passing)
+
+
+@pytest.fixture
+def settings(monkeypatch, tmp_path):
+    monkeypatch.setattr(calibration.typer, "get_app_dir", lambda name: str(tmp_path / name))
+    return tmp_path
+
+
+def test_a_calibration_is_of_this_machine_only(settings, monkeypatch):
+    assert calibration.load() is None
+    calibration.save(SPEEDS)
+    assert calibration.load() == SPEEDS
+    with monkeypatch.context() as other:
+        other.setattr(calibration.np, "__version__", "0")
+        assert calibration.load() is None
+    calibration.file_of().write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match="holds no calibration"):
+        calibration.load()
+
+
+@pytest.mark.slow
+def test_a_machine_is_measured_by_the_clock(settings, monkeypatch):
+    """Each look at this clock is 0.6 s after the last: a product of 2 GFLOP takes 0.3 s for each."""
+    ticks = itertools.count()
+    figures = dict(calibration.measured(lambda: 0.6 * next(ticks)))
+    assert figures["product"] == pytest.approx(0.3)
+    assert figures["round"] == figures["message"] == 0  # 5 rounds take as long as 45
+    assert calibration.speeds_of(figures).cores >= 1
+    monkeypatch.setattr(calibrate, "measured", figures.items)
+    done = CliRunner().invoke(cli.app, ["calibrate"])
+    assert done.exit_code == 0
+    assert "speeds.json" in done.stdout
+    assert CliRunner().invoke(cli.app, ["calibrate", "--show"]).stdout.split() == done.stdout.split()[:-2]
 
 
 def test_spectral_k_means_needs_the_coordinates_whatever_its_components_say():
@@ -237,7 +315,7 @@ def test_the_quickstart_is_forecast_as_it_runs(tmp_path, monkeypatch):
     assert line.endswith("exact")
     assert sum("DKPCA" in line or "VFedPCA" in line for line in lines) == 9
     assert any(line.startswith("all 27 runs") for line in lines)
-    assert "the clients' computing comes on top" in lines[-1]
+    assert "`fedkernel calibrate` measures it" in lines[-1]
     assert all(word in lines[-1] for word in ("exact", "at most", "about", "Memory"))
 
 
@@ -259,7 +337,7 @@ def test_a_narrow_terminal_shows_every_name_and_every_figure():
     command = [Path(sys.executable).parent / "fedkernel", "run", FOLDER / "quickstart.toml", "--dry-run"]
     terminal = {"COLUMNS": str(columns), "TTY_COMPATIBLE": "1", "TERM": "xterm"}
     done = subprocess.run(command, env=os.environ | terminal, capture_output=True, text=True, check=True)
-    text = re.sub("\x1b[^m]*m", "", done.stdout).split("Seconds are")[0]
+    text = re.sub("\x1b[^m]*m", "", done.stdout).split("Seconds of a typical")[0]
     assert "…" not in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= columns
     assert text.count("DKPCA linear,") == 3 * text.count("VFedPCA (paper)") == 3 * text.count("Method") >= 6

@@ -12,14 +12,18 @@ from experiments.commands.console import output, show
 from experiments.config import Experiment, Sites
 from experiments.report import NARROWEST, WideTable
 from experiments.running import Planned, plan
+from experiments.running.calibration import load
 from fedkernel.arrays import Precision
 from fedkernel.errors import InputError
-from fedkernel.protocol import ENGINE_COSTS, Forecast, Member, largest, seconds
+from fedkernel.protocol import ENGINE_COSTS, TYPICAL, Forecast, Member, Speeds, largest, seconds
 
+CALIBRATED = "Seconds by the speeds of this machine that `fedkernel calibrate` measured"
+TYPICALLY = "Seconds of a typical machine, for this one is not calibrated: `fedkernel calibrate` measures it"
 NOTE = (
-    "Seconds are those that an engine adds, its start included; the clients' computing comes on top, and a network's "
-    "delays. Figures: exact; at most, where a run may end early or send less; about, where convergence decides. "
-    "Memory: of one client beside its rows, estimated. A line is one run, of the seed that takes most."
+    ": the engine's, its start included, and the computing, for grpc with a machine for each site; a network's "
+    "delays come on top. Figures: exact; at most, where a run may end early or send less; about, where "
+    "convergence decides. Memory: of one client beside its rows, estimated. A line is one run, of the seed that "
+    "takes most."
 )
 
 
@@ -48,13 +52,14 @@ class Line:
         """The forecasts that there are."""
         return [forecast for forecast in self.forecasts if forecast is not None]
 
-    def seconds(self, engine: str) -> float:
-        """Return what an engine that was started adds to the runs of all seeds."""
-        return sum(self.run_seconds(engine, forecast) - ENGINE_COSTS[engine].start for forecast in self.known)
+    def seconds(self, engine: str, speeds: Speeds) -> float:
+        """Return what the runs of all seeds take on an engine that was started."""
+        start = ENGINE_COSTS[engine].start
+        return sum(self.run_seconds(engine, forecast, speeds) - start for forecast in self.known)
 
-    def run_seconds(self, engine: str, forecast: Forecast) -> float:
-        """Return what an engine takes for one run."""
-        return seconds(engine, forecast, self.clients, self.wire)
+    def run_seconds(self, engine: str, forecast: Forecast, speeds: Speeds) -> float:
+        """Return what one run takes."""
+        return seconds(engine, forecast, self.clients, self.wire, speeds)
 
 
 def read_shape(text: str) -> tuple[int, int]:
@@ -66,10 +71,11 @@ def read_shape(text: str) -> tuple[int, int]:
 
 def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None:
     """Print what the experiment's runs will take; `shape` as for `lines_of`."""
-    show(forecast_table(lines_of(plan(experiment), shape)))
+    speeds = load()
+    show(forecast_table(lines_of(plan(experiment), shape), speeds or TYPICAL))
     if shape is None and isinstance(experiment.data, Sites):
         output.print("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.", soft_wrap=True)
-    output.print(NOTE, highlight=False, markup=False, soft_wrap=True)
+    output.print((CALIBRATED if speeds else TYPICALLY) + NOTE, highlight=False, markup=False, soft_wrap=True)
 
 
 def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -> list[Line]:
@@ -97,7 +103,7 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
     return list(lines.values())
 
 
-def forecast_table(lines: Sequence[Line]) -> WideTable:
+def forecast_table(lines: Sequence[Line], speeds: Speeds = TYPICAL) -> WideTable:
     """Lay out what one run of each line takes, and all runs one after the other, the engine being started once."""
     swept = any(line.setting for line in lines)
     table = WideTable(2 if swept else 1)
@@ -109,12 +115,14 @@ def forecast_table(lines: Sequence[Line]) -> WideTable:
     table.add_column("figures", no_wrap=True)
     for line in lines:
         most = largest(line.known) if len(line.known) == len(line.forecasts) else None
-        took = [] if most is None else [line.run_seconds(engine, most) for engine in ENGINE_COSTS]
+        took = [] if most is None else [line.run_seconds(engine, most, speeds) for engine in ENGINE_COSTS]
         named = [line.name, *([line.setting] if swept else []), str(line.clients)]
         table.add_row(*map(Text, [*named, *_cells(most, took)]))
     forecasts = [forecast for line in lines for forecast in line.known]
     if len(forecasts) == (runs := sum(len(line.forecasts) for line in lines)):
-        took = [cost.start + sum(line.seconds(engine) for line in lines) for engine, cost in ENGINE_COSTS.items()]
+        took = [
+            cost.start + sum(line.seconds(engine, speeds) for line in lines) for engine, cost in ENGINE_COSTS.items()
+        ]
         table.add_section()
         named = [f"all {runs} runs", *([""] if swept else []), ""]
         table.add_row(*map(Text, [*named, *_cells(sum(forecasts, Forecast(0)), took)]))

@@ -1,13 +1,14 @@
 """What a run will take, before it runs: rounds, floats and memory by the method's formulas, seconds by the engine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from fedkernel.arrays import Precision
+from fedkernel.protocol.work import Computing, Speeds, largest_computing
 
 FLOAT = 8
 """Bytes."""
@@ -31,6 +32,8 @@ class Forecast:
         Bytes, the most that one client holds at a time beside its rows: an estimate, whatever the meaning.
     meaning : {"exact", "at most", "about"}
         Of rounds and floats; see `MEANINGS`.
+    computing : Computing
+        What clients and coordinator compute: as much as the rounds above take, an estimate whatever the meaning.
     """
 
     rounds: int
@@ -38,6 +41,7 @@ class Forecast:
     floats_down: int = 0
     memory: int = 0
     meaning: Meaning = "exact"
+    computing: Computing = field(default_factory=Computing)
 
     def __add__(self, other: "Forecast") -> "Forecast":
         return Forecast(
@@ -46,6 +50,7 @@ class Forecast:
             self.floats_down + other.floats_down,
             max(self.memory, other.memory),
             max(self.meaning, other.meaning, key=MEANINGS.index),
+            self.computing + other.computing,
         )
 
 
@@ -57,6 +62,7 @@ def largest(forecasts: Sequence[Forecast]) -> Forecast:
         max(forecast.floats_down for forecast in forecasts),
         max(forecast.memory for forecast in forecasts),
         max((forecast.meaning for forecast in forecasts), key=MEANINGS.index),
+        largest_computing(forecast.computing for forecast in forecasts),
     )
     return most if most.meaning != "exact" or len(set(forecasts)) == 1 else replace(most, meaning="at most")
 
@@ -97,8 +103,22 @@ superlink 5.6 to 8 and 3 more. The start of grpc is that of 5 processes here: si
 """
 
 
-def seconds(engine: str, forecast: Forecast, clients: int, wire: Precision = "float64") -> float:
-    """Return what an engine takes for a run, its start included; what the clients compute comes on top."""
-    cost = ENGINE_COSTS[engine]
+SEPARATE = frozenset({"grpc"})
+"""Engines whose sites are counted as machines of their own."""
+
+
+def seconds(
+    engine: str, forecast: Forecast, clients: int, wire: Precision = "float64", speeds: Speeds | None = None
+) -> float:
+    """Return what a run takes, the engine's start included; what is computed only where a machine's speeds are given.
+
+    Clients share this machine's cores; those of `SEPARATE` engines have a machine like it each, with one core at work.
+    """
+    cost, computed = ENGINE_COSTS[engine], 0.0
+    if speeds is not None:
+        if engine == "local":
+            cost = replace(cost, round=speeds.round, client=speeds.message)
+        computed = speeds.computing(forecast.computing, together=engine not in SEPARATE)
     moved = np.dtype(wire).itemsize * (forecast.floats_up + forecast.floats_down) / 1e6
-    return cost.start + forecast.rounds * (cost.round + clients * cost.client) + moved * cost.megabyte
+    added = cost.start + forecast.rounds * (cost.round + clients * cost.client) + moved * cost.megabyte
+    return computed + added

@@ -1,0 +1,191 @@
+"""How much arithmetic a run takes, by the few kinds whose speeds a calibration measures on a machine."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+
+DOUBLE = 8
+"""Bytes."""
+
+LLOYD_ITERATIONS = 30
+"""About as many as Lloyd's iterations take on embedded rows; k-means may take 300."""
+
+CALLS_OF_ONE_START = 1e7
+"""Bytes in whose time scikit-learn gets through its own checks and set-up: about 1.2 ms."""
+
+CALLS_OF_A_LETTER = 2.5e6
+"""Bytes in whose time a letter of next to nothing gets to a peer: about 0.3 ms."""
+
+SMALL = 400
+"""Rows whose cube a small eigenproblem takes beside its own; see `all_eigenpairs`."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Amounts of arithmetic.
+
+    Attributes
+    ----------
+    products : float
+        Floating point operations of products of matrices.
+    passes : float
+        Bytes of arrays that are read or written where little is computed on each.
+    exponentials, cosines : float
+        Entries of which exp is taken; sin or cos, of random features.
+    eigen : float
+        Dense symmetric eigenproblems, see `all_eigenpairs`.
+    """
+
+    products: float = 0.0
+    passes: float = 0.0
+    exponentials: float = 0.0
+    cosines: float = 0.0
+    eigen: float = 0.0
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(*(own + more for own, more in zip(self.amounts, other.amounts, strict=True)))
+
+    def __mul__(self, times: float) -> "Work":
+        return Work(*(times * own for own in self.amounts))
+
+    @property
+    def amounts(self) -> tuple[float, ...]:
+        """All amounts, in the order of the fields."""
+        return self.products, self.passes, self.exponentials, self.cosines, self.eigen
+
+
+def most_of(works: Iterable[Work]) -> Work:
+    """Return the most of each kind."""
+    return Work(*map(max, zip(*(work.amounts for work in works), strict=True)))
+
+
+@dataclass(frozen=True)
+class Computing:
+    """What a run computes, and where.
+
+    Attributes
+    ----------
+    sites : Work
+        All clients together.
+    site : Work
+        The most that one client has to do, of each kind.
+    coordinator : Work
+    """
+
+    sites: Work = field(default_factory=Work)
+    site: Work = field(default_factory=Work)
+    coordinator: Work = field(default_factory=Work)
+
+    @classmethod
+    def of(cls, works: Iterable[Work], coordinator: Work | None = None) -> "Computing":
+        """Return that of clients which each have some work to do."""
+        each = list(works)
+        return cls(sum(each, Work()), most_of(each), coordinator or Work())
+
+    def __add__(self, other: "Computing") -> "Computing":
+        return Computing(self.sites + other.sites, self.site + other.site, self.coordinator + other.coordinator)
+
+
+def largest_computing(several: Iterable[Computing]) -> Computing:
+    """Return the most of each kind at each place."""
+    each = list(several)
+    parts = ([getattr(one, part.name) for one in each] for part in fields(Computing))
+    return Computing(*map(most_of, parts))
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """What a machine takes, with all its cores at work, each on its own.
+
+    Attributes
+    ----------
+    product, passing, eigen : float
+        Seconds of 1e9 operations, bytes and n^3; see `Work`.
+    exponential, cosine : float
+        Seconds of 1e6 entries.
+    round, message : float
+        Seconds that the local engine adds for a round, and for each client in it.
+    cores : int
+    """
+
+    product: float
+    passing: float
+    exponential: float
+    cosine: float
+    eigen: float
+    round: float
+    message: float
+    cores: int
+
+    def seconds(self, work: Work) -> float:
+        """Return how long one core takes."""
+        units = (
+            self.product / 1e9,
+            self.passing / 1e9,
+            self.exponential / 1e6,
+            self.cosine / 1e6,
+            self.eigen / 1e9,
+        )
+        return sum(unit * amount for unit, amount in zip(units, work.amounts, strict=True))
+
+    def computing(self, computing: Computing, *, together: bool) -> float:
+        """Return how long a run's arithmetic takes: of clients on this machine together, or each on such a machine."""
+        own = self.seconds(computing.site)
+        clients = max(own, self.seconds(computing.sites) / self.cores) if together else own
+        return clients + self.seconds(computing.coordinator)
+
+
+TYPICAL = Speeds(0.017, 0.14, 0.001, 0.011, 0.12, round=0.0001, message=0.0003, cores=2)
+"""Of a machine that nobody has measured: two cores of a server of 2023, by `fedkernel calibrate`."""
+
+
+def multiplied(rows: float, columns: float, vectors: float) -> Work:
+    """Return the product of a table with a few vectors; of blocks in a cache a third of the bytes is saved."""
+    entries = rows * columns + (rows + columns) * vectors
+    return Work(products=2 * rows * columns * vectors, passes=0.65 * DOUBLE * entries)
+
+
+def kernel_matrix(rows: float, others: float, columns: float) -> Work:
+    """Return inner products, distances from them in about four passes, and exp of each entry, in blocks of rows."""
+    entries = rows * others
+    return Work(products=2 * entries * columns, passes=4 * DOUBLE * entries, exponentials=entries)
+
+
+def whole_kernel_matrix(rows: float, columns: float) -> Work:
+    """Return that of all rows, which no cache holds, and its centring: about five passes more."""
+    return kernel_matrix(rows, rows, columns) + Work(passes=5 * DOUBLE * rows**2)
+
+
+def letter(floats: float) -> Work:
+    """Return a letter from peer to peer: made, sealed, carried, opened and checked; about as 40 passes over it."""
+    return Work(passes=CALLS_OF_A_LETTER + 40 * DOUBLE * floats)
+
+
+def orthonormalised(rows: float, vectors: float) -> Work:
+    """Return LAPACK's QR: each Householder vector passes over those that are left, and again for the basis."""
+    return Work(passes=DOUBLE * rows * vectors * (2.9 + 0.45 * vectors))
+
+
+def all_eigenpairs(size: float) -> Work:
+    """Return LAPACK's divide and conquer, of which small matrices take more than the cube says."""
+    return Work(eigen=size**2 * (size + SMALL))
+
+
+def leading(size: float, vectors: float) -> Work:
+    """Return the leading eigenpairs of a dense symmetric matrix, as `fedkernel.numerics.leading_eigenpairs` does it.
+
+    LAPACK below 1000 rows or for more than a 30th of the pairs; else Lanczos, which on RBF kernel matrices has taken
+    about 16 products and 3.5 for each pair. One triangle is read, partly from a cache; vectors are made orthogonal.
+    """
+    if size < 1000 or vectors > size / 30:
+        return all_eigenpairs(size) * min(1.0, 0.43 + 3.2 * vectors / size)
+    steps = 16 + 3.5 * vectors
+    return Work(products=8 * size * vectors * steps, passes=steps * DOUBLE * (0.28 * size**2 + size * vectors / 2))
+
+
+def clustering(rows: float, clusters: float, dimensions: float, restarts: int = 1) -> Work:
+    """Return k-means++ and Lloyd's iterations by scikit-learn, as often as it is restarted."""
+    times = restarts * LLOYD_ITERATIONS
+    entries = times * rows * (dimensions + 2 * clusters)
+    return Work(
+        products=times * 2 * rows * clusters * dimensions, passes=DOUBLE * entries + restarts * CALLS_OF_ONE_START
+    )
