@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo check test lint bench clean
+.PHONY: demo check test lint bench performance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fedkernel run experiments/quickstart.toml
@@ -23,9 +23,8 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/performance.py
 	$(BIN)/python benchmarks/bare.py
-	$(BIN)/python benchmarks/rounds.py
-	$(BIN)/python benchmarks/grpc_rounds.py
 	$(BIN)/python benchmarks/grpc_many.py
 	$(BIN)/python benchmarks/resumed.py
 	$(BIN)/python benchmarks/faults.py
@@ -34,6 +33,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/fuzz.py
 	$(BIN)/python benchmarks/lying_sites.py
 	$(BIN)/python benchmarks/many_rounds.py
+
+performance: $(VENV)/.dev
+	$(BIN)/python benchmarks/performance.py
 
 clean:
 	rm -rf $(VENV) runs

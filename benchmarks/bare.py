@@ -16,9 +16,7 @@ from typing import Any
 import bare_methods as bare
 import numpy as np
 import scale
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
+from live import Columns
 from sklearn.decomposition import PCA, KernelPCA
 
 from fedkernel import RBF
@@ -337,15 +335,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="pairs whose name holds this")
     parser.add_argument("--repeat", type=int, default=3)
     arguments = parser.parse_args()
-    table = Table("pair", "size", "s", "bare s", "ratio", "scikit-learn s", "results differ by", box=None)
-    wrong = []
-    with Live(table, console=Console(width=120), auto_refresh=False) as live:
-        for case in CASES:
-            if arguments.only.lower() in case.name.lower():
-                for row, agree in rows_of(case, quick=arguments.quick, repeat=arguments.repeat):
-                    table.add_row(*row)
-                    live.refresh()
-                    wrong += [] if agree else [f"{case.name}, {row[1]}: the results differ by {row[-1]}"]
+    headings = ("pair", "size", "s", "bare s", "ratio", "scikit-learn s", "results differ by")
+    table, wrong = Columns(headings, (24, 16, 7, 7, 5, 14, 17)), []
+    for case in CASES:
+        if arguments.only.lower() in case.name.lower():
+            for row, agree in rows_of(case, quick=arguments.quick, repeat=arguments.repeat):
+                table.add(row)
+                wrong += [] if agree else [f"{case.name}, {row[1]}: the results differ by {row[-1]}"]
     if wrong:
         raise SystemExit("\n".join(wrong))
 
