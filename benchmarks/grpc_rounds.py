@@ -38,6 +38,7 @@ from fedkernel.engines.grpc.serving import listening
 from fedkernel.protocol.rounds import Protocol, Run, to_all
 from fedkernel.run.answering import client_app
 from fedkernel.run.site import Site
+from fedkernel.threads import blas_threads
 
 CLIENTS = 5
 SIZES = {"1 KB": (128, 300), "10 MB": (1310720, 20)}
@@ -56,7 +57,8 @@ def node(address: str, folder: str) -> None:
     def find_site(context: Any, config: Any) -> Site:
         return Site(int(context.node_config["partition-id"]), np.zeros((2, 1)), None, lambda outputs: None)
 
-    Node(client_app({EchoClient.__name__: EchoClient}, find_site), tls.name, {}).attend(address, tls, 10)
+    with blas_threads(1):  # as `fedkernel.engines.grpc.process` has it
+        Node(client_app({EchoClient.__name__: EchoClient}, find_site), tls.name, {}).attend(address, tls, 10)
 
 
 def message_node(address: str, folder: str) -> None:

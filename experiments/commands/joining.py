@@ -63,6 +63,7 @@ from fedkernel.run import (
     verdicts,
 )
 from fedkernel.storage import check_folder
+from fedkernel.threads import blas_threads
 
 
 def join(  # noqa: PLR0917 - one option each
@@ -267,7 +268,8 @@ def join(  # noqa: PLR0917 - one option each
 def _attend(node: Node, server: str, secured: TLS | None, patience: float, out: Path) -> None:
     """Answer until the work is done, of which no keys are kept then; those of one that is left go on being kept."""
     try:
-        node.attend(server, secured, patience)
+        with blas_threads(1):  # as runs mostly have it: else each request sets it and puts it back
+            node.attend(server, secured, patience)
     finally:
         if node.ended:
             forget_keys(out)

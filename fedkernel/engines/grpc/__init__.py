@@ -1,7 +1,7 @@
 """The engine of separate processes: Flower's messages over gRPC streams, each end known by its certificate.
 
 `serve` is the coordinator of processes that join it from wherever they run; `run_job` starts them all on this machine.
-A round costs 5 ms beside the computing of five clients, starting them some seconds (`benchmarks/grpc_rounds.py`).
+A round costs about 5 ms beside the computing of five clients, starting them some seconds (`benchmarks/grpc_rounds.py`).
 """
 
 import logging

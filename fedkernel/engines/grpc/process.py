@@ -8,6 +8,7 @@ from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import FedkernelError
 from fedkernel.run.answering import client_app
 from fedkernel.run.placement import site_of_job
+from fedkernel.threads import blas_threads
 
 
 def main(address: str, folder: str, patience: str) -> None:
@@ -16,7 +17,8 @@ def main(address: str, folder: str, patience: str) -> None:
     A Unix socket is in a folder that only this user may enter.
     """
     tls = None if address.startswith("unix:") else read_tls(Path(folder), "site")
-    Node(client_app({}, site_of_job), Path(folder).name, {}).attend(address, tls, float(patience))
+    with blas_threads(1):  # as runs mostly have it: else each request sets it and puts it back
+        Node(client_app({}, site_of_job), Path(folder).name, {}).attend(address, tls, float(patience))
 
 
 if __name__ == "__main__":
