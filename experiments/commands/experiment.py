@@ -7,15 +7,11 @@ from typing import Annotated
 
 import typer
 
-from experiments.commands.collection import is_collection, report_folder, run_folder
+from experiments import commands, running
+from experiments import config as configuration
 from experiments.commands.console import FAILED, Follow, errors, follow_failures, progress, say
-from experiments.commands.forecast import read_shape, show_forecast
-from experiments.commands.outcomes import end, show_results
-from experiments.commands.tables import open_finished, print_summaries
-from experiments.config import read_config
 from experiments.report import Format
-from experiments.running import MLflowTracking, conclude, run_experiment
-from fedkernel.engines import ENGINES, superlink
+from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
 
 
@@ -79,25 +75,31 @@ def run(  # noqa: PLR0917 - one option each
             )
         if every:
             name = f"{config.resolve().name}{'-quick' if quick else ''}"
-            run_folder(config, out or Path("runs") / name, changes, quick=quick, restart=restart, jobs=jobs)
+            commands.run_folder(config, out or Path("runs") / name, changes, quick=quick, restart=restart, jobs=jobs)
             return
-        experiment = read_config(config, changes, quick=quick)
+        experiment = configuration.read_config(config, changes, quick=quick)
         if dry_run:
-            show_forecast(experiment, None if shape is None else read_shape(shape))
+            commands.show_forecast(experiment, None if shape is None else commands.read_shape(shape))
             return
         if connection is not None and experiment.engine != "superlink":
             raise InputError(f"connection = {connection!r}, but engine {experiment.engine} has none, only superlink")
-        carry = partial(superlink.run_job, connection=connection) if connection is not None else None
+        carry = None
+        if connection is not None:
+            from fedkernel.engines import superlink  # noqa: PLC0415 - nobody waits for an engine that he does not use
+
+            carry = partial(superlink.run_job, connection=connection)
         suffix = "" if experiment.engine == "local" else f"-{experiment.engine}"
         folder = out or Path("runs") / f"{experiment.name}{suffix}{'-quick' if quick else ''}"
-        tracking = MLflowTracking(experiment, folder) if track is Tracker.mlflow else None
+        tracking = running.MLflowTracking(experiment, folder) if track is Tracker.mlflow else None
         with Follow(say, "fedkernel.run.journal"), follow_failures(debug), progress() as tell:
-            outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=carry, track=tracking)
-        show_results(experiment, outcome, folder)
+            outcome = running.run_experiment(
+                experiment, folder, restart=restart, progress=tell, engine=carry, track=tracking
+            )
+        commands.show_results(experiment, outcome, folder)
         if tracking is not None and tracking.failure is not None:
             say(f"error: not all runs are in MLflow, where the same command goes on: {tracking.failure}")
             raise typer.Exit(FAILED)
-        end(outcome, debug)
+        commands.end(outcome, debug)
 
 
 def report(
@@ -114,11 +116,11 @@ def report(
     others. With --format the table alone is on standard output, for a document or another program.
     """
     with errors(debug):
-        if is_collection(folder):
-            report_folder(folder, form)
+        if commands.is_collection(folder):
+            commands.report_folder(folder, form)
             return
-        finished = open_finished(folder)
+        finished = commands.open_finished(folder)
         if form is not None:
-            print_summaries(finished, form)
+            commands.print_summaries(finished, form)
             return
-        show_results(finished.experiment, conclude(finished.experiment, finished.runs, folder), folder)
+        commands.show_results(finished.experiment, running.conclude(finished.experiment, finished.runs, folder), folder)
