@@ -8,15 +8,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from experiments.baselines import BASELINES
+import fedkernel
 from experiments.commands.console import errors
 from experiments.commands.console import show as print_table
+from fedkernel import data, models, numerics
 from fedkernel.addresses import find, find_function, names
-from fedkernel.data import available
 from fedkernel.engines import ENGINES
-from fedkernel.models import METRICS, metric_of
-from fedkernel.numerics import WIDTHS, Kernel
-from fedkernel.strategy import KernelStrategy
 
 
 class Kind(StrEnum):
@@ -49,25 +46,29 @@ def list_(
 
 def _lines(kind: Kind) -> list[tuple[str, ...]]:
     if kind is Kind.datasets:
-        shapes = [(data, "" if data.shape is None else " x ".join(map(str, data.shape))) for data in available()]
-        return [(data.name, data.kind, shape, data.note) for data, shape in shapes]
+        shapes = [
+            (entry, "" if entry.shape is None else " x ".join(map(str, entry.shape))) for entry in data.available()
+        ]
+        return [(entry.name, entry.kind, shape, entry.note) for entry, shape in shapes]
     if kind is Kind.metrics:
         functions = {name: find_function(name, "metrics", "metric") for name in names("metrics")}
-        metrics = [*METRICS.values(), *map(metric_of, functions)]
+        metrics = [*models.METRICS.values(), *map(models.metric_of, functions)]
         return [
             (metric.name, metric.better or "", metric.unit, metric.meaning or _first_line(functions[metric.name]))
             for metric in metrics
         ]
     if kind is Kind.baselines:
+        from experiments.baselines import BASELINES  # noqa: PLC0415 - imports every pair
+
         return list(BASELINES.items())
     if kind is Kind.engines:
         engines = {name: importlib.import_module(f"fedkernel.engines.{name}") for name in ENGINES}
         return [(name, (engine.__doc__ or "").splitlines()[0]) for name, engine in engines.items()]
     if kind is Kind.kernels:
-        widths = f'; width = "{"|".join(WIDTHS)}", perhaps times factor'
-        sentences = {name: _first_line(find(name, Kernel, "kernels", "kernel")) for name in names("kernels")}
+        widths = f'; width = "{"|".join(numerics.WIDTHS)}", perhaps times factor'
+        sentences = {name: _first_line(find(name, numerics.Kernel, "kernels", "kernel")) for name in names("kernels")}
         return [(name, text + (widths if name in ("rbf", "laplacian") else "")) for name, text in sentences.items()]
-    pairs = {name: find(name, KernelStrategy, "pairs", "strategy") for name in names("pairs")}
+    pairs = {name: find(name, fedkernel.KernelStrategy, "pairs", "strategy") for name in names("pairs")}
     return [(name, f"{_first_line(kind)} ({kind.partition} data)") for name, kind in pairs.items()]
 
 

@@ -3,16 +3,19 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+import fedkernel.run
 from experiments.commands.console import errors, output, show
 from experiments.commands.group import Group
 from fedkernel.errors import InputError, and_more, called, one_line
-from fedkernel.run import Departure, check_payload, departures_of, missing_from, read_ledger, read_outbox
+
+if TYPE_CHECKING:
+    from fedkernel.run import Departure
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="Show and check the record of what has left a site.")
 
@@ -32,7 +35,7 @@ def show_(
     with errors(debug):
         departures, damage = [], None
         try:
-            for line, _ in departures_of(out):
+            for line, _ in fedkernel.run.departures_of(out):
                 departures.append(line)
         except InputError as error:
             damage = error  # what is before it is shown
@@ -55,13 +58,13 @@ def show_(
             raise damage
 
 
-def _request_text(line: Departure) -> str:
+def _request_text(line: "Departure") -> str:
     fields = ", ".join(f"{name} = {value}" for name, value in line.parameters.items() if value is not None)
     arrays = ", ".join(f"{name} {_shape(shape)}" for name, shape in line.arrays.items())
     return f"{line.request}({', '.join(filter(None, (fields, arrays)))})"
 
 
-def _left(line: Departure) -> str:
+def _left(line: "Departure") -> str:
     if line.refused:
         return f"nothing: {line.refused}"
     return " ".join([line.reply, *(f"{name} {_shape(shape)}" for name, shape in line.shapes.items())])
@@ -90,8 +93,8 @@ def verify(
     with errors(debug):
         if (against is None) != (client is None):
             raise InputError("--against RESULT and --client NUMBER go together, but one is missing")
-        departures, end = read_outbox(out)
-        stored = [check_payload(out, departure) for departure in departures].count(True)
+        departures, end = fedkernel.run.read_outbox(out)
+        stored = [fedkernel.run.check_payload(out, departure) for departure in departures].count(True)
         output.print(
             f"{len(departures)} lines follow each other as they were written; the last one's SHA-256 is {end}",
             highlight=False,
@@ -103,9 +106,9 @@ def verify(
             output.print(f"{folder}, {who}: all {count} replies that the server counts are there", highlight=False)
 
 
-def _check_against(folder: Path, client: int, departures: Sequence[Departure]) -> tuple[str, int]:
+def _check_against(folder: Path, client: int, departures: Sequence["Departure"]) -> tuple[str, int]:
     """Return what a client of a result is called, and how many replies of it there are, all in the record."""
-    run, ledger, sites = folder.resolve().name, read_ledger(folder), _sites_of(folder)
+    run, ledger, sites = folder.resolve().name, fedkernel.run.read_ledger(folder), _sites_of(folder)
     names = {
         number: called(number, sites[number] if number < len(sites) else None)
         for number in sorted({entry.client for entry in ledger.entries})
@@ -113,7 +116,7 @@ def _check_against(folder: Path, client: int, departures: Sequence[Departure]) -
     if client not in names:
         raise InputError(f"client = {client}, but {folder} has {', '.join(names.values()) or 'no clients'}")
     parts = {number: ledger.of_client(number) for number in names}
-    missing = {number: missing_from(departures, run, part) for number, part in parts.items()}
+    missing = {number: fedkernel.run.missing_from(departures, run, part) for number, part in parts.items()}
     if not missing[client]:
         return names[client], len(parts[client].entries)
     if len(missing[client]) == len(parts[client].entries):  # no reply has another's salted hash
