@@ -359,7 +359,7 @@ def answer(*arguments):
 
 answer("--version")
 answer("--help")
-for name in ("list", "new", "outbox", "report", "run"):
+for name in ("check", "list", "new", "outbox", "report", "run", "show"):
     answer(name, "--help")
 print(sorted({"scipy", "flwr", "grpc", "cryptography", "numpy"} & set(sys.modules)))
 for name, (_, sentence) in cli.COMMANDS.items():

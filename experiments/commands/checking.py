@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -10,11 +10,12 @@ from rich.text import Text
 
 from experiments.commands.console import BAD_INPUT, errors, output, say, show
 from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, File, Id, Label, site_file
-from fedkernel.data import read_raw
-from fedkernel.data.checks import Finding, compare, compare_schemas, counted, look_at, read_schema, schema_of
+from fedkernel import data, run
+from fedkernel.data import checks
 from fedkernel.errors import InputError, one_line
-from fedkernel.run import MIN_ROWS
-from fedkernel.storage import write_new
+
+if TYPE_CHECKING:
+    from fedkernel.data.checks import Finding
 
 STYLES = {"fault": "bold red", "doubt": "yellow", "note": "dim"}
 
@@ -57,30 +58,32 @@ def check(  # noqa: PLR0917 - one option each
     with errors(debug):
         if ranges and schema is None:
             raise InputError("--ranges is for --schema FILE, which is missing")
-        agreed = None if against is None else read_schema(against)
+        agreed = None if against is None else checks.read_schema(against)
         if path.suffix.lower() == ".toml":
-            own = read_schema(path)
+            own = checks.read_schema(path)
             if agreed is None or schema is not None:
                 raise InputError(f"{path} is a schema; allowed with it: --against SCHEMA, and no --schema")
-            findings, size = list(compare_schemas(own, agreed)), counted(len(own.columns), "column")
+            findings, size = list(checks.compare_schemas(own, agreed)), checks.counted(len(own.columns), "column")
         else:
             file = site_file(
                 path, id_=id_, label=label, drop=drop, columns=columns,
                 delimiter=delimiter, decimal=decimal, encoding=encoding,
             )  # fmt: skip
-            look = look_at(file, MIN_ROWS)
-            compared = [] if agreed is None else compare(look, agreed)
+            look = checks.look_at(file, run.MIN_ROWS)
+            compared = [] if agreed is None else checks.compare(look, agreed)
             findings = [*look.findings, *compared]
-            size = f"{counted(len(look.rows), 'row')}, {counted(len(look.columns), 'column')}"
+            size = f"{checks.counted(len(look.rows), 'row')}, {checks.counted(len(look.columns), 'column')}"
             size += "" if look.ids is None else ", ids"
         faults = _show(path, size, findings, show_values)
         if schema is not None:
-            say(f"wrote {write_new(schema, schema_of(read_raw(file), ranges=ranges).to_toml().encode())}")
+            from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+
+            say(f"wrote {write_new(schema, checks.schema_of(data.read_raw(file), ranges=ranges).to_toml().encode())}")
         if faults:
             raise typer.Exit(BAD_INPUT)
 
 
-def _show(path: Path, size: str, findings: Sequence[Finding], show_values: bool) -> int:
+def _show(path: Path, size: str, findings: Sequence["Finding"], show_values: bool) -> int:
     """Print findings, the worst first, and return how many faults are among them."""
     headings = ["", "what", "where", "what to do", *(["cells"] if show_values else [])]
     table = Table(box=None, pad_edge=False)
@@ -93,7 +96,7 @@ def _show(path: Path, size: str, findings: Sequence[Finding], show_values: bool)
             texts = [finding.what, finding.where, finding.mend]
             texts += [", ".join(map(repr, finding.cells))] if show_values else []
             table.add_row(Text(severity, style), *(Text(one_line(text)) for text in texts))
-        counts += [counted(len(group), severity)] if group else []
+        counts += [checks.counted(len(group), severity)] if group else []
     if findings:
         show(table)
     ending = ", ".join(counts) or "nothing to mend"

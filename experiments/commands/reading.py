@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedkernel.data import SiteFile
-from fedkernel.data.checks import compare, look_at, read_schema
-from fedkernel.data.site_files import listed
+from fedkernel import data
+from fedkernel.data import checks
 from fedkernel.errors import InputError, and_more
+
+if TYPE_CHECKING:
+    from fedkernel.data import SiteFile
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A table: .csv, .xlsx, .parquet, .npz or .npy.")]
 Id = Annotated[str | None, typer.Option("--id", help="The column that says which row is which; kept out.")]
@@ -37,11 +39,11 @@ def site_file(
     delimiter: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
-) -> SiteFile:
+) -> "SiteFile":
     """Return the file that a command's options describe; InputError where they contradict each other."""
-    return SiteFile(
+    return data.SiteFile(
         path,
-        columns=None if columns is None else listed(columns),
+        columns=None if columns is None else data.listed(columns),
         label=tuple(label) if label else None,
         id=id_,
         drop=tuple(drop or ()),
@@ -51,12 +53,12 @@ def site_file(
     )
 
 
-def how_read(file: SiteFile) -> str:
+def how_read(file: "SiteFile") -> str:
     """Return what of a file's form nobody said and was guessed, for whoever reads on; empty if nothing was."""
     return f"{file.path} is read with {' and '.join(file.form.guessed)}, as it looks" if file.form.guessed else ""
 
 
-def as_agreed(file: SiteFile, schema: Path) -> SiteFile:
+def as_agreed(file: "SiteFile", schema: Path) -> "SiteFile":
     """Return a file with the columns that a schema has, in the schema's order, whatever their order in the file.
 
     Raises
@@ -64,8 +66,8 @@ def as_agreed(file: SiteFile, schema: Path) -> SiteFile:
     InputError
         If the file is not as the schema says; cells that are missing are none of its concern.
     """
-    agreed = read_schema(schema)
-    faults = [finding for finding in compare(look_at(file, 1), agreed) if finding.severity == "fault"]
+    agreed = checks.read_schema(schema)
+    faults = [finding for finding in checks.compare(checks.look_at(file, 1), agreed) if finding.severity == "fault"]
     if faults:
         where = f" ({faults[0].where})" if faults[0].where else ""
         raise InputError(

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+import fedkernel.data
 from experiments.commands.console import errors, output
 from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, Id, Label, site_file
-from fedkernel.data import read_raw
 from fedkernel.errors import InputError
 
 
@@ -47,7 +47,7 @@ def show(  # noqa: PLR0917 - one option each
         from experiments.report.site_page import write_site_page  # noqa: PLC0415 - no other command waits for matplotlib
         from experiments.report.site_rows import runs_of  # noqa: PLC0415
 
-        table = None if data is None else read_raw(site_file(data, **options))
+        table = None if data is None else fedkernel.data.read_raw(site_file(data, **options))
         known = list(runs_of(out, model=model, table=table))
         runs = [site_run for site_run in known if run in (None, site_run.name)]
         if not runs:

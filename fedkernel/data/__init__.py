@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedkernel.data.raw import RawTable
     from fedkernel.data.raw_files import read_raw
     from fedkernel.data.rows import rows_from_arrays, rows_to_arrays
-    from fedkernel.data.site_files import SiteData, SiteFile
+    from fedkernel.data.site_files import SiteData, SiteFile, listed
     from fedkernel.data.tables import (
         ArrayTable,
         GeneratedTable,
@@ -51,6 +51,7 @@ __all__ = [
     "available",
     "check_matrix",
     "check_rows",
+    "listed",
     "load",
     "open_table",
     "read_raw",
