@@ -340,8 +340,8 @@ OTHER = "site 'a' sent something else than a reply to what it was asked: "
         (relabelled(message_type="train"), OTHER + "its message_type is 'train', but must be 'query'"),
         (relabelled(reply_to_message_id="x"), OTHER + "its reply_to_message_id is 'x', but must be '"),
         (lambda data: b"", OTHER + "it is no message of Flower's ("),
-        (lambda data: data[: len(data) // 2], OTHER + "it is no message of Flower's: "),
-        (lambda data: bytes(range(256)), OTHER + "it is no message of Flower's: "),
+        (lambda data: data[: len(data) // 2], OTHER + "it is no message of Flower's ("),
+        (lambda data: bytes(range(256)), OTHER + "it is no message of Flower's ("),
         (
             lambda data: data.replace(b"version", b"variant"),
             f"site 'a': the message has wire version None, but this end speaks {VERSION}",

@@ -59,6 +59,8 @@ def test_lengths_of_one_to_four_bytes(size):
 def test_held_arrays_are_serialised_as_flower_does(array):
     content = flower.content_of([array], {})
     assert content["arrays"]["0"].data == Array(array).data
+    assert content["arrays"].object_id == ArrayRecord([array]).object_id  # by which a SuperLink knows and builds it
+    assert content["arrays"]["0"].deflate() == Array(array).deflate()
     assert b"".join(flower.content_to_parts(content)) == recorddict_to_proto(content).SerializeToString()
     assert flower.content_bytes(content) == recorddict_to_proto(content).ByteSize()
 

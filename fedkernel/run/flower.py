@@ -6,6 +6,7 @@ Tested on flwr 1.41.
 import copy
 import io
 import itertools
+import os
 import struct
 import sys
 import uuid
@@ -66,7 +67,13 @@ SCALARS = (str, int, float, bool, bytes)
 """What stands beside the arrays of a message."""
 
 
-_PROCESS, _numbers = str(uuid.uuid4())[:-12], itertools.count(1)
+_numbers = itertools.count(1)
+
+
+@cache
+def _name_of_process(pid: int) -> str:
+    """Return the beginning of a process' message ids; one that was forked off draws its own."""
+    return str(uuid.uuid4())[:-12]
 
 
 def ensure_task_identity() -> None:
@@ -109,7 +116,7 @@ def polls_slowly(grid: Grid) -> bool:
 def stamp(message: Message) -> str:
     """Give a message an id as a SuperLink would: no other has it, of this process or of another."""
     # not a random one each: drawing it has threads wait for each other
-    message_id = f"{_PROCESS}{next(_numbers):012x}"
+    message_id = f"{_name_of_process(os.getpid())}{next(_numbers):012x}"
     message.metadata.__dict__["_message_id"] = message_id
     return message_id
 
@@ -264,6 +271,10 @@ class HeldArray(Array):
     def header(self) -> bytes:
         """What comes before the entries in the .npy file."""
         return header_of(self.dtype, self.shape, bool(self.serialised.flags.fnc))
+
+    def deflate(self) -> bytes:
+        """Return what a SuperLink is given of it, which has the name of its class: that of one of Flower's own."""
+        return Array(self.dtype, self.shape, self.stype, self.data).deflate()
 
     def __reduce__(self) -> tuple[type[Array], tuple[str, tuple[int, ...], str, bytes]]:
         """Leave the process as one of Flower's own."""
