@@ -123,7 +123,7 @@ def test_the_numbers_are_numpy_s_of_these_words(kernel, form):
     else:
         expected = np.hstack([np.cos(angles), np.sin(angles)])
     features = RandomFeatures(kernel, 12, form, seed).map(d, draw)(X)
-    assert np.array_equal(features, expected * np.sqrt(2))
+    np.testing.assert_allclose(features, expected * np.sqrt(2), rtol=0, atol=1e-13)
 
 
 @every_kernel
