@@ -23,10 +23,10 @@ def compiled() -> types.ModuleType | None:
 
 
 def cosines(angles: FloatArray, factor: float = 1.0) -> None:
-    """Replace angles, a contiguous array of float64 or float32, by their cosines times a factor."""
+    """Replace angles, an array of float64 or float32, by their cosines times a factor."""
     if angles.dtype == np.float32:
         np.cos(angles, out=angles)
-    elif (functions := compiled()) is not None:
+    elif angles.flags.forc and (functions := compiled()) is not None:  # else `ravel` would give a copy
         functions.cosines(angles.ravel(order="K"), factor)
         return
     else:
