@@ -41,7 +41,7 @@ METHODS = {
     "DisKPCA": DisKPCA(5, RBF(0.001), n_adaptive=60, share_rows=True),
 }
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["fedkernel.flower_apps", "fedkernel.engines.grpc", "strategies"])
+PROCESSES.set_forkserver_preload(["fedkernel.flower_apps", "fedkernel.engines.grpc.carrying", "strategies"])
 
 
 def job_of(strategy: Any, folder: Path, *, journals: bool) -> Job:

@@ -21,7 +21,9 @@ SITES = ("a", "b", "c")
 RUN = "slow__seed=0"
 ROUNDS = 250
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["experiments.cli", "experiments.commands.machines", "experiments.commands.joining"])
+PROCESSES.set_forkserver_preload(
+    ["experiments.cli", "experiments.commands.projecting", "experiments.commands.attending"]
+)
 
 VERTICAL = f"""name = "drill"
 deadline = DEADLINE

@@ -23,7 +23,7 @@ COMMANDS = {
         "Print an experiment's table again and rewrite its plots and report.html from runs.jsonl.",
     ),
     "compare": (
-        "tables:compare",
+        "experiment:compare",
         "Put the experiments of two output folders, A and B, side by side: how methods of the same name differ.",
     ),
     "new": (
@@ -31,7 +31,7 @@ COMMANDS = {
         "Write a pair of your own to start from: client, strategy, test and experiment.",
     ),
     "advise": (
-        "advise:advise_command",
+        "advise:advise",
         "Say which pairs fit the sites' tables, what each takes, what leaves, and which to take.",
     ),
     "calibrate": (
@@ -43,11 +43,11 @@ COMMANDS = {
         "Say all that is wrong with a site's file at once, and what to do about it; nothing leaves.",
     ),
     "predict": (
-        "applying:predict",
+        "predicting:predict",
         "Label rows by the clusters of a model; nothing leaves this machine.",
     ),
     "transform": (
-        "applying:transform",
+        "predicting:transform",
         "Compute the coordinates of rows along a model's components; nothing leaves this machine.",
     ),
     "certs": (

@@ -14,7 +14,7 @@ from sklearn.datasets import load_wine
 
 FEDKERNEL = [sys.executable, "-m", "experiments.cli"]
 READY = multiprocessing.get_context("forkserver")
-READY.set_forkserver_preload(["experiments.cli", "experiments.commands.machines", "experiments.commands.joining"])
+READY.set_forkserver_preload(["experiments.cli", "experiments.commands.projecting", "experiments.commands.attending"])
 NAMES = ("a", "b", "c")
 WINE = load_wine().data / load_wine().data.std(axis=0)
 PARTS = np.array_split(WINE, 3, axis=1)

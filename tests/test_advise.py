@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.commands.advise import Partition, disclosures, divided_of
+from experiments.commands.advise import Partition
+from experiments.commands.advising import disclosures, divided_of
 from experiments.commands.candidates import CANDIDATES, Situation
 from experiments.commands.forecast import lines_of
 from experiments.commands.parts import Part, part_of

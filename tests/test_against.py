@@ -9,9 +9,9 @@ from test_check import OPTIONS, checked
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from experiments.commands import joining
 from fedkernel.data import SiteFile, read_raw
 from fedkernel.data.checks import Schema, compare, compare_schemas, look_at, read_schema, schema_of
+from fedkernel.engines import grpc
 from fedkernel.errors import InputError
 from fedkernel.run import read_own_data
 
@@ -71,7 +71,7 @@ def test_a_site_joins_with_its_columns_in_the_agreed_order_or_says_why_not(tmp_p
         def attend(self, *rest):
             pass
 
-    monkeypatch.setattr(joining, "Node", Joined)
+    monkeypatch.setattr(grpc, "Node", Joined)
     common = ["--insecure", *OPTIONS, "--against", str(tmp_path / "schema.toml"), "--out", str(tmp_path / "kept")]
     for site, more, code in (("a", [], 0), ("b", ["--encoding", "latin-1"], 2), ("c", [], 2)):
         command = ["join", "127.0.0.1:1", "--name", site, "--data", str(paths[site]), *more, *common]

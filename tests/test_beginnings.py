@@ -23,11 +23,11 @@ from fedkernel.run.departures import read_outbox
 from fedkernel.run.gate import Gate
 from fedkernel.run.job import Job, Study
 from fedkernel.run.joining import HashedIds, HashIds, Introduce, Introduction, Share, ShowShare, TakeRows, TakeShares
+from fedkernel.run.limits import LEAST_MEMORY
 from fedkernel.run.memory import copy_of
 from fedkernel.run.outbox import Answer
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.policy import Policy
-from fedkernel.run.resources import LEAST_MEMORY
 from fedkernel.run.seeding import commitment, joint_seed, own_secret
 from fedkernel.run.wire import from_content, to_content
 from strategies import ADMMKPCA, DKPCA, PeerVFedPCA, UniformKPCA, VFedPCA

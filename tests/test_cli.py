@@ -343,10 +343,7 @@ def helps_of_arguments(group: click.Command, *before: str) -> Iterator[tuple[str
 
 
 def test_no_command_waits_for_what_it_does_not_need() -> None:
-    """Neither the version, the list of commands nor these commands' own help waits for a library of the work itself.
-
-    And no command's help waits for what only some runs need.
-    """
+    """Neither the version, the list of commands nor a command's own help waits for a library of the work itself."""
     code = """
 import sys
 from typer.testing import CliRunner
@@ -359,16 +356,16 @@ def answer(*arguments):
 
 answer("--version")
 answer("--help")
-for name in ("check", "list", "new", "outbox", "report", "run", "show"):
-    answer(name, "--help")
-print(sorted({"scipy", "flwr", "grpc", "cryptography", "numpy"} & set(sys.modules)))
+slow = {"cryptography", "flwr", "grpc", "matplotlib", "networkx", "numpy", "pandas", "pydantic", "scipy", "sklearn"}
 for name, (_, sentence) in cli.COMMANDS.items():
     assert "".join(sentence.split()) in "".join(answer(name, "--help").split()), name
-print(sorted({"sklearn", "scipy.stats", "matplotlib", "networkx", "pandas", "pyarrow"} & set(sys.modules)))
+    if waits := slow & set(sys.modules):
+        print(name, waits)
+        break
 """
     env = {**os.environ, "COLUMNS": "300"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("[]\n[]\n", "")
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_help_mentions_every_command_and_a_wrong_one_is_the_users_fault() -> None:

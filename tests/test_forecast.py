@@ -16,7 +16,6 @@ from cases import WINE
 from typer.testing import CliRunner
 
 from experiments import cli
-from experiments.commands import calibrate
 from experiments.commands.forecast import cohort, forecast_table, lines_of
 from experiments.config import read_config
 from experiments.running import calibration, plan
@@ -243,7 +242,7 @@ def test_a_machine_is_measured_by_the_clock(settings, monkeypatch):
     assert figures["product"] == pytest.approx(0.3)
     assert figures["round"] == figures["message"] == 0  # 5 rounds take as long as 45
     assert calibration.speeds_of(figures).cores >= 1
-    monkeypatch.setattr(calibrate, "measured", figures.items)
+    monkeypatch.setattr(calibration, "measured", figures.items)
     done = CliRunner().invoke(cli.app, ["calibrate"])
     assert done.exit_code == 0
     assert "speeds.json" in done.stdout

@@ -10,6 +10,7 @@ from cases import CASES, PAIRS, WINE
 from networks import digits
 
 from fedkernel.engines import grpc
+from fedkernel.engines.grpc import carrying, serving
 from fedkernel.engines.local import run_job as run_local
 from fedkernel.errors import EngineError, InputError
 from fedkernel.flower_apps import APPS
@@ -82,13 +83,13 @@ def test_processes_meet_where_no_other_user_comes_and_nothing_of_that_stays(has_
 
     def listening(hub, address, tls):
         meetings.append((address, tls, [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()]))
-        return grpc.serving.listening(hub, address, tls)
+        return serving.listening(hub, address, tls)
 
-    monkeypatch.setattr(grpc, "listening", listening)
+    monkeypatch.setattr(carrying, "listening", listening)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(grpc, "SOCKET_BYTES", 1000)  # so that the folder stays below pytest's
+    monkeypatch.setattr(carrying, "SOCKET_BYTES", 1000)  # so that the folder stays below pytest's
     if not has_sockets:
-        monkeypatch.setattr(grpc, "SOCKET", "s" * 108)
+        monkeypatch.setattr(carrying, "SOCKET", "s" * 108)
     VFedPCA(rounds=1).fit(np.array_split(WINE, 2, axis=1), engine="grpc")
     [(address, tls, modes)] = meetings
     assert set(modes) == {0o700}

@@ -17,15 +17,17 @@ from clients.fk_kmeans import ROWS, FKKMeansClient, MultiplyColumns
 from clients.width_grid import EmbedAtWidths, WidthGridClient
 from experiments.cli import app
 from fedkernel import RBF
-from fedkernel.engines.grpc.frames import LIMIT, Welcome
+from fedkernel.engines.grpc.frames import Welcome
+from fedkernel.engines.grpc.limits import LIMIT
 from fedkernel.engines.grpc.node import Node
 from fedkernel.errors import InputError, ProtocolError, RefusedError
 from fedkernel.numerics import RandomFeatures
 from fedkernel.protocol.messages import encode
 from fedkernel.run import resources
 from fedkernel.run.answering import client_app
+from fedkernel.run.limits import USUAL_MESSAGE
 from fedkernel.run.placement import site_of_job
-from fedkernel.run.policy import USUAL_MESSAGE, Policy, own_policy
+from fedkernel.run.policy import Policy, own_policy
 from fedkernel.run.resources import USUAL_MEMORY, memory_within, most_memory, within_seconds
 from strategies import FKKMeans
 

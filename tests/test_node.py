@@ -7,7 +7,8 @@ from counting import app
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedkernel.engines.grpc import node as grpc_node
-from fedkernel.engines.grpc.frames import LIMIT, Envelope, Welcome
+from fedkernel.engines.grpc.frames import Envelope, Welcome
+from fedkernel.engines.grpc.limits import LIMIT
 from fedkernel.engines.grpc.node import Node
 from fedkernel.engines.grpc.outgoing import Standing
 from fedkernel.run import flower, outbox

@@ -10,7 +10,7 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
 from experiments.commands.forecast import lines_of
-from experiments.commands.study import answers_of
+from experiments.commands.studies import answers_of
 from experiments.config import read_config
 from experiments.running import plan, run_experiment, study_of
 from fedkernel import InputError, Linear, Prepare, ProtocolError

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from clients.dkpca import ComputeKernelRows
 from experiments.cli import app
-from experiments.commands.study import show_study
+from experiments.commands.studies import show_study
 from fedkernel import RBF, Linear, Prepare
 from fedkernel.coordinator import _earlier_model
 from fedkernel.errors import InputError, ProtocolError

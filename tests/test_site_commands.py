@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from clients.diskpca import SketchPoints
 from clients.dkpca import FindLocalEigenpairs
 from experiments.cli import app
-from experiments.commands import joining
-from experiments.commands.study import read_study
+from experiments.commands import attending
+from experiments.commands.studies import read_study
 from fedkernel import Linear
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.numerics.sketch import SubspaceEmbedding
@@ -145,7 +145,7 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     job, sentences, questions = Job(runs=study.runs, study=study), [], []
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("typer.confirm", lambda text: questions.append(text) or answer)
-    joining._consider(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
+    attending.consider(Policy(study={"min_sites": 4}), "ask", place, sentences.append, job)
     assert sentences[0].endswith(
         "refused by the policy: run 'DKPCA__seed=0' has 3 sites, but must have 4 or more (study.min_sites)"
     )
@@ -153,14 +153,14 @@ def test_a_study_is_shown_at_a_terminal_and_asked_about(place, monkeypatch, answ
     sketch = once(SketchPoints, embedding=SubspaceEmbedding(Linear()), columns=40, precision="float64")
     narrow = study.model_copy(update={"runs": [study.runs[0].model_copy(update={**DISKPCA, "plan": (sketch,)})]})
     job_of_narrow = Job(runs=narrow.runs, study=narrow)
-    joining._consider(Policy(), "ask", place, sentences.append, job_of_narrow, shape=(100, 5))
+    attending.consider(Policy(), "ask", place, sentences.append, job_of_narrow, shape=(100, 5))
     assert sentences.pop().endswith("or products (guard: sums) (guards.lone_rows)")
     assert questions == []
-    joining._consider(Policy(), "ask", place, sentences.append, job)
+    attending.consider(Policy(), "ask", place, sentences.append, job)
     assert questions == ["Take part in this study?"]
     assert study.sha256 in capsys.readouterr().out
     assert is_approved(place, study.sha256) is answer
-    joining._consider(Policy(), "ask", place, sentences.append, job)
+    attending.consider(Policy(), "ask", place, sentences.append, job)
     assert len(questions) == (1 if answer else 2)
     assert sentences[1:] == ([f"study {study.sha256[:12]} is approved: {study.sha256}"] if answer else [])
 

@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from experiments.commands.projecting import projection_of
-from experiments.commands.study import read_study
+from experiments.commands.studies import read_study
 from fedkernel import RBF
 from fedkernel.engines.grpc.certificates import make_certificates
 from fedkernel.models.files import load_model

@@ -15,7 +15,7 @@ from flwr.app import Message, MessageType, RecordDict
 from named_sites import drawn_seed
 from test_flower_app import bundle
 
-from experiments.commands.study import read_study
+from experiments.commands.studies import read_study
 from fedkernel import RBF
 from fedkernel.data import DataSpec, PartitionSpec
 from fedkernel.engines import parcels, superlink

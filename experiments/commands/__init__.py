@@ -5,21 +5,41 @@ from typing import TYPE_CHECKING
 from fedkernel.lazily import lazily
 
 if TYPE_CHECKING:
+    from experiments.commands.advising import print_advice
+    from experiments.commands.applying import apply_received, predict_rows, transform_rows
+    from experiments.commands.attending import attend
     from experiments.commands.collection import is_collection, report_folder, run_folder
     from experiments.commands.forecast import read_shape, show_forecast
+    from experiments.commands.metrics import serving_metrics
     from experiments.commands.outcomes import end, show_results
-    from experiments.commands.tables import open_finished, print_summaries
+    from experiments.commands.policies import forecast_of, messages_of
+    from experiments.commands.projecting import projection_of
+    from experiments.commands.studies import answers_of, read_study, show_study
+    from experiments.commands.tables import compare_folders, open_finished, print_summaries
 else:
     __getattr__ = lazily(__name__)
 
 __all__ = [
+    "answers_of",
+    "apply_received",
+    "attend",
+    "compare_folders",
     "end",
+    "forecast_of",
     "is_collection",
+    "messages_of",
     "open_finished",
+    "predict_rows",
+    "print_advice",
     "print_summaries",
+    "projection_of",
     "read_shape",
+    "read_study",
     "report_folder",
     "run_folder",
+    "serving_metrics",
     "show_forecast",
     "show_results",
+    "show_study",
+    "transform_rows",
 ]

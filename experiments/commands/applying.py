@@ -1,16 +1,13 @@
-"""The commands that apply a model to raw rows: `fedkernel predict` and `fedkernel transform`."""
+"""Models applied to raw rows: by the commands `predict` and `transform`, and at a site that is sent one."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from experiments.commands.console import Follow, errors, messages, output, say
-from experiments.commands.reading import Decimal, Delimiter, Encoding, Id
+from experiments.commands.console import messages, output, say
 from fedkernel.arrays import AnyArray
 from fedkernel.data import RawTable, SiteFile, read_raw
 from fedkernel.data.labels import NO_LABEL, contingency
@@ -20,82 +17,39 @@ from fedkernel.models.fitted import Applied, class_names
 from fedkernel.run.keeping import SHEET, RunRows
 from fedkernel.storage import rows_as_csv, write_new, write_rows, write_whole
 
-Where = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A model's file, a run's folder, or an output folder with one run.")
-]
-File = Annotated[Path, typer.Argument(metavar="FILE", help="Rows with the columns that the model was fitted on.")]
-Label = Annotated[str | None, typer.Option("--label", help="A column of classes, to compare clusters with.")]
-Out = Annotated[
-    Path | None, typer.Option(help="A new .csv or .npz file, which has the ids or row numbers beside; else: printed.")
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file that is there.")]
-Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
+
+def predict_rows(
+    model: Path, rows: SiteFile, label: str | None, out: Path | None, *, name_classes: bool
+) -> FittedModel:
+    """Label a file's rows by the clusters of a model, compare them with a column of classes, and write or print them.
+
+    Returns
+    -------
+    FittedModel
+        It, or with `name_classes` one that calls its clusters by that column.
+    """
+    fitted, raw = load_fitted(find_model(model)), read_raw(rows)
+    applied = fitted.predict(raw)
+    if label is not None:
+        classes = raw.labels[label][applied.kept].tolist()
+        if name_classes:
+            fitted = replace(fitted, classes=class_names(applied.values, classes, _clusters(fitted, applied)))
+        _print_contingency(applied.values, classes, fitted)
+    arrays = {"labels": applied.values}
+    if fitted.classes:
+        arrays["classes"] = np.array([fitted.classes[cluster] for cluster in applied.values])
+    _hand_over(arrays, raw, applied, out)
+    return fitted
 
 
-def predict(  # noqa: PLR0917 - one option each
-    model: Where,
-    file: File,
-    id_: Id = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    out: Out = None,
-    overwrite: Overwrite = False,
-    name_classes: Annotated[
-        bool, typer.Option("--name-classes", help="Call each cluster by the class that most of its rows have.")
-    ] = False,
-    save_model: Annotated[
-        Path | None, typer.Option(help="With --name-classes: a new model file that knows the names, too.")
-    ] = None,
-    debug: Debug = False,
-) -> None:
-    """Label rows by the clusters of a model; nothing leaves this machine."""
-    with errors(debug), Follow(say, "fedkernel.models.fitted"):
-        if name_classes and label is None:
-            raise InputError("--name-classes takes the classes from a column; allowed: with --label COLUMN")
-        if save_model is not None and not name_classes:
-            raise InputError("--save-model is for a model whose clusters get names; allowed: with --name-classes")
-        _check_free(out, overwrite)
-        _check_free(save_model, overwrite)
-        rows = SiteFile(file, label=label, id=id_, delimiter=delimiter, decimal=decimal, encoding=encoding)
-        fitted, raw = load_fitted(find_model(model)), read_raw(rows)
-        applied = fitted.predict(raw)
-        if label is not None:
-            classes = raw.labels[label][applied.kept].tolist()
-            if name_classes:
-                fitted = replace(fitted, classes=class_names(applied.values, classes, _clusters(fitted, applied)))
-            _print_contingency(applied.values, classes, fitted)
-        arrays = {"labels": applied.values}
-        if fitted.classes:
-            arrays["classes"] = np.array([fitted.classes[cluster] for cluster in applied.values])
-        _hand_over(arrays, raw, applied, out)
-        if save_model is not None:
-            say(f"wrote {fitted.save(save_model)}")
-
-
-def transform(  # noqa: PLR0917 - one option each
-    model: Where,
-    file: File,
-    id_: Id = None,
-    label: Label = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    out: Out = None,
-    overwrite: Overwrite = False,
-    debug: Debug = False,
-) -> None:
-    """Compute the coordinates of rows along a model's components; nothing leaves this machine."""
-    with errors(debug), Follow(say, "fedkernel.models.fitted"):
-        _check_free(out, overwrite)
-        rows = SiteFile(file, label=label, id=id_, delimiter=delimiter, decimal=decimal, encoding=encoding)
-        fitted, raw = load_fitted(find_model(model)), read_raw(rows)
-        applied = fitted.transform(raw)
-        arrays = {"embedding": applied.values}
-        if label is not None:
-            arrays["classes"] = np.array([name or "" for name in raw.labels[label][applied.kept]])
-        _hand_over(arrays, raw, applied, out)
+def transform_rows(model: Path, rows: SiteFile, label: str | None, out: Path | None) -> None:
+    """Compute the coordinates of a file's rows along a model's components, and write or print them."""
+    fitted, raw = load_fitted(find_model(model)), read_raw(rows)
+    applied = fitted.transform(raw)
+    arrays = {"embedding": applied.values}
+    if label is not None:
+        arrays["classes"] = np.array([name or "" for name in raw.labels[label][applied.kept]])
+    _hand_over(arrays, raw, applied, out)
 
 
 def apply_received(
@@ -160,15 +114,6 @@ def find_model(where: Path) -> Path:
     if not models:
         raise InputError(f"{where} holds no model; allowed: a model's file, a run's folder, an output folder")
     raise InputError(f"{where} holds {len(models)} models; choose one: {', '.join(map(str, models))}")
-
-
-def _check_free(out: Path | None, overwrite: bool) -> None:
-    if out is None:
-        return
-    if out.suffix.lower() not in (".csv", ".npz"):
-        raise InputError(f"{out} ends in {out.suffix or 'nothing'!r}; allowed: .csv, .npz")
-    if out.is_dir() or (out.exists() and not overwrite):
-        raise InputError(f"{out} is there already; allowed: a new name, or --overwrite")
 
 
 def _clusters(fitted: FittedModel, applied: Applied) -> int:

@@ -1,14 +1,15 @@
 """The command that measures how fast this machine computes, for the seconds that are forecast."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from experiments.commands.console import errors, output, say, show
-from experiments.running.calibration import file_of, load, measured, save, speeds_of
 from fedkernel.errors import InputError
-from fedkernel.protocol import Speeds
+
+if TYPE_CHECKING:
+    from fedkernel.protocol import Speeds
 
 MEANINGS = {
     "product": ("s", "1e9 floating point operations of a product of matrices, on one core"),
@@ -34,21 +35,25 @@ def calibrate(
     else should run meanwhile.
     """
     with errors(debug):
+        from experiments.running import calibration  # noqa: PLC0415 - imports SciPy, which the help does not wait for
+
         if only_show:
-            if (speeds := load()) is None:
-                raise InputError(f"{file_of()} has no figures of this machine: `fedkernel calibrate` measures them")
+            if (speeds := calibration.load()) is None:
+                raise InputError(
+                    f"{calibration.file_of()} has no figures of this machine: `fedkernel calibrate` measures them"
+                )
             show(_table(speeds))
             return
         figures = {}
-        for name, figure in measured():
+        for name, figure in calibration.measured():
             say(f"{name}: {figure:.3g} s")
             figures[name] = figure
-        speeds = speeds_of(figures)
+        speeds = calibration.speeds_of(figures)
         show(_table(speeds))
-        output.print(f"wrote {save(speeds)}", highlight=False, markup=False, soft_wrap=True)
+        output.print(f"wrote {calibration.save(speeds)}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _table(speeds: Speeds) -> Table:
+def _table(speeds: "Speeds") -> Table:
     table = Table("figure", "value", "what takes so long", box=None)
     for name, (unit, meaning) in MEANINGS.items():
         table.add_row(name, f"{getattr(speeds, name):.3g} {unit}".strip(), meaning)

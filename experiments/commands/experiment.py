@@ -1,4 +1,4 @@
-"""The commands about an experiment: `fedkernel run` and `fedkernel report`."""
+"""The commands about experiments: `fedkernel run`, `fedkernel report` and `fedkernel compare`."""
 
 from enum import StrEnum
 from functools import partial
@@ -124,3 +124,33 @@ def report(
             commands.print_summaries(finished, form)
             return
         commands.show_results(finished.experiment, running.conclude(finished.experiment, finished.runs, folder), folder)
+
+
+def compare(  # noqa: PLR0917 - one option each
+    a: Annotated[Path, typer.Argument(metavar="A", help="Output folder of an experiment.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Output folder of another, or of the same changed.")],
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric", metavar="NAME", help="What to compare, by default what leads their tables; may be repeated."
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Compare all metrics.")] = False,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Print the tables alone: csv has every figure in full.")
+    ] = None,
+    fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 if anything differs by more than noise.")] = False,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+) -> None:
+    """Put the experiments of two output folders, A and B, side by side: how methods of the same name differ.
+
+    Methods are compared at the same values of swept parameters.
+
+    More than noise is a difference of means of over two standard errors: of the difference seed by seed where both have
+    the same seeds, else of the two means. One seed tells nothing of noise: any difference counts. Seconds never do.
+    """
+    with errors(debug):
+        differing = commands.compare_folders(a, b, metrics or [], form, every=every)
+        if fail and differing:
+            say(f"differ by more than noise: {differing}")
+            raise typer.Exit(FAILED)

@@ -1,16 +1,11 @@
 """The command of a site: it joins a server with data of its own, and answers until the work is done."""
 
-import sys
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from experiments import commands
 from experiments.commands.console import errors, finite
 from experiments.commands.logs import LogJSON, site_log
 from experiments.commands.machines import Debug, Insecure, read_tls_of
@@ -23,47 +18,16 @@ from experiments.commands.reading import (
     Id,
     Label,
     as_agreed,
-    how_read,
     site_file,
 )
 from experiments.commands.receiving import QUOTA, Receiving
-from experiments.commands.study import answers_of, show_study
-from fedkernel.data import SiteFile, read_raw
-from fedkernel.data.checks import read_schema
-from fedkernel.engines.grpc.address import check_address
-from fedkernel.engines.grpc.certificates import TLS, check_name
-from fedkernel.engines.grpc.handshakes import report_failed_handshakes
-from fedkernel.engines.grpc.node import PATIENCE as NODE_PATIENCE
-from fedkernel.engines.grpc.node import Node
-from fedkernel.errors import InputError, RefusedError
-from fedkernel.flower_apps import client as client_app
-from fedkernel.peers.kept import forget_keys
-from fedkernel.run import (
-    LEAST_MEMORY,
-    LEAST_MESSAGE,
-    MIN_ROWS,
-    MIN_SITES,
-    MOST_MESSAGE,
-    SHORT,
-    USUAL_SECONDS,
-    Job,
-    Policy,
-    allowed,
-    approve,
-    check_approved,
-    check_hash,
-    check_own_pin,
-    check_record,
-    foreseen,
-    is_approved,
-    own_file,
-    own_policy,
-    own_shape,
-    read_own_keys,
-    verdicts,
-)
-from fedkernel.storage import check_folder
-from fedkernel.threads import blas_threads
+from fedkernel import run
+from fedkernel.data import checks
+from fedkernel.engines import grpc
+from fedkernel.errors import InputError
+
+REHEARSAL = "rehearsal"
+"""The folder in a site's own for what a rehearsal keeps."""
 
 
 def join(  # noqa: PLR0917 - one option each
@@ -156,10 +120,10 @@ def join(  # noqa: PLR0917 - one option each
     ] = QUOTA,
     keep: Annotated[bool, typer.Option("--keep", help="Store what leaves, beside the record of it in --out.")] = False,
     min_rows: Annotated[
-        int | None, typer.Option(min=1, help=f"Answer nothing from fewer rows than these; by default {MIN_ROWS}.")
+        int | None, typer.Option(min=1, help=f"Answer nothing from fewer rows than these; by default {run.MIN_ROWS}.")
     ] = None,
     min_sites: Annotated[
-        int | None, typer.Option(min=1, help=f"Take part with at least so many sites; by default {MIN_SITES}.")
+        int | None, typer.Option(min=1, help=f"Take part with at least so many sites; by default {run.MIN_SITES}.")
     ] = None,
     given_seed: Annotated[
         bool, typer.Option("--given-seed", help="Let the server choose the seed also of what is drawn from the rows.")
@@ -167,20 +131,21 @@ def join(  # noqa: PLR0917 - one option each
     max_message: Annotated[
         int | None,
         typer.Option(
-            min=LEAST_MESSAGE,
-            max=MOST_MESSAGE,
+            min=run.LEAST_MESSAGE,
+            max=run.MOST_MESSAGE,
             help="Bytes of a message to or from this site, at most, whatever the server allows; by default 2^30.",
         ),
     ] = None,
     max_memory: Annotated[
         int | None,
         typer.Option(
-            min=LEAST_MEMORY, help="Bytes that answering may take, at most; by default half of what the machine has."
+            min=run.LEAST_MEMORY,
+            help="Bytes that answering may take, at most; by default half of what the machine has.",
         ),
     ] = None,
     max_seconds: Annotated[
         float | None,
-        typer.Option(help=f"Seconds for which a request may be computed, above 0; by default {USUAL_SECONDS:g}."),
+        typer.Option(help=f"Seconds for which a request may be computed, above 0; by default {run.USUAL_SECONDS:g}."),
     ] = None,
     log: Annotated[Path | None, typer.Option(help="A file for what is told here, and the details of errors.")] = None,
     log_json: LogJSON = False,
@@ -191,20 +156,20 @@ def join(  # noqa: PLR0917 - one option each
             callback=finite,
             help="Seconds for which a server is looked for, at first and whenever it is lost, before this ends.",
         ),
-    ] = NODE_PATIENCE,
+    ] = grpc.SITE_PATIENCE,
     debug: Debug = False,
 ) -> None:
     """Join a server as a site, with the site's own data, until the work is done."""
     with errors(debug), site_log(log, name, log_json) as tell, errors(debug):
-        check_address(server)
-        check_name(name)
+        grpc.check_address(server)
+        grpc.check_name(name)
         secured = read_tls_of(tls, insecure, server, "site", tell)
         if rehearse is not None:
             if data is not None or id_ is not None or label:
                 raise InputError(
                     "--rehearse stands in place of --data, --id and --label; allowed: none of them beside it"
                 )
-            schema = read_schema(rehearse)
+            schema = checks.read_schema(rehearse)
             out, approval = out / REHEARSAL, approval or "any"
             data, id_ = out / "made-up.parquet", schema.id
         if data is None:
@@ -229,111 +194,14 @@ def join(  # noqa: PLR0917 - one option each
         config |= {name: number for name, number in numbers.items() if number is not None}
         config |= {"keep-payloads": keep, "ids-without-key": ids_without_key, "keep-letter-keys": True}
         if approval not in (None, "ask", "any"):
-            check_hash(approval)
-        rules = own_policy(config)
-        allowed(rules.study.pairs or [])
-        check_own_pin(read_own_keys(config), name)
+            run.check_hash(approval)
+        rules = run.own_policy(config)
+        run.allowed(rules.study.pairs or [])
+        run.check_own_pin(run.read_own_keys(config), name)
         if rehearse is not None:
             schema.write(data)
         if against is not None:
-            config |= as_agreed(own_file(config)[0], against).to_node()
-        (rows, width), fault = own_shape(config)
-        _check_enough(rows, rules, data)
-        fresh = _new_rows(file, new)
-        check_folder(out)
-        check_record(out)
-
-        with report_failed_handshakes(lambda text: None, tell):  # the node tells what they mean here
-            if guessed := how_read(file):
-                tell(guessed)
-            tell(f"{data}: {rows:,} rows, {width:,} columns; looking for {server}")
-            if fault:
-                tell(f"only runs that prepare their tables can use it: {fault}")
-            approves = str(config.get("approve", rules.study.approve))
-            consider = partial(_consider, rules, approves, out, tell, shape=(rows, width))
-            receiving = Receiving(out, tell, take_models, models_quota, apply=rehearse is None)
-            node = Node(
-                client_app,
-                name,
-                {**config, "name": name},
-                tell,
-                lambda sent, content: receiving.take(sent, content, fresh(node.work), _runs_of(node.work)),
-                consider,
-                rules.limits.request.bytes,
-            )
-            _attend(node, server, secured, patience, out)
-            tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
-
-
-def _attend(node: Node, server: str, secured: TLS | None, patience: float, out: Path) -> None:
-    """Answer until the work is done, of which no keys are kept then; those of one that is left go on being kept."""
-    try:
-        with blas_threads(1):  # as runs mostly have it: else each request sets it and puts it back
-            node.attend(server, secured, patience)
-    finally:
-        if node.ended:
-            forget_keys(out)
-
-
-def _check_enough(rows: int, rules: Policy, data: Path) -> None:
-    if rows < rules.table.min_rows:
-        least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"
-        raise InputError(f"{data} has {rows} rows, but answers from {least}")
-
-
-def _new_rows(file: SiteFile, new: Path | None) -> Callable[[Job | None], SiteFile | None]:
-    """Return which rows a model is applied to that comes with a job: the new ones, or where nothing is asked all.
-
-    Raises
-    ------
-    InputError
-        For new rows that `read_raw` refuses: before the server has been waited for.
-    """
-    rows = replace(file, path=new or file.path, columns=None, label=None, drop=())
-    if new is not None:
-        read_raw(rows)
-    return lambda work: rows if new is not None or (work is not None and work.study is None) else None
-
-
-def _runs_of(work: Job | None) -> Sequence[str]:
-    """Return the ids of the runs that a site takes part in by a job; none where that hands models out."""
-    return () if work is None or work.study is None else [run.id for run in work.runs]
-
-
-def _consider(
-    policy: Policy,
-    approval: str,
-    out: Path,
-    tell: Callable[[str], object],
-    job: Job,
-    *,
-    shape: tuple[int, int] | None = None,
-) -> None:
-    """Show a job's study and have it approved; what is not is refused, request by request."""
-    if (study := job.study) is None:
-        return
-    known = f"study {study.sha256[:SHORT]}"
-    held = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of)]
-    if faults := [f"{verdict.text} ({verdict.rule})" for verdict in held if verdict.allowed is False]:
-        tell(f"{known} is refused by the policy: {'; '.join(faults)}")
-        return
-    with suppress(RefusedError):
-        check_approved({"approve": approval, "out": out}, policy, job)
-        tell(f"{known} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
-        return
-    show_study(study)
-    if approval == "ask" and sys.stdin.isatty():
-        if typer.confirm("Take part in this study?"):
-            approve(out, study.sha256)
-        return
-    tell(f"{known} is not approved: fedkernel study approve {study.sha256} --out {out}")
-    if approval == "by hash":
-        while not is_approved(out, study.sha256):
-            time.sleep(LOOK)
-        tell(f"{known} is approved")
-
-
-REHEARSAL = "rehearsal"
-"""The folder in a site's own for what a rehearsal keeps."""
-LOOK = 0.5
-"""Seconds between two looks at what is approved."""
+            config |= as_agreed(run.own_file(config)[0], against).to_node()
+        receiving = Receiving(out, tell, take_models, models_quota, apply=rehearse is None)
+        config |= {"name": name}
+        commands.attend(server, secured, config, rules, file, receiving=receiving, new=new, patience=patience)

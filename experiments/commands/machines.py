@@ -5,30 +5,19 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from experiments import commands, running
+from experiments import config as configuration
 from experiments.commands.console import errors, finite, follow_failures, output, progress, say
 from experiments.commands.logs import LogJSON, server_log
-from experiments.commands.metrics import serving_metrics
-from experiments.commands.outcomes import end, show_results
-from experiments.commands.projecting import projection_of
-from experiments.config import Sites, read_config
-from experiments.running import plan, run_experiment, study_of
 from fedkernel.engines import grpc
-from fedkernel.engines.grpc.address import check_address, is_loopback
-from fedkernel.engines.grpc.attempts import MEND
-from fedkernel.engines.grpc.certificates import AUTHORITY_DAYS, DAYS, TLS, make_certificates, read_tls
-from fedkernel.engines.grpc.frames import LIMIT
-from fedkernel.engines.grpc.handshakes import report_failed_handshakes
-from fedkernel.engines.grpc.hub import PATIENCE
-from fedkernel.engines.grpc.renewal import ending, renew_expiring
-from fedkernel.engines.grpc.revocation import revoke
 from fedkernel.errors import InputError
-from fedkernel.peers.sealing import KeyPair
-from fedkernel.run import FailedRun, Job
-from fedkernel.run.events import log_event
+
+if TYPE_CHECKING:
+    from fedkernel.run import FailedRun, Job
 
 Debug = Annotated[bool, typer.Option(help="Show tracebacks.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Plaintext, on loopback only, in place of --tls.")]
@@ -44,8 +33,8 @@ def certs(  # noqa: PLR0917 - one option each
         float | None,
         typer.Option(
             metavar="DAYS",
-            help=f"For how many days the certificates are valid, above 0 and {AUTHORITY_DAYS} at most; by default "
-            f"{DAYS}, with --renew-expiring as many as before.",
+            help=f"For how many days the certificates are valid, above 0 and {grpc.AUTHORITY_DAYS} at most; by default "
+            f"{grpc.DAYS}, with --renew-expiring as many as before.",
         ),
     ] = None,
     renew: Annotated[
@@ -68,14 +57,14 @@ def certs(  # noqa: PLR0917 - one option each
 ) -> None:
     """Make certificates for a server and its sites, signed by an authority of your own; or revoke some of them."""
     with errors(debug):
-        for path in revoke(folder, revoked) if revoked else []:
+        for path in grpc.revoke(folder, revoked) if revoked else []:
             output.print(f"{path}: {', '.join(revoked or [])} revoked", highlight=False, markup=False, soft_wrap=True)
         if expiring is not None:
             _renew(folder, expiring, days)
         if (revoked or expiring is not None) and not (server or client):
             return
-        folders = make_certificates(
-            folder, server or [], client or [], days=DAYS if days is None else days, renew=renew
+        folders = grpc.make_certificates(
+            folder, server or [], client or [], days=grpc.DAYS if days is None else days, renew=renew
         )
         for owner in folders:
             output.print(
@@ -86,7 +75,7 @@ def certs(  # noqa: PLR0917 - one option each
 
 def _renew(folder: Path, within: float, days: float | None) -> None:
     """Renew what ends soon, and say where it is to be carried."""
-    renewed, left = renew_expiring(folder, within, days=days)
+    renewed, left = grpc.renew_expiring(folder, within, days=days)
     for path in renewed:
         text = f"{path}: renewed for the key that {path.parent.name} has, whose --tls is to have it; it is no secret"
         output.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -104,6 +93,8 @@ def identity(
 ) -> None:
     """Make a site's key for letters to its peers, and print the line by which these pin it."""
     with errors(debug):
+        from fedkernel.peers.sealing import KeyPair  # noqa: PLC0415 - imports cryptography, which the help does not wait for
+
         if not path.exists():
             KeyPair.new().write(path)
             say(f"wrote {path}: only this site is to have it")
@@ -133,7 +124,7 @@ def serve(  # noqa: PLR0917 - one option each
             "counted from when that shows: at once where its process ends, after 40 to 60 s where it hangs or its "
             "network is cut.",
         ),
-    ] = PATIENCE,
+    ] = grpc.SERVER_PATIENCE,
     mend: Annotated[
         float,
         typer.Option(
@@ -142,7 +133,7 @@ def serve(  # noqa: PLR0917 - one option each
             help="Seconds for which a site that was sent away, since its table or files do not fit the first run, is "
             "waited for to join again with these mended; the other sites wait, too.",
         ),
-    ] = MEND,
+    ] = grpc.MEND,
     set_aside: Annotated[
         int,
         typer.Option(
@@ -153,10 +144,10 @@ def serve(  # noqa: PLR0917 - one option each
         int,
         typer.Option(
             min=1,
-            max=LIMIT,
+            max=grpc.LIMIT,
             help="Bytes of a message to or from any site, at most; each site has a limit of its own, too.",
         ),
-    ] = LIMIT,
+    ] = grpc.LIMIT,
     project: Annotated[
         bool,
         typer.Option("--project", help="Project rows that are new at the sites (join --new) onto what a run found."),
@@ -189,18 +180,21 @@ def serve(  # noqa: PLR0917 - one option each
     """
     with server_log(log_json), errors(debug):
         secured = read_tls_of(tls, insecure, listen, "server", say)
-        host = check_address(listen, any_port=True).rpartition(":")[0]
+        host = grpc.check_address(listen, any_port=True).rpartition(":")[0]
         if project:
-            projection, folder = projection_of(config, run, name, to_sites=to_sites), out or config / "projected"
+            projection, folder = (
+                commands.projection_of(config, run, name, to_sites=to_sites),
+                out or config / "projected",
+            )
             with _watched(metrics, projection.sites.sites):
                 projection.serve(folder, listen, secured, host, patience=patience, limit=max_message)
             return
-        experiment = read_config(config, [*(overrides or []), "engine=grpc"])
+        experiment = configuration.read_config(config, [*(overrides or []), "engine=grpc"])
         sites = experiment.data
-        if not isinstance(sites, Sites):
+        if not isinstance(sites, configuration.Sites):
             raise InputError(f'{config}: serve needs a table [data] with sites = ["name", ...], who may join')
 
-        def engine(job: Job) -> Iterator[str | FailedRun]:
+        def engine(job: "Job") -> "Iterator[str | FailedRun]":
             return grpc.serve(
                 job,
                 sites.sites,
@@ -215,15 +209,15 @@ def serve(  # noqa: PLR0917 - one option each
             )
 
         folder = out or Path("runs") / experiment.name
-        if (study := study_of(experiment, plan(experiment))) is not None:
+        if (study := running.study_of(experiment, running.plan(experiment))) is not None:
             shown = shlex.join(
                 ["fedkernel", "study", "show", str(config), *(f"--set={each}" for each in overrides or [])]
             )
             say(f"study {study.sha256}, which each site approves: {shown}")
         with _watched(metrics, sites.sites) as tell, follow_failures(debug):
-            outcome = run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
-        show_results(experiment, outcome, folder)
-        end(outcome, debug)
+            outcome = running.run_experiment(experiment, folder, restart=restart, progress=tell, engine=engine)
+        commands.show_results(experiment, outcome, folder)
+        commands.end(outcome, debug)
 
 
 @contextmanager
@@ -231,27 +225,29 @@ def _watched(metrics: str | None, sites: Sequence[str]) -> Iterator[Callable[[st
     """Tell of a server's runs, and of connections that have no name yet; yields what is told of finished runs."""
 
     def refuse(text: str) -> None:
+        from fedkernel.run.events import log_event  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+
         log_event("refused", "%s", text, level=logging.INFO, cause="handshake")
 
     with ExitStack() as stack:
         if metrics is not None:
-            say(f"metrics at {stack.enter_context(serving_metrics(metrics, sites))}")
-        stack.enter_context(report_failed_handshakes(refuse, say))
+            say(f"metrics at {stack.enter_context(commands.serving_metrics(metrics, sites))}")
+        stack.enter_context(grpc.report_failed_handshakes(refuse, say))
         yield stack.enter_context(progress(phases=True))
 
 
 def read_tls_of(
     folder: Path | None, insecure: bool, address: str, role: str, tell: Callable[[str], object]
-) -> TLS | None:
+) -> "grpc.TLS | None":
     """Return the certificates that a command is given, told if they end soon, or None for plaintext, on loopback."""
     if (folder is None) != insecure:
         both = "both are given" if folder is not None else "neither is given"
         raise InputError(f"--tls DIR or --insecure is needed, but {both}")
     if folder is not None:
-        tls = read_tls(folder, role)
-        if warning := ending(tls):
+        tls = grpc.read_tls(folder, role)
+        if warning := grpc.ending(tls):
             tell(warning)
         return tls
-    if not is_loopback(address):
+    if not grpc.is_loopback(address):
         raise InputError(f"--insecure with {address}, but plaintext is allowed on loopback only, such as 127.0.0.1")
     return None

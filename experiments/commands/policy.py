@@ -1,39 +1,20 @@
 """The commands about a site's policy: `fedkernel policy init`, `check` and `explain`."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+import fedkernel.data
+from experiments import commands
 from experiments.commands.console import BAD_INPUT, errors, output, say, show
-from experiments.commands.forecast import read_shape
 from experiments.commands.group import Group
 from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id, Label, how_read, site_file
-from experiments.commands.study import answers_of, read_study
-from fedkernel.addresses import find, own_names
-from fedkernel.data import read_raw
-from fedkernel.data.checks import schema_of
-from fedkernel.errors import FedkernelError, InputError, one_line
-from fedkernel.protocol import Forecast, Member
-from fedkernel.run import (
-    FREE,
-    SHORT,
-    ReplySize,
-    RunSpec,
-    Study,
-    foreseen,
-    own_file,
-    own_shape,
-    read_outbox,
-    read_policy,
-    reply_sizes,
-    verdicts,
-)
-from fedkernel.storage import write_new
-from fedkernel.strategy import KernelStrategy
+from fedkernel import run
+from fedkernel.data import checks
+from fedkernel.errors import InputError, one_line
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="Write and check a site's policy: what its operator allows.")
 
@@ -65,30 +46,13 @@ def init(
             raise InputError(f"--shape {shape} is for --study STUDY, which is missing")
         text = TEMPLATE.read_text(encoding="utf-8")
         if study is not None:
-            table = _messages(read_study(study), None if shape is None else read_shape(shape))
+            size = None if shape is None else commands.read_shape(shape)
+            table = commands.messages_of(commands.read_study(study), size)
             beginning, end = text.index("# Replies by their type"), text.index("[limits.run]")
             text = f"{text[:beginning]}{table}\n{text[end:]}"
+        from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+
         say(f"wrote {write_new(path, text.encode())}")
-
-
-def _messages(study: Study, shape: tuple[int, int] | None) -> str:
-    """Return the table of a policy that allows the replies of a study, by their times and sizes where bounded."""
-    sizes: dict[str, ReplySize] = {}
-    for run in study.runs:
-        if run.plan is None:
-            raise InputError(f"run {run.id!r} does not say what it will ask; allowed for --study: a plan in each run")
-        for reply, size in reply_sizes(run, answers_of(run), shape).items():
-            sizes[reply] = size.at_least(sizes[reply]) if reply in sizes else size
-    lines = [f"# Replies of study {study.sha256} ({one_line(study.name)}); others are refused."]
-    for reply, size in sizes.items():
-        if reply in FREE:
-            continue
-        if not reply.isidentifier():
-            raise InputError(f"the study has a reply called {reply!r}, which is no name of a class")
-        lines += [f"[messages.{reply}]", *(["only_summed = true"] if size.summed else []), f"times = {size.times}"]
-        bounds = {name: getattr(size, name) for name in ("floats", "columns")}
-        lines += [f"{name} = {most}" for name, most in bounds.items() if most is not None]
-    return "".join(f"{line}\n" for line in lines)
 
 
 @app.command()
@@ -98,7 +62,7 @@ def check(path: File, debug: Debug = False) -> None:
         table = Table(box=None, pad_edge=False)
         for heading in ("rule", "value"):
             table.add_column(heading, overflow="fold")
-        for rule, value in _flat("", read_policy(path).model_dump(mode="json", exclude_none=True)):
+        for rule, value in _flat("", run.read_policy(path).model_dump(mode="json", exclude_none=True)):
             table.add_row(Text(rule), Text(str(value)))
         show(table)
 
@@ -128,18 +92,21 @@ def explain(  # noqa: PLR0917 - one option each
     "open" is what the run decides.
     """
     with errors(debug):
-        read, policy = read_study(study), read_policy(path)
+        read, policy = commands.read_study(study), run.read_policy(path)
         if data is not None and shape is not None:
             raise InputError(f"--data {data} and --shape {shape} are both given; allowed: one of them")
-        size = None if shape is None else read_shape(shape)
+        size = None if shape is None else commands.read_shape(shape)
         if data is not None:
             file = site_file(
                 data, id_=id_, label=label, drop=drop, delimiter=delimiter, decimal=decimal, encoding=encoding
             )
-            size, _ = own_shape({**file.to_node(), "policy": str(path)})
-        before = [] if out is None else read_outbox(out).departures[-1:]
+            size, _ = run.own_shape({**file.to_node(), "policy": str(path)})
+        before = [] if out is None else run.read_outbox(out).departures[-1:]
         left = sum(line.standing.total.floats for line in before)
-        held = [*verdicts(policy, read), *foreseen(policy, read, size, answers_of, _forecast, left=left)]
+        held = [
+            *run.verdicts(policy, read),
+            *run.foreseen(policy, read, size, commands.answers_of, commands.forecast_of, left=left),
+        ]
         table = Table(box=None, pad_edge=False)
         for heading in ("rule", "", "why"):
             table.add_column(heading, overflow="fold")
@@ -149,7 +116,9 @@ def explain(  # noqa: PLR0917 - one option each
         refused, open_ = ([verdict.allowed for verdict in held].count(word) for word in (False, None))
         ending = f"{refused} reasons to refuse it" if refused else "the policy allows it as far as it tells"
         ending += f"; the run decides {open_} more" if open_ else ""
-        output.print(f"study {read.sha256[:SHORT]} ({one_line(read.name)}): {ending}", highlight=False, markup=False)
+        output.print(
+            f"study {read.sha256[: run.SHORT]} ({one_line(read.name)}): {ending}", highlight=False, markup=False
+        )
         if refused:
             raise typer.Exit(BAD_INPUT)
 
@@ -173,20 +142,10 @@ def schema(  # noqa: PLR0917 - one option each
         if guessed := how_read(file):
             say(guessed)
         node = file.to_node() | ({} if policy is None else {"policy": str(policy)})
-        say(f"wrote {write_new(out, schema_of(read_raw(own_file(node)[0]), ranges=True).to_toml().encode())}")
+        from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
 
-
-def _forecast(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
-    """Return what a run's strategy forecasts, if it is ours: what only a study names is not imported."""
-    ours = own_names("pairs")
-    if (address := ours.get(run.strategy, run.strategy)) not in ours.values():
-        return None
-    try:
-        strategy: KernelStrategy[Any] = find(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
-        return strategy.forecast_of_run(cohort, run.prepare)
-    except (FedkernelError, TypeError, ValueError):
-        # parameters that it does not take, or a cohort that it does not fit
-        return None
+        table = fedkernel.data.read_raw(run.own_file(node)[0])
+        say(f"wrote {write_new(out, checks.schema_of(table, ranges=True).to_toml().encode())}")
 
 
 def _flat(path: str, table: dict[str, object]) -> list[tuple[str, object]]:

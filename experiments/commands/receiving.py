@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from experiments.commands.applying import apply_received
-from fedkernel.data import SiteFile
+from experiments import commands
 from fedkernel.errors import InputError
-from fedkernel.storage import write_new
+
+if TYPE_CHECKING:
+    from fedkernel.data import SiteFile
 
 MODEL = ".model.npz"
 """How the name of a file ends that is a run's model."""
@@ -43,8 +45,10 @@ class Receiving:
     quota: int = QUOTA
     apply: bool = True
 
-    def take(self, name: str, content: bytes, new: SiteFile | None = None, runs: Sequence[str] = ()) -> None:
+    def take(self, name: str, content: bytes, new: "SiteFile | None" = None, runs: Sequence[str] = ()) -> None:
         """Keep a file, and apply it to the site's rows if it is a model, of one of `runs` or not."""
+        from fedkernel.storage import write_new  # noqa: PLC0415 - imports NumPy, which the help does not wait for
+
         folder = self.out / "received"
         if not self.wanted or not name.endswith(MODEL):
             allowed = "models, with --take-models" if not self.wanted else f"models (NAME{MODEL})"
@@ -62,7 +66,7 @@ class Receiving:
         if not self.apply:
             return
         try:
-            wrote = apply_received(path, run, self.out, new, handed_out=run not in runs)
+            wrote = commands.apply_received(path, run, self.out, new, handed_out=run not in runs)
             self.tell(wrote or f"new rows: fedkernel predict {path} FILE")
         except Exception as error:  # what the server sends, whatever it is, is no reason to leave it
             text = str(error) if isinstance(error, InputError | OSError) else type(error).__name__

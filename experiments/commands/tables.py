@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 
-from experiments.commands.console import FAILED, errors, output, say, show
+from experiments.commands.console import output, say, show
 from experiments.commands.outcomes import not_finished
 from experiments.config import Experiment, by_path
 from experiments.report import (
@@ -70,56 +70,32 @@ def print_summaries(finished: Finished, form: Format) -> None:
         say(not_finished(finished.missing))
 
 
-def compare(  # noqa: PLR0917 - one option each
-    a: Annotated[Path, typer.Argument(metavar="A", help="Output folder of an experiment.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Output folder of another, or of the same changed.")],
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric", metavar="NAME", help="What to compare, by default what leads their tables; may be repeated."
-        ),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Compare all metrics.")] = False,
-    form: Annotated[
-        Format | None, typer.Option("--format", help="Print the tables alone: csv has every figure in full.")
-    ] = None,
-    fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 if anything differs by more than noise.")] = False,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
-) -> None:
-    """Put the experiments of two output folders, A and B, side by side: how methods of the same name differ.
-
-    Methods are compared at the same values of swept parameters.
-
-    More than noise is a difference of means of over two standard errors: of the difference seed by seed where both have
-    the same seeds, else of the two means. One seed tells nothing of noise: any difference counts. Seconds never do.
-    """
-    with errors(debug):
-        sides = open_finished(a), open_finished(b)
-        matched = match(sides[0].runs, sides[1].runs)
-        if not matched.both:
-            raise InputError(
-                f"{a} and {b} have no method at the same setting in common: "
-                f"{_named(matched.only_a, 3)} against {_named(matched.only_b, 3)}"
-            )
-        chosen = _metrics(sides, metrics or [], every)
-        compared = {name: compare_figure(matched.both, name) for name in chosen}
-        costs = {name: compare_figure(matched.both, name) for name in COSTS}
-        notes = [*_notes(sides), *_alone("A", matched.only_a), *_alone("B", matched.only_b)]
-        rows = [row for table in (compared | costs).values() for row in table]
-        if form is Format.csv:
-            typer.echo(as_csv(*compared_in_full(rows)), nl=False)
+def compare_folders(a: Path, b: Path, metrics: Sequence[str], form: Format | None, *, every: bool) -> str:
+    """Print the experiments of two output folders side by side, and return what differs by more than noise."""
+    sides = open_finished(a), open_finished(b)
+    matched = match(sides[0].runs, sides[1].runs)
+    if not matched.both:
+        raise InputError(
+            f"{a} and {b} have no method at the same setting in common: "
+            f"{_named(matched.only_a, 3)} against {_named(matched.only_b, 3)}"
+        )
+    chosen = _metrics(sides, metrics, every)
+    compared = {name: compare_figure(matched.both, name) for name in chosen}
+    costs = {name: compare_figure(matched.both, name) for name in COSTS}
+    notes = [*_notes(sides), *_alone("A", matched.only_a), *_alone("B", matched.only_b)]
+    rows = [row for table in (compared | costs).values() for row in table]
+    if form is Format.csv:
+        typer.echo(as_csv(*compared_in_full(rows)), nl=False)
+    else:
+        names = f"A: {a}, B: {b}"
+        tables = [metric_table(table, names) for table in compared.values() if table]
+        print_layouts(form, [*tables, cost_table(costs, names)])
+    for note in notes:
+        if form is None:
+            output.print(note, highlight=False, markup=False, soft_wrap=True)
         else:
-            names = f"A: {a}, B: {b}"
-            tables = [metric_table(table, names) for table in compared.values() if table]
-            print_layouts(form, [*tables, cost_table(costs, names)])
-        for note in notes:
-            if form is None:
-                output.print(note, highlight=False, markup=False, soft_wrap=True)
-            else:
-                say(note)
-        if fail and (differing := [row for row in rows if row.differs]):
-            say(f"differ by more than noise: {_listed([f'{_place(row)}: {row.figure}' for row in differing])}")
-            raise typer.Exit(FAILED)
+            say(note)
+    return _listed([f"{_place(row)}: {row.figure}" for row in rows if row.differs])
 
 
 def print_layouts(form: Format | None, tables: Sequence[Layout]) -> None:

@@ -12,22 +12,13 @@ if TYPE_CHECKING:
     from fedkernel.run.foresight import ReplySize, foreseen, reply_sizes
     from fedkernel.run.job import SHORT, Job, Projecting, RunSpec, Study
     from fedkernel.run.journal import remove_journal
+    from fedkernel.run.limits import LEAST_MEMORY, LEAST_MESSAGE, MIN_ROWS, MIN_SITES, MOST_MESSAGE, USUAL_SECONDS
     from fedkernel.run.outbox import check_record
     from fedkernel.run.own_files import own_file, own_shape, read_own_data
     from fedkernel.run.own_keys import check_own_pin, read_own_keys
     from fedkernel.run.placement import simulated_partition, simulated_raw
-    from fedkernel.run.policy import (
-        FREE,
-        LEAST_MESSAGE,
-        MIN_ROWS,
-        MIN_SITES,
-        MOST_MESSAGE,
-        Policy,
-        own_policy,
-        read_policy,
-    )
+    from fedkernel.run.policy import FREE, Policy, own_policy, read_policy
     from fedkernel.run.raw_sites import raw_shard
-    from fedkernel.run.resources import LEAST_MEMORY, USUAL_SECONDS
     from fedkernel.run.result import CORESET, Result, read_ledger
     from fedkernel.run.verdict import verdicts
     from fedkernel.run.willing import allowed

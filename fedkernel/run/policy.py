@@ -21,17 +21,23 @@ from fedkernel.numerics.kernels import kernel_tables
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.plan import AT_MOST
 from fedkernel.run.flower import flag
-from fedkernel.run.resources import LEAST_MEMORY, PROC, USUAL_SECONDS
+from fedkernel.run.limits import (
+    LEAST_MEMORY,
+    LEAST_MESSAGE,
+    MIN_ROWS,
+    MIN_SITES,
+    MOST_MESSAGE,
+    USUAL_MESSAGE,
+    USUAL_SECONDS,
+)
+from fedkernel.run.resources import PROC
 from fedkernel.validation import explain, unknown_name
 
 Amount = Annotated[int, Field(ge=0)]
 Number = Annotated[int, Field(ge=1)]
 Approval = Literal["ask", "by hash", "signed", "any"]
 
-LEAST_MESSAGE, USUAL_MESSAGE, MOST_MESSAGE = 1 << 16, 1 << 30, (1 << 31) - 1
-"""Bytes of a message that a site may allow: its work is told in one, and protobuf's own limit is the last."""
-
-MIN_ROWS, ROW_SHARE, MIN_SITES, ATTEMPTS = 20, 0.5, 3, 3
+ROW_SHARE, ATTEMPTS = 0.5, 3
 
 FREE = ("Receipt", "Introduction", "Share", "HashedIds", "CommonRows", "PublicKeys", "Prepared")
 """Replies that `messages` need not name: those of joining, keys, and those that tell nothing or two sizes."""

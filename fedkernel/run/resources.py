@@ -12,20 +12,14 @@ from typing import TypeVar
 
 from fedkernel.archives import MEMORY
 from fedkernel.errors import RefusedError
+from fedkernel.run.limits import LEAST_MEMORY
 
 T = TypeVar("T")
 
 PROC = Path("/proc/self/statm")
 
-LEAST_MEMORY = 2**28
-"""Bytes: the stacks and buffers that threads reserve are counted, too."""
-
 USUAL_MEMORY = MEMORY // 2
 """Bytes beyond what a site's process has, where its operator names no other number."""
-
-USUAL_SECONDS = 3600.0
-"""For a request, as long as a coordinator waits for an answer by default."""
-
 
 _lock = threading.Lock()
 _before: list[tuple[int, int]] = []

@@ -10,9 +10,6 @@ from fedkernel.errors import FedkernelError, ProtocolError, and_more
 from fedkernel.run.failure import NOT_RUN, FailedRun
 from fedkernel.run.job import RunSpec
 
-MEND = 3600.0
-"""Seconds for which a site that cannot take part is waited for."""
-
 
 class Attempts:
     """Carries out runs one after the other, and remembers which sites they failed with.

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedkernel.engines.grpc.limits import AUTHORITY_DAYS, DAYS
 from fedkernel.errors import InputError
 from fedkernel.storage import write_whole
 
@@ -31,9 +32,6 @@ SERVER = "server"
 """Name of the server's certificate and folder."""
 
 ISSUED = "ca.issued"
-
-AUTHORITY_DAYS, DAYS = 3650, 365
-"""How long the authority and, by default, certificates are valid."""
 
 CLOCK_SKEW = datetime.timedelta(minutes=5)
 """A certificate is valid from so long before it was made, for machines whose clocks are late."""

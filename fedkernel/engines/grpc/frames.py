@@ -11,6 +11,8 @@ from typing import Annotated
 
 import pydantic
 
+from fedkernel.engines.grpc.limits import LIMIT
+
 VERSION = 2
 """Version of this form; both ends must have the same."""
 
@@ -26,8 +28,6 @@ TAKEN = "fedkernel-taken"
 """Metadata of a node that was here before: the id of the last request that it took."""
 
 CHUNK = 1 << 20
-LIMIT = (1 << 31) - 1
-"""Bytes of a message: protobuf's own limit."""
 
 OPTIONS = [
     ("grpc.so_reuseport", 0),

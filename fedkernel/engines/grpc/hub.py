@@ -12,7 +12,6 @@ from fedkernel.engines.grpc.admission import check_caller
 from fedkernel.engines.grpc.frames import (
     BEAT,
     INSTANCE,
-    LIMIT,
     NAME,
     STANDS,
     TAKEN,
@@ -23,6 +22,7 @@ from fedkernel.engines.grpc.frames import (
     Note,
     Welcome,
 )
+from fedkernel.engines.grpc.limits import LIMIT, SERVER_PATIENCE
 from fedkernel.engines.grpc.seats import Seat
 from fedkernel.engines.grpc.spool import Spool
 from fedkernel.engines.grpc.streams import Caller, RefusedError, Stream
@@ -34,9 +34,6 @@ from fedkernel.run.events import Happened, log_event
 from fedkernel.run.grid import LOOK, MessageGrid, Serialise
 
 log = logging.getLogger(__name__)
-
-PATIENCE = 30.0
-"""Seconds that a site may be gone before what it was asked counts as failed."""
 
 ANSWER = 3.0
 """Seconds in which a process must show that it is there when another one wants its seat."""
@@ -99,7 +96,7 @@ class Hub(MessageGrid):
         names: Sequence[str],
         *,
         job: str = "",
-        patience: float = PATIENCE,
+        patience: float = SERVER_PATIENCE,
         limit: int = LIMIT,
         tell: Tell | None = None,
         files: Sequence[FileName] = (),
@@ -385,7 +382,7 @@ class Hub(MessageGrid):
                 if holder is None or waiter is None:
                     continue
                 # where frames still come, the answer may be behind them
-                if now - max(seat.asked, min(holder.heard, seat.asked + PATIENCE)) >= ANSWER:
+                if now - max(seat.asked, min(holder.heard, seat.asked + SERVER_PATIENCE)) >= ANSWER:
                     text = f"{seat.name} from {holder.peer} does not answer, and loses its place"
                     changes.append((seat, text, self._sit_down(seat, waiter)))
         for seat, gone, here in changes:

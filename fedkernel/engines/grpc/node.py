@@ -20,7 +20,6 @@ from fedkernel.engines.apps import answer
 from fedkernel.engines.grpc.certificates import TLS
 from fedkernel.engines.grpc.frames import (
     INSTANCE,
-    LIMIT,
     METHOD,
     NAME,
     OPTIONS,
@@ -33,6 +32,7 @@ from fedkernel.engines.grpc.frames import (
     Inbox,
     Welcome,
 )
+from fedkernel.engines.grpc.limits import LIMIT, SITE_PATIENCE
 from fedkernel.engines.grpc.outgoing import Outgoing, Standing
 from fedkernel.engines.grpc.renewal import ExpiredError, Renewing
 from fedkernel.engines.grpc.signs import FIRST, Signs
@@ -44,9 +44,6 @@ from fedkernel.run.outbox import write_with
 from fedkernel.run.wire import content_digest
 
 log = logging.getLogger(__name__)
-
-PATIENCE = 600.0
-"""Seconds for which a node tries to connect, again and again, before it gives up."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 """Seconds before the second attempt to connect, doubled for each further one up to the longest."""
@@ -133,7 +130,7 @@ class Node:
         self._broken: BaseException | None = None
         self._signs = Signs(self.tell)
 
-    def attend(self, address: str, tls: TLS | None, patience: float = PATIENCE) -> None:
+    def attend(self, address: str, tls: TLS | None, patience: float = SITE_PATIENCE) -> None:
         """Answer the server's questions until it says that the work is done.
 
         Parameters

@@ -15,7 +15,6 @@ import grpc
 from cryptography import x509
 
 from fedkernel.engines.grpc.certificates import (
-    AUTHORITY_DAYS,
     CLOCK_SKEW,
     TLS,
     check_days,
@@ -24,6 +23,7 @@ from fedkernel.engines.grpc.certificates import (
     own_authority,
     read_tls,
 )
+from fedkernel.engines.grpc.limits import AUTHORITY_DAYS
 from fedkernel.engines.grpc.revocation import LIST, revoked_serials
 from fedkernel.errors import InputError
 

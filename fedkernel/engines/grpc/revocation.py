@@ -13,13 +13,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from fedkernel.engines.grpc.certificates import (
-    AUTHORITY_DAYS,
     CLOCK_SKEW,
     SERVER,
     check_name,
     issued_serials,
     own_authority,
 )
+from fedkernel.engines.grpc.limits import AUTHORITY_DAYS
 from fedkernel.errors import InputError
 from fedkernel.storage import write_whole
 

@@ -1,0 +1,266 @@
+"""What `fedkernel advise` finds: which pairs fit the sites' tables, what each takes and tells, and which to take."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.filesize import decimal
+from rich.text import Text
+
+from experiments.commands.advise import Aim, Partition
+from experiments.commands.candidates import Goal, Situation
+from experiments.commands.console import output, say, show
+from experiments.commands.parts import (
+    Part,
+    about_columns,
+    as_prepared,
+    categories_of,
+    in_common,
+    is_shape,
+    left_out,
+    part_of,
+)
+from experiments.commands.which_method import Advice, advise
+from experiments.report import NARROWEST, WideTable
+from fedkernel.data import Divided
+from fedkernel.errors import InputError
+from fedkernel.protocol import ENGINE_COSTS, Forecast, Member, seconds
+from fedkernel.protocol.forecast import FLOAT
+from fedkernel.protocol.messages import Receipt
+from fedkernel.protocol.plan import Plan, PlannedRequest
+from fedkernel.storage import write_whole
+
+
+def print_advice(
+    tables: Sequence[str],
+    reading: Mapping[str, Any],
+    *,
+    partition: Partition | None,
+    goal: Aim,
+    number: int,
+    sites: int | None,
+    share_rows: bool,
+    round_time: float,
+    bandwidth: float,
+    engine: str | None,
+    toml: Path | None,
+) -> None:
+    """Print which pairs fit the sites' tables, what each takes, what leaves, and which to take.
+
+    Parameters are the options of `fedkernel advise`; `reading` has those by which files are read.
+    """
+    if engine is not None and engine not in ENGINE_COSTS:
+        raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINE_COSTS)}")
+    form = {name: reading[name] for name in ("delimiter", "decimal", "encoding")}
+    out = (reading["label"], *(reading["drop"] or ()))
+    parts = [part_of(table, reading["id"], out, **form) for table in tables]
+    if sites is not None and len(parts) not in (1, sites):
+        raise InputError(f"--sites {sites}, but {len(parts)} tables; allowed: one table, or as many as sites")
+    if len(parts) == 1:
+        parts *= sites or 3
+    divided, suggested = divided_of(parts, partition)
+    aside = left_out(parts, divided)
+    categories = categories_of(parts, [*aside])
+    parts = as_prepared(parts, [*aside], categories)
+    if divided == "vertical":
+        parts = in_common(parts)
+    cohort = [Member(number, number, part.rows, part.columns, 0) for number, part in enumerate(parts)]
+    situation = Situation(
+        cohort, divided, _goal(goal), partition is Partition.peers, share_rows, number, wait=round_time
+    )
+    advice = advise(situation)
+    if suggested:
+        output.print(suggested, highlight=False, markup=False, soft_wrap=True)
+    for sentence in about_columns(tables, parts, aside, categories):
+        say(sentence)
+
+    def lasts(forecast: Forecast) -> float:
+        if engine is not None:
+            return seconds(engine, forecast, len(cohort))
+        megabits = 8e-6 * FLOAT * (forecast.floats_up + forecast.floats_down) / len(cohort)
+        return forecast.rounds * round_time + megabits / bandwidth
+
+    _show_fitting([fit for fit in advice if fit.strategy is not None], lasts, len(cohort), goal is Aim.clusters)
+    refused = {misfit.candidate.name: misfit.refusal for misfit in advice if misfit.strategy is None}
+    for name, reason in refused.items():
+        output.print(f"not {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
+    best = recommended(advice, situation)
+    if toml is not None:
+        files = [table for table in tables if not is_shape(table)]
+        columns = {**reading, "drop": [*(reading["drop"] or ()), *aside] or None}
+        prepare: dict[str, Any] = {"missing": "mean"} if any(part.empty for part in parts) else {}
+        prepare |= {"categories": categories} if categories else {}
+        text = starting_toml(best, situation, files, toml, columns, **prepare)
+        write_whole(toml, lambda file: file.write(text.encode()))
+        say(f"{toml}: an experiment to start with: fedkernel run {toml}")
+
+
+def recommended(advice: Sequence[Advice], situation: Situation) -> Advice:
+    """Return the first of the advice; InputError where nothing fits."""
+    if advice[0].strategy is None:
+        peers = " among peers" if situation.peers else ""
+        raise InputError(
+            f"no pair finds {situation.goal} of such tables{peers}; allowed: another --goal, or --share-rows where the "
+            "lines above say so"
+        )
+    return advice[0]
+
+
+def _goal(goal: Aim) -> Goal:
+    return "clusters" if goal is Aim.clusters else "components"
+
+
+def divided_of(parts: Sequence[Part], partition: Partition | None) -> tuple[Divided, str]:
+    """Return what is divided, as it is said or as the tables suggest it, and in words what they suggest.
+
+    Raises
+    ------
+    InputError
+        If it is not said and names and sizes do not tell.
+    """
+    if partition is Partition.vertical or partition is Partition.horizontal:
+        return ("vertical" if partition is Partition.vertical else "horizontal"), ""
+    names = {frozenset(part.names) for part in parts}
+    if all(part.names for part in parts) and len(parts) > 1:
+        if len(names) == 1:
+            return "horizontal", "The columns are the same in all files: rows are divided."
+        together = [name for part in parts for name in part.names]
+        if len(set(together)) == len(together):
+            return "vertical", "No column is in two files: columns are divided."
+        twice = next(name for name in together if together.count(name) > 1)
+        raise InputError(
+            f"some columns are in several files, such as {twice!r}, and some are not; allowed: --partition vertical or "
+            "horizontal, --id for the column that says which row is which"
+        )
+    rows, columns = {part.rows for part in parts}, {part.columns for part in parts}
+    if len(rows) == 1 and len(columns) > 1:
+        return "vertical", "All tables have as many rows, and other columns: columns are divided."
+    if len(columns) == 1 and len(rows) > 1:
+        return "horizontal", "All tables have as many columns, and other rows: rows are divided."
+    raise InputError(
+        "the tables' sizes do not tell whether rows or columns are divided; allowed: --partition vertical or "
+        "horizontal, and for peers tables of which only the rows, or only the columns, are as many everywhere"
+    )
+
+
+CLUSTERS = "Clusters: k-means of the coordinates, model.embedding(), at the coordinator; no round more."
+
+
+def _show_fitting(fitting: Sequence[Advice], lasts: Callable[[Forecast], float], clients: int, clusters: bool) -> None:
+    """Print what fits, what each takes, and of the recommended why, and all that it tells."""
+    if not fitting:
+        return
+    table = WideTable(1)
+    table.add_column("Method", overflow="fold", min_width=NARROWEST)
+    for heading in ("rounds", "floats up", "floats down", "memory", "seconds"):
+        table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
+    table.add_column("figures", no_wrap=True)
+    table.add_column("what leaves a site", overflow="fold", min_width=NARROWEST)
+    for fit in fitting:
+        cells = [fit.candidate.name, *_cells(fit.forecast, lasts), _leaves(fit, clients)]
+        table.add_row(*map(Text, cells))
+    show(table)
+    best = fitting[0]
+    plan = best.strategy.plan(clients, 0) if best.strategy is not None else None
+    when = f" where {best.candidate.when}" if best.candidate.when else ""
+    lines = [
+        f"Take {best.candidate.name}{when}: {best.candidate.because}.",
+        f"Shown by experiments/papers/{best.candidate.evidence}.toml, of which docs/which-method.md says more.",
+        *([CLUSTERS] if clusters and best.candidate.kind.partition == "vertical" else []),
+        "What it tells the coordinator, of each site:",
+        *(f"  {text}" for text in disclosures(plan or ())),
+        f"What attacks recover of it: docs/privacy.md, {best.candidate.method}.",
+    ]
+    for line in lines:
+        output.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _cells(forecast: Forecast | None, lasts: Callable[[Forecast], float]) -> list[str]:
+    if forecast is None:
+        return ["unknown", "", "", "", "", ""]
+    counts = [f"{count:,}" for count in (forecast.rounds, forecast.floats_up, forecast.floats_down)]
+    return [*counts, decimal(forecast.memory), f"{lasts(forecast):,.1f}", forecast.meaning]
+
+
+def _requests(plan: Plan) -> list[PlannedRequest]:
+    """Return what a plan asks, each kind of reply once."""
+    return list({request.reply: request for step in plan for request in step.requests}.values())
+
+
+def _leaves(fit: Advice, clients: int) -> str:
+    """Return the kinds of replies of a pair's plan, in a few words."""
+    plan = fit.strategy.plan(clients, 0) if fit.strategy is not None else None
+    if plan is None:
+        return "it does not say"
+    requests = [request for request in _requests(plan) if request.reply != Receipt.__name__ or request.posts]
+    telling = [request for request in requests if request.reply != Receipt.__name__]
+    kinds = [f"{request.reply}{' (summed)' if request.summed else ''}" for request in telling]
+    return ", ".join([*kinds, *(f"letters: {letter}" for request in requests for letter in request.posts)])
+
+
+def disclosures(plan: Plan) -> list[str]:
+    """Return a line for each kind of reply, and of letter, that a plan entails: what it reveals."""
+    lines = []
+    for request in _requests(plan):
+        if request.reply != Receipt.__name__:
+            summed = " (only summed over the sites)" if request.summed else ""
+            lines.append(f"{request.reply}{summed}: {request.reveals}")
+        lines += [f"{letter}, a sealed letter to a peer: {text}" for letter, text in request.posts.items()]
+    return list(dict.fromkeys(lines))
+
+
+def starting_toml(
+    best: Advice,
+    situation: Situation,
+    files: Sequence[str],
+    path: Path,
+    reading: Mapping[str, str | Sequence[str] | None],
+    **prepare: Any,
+) -> str:
+    """Return an experiment of the recommended pair: over the files, or over made-up data of the tables' sizes.
+
+    The files' columns are standardised, and prepared as `prepare` says besides.
+    """
+    cohort = situation.cohort
+    if files:
+        folder = path.resolve().parent
+        shards = [os.path.relpath(Path(file).expanduser().resolve(), folder) for file in files]
+        data: dict[str, Any] = {"shards": shards} | {key: value for key, value in reading.items() if value is not None}
+        sections: dict[str, dict[str, Any]] = {"data": data, "prepare": {"scale": "standard", **prepare}}
+        if reading.get("label") and situation.goal == "clusters":
+            sections["report"] = {"metric": "ari"}  # how far clusters are the label's classes
+        note = "the sites' files; across sites: sites = [names] in place of all in this table, which join says"
+    else:
+        vertical = situation.divided == "vertical"
+        n = cohort[0].rows if vertical else sum(member.rows for member in cohort)
+        d = sum(member.columns for member in cohort) if vertical else cohort[0].columns
+        options = {"n": n, "d": d, "centers": max(2, situation.number)}
+        sizes = [member.columns if vertical else member.rows for member in cohort]
+        method = {"method": "sizes", "sizes": sizes}
+        sections = {
+            "data": {"name": "blobs", "scale": "standard", "options": options},
+            "partition": {"kind": situation.divided} | method,
+        }
+        note = "made-up data of the tables' sizes: a rehearsal of what it takes"
+    name = path.stem if path.stem.isidentifier() else "study"
+    lines = [f"# {best.candidate.name}: {best.candidate.because}.", f"# Data: {note}.", f"name = {_value(name)}"]
+    for section, entries in sections.items():
+        lines += ["", f"[{section}]", *(f"{key} = {_value(value)}" for key, value in entries.items())]
+    parameters: dict[str, Any] = {"name": best.candidate.name, "method": best.candidate.method}
+    parameters |= best.candidate.parameters(situation)
+    lines += ["", "[[strategy]]", *(f"{key} = {_value(value)}" for key, value in parameters.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """Write a value as TOML has it."""
+    if isinstance(value, Mapping):
+        keys = {key: key if re.fullmatch(r"[\w-]+", key, re.ASCII) else _value(key) for key in value}
+        return "{ " + ", ".join(f"{keys[key]} = {_value(inner)}" for key, inner in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value.item() if isinstance(value, np.generic) else value, ensure_ascii=False)

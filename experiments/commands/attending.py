@@ -1,0 +1,151 @@
+"""What a site does as it joins: which rows it answers from and applies models to, which studies it takes part in."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import typer
+
+from experiments.commands.reading import how_read
+from experiments.commands.receiving import Receiving
+from experiments.commands.studies import answers_of, show_study
+from fedkernel.data import SiteFile, read_raw
+from fedkernel.engines import grpc
+from fedkernel.errors import InputError, RefusedError
+from fedkernel.flower_apps import client as client_app
+from fedkernel.peers.kept import forget_keys
+from fedkernel.run import (
+    SHORT,
+    Job,
+    Policy,
+    approve,
+    check_approved,
+    check_record,
+    foreseen,
+    is_approved,
+    own_shape,
+    verdicts,
+)
+from fedkernel.storage import check_folder
+from fedkernel.threads import blas_threads
+
+LOOK = 0.5
+"""Seconds between two looks at what is approved."""
+
+
+def attend(
+    server: str,
+    tls: grpc.TLS | None,
+    config: dict[str, str | int],
+    rules: Policy,
+    file: SiteFile,
+    *,
+    receiving: Receiving,
+    new: Path | None,
+    patience: float,
+) -> None:
+    """Answer a server until the work is done, after all that can be refused before anything connects.
+
+    Parameters
+    ----------
+    server : str
+        ``HOST:PORT``.
+    tls : TLS or None
+    config : dict of str to str or int
+        What the site says of itself, as a node's configuration has it.
+    rules : Policy
+        That it amounts to.
+    file : SiteFile
+    receiving : Receiving
+    new : Path, optional
+        Rows that came since.
+    patience : float
+        Seconds for which the server is looked for.
+    """
+    out, tell = receiving.out, receiving.tell
+    (rows, width), fault = own_shape(config)
+    if rows < rules.table.min_rows:
+        least = f"{rules.table.min_rows}; allowed: as many rows or more (--min-rows, table.min_rows)"
+        raise InputError(f"{file.path} has {rows} rows, but answers from {least}")
+    fresh = _new_rows(file, new)
+    check_folder(out)
+    check_record(out)
+    with grpc.report_failed_handshakes(lambda text: None, tell):  # the node tells what they mean here
+        if guessed := how_read(file):
+            tell(guessed)
+        tell(f"{file.path}: {rows:,} rows, {width:,} columns; looking for {server}")
+        if fault:
+            tell(f"only runs that prepare their tables can use it: {fault}")
+        approves = str(config.get("approve", rules.study.approve))
+        node = grpc.Node(
+            client_app,
+            str(config["name"]),
+            config,
+            tell,
+            lambda sent, content: receiving.take(sent, content, fresh(node.work), _runs_of(node.work)),
+            partial(consider, rules, approves, out, tell, shape=(rows, width)),
+            rules.limits.request.bytes,
+        )
+        try:
+            with blas_threads(1):  # as runs mostly have it: else each request sets it and puts it back
+                node.attend(server, tls, patience)
+        finally:
+            if node.ended:  # the keys of work that is left go on being kept
+                forget_keys(out)
+        tell(f"the work is done; what this site keeps is in {out}, what left it: fedkernel outbox show {out}")
+
+
+def _new_rows(file: SiteFile, new: Path | None) -> Callable[[Job | None], SiteFile | None]:
+    """Return which rows a model is applied to that comes with a job: the new ones, or where nothing is asked all.
+
+    Raises
+    ------
+    InputError
+        For new rows that `read_raw` refuses: before the server has been waited for.
+    """
+    rows = replace(file, path=new or file.path, columns=None, label=None, drop=())
+    if new is not None:
+        read_raw(rows)
+    return lambda work: rows if new is not None or (work is not None and work.study is None) else None
+
+
+def _runs_of(work: Job | None) -> Sequence[str]:
+    """Return the ids of the runs that a site takes part in by a job; none where that hands models out."""
+    return () if work is None or work.study is None else [run.id for run in work.runs]
+
+
+def consider(
+    policy: Policy,
+    approval: str,
+    out: Path,
+    tell: Callable[[str], object],
+    job: Job,
+    *,
+    shape: tuple[int, int] | None = None,
+) -> None:
+    """Show a job's study and have it approved; what is not is refused, request by request."""
+    if (study := job.study) is None:
+        return
+    known = f"study {study.sha256[:SHORT]}"
+    held = [*verdicts(policy, study), *foreseen(policy, study, shape, answers_of)]
+    if faults := [f"{verdict.text} ({verdict.rule})" for verdict in held if verdict.allowed is False]:
+        tell(f"{known} is refused by the policy: {'; '.join(faults)}")
+        return
+    with suppress(RefusedError):
+        check_approved({"approve": approval, "out": out}, policy, job)
+        tell(f"{known} is {'allowed' if approval == 'any' else 'approved'}: {study.sha256}")
+        return
+    show_study(study)
+    if approval == "ask" and sys.stdin.isatty():
+        if typer.confirm("Take part in this study?"):
+            approve(out, study.sha256)
+        return
+    tell(f"{known} is not approved: fedkernel study approve {study.sha256} --out {out}")
+    if approval == "by hash":
+        while not is_approved(out, study.sha256):
+            time.sleep(LOOK)
+        tell(f"{known} is approved")

@@ -1,0 +1,44 @@
+"""Policies and studies together: what a policy is to allow for one, and what its runs are forecast to take."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.commands.studies import answers_of
+from fedkernel.addresses import find, own_names
+from fedkernel.errors import FedkernelError, InputError, one_line
+from fedkernel.protocol import Forecast, Member
+from fedkernel.run import FREE, ReplySize, RunSpec, Study, reply_sizes
+from fedkernel.strategy import KernelStrategy
+
+
+def messages_of(study: Study, shape: tuple[int, int] | None) -> str:
+    """Return the table of a policy that allows the replies of a study, by their times and sizes where bounded."""
+    sizes: dict[str, ReplySize] = {}
+    for run in study.runs:
+        if run.plan is None:
+            raise InputError(f"run {run.id!r} does not say what it will ask; allowed for --study: a plan in each run")
+        for reply, size in reply_sizes(run, answers_of(run), shape).items():
+            sizes[reply] = size.at_least(sizes[reply]) if reply in sizes else size
+    lines = [f"# Replies of study {study.sha256} ({one_line(study.name)}); others are refused."]
+    for reply, size in sizes.items():
+        if reply in FREE:
+            continue
+        if not reply.isidentifier():
+            raise InputError(f"the study has a reply called {reply!r}, which is no name of a class")
+        lines += [f"[messages.{reply}]", *(["only_summed = true"] if size.summed else []), f"times = {size.times}"]
+        bounds = {name: getattr(size, name) for name in ("floats", "columns")}
+        lines += [f"{name} = {most}" for name, most in bounds.items() if most is not None]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def forecast_of(run: RunSpec, cohort: Sequence[Member]) -> Forecast | None:
+    """Return what a run's strategy forecasts, if it is ours: what only a study names is not imported."""
+    ours = own_names("pairs")
+    if (address := ours.get(run.strategy, run.strategy)) not in ours.values():
+        return None
+    try:
+        strategy: KernelStrategy[Any] = find(address, KernelStrategy, "pairs", "strategy")(**run.parameters)
+        return strategy.forecast_of_run(cohort, run.prepare)
+    except (FedkernelError, TypeError, ValueError):
+        # parameters that it does not take, or a cohort that it does not fit
+        return None

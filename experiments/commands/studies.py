@@ -1,0 +1,180 @@
+"""Studies, as the commands read and print them."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from experiments.commands.console import output, show
+from experiments.config import read_config
+from experiments.running import plan, study_of
+from fedkernel.addresses import find, own_names
+from fedkernel.errors import InputError, one_line
+from fedkernel.preparing import PrepareClient
+from fedkernel.protocol import KernelClient, Request
+from fedkernel.protocol.plan import AT_MOST, reveals
+from fedkernel.run import RunSpec, Study
+from fedkernel.settling import WidthClient
+
+KEEPS_CORESET = (
+    "the coordinator keeps and shows the sampled points' coordinates: of each the two along which all spread most, "
+    "its weight and its cluster, in the folder of the run and in the report"
+)
+"""What the study of a run says that keeps its coreset."""
+
+WIRE = "half of the bytes, each number rounded by 6e-8 of itself; rows, counts, preparation and letters are exact"
+"""What the study of a run says whose arrays travel as float32."""
+
+
+def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
+    """Read a study, or the experiment that makes one, with values of it changed."""
+    if path.suffix == ".json":
+        if overrides:
+            raise InputError(f"--set {overrides[0]} with {path}: a study is as it is; allowed: with an experiment")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} cannot be read ({type(error).__name__}); allowed: a study, as JSON") from None
+        return Study.from_json(text, str(path))
+    experiment = read_config(path, [*overrides, "engine=grpc"])
+    if (study := study_of(experiment, plan(experiment))) is None:
+        raise InputError(f'{path}: a study needs a table [data] with sites = ["name", ...], who are to approve it')
+    return study
+
+
+def show_study(study: Study) -> None:
+    """Print a study; runs that differ in their id and seed only are shown once."""
+    versions = ", ".join(f"{name} {version}" for name, version in study.versions.items())
+    _line(f"study {study.name!r}, {versions}")
+    alike: dict[str, list[RunSpec]] = {}
+    for run in study.runs:
+        alike.setdefault(repr(_without_seed({**run.model_dump(mode="json"), "id": ""}, run.seed)), []).append(run)
+    for runs in alike.values():
+        run, seeds = runs[0], ", ".join(str(run.seed) for run in runs)
+        _line()
+        _line(f"{', '.join(run.id for run in runs[:3])}{'' if len(runs) < 4 else ', ...'}")
+        aligned = f"aligned by ids, those missing somewhere: {run.missing}" if run.align else "each site's own"
+        drawn = "drawn by all sites, runs " if run.joint_seed else ""
+        _line(f"sites: {', '.join(run.sites or ())}; seeds: {drawn}{seeds}; rows: {aligned}")
+        _line(f"method: {run.strategy}, answered by {run.pair}")
+        _line(f"with: {_fields(run.parameters)}")
+        if run.project is not None:
+            get = "the coordinator and every site" if run.project.coordinates == "sites" else "the coordinator"
+            _line(f"projects new rows onto what run {run.project.of} found; their coordinates get: {get}")
+        if run.prepare is not None:
+            when = "prepared first" if run.project is None else f"tables are prepared as in run {run.project.of}"
+            _line(f"{when}: {_fields(run.prepare.table)}")
+        if run.wire != "float64":
+            _line(f"arrays travel as {run.wire}, up and down: {WIRE}")
+        if run.keep_coreset:
+            _line(f"keeps: {KEEPS_CORESET}")
+        if run.plan is None:
+            _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
+        else:
+            show(_steps(run))
+            for reply, text in _tells(run).items():
+                _line(f"{reply}: {text}")
+    _line()
+    _line(f"SHA-256: {study.sha256}")
+
+
+def _without_seed(value: Any, seed: int) -> Any:
+    """Return a value of JSON without the run's seed, wherever it is called that; another seed stays."""
+    if isinstance(value, dict):
+        others = {name: inner for name, inner in value.items() if (name, inner) != ("seed", seed)}
+        return {name: _without_seed(inner, seed) for name, inner in others.items()}
+    return [_without_seed(inner, seed) for inner in value] if isinstance(value, list) else value
+
+
+def _steps(run: RunSpec) -> Table:
+    """Lay a plan out; steps one after the other that differ in numbers only are one line, with the least and most."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    for heading in ("step", "times at most", "asks", "with", "leaves the site"):
+        table.add_column(heading, overflow="fold", justify="right" if heading in ("step", "times at most") else "left")
+    kinds = {kind.__name__: kind for kind in answers_of(run)}
+    steps = enumerate(run.plan or (), start=1)
+    for _, alike in itertools.groupby(steps, key=lambda step: _shape(step[1].model_dump(mode="json"))):
+        numbers, folded = zip(*alike, strict=True)
+        for place, planned in enumerate(folded[0].requests):
+            leaves = ", ".join(f"{name} {shape}" for name, shape in planned.arrays.items())
+            fields = [_flat("", step.requests[place].fields) for step in folded]
+            sizes = [_flat("", step.requests[place].sizes) for step in folded]
+            with_ = [f"{_equals(name)} {_span([part[name] for part in fields])}" for name in fields[0]]
+            with_ += [f"{name} at most {_span([part[name] for part in sizes])}" for name in sizes[0]]
+            if (kind := kinds.get(planned.request)) is not None:  # which the plan settles, or else whoever asks
+                open_ = sorted(kind.model_fields.keys() - kind.shapes().keys() - planned.fields.keys())
+                with_ += [f"{name} open" for name in open_]
+            cells = _span(numbers), _span([step.times for step in folded]), planned.request, ", ".join(with_)
+            leaving = f"{planned.reply} {leaves}{' (summed)' * planned.summed}"
+            table.add_row(*map(Text, map(one_line, (*cells, leaving))))
+    return table
+
+
+def _shape(value: Any) -> str:
+    """Return a value of JSON without its numbers."""
+    if isinstance(value, dict):
+        return repr({name: _shape(inner) for name, inner in value.items()})
+    if isinstance(value, list):
+        return repr(list(map(_shape, value)))
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else repr(value)
+
+
+def _flat(path: str, value: Any) -> dict[str, Any]:
+    """Return the values of a table and of those within it, by dotted names; a list is one of its entries each."""
+    if isinstance(value, tuple | list):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        return {path: value}
+    inner = (_flat(f"{path}.{key}" if path else str(key), value[key]) for key in value)
+    return {name: leaf for part in inner for name, leaf in part.items()}
+
+
+def _equals(name: str) -> str:
+    """Return a parameter's name and the sign after it; numbers that are bounded stand in a table of their own."""
+    return f"{name.removesuffix(f'.{AT_MOST}')} {AT_MOST}" if name.endswith(f".{AT_MOST}") else f"{name} ="
+
+
+def _span(values: Sequence[Any]) -> str:
+    """Return a value, or the least and the most of several numbers."""
+    if all(value == values[0] for value in values):
+        return repr(values[0])
+    return f"{min(values)} to {max(values)}"
+
+
+def _tells(run: RunSpec) -> dict[str, str]:
+    """Return what each reply of a run tells, by what its class says that is here, if it is ours."""
+    here = {kind.reply_type.__name__: reveals(kind.reply_type) for kind in answers_of(run)}
+    here |= {letter.__name__: reveals(letter) for kind in answers_of(run) for letter in kind.posts}
+    requests = [planned for step in run.plan or () for planned in step.requests]
+    replies = {planned.reply: planned.reveals for planned in requests}
+    letters = {name: text for planned in requests for name, text in planned.posts.items()}
+    texts = {name: here.get(name, f"(so its author says) {text}") for name, text in (replies | letters).items()}
+    return {f"{name}, sealed to peers" if name in letters else name: text for name, text in texts.items()}
+
+
+def answers_of(run: RunSpec) -> Sequence[type[Request[Any]]]:
+    """Return what a run's client answers, if it is ours, with what settles widths before: no other is imported."""
+    ours = own_names("clients")
+    pair = ours.get(run.pair or "", run.pair or "")
+    if pair not in ours.values():
+        return ()
+    preparing = () if run.prepares is None else PrepareClient.answers
+    return *preparing, *WidthClient.answers, *find(pair, KernelClient, "clients", "pair").answers
+
+
+def _fields(fields: Any) -> str:
+    return ", ".join(f"{name} = {_value(value)}" for name, value in fields.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{_fields(value)}}}"
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _line(text: str = "") -> None:
+    """Print a line, one also where what somebody else wrote has several."""
+    output.print(one_line(text), highlight=False, markup=False, soft_wrap=True, emoji=False)
