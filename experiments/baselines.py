@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,13 +24,6 @@ T = TypeVar("T")
 Classes = Sequence[npt.NDArray[Any]] | None
 """The data set's labels of each client's rows, where it has some and rows are what is divided."""
 
-METHODS: dict[str, type[KernelStrategy[Any]]] = {
-    name: strategy
-    for strategy in (find(pair, KernelStrategy, "pairs", "method") for pair in own_names("pairs"))
-    for name in vars(strategy).get("counterparts", ())
-}
-"""Each method by the strategy whose central counterpart it is."""
-
 PLACES = {
     "central": "All data in one place",
     "isolated": "Each client with its own data only",
@@ -45,24 +39,35 @@ def _offered(strategy: type[KernelStrategy[Any]]) -> dict[str, str]:
     return {place: sentence for place, sentence in PLACES.items() if place in strategy.places} | rivals
 
 
-BASELINES = {
-    f"{place} {method}": sentence
-    for method, strategy in METHODS.items()
-    for place, sentence in _offered(strategy).items()
-}
-"""Our baselines, and what each is; ``central kernel k-means`` and the Nystroem one are the FK paper's CK and SK."""
+@cache
+def methods() -> Mapping[str, type[KernelStrategy[Any]]]:
+    """Return the strategy whose central counterpart each method is; this imports every pair of ours."""
+    strategies = [find(pair, KernelStrategy, "pairs", "method") for pair in own_names("pairs")]
+    return {name: strategy for strategy in strategies for name in vars(strategy).get("counterparts", ())}
+
+
+def baselines() -> dict[str, str]:
+    """Return our baselines, and what each is.
+
+    ``central kernel k-means`` and the Nystroem one are the FK paper's CK and SK.
+    """
+    return {
+        f"{place} {method}": sentence
+        for method, strategy in methods().items()
+        for place, sentence in _offered(strategy).items()
+    }
 
 
 def check_baseline(method: str, what: str = "method") -> None:
-    """Raise InputError, which calls it `what`, unless this names a baseline; nothing is imported for it.
+    """Raise InputError, which calls it `what`, unless this names a baseline; nobody else's pair is imported for it.
 
-    That is one of `BASELINES`; or in place of the method a strategy is named, as in ``central my_lab.pairs:MyPCA``.
+    That is one of `baselines`; or in place of the method a strategy is named, as in ``central my_lab.pairs:MyPCA``.
     """
-    if method in BASELINES:
+    if method in (known := baselines()):
         return
     name = method.partition(" ")[2]
-    if name in METHODS or not (":" in name or name in names("pairs")):
-        allowed = ", ".join([*BASELINES, "or of a strategy elsewhere, such as central my_lab.pairs:Name"])
+    if name in methods() or not (":" in name or name in names("pairs")):
+        allowed = ", ".join([*known, "or of a strategy elsewhere, such as central my_lab.pairs:Name"])
         raise InputError(f"{what} = {method!r}, but must be one of {allowed}")
     address(name, "pairs", what)
 
@@ -71,7 +76,7 @@ def counterpart(method: str, what: str = "method") -> type[KernelStrategy[Any]]:
     """Return the strategy behind a baseline; InputError also if it has none of the kind."""
     check_baseline(method, what)
     place, _, name = method.partition(" ")
-    strategy = METHODS.get(name) or find(name, KernelStrategy, "pairs", what)
+    strategy = methods().get(name) or find(name, KernelStrategy, "pairs", what)
     if place not in (offered := _offered(strategy)):
         allowed = " or ".join(offered) or "nothing, since it has no `central`"
         raise InputError(f"{what} = {method!r}, but of {strategy.__name__} there is {allowed}")

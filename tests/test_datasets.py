@@ -320,6 +320,10 @@ def test_the_list_holds_what_can_be_loaded(folder):
     lines = {line.name: line for line in available()}
     assert {*BUNDLED, *GENERATED, *(f"fetch:{name}" for name in FETCHED)} <= set(lines)
     assert lines["npz:mine"].shape == load("npz:mine").X.shape
+    for name in BUNDLED:
+        data = load(name)
+        assert lines[name].shape == data.X.shape
+        assert lines[name].note == ("no labels" if data.y is None else "")
     assert lines["npz:none"].shape is None
     assert "cannot be used" in lines["npz:none"].note
     assert {line.kind for line in lines.values()} == {"bundled", "generated", "fetch", "openml", "npz"}

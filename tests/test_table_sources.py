@@ -8,6 +8,7 @@ from scipy import sparse
 from small_table import CHUNK, D, N, X, chunk_of, write_parquet
 
 from fedkernel.data import ArrayTable, GeneratedTable, ParquetTable, SparseTable, Table, as_table, open_table
+from fedkernel.data.columns import entries_of
 from fedkernel.data.tables import open_tables
 from fedkernel.errors import InputError
 
@@ -103,6 +104,17 @@ def test_columns_of_a_parquet_file_are_chosen_and_read_group_by_group(tmp_path):
     assert (table.shape, table.path) == ((N, 2), None)
     with pytest.raises(InputError, match="column 'word' is not numeric"):
         ParquetTable(path, ["a", "word"])
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint16", "int64", "uint64", "float16", "float32", "float64", "bool"])
+def test_columns_are_those_that_pyarrow_would_hand_over(kind):
+    """In chunks, some empty, and parts of these, which begin within a byte of truths."""
+    values = [np.arange(size) % 3 for size in (17, 0, 40)]
+    column = pa.chunked_array([pa.array(part.astype(kind)) for part in values])
+    for part in (column, column.slice(3), column.slice(15, 9), column.slice(57), column.is_null()):
+        entries = entries_of(part)
+        assert entries.dtype == part.to_numpy().dtype
+        np.testing.assert_array_equal(entries, part.to_numpy())
 
 
 def test_a_parquet_file_without_a_value(tmp_path):

@@ -1,7 +1,9 @@
 """The command `fedkernel list`: what a configuration can name."""
 
-import importlib
+import ast
 from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -58,18 +60,23 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
             for metric in metrics
         ]
     if kind is Kind.baselines:
-        from experiments.baselines import BASELINES  # noqa: PLC0415 - imports every pair
+        from experiments.baselines import baselines  # noqa: PLC0415 - imports Flower
 
-        return list(BASELINES.items())
+        return list(baselines().items())
     if kind is Kind.engines:
-        engines = {name: importlib.import_module(f"fedkernel.engines.{name}") for name in ENGINES}
-        return [(name, (engine.__doc__ or "").splitlines()[0]) for name, engine in engines.items()]
+        return [(name, _sentence_of(f"fedkernel.engines.{name}")) for name in ENGINES]
     if kind is Kind.kernels:
         widths = f'; width = "{"|".join(numerics.WIDTHS)}", perhaps times factor'
         sentences = {name: _first_line(find(name, numerics.Kernel, "kernels", "kernel")) for name in names("kernels")}
         return [(name, text + (widths if name in ("rbf", "laplacian") else "")) for name, text in sentences.items()]
     pairs = {name: find(name, fedkernel.KernelStrategy, "pairs", "strategy") for name in names("pairs")}
     return [(name, f"{_first_line(kind)} ({kind.partition} data)") for name, kind in pairs.items()]
+
+
+def _sentence_of(module: str) -> str:
+    """Return the first line of a module's text about itself, which is not imported for it."""
+    source = Path(str(getattr(find_spec(module), "origin", None))).read_text(encoding="utf-8")
+    return (ast.get_docstring(ast.parse(source)) or "").splitlines()[0]
 
 
 def _first_line(cls: Any) -> str:

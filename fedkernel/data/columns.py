@@ -43,9 +43,27 @@ def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0) ->
     table = np.empty(read.shape, dtype)
     for place, (name, column) in enumerate(zip(read.column_names, read.columns, strict=True)):
         if column.null_count:
-            row = int(np.flatnonzero(column.is_null().to_numpy())[0]) + first
+            row = int(np.flatnonzero(entries_of(column.is_null()))[0]) + first
             raise InputError(
                 f"{what}: {row_of_file(row)}, column {name!r} holds no value; allowed: finite numbers only"
             )
-        table[:, place] = column.to_numpy()
+        table[:, place] = entries_of(column)
     return table
+
+
+def entries_of(column: Any) -> AnyArray:
+    """Return what a column of pyarrow's holds, which is numeric: anything where it has a null.
+
+    So does pyarrow's own ``to_numpy``; but that imports pandas where it is installed, for a quarter of a second.
+    """
+    array = column.combine_chunks()
+    data, first, count = array.buffers()[1], array.offset, len(array)
+    if str(array.type) == "bool":  # eight to a byte
+        bits = np.unpackbits(np.frombuffer(data or b"", np.uint8), count=first + count, bitorder="little")
+        return bits[first:].astype(bool)
+    kind = np.dtype(FLOATS.get(str(array.type), str(array.type)))
+    return np.frombuffer(data or b"", kind, count, first * kind.itemsize)
+
+
+FLOATS = {"double": "float64", "float": "float32", "halffloat": "float16"}
+"""NumPy's names of types, by pyarrow's; integers are called the same."""

@@ -305,9 +305,8 @@ class Available(NamedTuple):
 def available() -> list[Available]:
     """List every data set that `load` knows by name; of npz files only headers are read."""
     lines = []
-    for name in BUNDLED:
-        raw = _find(DataSpec(name))
-        lines.append(Available(name, "bundled", raw.X.shape, "" if raw.y is not None else "no labels"))
+    for name, (shape, has_labels) in BUNDLED.items():
+        lines.append(Available(name, "bundled", shape, "" if has_labels else "no labels"))
     for name, kind in GENERATED.items():
         fields = ", ".join(f"{field.name}={field.default}" for field in dataclasses.fields(kind))
         shape = (kind().n, getattr(kind(), "d", 2))

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedkernel.arrays import AnyArray
 from fedkernel.data.column_files import NULLS
-from fedkernel.data.columns import is_numeric
+from fedkernel.data.columns import entries_of, is_numeric
 from fedkernel.data.ids import ids_of
 from fedkernel.data.raw import RawTable, is_text
 from fedkernel.data.site_files import SiteFile, read_columns
@@ -52,7 +52,10 @@ def column_of(column: Any) -> AnyArray:
         return np.full(len(column), np.nan)
     if not is_numeric(column.type):
         return _texts(column)
-    return np.array(column.cast(importlib.import_module("pyarrow").float64()).to_numpy(), dtype=np.float64)
+    floats = column.cast(importlib.import_module("pyarrow").float64())
+    values = np.array(entries_of(floats))
+    values[entries_of(floats.is_null())] = np.nan
+    return values
 
 
 def _texts(column: Any) -> AnyArray:

@@ -35,7 +35,21 @@ class _Download(NamedTuple):
     megabytes: float  # of the download, about
 
 
-BUNDLED = ("iris", "wine", "breast_cancer", "digits", "diabetes", "linnerud")
+class _Bundled(NamedTuple):
+    shape: tuple[int, int]
+    has_labels: bool = True
+
+
+BUNDLED: Mapping[str, _Bundled] = MappingProxyType(
+    {
+        "iris": _Bundled((150, 4)),
+        "wine": _Bundled((178, 13)),
+        "breast_cancer": _Bundled((569, 30)),
+        "digits": _Bundled((1797, 64)),
+        "diabetes": _Bundled((442, 10)),
+        "linnerud": _Bundled((20, 3), has_labels=False),
+    }
+)
 # kddcup99 (columns of text), 20newsgroups (text) and lfw_pairs (pairs of pictures) are no tables of numbers
 FETCHED: Mapping[str, _Download] = MappingProxyType(
     {

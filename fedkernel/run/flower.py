@@ -90,11 +90,6 @@ def empty_run() -> Run:
     return Run.create_empty(run_id=1)
 
 
-def flag(node: Mapping[str, Any], name: str) -> bool:
-    """Return whether a node's configuration says yes to something."""
-    return str(node.get(name, False)).lower() in ("true", "1", "yes")
-
-
 def new_context(node_id: int, node_config: dict[str, int | str], run_config: dict[str, str]) -> Context:
     """Return the context in which one client (or the server, node 0) lives for a whole run."""
     return Context(

@@ -31,7 +31,7 @@ from fedkernel.run import flower
 from fedkernel.run.asking import TEXT, Asking, arrays_of, shapes_of
 from fedkernel.run.departures import FIRST, IDENTITY, OUTBOX, entry_of, payload_of
 from fedkernel.run.gate import Gate, Standing, Sums
-from fedkernel.run.policy import Leaving
+from fedkernel.run.policy import Leaving, flag
 from fedkernel.run.repetition import Requests
 from fedkernel.run.wire import digest, identity_of, records_of
 from fedkernel.storage import owner_only, write_whole
@@ -161,7 +161,7 @@ def record(
                     _check_alone(standing, admitted or standing)
                     standing, line["rule"] = gate.release(standing, leaving)
                     requests.note(standing.taken - 1, asking, answer.letters)
-                if flower.flag(node, "keep-payloads"):
+                if flag(node, "keep-payloads"):
                     path = payload_of(folder, line["sha256"])
                     write_whole(path, lambda stored: _store(stored, identity, arrays), 0o600)
             line |= {"standing": standing.model_dump(mode="json"), "previous": previous}

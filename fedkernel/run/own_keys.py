@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from fedkernel.errors import InputError
 from fedkernel.peers.kept import KeptKeys
 from fedkernel.peers.sealing import KeyPair, read_pins
-from fedkernel.run import flower
 from fedkernel.run.alignment import read_key
 from fedkernel.run.job import RunSpec
+from fedkernel.run.policy import flag
 from fedkernel.seeds import derived
 
 
@@ -52,7 +52,7 @@ def check_own_pin(keys: OwnKeys, name: str) -> None:
 
 def kept_keys(node: Mapping[str, Any], run: str, secret: bytes, identity: KeyPair | None) -> KeptKeys | None:
     """Return where a node keeps the keys of a run, if it is to: sealed by the secret in its folder and its identity."""
-    if not flower.flag(node, "keep-letter-keys"):
+    if not flag(node, "keep-letter-keys"):
         return None
     own = derived(secret, "kept keys") + (identity.private if identity else b"")
     return KeptKeys(Path(str(node["out"])).expanduser(), run, own)

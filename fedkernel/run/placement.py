@@ -23,7 +23,6 @@ from fedkernel.numerics.kernels import import_kernels
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.plan import check_plan
-from fedkernel.run import flower
 from fedkernel.run.alignment import check_rows_apart, own_rows
 from fedkernel.run.approval import check_approved
 from fedkernel.run.gate import Gate
@@ -34,7 +33,7 @@ from fedkernel.run.own_clusters import OwnClusters
 from fedkernel.run.own_files import content_of, new_file, own_file, read_file, read_new_rows, read_own_data, sha256_of
 from fedkernel.run.own_keys import kept_keys, read_own_keys
 from fedkernel.run.own_labels import check_labels_may_be_used, labels_of_file
-from fedkernel.run.policy import own_policy
+from fedkernel.run.policy import flag, own_policy
 from fedkernel.run.raw_sites import own_raw, raw_parts, raw_shard
 from fedkernel.run.seeding import own_secret
 from fedkernel.run.site import Site
@@ -292,7 +291,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
         share_rows=policy.share_rows,
         min_rows=policy.table.min_rows,
         row_share=policy.table.row_share,
-        ids_without_key=flower.flag(node, "ids-without-key"),
+        ids_without_key=flag(node, "ids-without-key"),
         peers_pinned=policy.study.peers == "pinned" or "pins" in node,
         has_pins="pins" in node,
         sites=run.sites or (),

@@ -20,7 +20,6 @@ from fedkernel.errors import InputError, RefusedError
 from fedkernel.numerics.kernels import kernel_tables
 from fedkernel.protocol.guards import Guards
 from fedkernel.protocol.plan import AT_MOST
-from fedkernel.run.flower import flag
 from fedkernel.run.limits import (
     LEAST_MEMORY,
     LEAST_MESSAGE,
@@ -406,6 +405,11 @@ def _parsed(path: Path, text: str) -> Policy:
 
 
 _TABLES: dict[str, type[_Table]] = {"table": TableRules, "study": StudyRules, "limits": AllLimits}
+
+
+def flag(node: Mapping[str, Any], name: str) -> bool:
+    """Return whether a node's configuration says yes to something."""
+    return str(node.get(name, False)).lower() in ("true", "1", "yes")
 
 
 def own_policy(node: Mapping[str, Any]) -> Policy:
