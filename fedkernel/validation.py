@@ -101,15 +101,15 @@ def explain(
     where = _path(finding, fields, validated)
     path = ".".join(where)
     if kind in MISSING:
-        return f"{path} is required"
+        return _required(where, finding["loc"])
     if kind in UNKNOWN:
         known = fields if len(where) == 1 else (inner or {}).get(where[0], ()) if len(where) == 2 else ()
         return unknown_name(path, known)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         name, tag = finding["ctx"]["discriminator"].strip("'"), finding["ctx"].get("tag")
-        field = f"{path}.{name}" if path else name
         if tag is None:
-            return f"{field} is required"
+            return _required([*where, name], finding["loc"])
+        field = f"{path}.{name}" if path else name
         quoted = f" = {shortened(repr(tag), VALUE)}" if quote else ""
         return f"{field}{quoted} is not known (allowed: {finding['ctx']['expected_tags'].replace(chr(39), '')})"
     if kind == "value_error":
@@ -123,6 +123,19 @@ def explain(
     elif path:
         path += f" = {shortened(repr(value), VALUE)}"
     return f"{path}: {message}" if path else message
+
+
+def _required(where: Sequence[str], places: Sequence[int | str]) -> str:
+    """Say that something is missing: by its path or, in one of several tables without names, by that one's place."""
+    if len(where) > 2 and where[-2].isdecimal() and int(where[-2]) in places:
+        return f"{where[-1]} is required in the {_ordinal(int(where[-2]) + 1)} {'.'.join(where[:-2])}"
+    return f"{'.'.join(where)} is required"
+
+
+def _ordinal(number: int) -> str:
+    """Return the name of a place: 1st, 2nd, 3rd, 4th, ..., 11th."""
+    teens = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 def _telling(findings: Sequence[ErrorDetails]) -> ErrorDetails:

@@ -259,7 +259,7 @@ def test_a_wrong_value_is_named_with_file_key_value_and_what_is_allowed(
         ('[data]\nname = "iris"', "data is required"),
         ("clients = 2", "partition.clients is required (or sizes, or columns)"),
         ('name = "tiny"', "name is required"),
-        ('name = "a"', "strategy.0.name is required"),
+        ('name = "a"', "name is required in the 1st strategy"),
         ('method = "DKPCA"', "strategy.a.method is required"),
         (TINY[TINY.index("[[strategy]]") :], "at least one [[strategy]] or [[baseline]] is needed"),
     ],
