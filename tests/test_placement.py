@@ -28,6 +28,7 @@ from fedkernel.run.catching_up import CatchingUpGrid
 from fedkernel.run.cohort import RunSettings
 from fedkernel.run.job import RunSpec
 from fedkernel.run.journal import Journal, StrayError
+from fedkernel.run.keeping import keeper
 from fedkernel.run.memory import Memory
 from strategies import DKPCA, PeerVFedPCA, VFedPCA
 
@@ -99,6 +100,29 @@ def test_a_coordinator_hears_which_site_cannot_read_its_data_and_the_site_why(tm
         "client 1 (site 'east') cannot read its data (its log has the details under E-0)\""
     )
     assert "client 1 (site 'east'): label = 'diagnosis' is no column of " in caplog.text
+
+
+def test_what_a_site_kept_of_another_run_of_that_name_is_set_aside_and_the_same_run_s_is_replaced(tmp_path, caplog):
+    for k in (1, 2):
+        run_on(vertical(tmp_path), VFedPCA(n_components=k, rounds=2))
+    for place, k in ((tmp_path / "north", 2), (tmp_path / "north" / "earlier", 1)):
+        with np.load(place / "trial.npz") as kept:
+            assert kept["eigenvectors"].shape[1] == k
+
+    path, sheet, earlier = tmp_path / "trial.npz", tmp_path / "trial.csv", tmp_path / "earlier"
+    sheet.write_text("of whatever", encoding="utf-8")
+    for label, key in enumerate(("a", "a", "b", "c", "c")):
+        keeper(path, sheet, key)({"labels": np.array([label])})
+        with np.load(path) as kept:
+            assert kept["labels"].tolist() == [label]
+        assert sheet.read_text(encoding="utf-8") == f"row,label\n0,{label}\n"
+    assert {place.name: place.read_text(encoding="utf-8") for place in earlier.glob("*.csv")} == {
+        "trial.csv": "of whatever",
+        "trial-2.csv": "row,label\n0,1\n",
+        "trial-3.csv": "row,label\n0,2\n",
+    }
+    assert {place.name for place in earlier.glob("*.npz")} == {"trial-2.npz", "trial-3.npz"}
+    assert f"{path} is of another run of that name, and now {earlier / 'trial-2.npz'}" in caplog.text
 
 
 # Memory

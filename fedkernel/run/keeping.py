@@ -1,6 +1,9 @@
 """What a site keeps: arrays of its runs, sheets of its rows, and which rows a run worked on, for later ones."""
 
+import itertools
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +20,28 @@ from fedkernel.preparing import TableToPrepare, from_text
 from fedkernel.run.job import Projecting
 from fedkernel.storage import write_rows, write_whole
 
+log = logging.getLogger(__name__)
+
 SHEET = 50
 """Columns of an array, at most, that a site keeps as CSV, too."""
 
+RUN = "run"
+"""What the array is called, among those that a site keeps, that tells their run from others of its id."""
 
-def keeper(path: Path | None, sheet: Path | None = None) -> Callable[[dict[str, AnyArray]], object]:
-    """Return what stores a site's named arrays in a file, and labels and coordinates as a sheet; with None, nowhere."""
+EARLIER = "earlier"
+"""The folder in a site's own for what it has kept of other runs of an id."""
+
+
+def keeper(path: Path | None, sheet: Path | None = None, key: str = "") -> Callable[[dict[str, AnyArray]], object]:
+    """Return what stores a site's named arrays in a file, and labels and coordinates as a sheet; with None, nowhere.
+
+    With a key, which tells the run from others of its id, nothing is replaced that is of another one: see `EARLIER`.
+    """
 
     def keep(outputs: dict[str, AnyArray]) -> None:
+        if path is not None and key:
+            _set_aside([path, *([] if sheet is None else [sheet])], key)
+            outputs = {**outputs, RUN: np.array(key)}
         if path is not None:
             write_whole(path, lambda file: np.savez_compressed(file, allow_pickle=False, **outputs))
         few = {name: array for name, array in outputs.items() if array.ndim < 2 or array.shape[1] <= SHEET}
@@ -32,6 +49,21 @@ def keeper(path: Path | None, sheet: Path | None = None) -> Callable[[dict[str, 
             write_rows(sheet, few)
 
     return keep
+
+
+def _set_aside(files: Sequence[Path], key: str) -> None:
+    """Move files into the folder `EARLIER`, where they replace none, unless the first is of the run with this key."""
+    present = [path for path in files if path.exists()]
+    with suppress(FileNotFoundError, InputError, KeyError), open_npz(files[0]) as file:
+        if str(file[RUN]) == key:
+            return
+    for number in itertools.count(1):
+        places = [path.parent / EARLIER / f"{path.stem}{f'-{number}' * (number > 1)}{path.suffix}" for path in present]
+        if not any(place.exists() for place in places):
+            break
+    for path, place in zip(present, places, strict=True):
+        place.parent.mkdir(exist_ok=True)
+        log.warning("%s is of another run of that name, and now %s", path, path.rename(place))
 
 
 @dataclass(frozen=True)

@@ -257,7 +257,7 @@ def _own_site(site: Site, node: Mapping[str, Any], text: str, run: RunSpec) -> S
 
     def keep(outputs: dict[str, AnyArray]) -> None:
         with _for_its_log(site.called, "store what it keeps"):
-            keeper(results, sheet)(clusters.marked(outputs))
+            keeper(results, sheet, key)(clusters.marked(outputs))
 
     def check_keep() -> None:
         with _for_its_log(site.called, "store what it keeps"):
