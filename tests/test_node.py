@@ -39,6 +39,15 @@ def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_
     assert node._stands == Standing()
 
 
+def test_a_site_goes_on_where_nobody_can_be_told_what_it_does():
+    def gone(text):
+        raise BrokenPipeError(text)
+
+    node = Node(app(), "a", {}, gone)
+    node._settle(Welcome(client=0, clients=1, job="", limit=LIMIT))
+    node.tell("joined")
+
+
 @pytest.mark.parametrize("is_recording", [True, False], ids=["in its record", "computing"])
 def test_a_process_ends_after_what_is_being_written_to_its_record_and_waits_for_nothing_else(
     tmp_path, monkeypatch, is_recording

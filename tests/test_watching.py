@@ -1,5 +1,6 @@
 """What the operator of a server sees of its runs: lines for people, lines of JSON, counters."""
 
+import io
 import json
 import logging
 import os
@@ -14,7 +15,7 @@ import pytest
 from sklearn.datasets import load_iris
 
 from experiments.commands import watching
-from experiments.commands.console import say
+from experiments.commands.console import Follow, say
 from experiments.commands.logs import server_log, site_log
 from experiments.commands.metrics import Metrics, serving_metrics
 from experiments.commands.watching import Watch
@@ -145,13 +146,35 @@ def test_what_strangers_make_grpc_write_is_told_once_and_steers_no_terminal(as_j
     ]
 
 
-def test_a_terminal_that_is_gone_ends_nothing(monkeypatch):
-    """Of whoever tells something, such as the thread that answers sites."""
-    monkeypatch.setattr(logging, "raiseExceptions", False)
+class Unread(io.StringIO):
+    """What a process writes to whose reader has gone; rich ends the process there."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+class Closed(io.StringIO):
+    """What a process writes to that has closed it, so that not even a failure can be told."""
+
+    def write(self, text):
+        raise ValueError("I/O operation on closed file")
+
+
+@pytest.mark.parametrize("gone", [Unread, Closed])
+def test_a_terminal_that_is_gone_ends_nothing(gone, monkeypatch, tmp_path):
+    """Of whoever tells something, such as the thread that answers sites, or a site's."""
+    monkeypatch.setattr(sys, "stderr", gone())
     for as_json in (True, False):
-        with open(os.devnull) as gone, server_log(as_json):
-            monkeypatch.setattr(sys, "stderr", gone)
+        with server_log(as_json):
             log_event("refused", "%s", "a connection", level=logging.INFO, cause="handshake")
+        with site_log(tmp_path / "log", "north", as_json) as tell:
+            tell("joined")
+    with Follow(say, "fedkernel.run.journal", tracebacks=True):
+        try:
+            raise InputError("x")
+        except InputError:
+            logging.getLogger("fedkernel.run.journal").warning("run %s", "r", exc_info=True)
+    assert (tmp_path / "log").read_text(encoding="utf-8").count("joined") == 2
 
 
 def scraped(url):

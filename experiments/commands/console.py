@@ -4,7 +4,7 @@ import logging
 import math
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
@@ -79,7 +79,16 @@ def progress(*, phases: bool = False) -> Iterator[Callable[[str, int, int], None
             yield tell
 
 
-class Follow(logging.Handler):
+class Unheard(logging.Handler):
+    """Ends nothing where a record cannot be told, as on a terminal that is gone, nor where that cannot be told."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Say on standard error what went wrong, if that is there."""
+        with suppress(Exception):
+            super().handleError(record)
+
+
+class Follow(Unheard):
     """Tell each line of a log."""
 
     def __init__(self, tell: Callable[[str], object], log: str, *, tracebacks: bool = False) -> None:
@@ -98,9 +107,12 @@ class Follow(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tell a record's text, and where it is of an error perhaps its traceback."""
-        if self._tracebacks and record.exc_info and record.exc_info[1] is not None:
-            traceback.print_exception(record.exc_info[1])
-        self._tell(record.getMessage())
+        try:
+            if self._tracebacks and record.exc_info and record.exc_info[1] is not None:
+                traceback.print_exception(record.exc_info[1])
+            self._tell(record.getMessage())
+        except (Exception, SystemExit):  # which rich raises where nobody reads: whoever logs goes on
+            self.handleError(record)
 
 
 def follow_failures(debug: bool) -> Follow:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.commands.console import messages
+from experiments.commands.console import Unheard, messages
 from fedkernel.errors import InputError, one_line
 
 LogJSON = Annotated[
@@ -47,7 +47,7 @@ class JSONLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class Sentences(logging.Handler):
+class Sentences(Unheard):
     """Prints records as `say` does, beside a progress bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -58,7 +58,7 @@ class Sentences(logging.Handler):
             self.handleError(record)
 
 
-class Lines(logging.Handler):
+class Lines(Unheard):
     """Writes records to `sys.stderr` as it is then: another while descriptor 2 leads to whoever writes them.
 
     See `fedkernel.engines.grpc.handshakes`.
@@ -71,6 +71,10 @@ class Lines(logging.Handler):
             sys.stderr.flush()
         except Exception:
             self.handleError(record)
+
+
+class LogFile(Unheard, logging.FileHandler):
+    """Writes records to a file, whose disk may be full."""
 
 
 @contextmanager
@@ -93,7 +97,7 @@ def site_log(path: Path | None, name: str, as_json: bool) -> Iterator[Callable[[
     handlers: list[logging.Handler] = [Lines()]
     if path is not None:
         try:
-            handlers.append(logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"))
+            handlers.append(LogFile(path, encoding="utf-8", errors="backslashreplace"))
         except OSError as error:
             raise InputError(f"log = {path} cannot be written: {error.strerror}") from None
     sentences = logging.Formatter("%(asctime)s %(levelname)s %(message)s")

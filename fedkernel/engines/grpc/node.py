@@ -36,6 +36,7 @@ from fedkernel.engines.grpc.limits import LIMIT, SITE_PATIENCE
 from fedkernel.engines.grpc.outgoing import Outgoing, Standing
 from fedkernel.engines.grpc.renewal import ExpiredError, Renewing
 from fedkernel.engines.grpc.signs import FIRST, Signs
+from fedkernel.engines.grpc.telling import heedless
 from fedkernel.errors import EngineError, InputError, ProtocolError, lasting, one_line, shown, words
 from fedkernel.run import flower
 from fedkernel.run.codes import FAILED
@@ -112,6 +113,7 @@ class Node:
     def __post_init__(self) -> None:
         """Set up Flower's process-wide identity."""
         flower.ensure_task_identity()
+        self.tell = heedless(self.tell)
         self._context: Context | None = None
         self._job = ""
         self.work: Job | None = None
