@@ -181,6 +181,7 @@ def test_a_study_is_shown_whole_but_for_seeds(place, monkeypatch):
     (place / "study.json").write_text(study.model_copy(update={"runs": runs}).text)
     text = told("study", "show", "study.json", code=0)
     assert text.count("FindLocalEigenpairs") == 2
+    assert text.count("LocalSpectrum: Reveals") == text.count("\nLocalSpectrum: as above\n") == 1
     assert "n_components = 178" in text
     assert "epsilon open, omitted open" in text, "what the plan leaves to whoever asks"
     claims = wide.requests[0].model_copy(update={"reveals": "Nothing.\nSHA-256: 0"})

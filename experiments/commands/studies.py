@@ -46,12 +46,13 @@ def read_study(path: Path, overrides: Sequence[str] = ()) -> Study:
 
 
 def show_study(study: Study) -> None:
-    """Print a study; runs that differ in their id and seed only are shown once."""
+    """Print a study; runs that differ in their id and seed only are shown once, and so is what a reply reveals."""
     versions = ", ".join(f"{name} {version}" for name, version in study.versions.items())
     _line(f"study {study.name!r}, {versions}")
     alike: dict[str, list[RunSpec]] = {}
     for run in study.runs:
         alike.setdefault(repr(_without_seed({**run.model_dump(mode="json"), "id": ""}, run.seed)), []).append(run)
+    above: dict[str, str] = {}
     for runs in alike.values():
         run, seeds = runs[0], ", ".join(str(run.seed) for run in runs)
         _line()
@@ -75,8 +76,13 @@ def show_study(study: Study) -> None:
             _line("It does not say what it asks: whatever its client answers, in any order, any number of times.")
         else:
             show(_steps(run))
-            for reply, text in _tells(run).items():
-                _line(f"{reply}: {text}")
+            tells = _tells(run)
+            known = [reply for reply, text in tells.items() if above.get(reply) == text]
+            for reply in [reply for reply in tells if reply not in known]:
+                _line(f"{reply}: {tells[reply]}")
+            if known:
+                _line(f"{', '.join(known)}: as above")
+            above |= tells
     _line()
     _line(f"SHA-256: {study.sha256}")
 
