@@ -476,10 +476,10 @@ def test_a_run_passes_under_the_replies_that_its_study_has_and_no_others_do(tmp_
     if strategy.partition == "horizontal":
         for node, part in zip(nodes, np.array_split(WINE, 3), strict=True):
             np.save(node["data"], part)
-            (
-                tmp_path / node["name"]
-            ).mkdir()  # with a secret that is drawn, so would the clusters be, of one row at times
-            (tmp_path / node["name"] / "secret").write_bytes(node["name"].encode().ljust(32))
+    for node in nodes:  # whose draws, from secrets of chance, guards refuse at times: as a cluster of one row
+        place = tmp_path / node["name"]
+        place.mkdir()
+        (place / "secret").write_bytes(node["name"].encode().ljust(32))
     result, _ = run_on(nodes, strategy, align=False)
     assert result.ledger.rounds > 0
     with pytest.raises(RefusedError, match="is none of the replies that the policy names"):
