@@ -45,7 +45,8 @@ def block_lanczos(
         Orthonormal eigenvectors. Residuals are about 1e-15 of the largest eigenvalue's magnitude.
     """
     rng = np.random.default_rng(0)
-    most, kept = 2 * k + 6 * width, k + 2 * width
+    # vectors of a full basis, and after a restart
+    most, fewest = 2 * k + 6 * width, k + 2 * width
     basis, images, T = np.empty((most, n)), np.empty((most, n)), np.zeros((most, most))
     block = _orthonormal(rng.standard_normal((width, n)), basis[:0], rng)
     m = steps = used = 0
@@ -71,10 +72,11 @@ def block_lanczos(
                 return values[:k].copy(), S[:, :k].T @ basis[:m]
             check, before = _next_check(steps, residual, allowed, before), (steps, residual)
             if full:
-                basis[:kept], images[:kept] = S[:, :kept].T @ basis[:m], S[:, :kept].T @ images[:m]
+                leading = S[:, :fewest].T
+                basis[:fewest], images[:fewest] = leading @ basis[:m], leading @ images[:m]
                 T[:] = 0
-                T[:kept, :kept] = np.diag(values[:kept])
-                m = kept
+                T[:fewest, :fewest] = np.diag(values[:fewest])
+                m = fewest
         block[np.abs(np.diagonal(R)) <= EPS * float(np.abs(T).max())] = 0.0
         block = _orthonormal(block, basis[:m], rng)
     return None
