@@ -47,6 +47,13 @@ def test_messages(content):
     assert flower.to_bytes(failed) == message_to_proto(failed).SerializeToString()
 
 
+def test_integers_of_more_than_64_bits_are_refused():
+    flower.content_of([], {"least": -(2**63), "most": 2**64 - 1})
+    for value in (-(2**63) - 1, 2**64):
+        with pytest.raises(ValueError, match=f"^rows = {value} does not fit a message's 64 bits: "):
+            flower.content_of([], {"rows": value})
+
+
 @pytest.mark.parametrize("size", [0, 100, 127, 128, 16383, 16384, 1 << 21, (1 << 21) + 1])
 def test_lengths_of_one_to_four_bytes(size):
     content = RecordDict({"arrays": ArrayRecord({"a": Array("uint8", (size,), "numpy.ndarray", bytes(size))})})

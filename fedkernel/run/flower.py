@@ -331,10 +331,14 @@ def content_of(arrays: Iterable[NDArray[Any]], scalars: Mapping[str, Any]) -> Re
     ------
     TypeError
         If a scalar is none.
+    ValueError
+        If an integer has more than 64 bits.
     """
     for name, value in scalars.items():
         if not isinstance(value, SCALARS):
             raise TypeError(f"{name} = {value!r} is no {', '.join(kind.__name__ for kind in SCALARS)}")
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+            raise ValueError(f"{name} = {value} does not fit a message's 64 bits: from -2^63 to 2^64 - 1")
     # in the order in memory that an .npy file would have: products of it then have the same bits
     held = {str(n): HeldArray(array, order="F" if array.flags.fnc else "C") for n, array in enumerate(arrays)}
     # entry by entry each would be checked three times, which takes longer than all else that sends a small message
@@ -368,7 +372,7 @@ def _parts(content: RecordDict, data: Callable[[Array], PartT]) -> list[bytes | 
 
 
 def _scalar(value: Any) -> bytes:
-    """Return a scalar as one of the fields of Flower's ConfigRecordValue."""
+    """Return a scalar as one of the fields of Flower's ConfigRecordValue; integers have 64 bits, see `content_of`."""
     match value:
         case str():
             return b"".join(_field(5, value.encode()))
