@@ -89,10 +89,8 @@ def main() -> None:
 
 def chosen(n: int, k: int) -> str:
     """Return what `leading_eigenpairs` tries first."""
-    if n < linalg.LANCZOS_SIZE or k > n // linalg.LANCZOS_PART:
-        return "LAPACK"
-    width = linalg.LANCZOS_WIDTH if n < linalg.WIDE_LANCZOS_SIZE else linalg.WIDE_LANCZOS_WIDTH
-    return f"{width} vectors, {int(linalg.LANCZOS_PRODUCTS * n)} products"
+    width = linalg.lanczos_width(n, k)
+    return f"{width} vectors, {int(linalg.LANCZOS_PRODUCTS * n)} products" if width else "LAPACK"
 
 
 if __name__ == "__main__":

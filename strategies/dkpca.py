@@ -52,6 +52,7 @@ from fedkernel.protocol import (
     Step,
     Work,
     all_eigenpairs,
+    centred,
     leading,
     once,
     to_all,
@@ -188,21 +189,21 @@ class DKPCA(ProjectsNewRows):
     def _computing(self, cohort: Sequence[Member], sent: Sequence[int]) -> Computing:
         """Return what is computed where each client sends so many eigenpairs."""
         N, k = cohort[0].rows, self.most_components
+        solved = leading(N, k) + (centred(N) if self.center else Work())
         if self._elementwise:
-            # Step 1: a kernel matrix at each client, and its leading eigenpairs
-            own = [
-                whole_kernel_matrix(N, member.columns) + leading(N, D) for member, D in zip(cohort, sent, strict=True)
-            ]
-            # Steps 2 and 3: each part rebuilt, multiplied onto the result, and the eigenpairs of that
-            rebuilt = Work(products=2.0 * N * N * sum(sent), passes=4.0 * FLOAT * N * N * len(cohort))
-            return Computing.of(own, rebuilt + leading(N, k))
+            # Step 1: a kernel matrix at each client, and its leading eigenpairs, with a certificate found twice
+            times = 2 if self.certificate else 1
+            sites = zip(cohort, sent, strict=True)
+            own = [whole_kernel_matrix(N, member.columns) + leading(N, D) * times for member, D in sites]
+            # Steps 2 and 3: one triangle of each part, multiplied onto the result, and the eigenpairs of that
+            rebuilt = Work(products=1.0 * N * N * sum(sent), passes=(2.0 + 0.8 * len(cohort)) * FLOAT * N * N)
+            return Computing.of(own, rebuilt + solved)
         # Singular values of a factor, about 8 n r^2 operations of which half are products with vectors
         factors = [_singular(N, member.columns) for member in cohort]
         width = min(N, sum(sent))
-        solved = _singular(N, width)
-        if self.kernel.vertical != "sum":  # distances from the factor's rows, and the kernel matrix of these
-            solved = whole_kernel_matrix(N, width) + leading(N, k)
-        return Computing.of(factors, solved)
+        # Of other kernels than a linear one: distances from the factor's rows, and the kernel matrix of these
+        sums = self.kernel.vertical == "sum"
+        return Computing.of(factors, _singular(N, width) if sums else whole_kernel_matrix(N, width) + solved)
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the one request."""

@@ -59,6 +59,7 @@ from fedkernel.protocol import (
     Step,
     Work,
     ask,
+    centred,
     distributed,
     multiplied,
     once,
@@ -104,7 +105,9 @@ def merging_computing(
     works = []
     for member in cohort:
         product = _product(member, k, kernel)
-        table = whole_kernel_matrix(N, member.columns) if kernel else Work(passes=3.0 * FLOAT * N * member.columns)
+        table = Work(passes=3.0 * FLOAT * N * member.columns)
+        if kernel:
+            table = whole_kernel_matrix(N, member.columns) + centred(N)
         updating = (multiplied(N, k, k) * 2) * (rounds - 1)
         updating += product if rounds > 1 else Work()
         works.append(table + (product + basis) * (iterations + 1) + updating + later * (rounds - 1) + product * 0.5)

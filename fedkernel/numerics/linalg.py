@@ -78,13 +78,20 @@ def leading_eigenpairs(A: FloatArray | LinearOperator, k: int) -> Eigenpairs:
     if not isinstance(A, LinearOperator):
         A = np.asarray(A, dtype=np.float64)
     n = _checked_size(A, k)
-    if n >= LANCZOS_SIZE and k <= n // LANCZOS_PART:
+    if lanczos_width(n, k):
         pairs = _lanczos(A, k, int(LANCZOS_PRODUCTS * n))
         if pairs is not None:
             return pairs
     if isinstance(A, LinearOperator):
         A = _dense(A)
     return _lapack(A, k)
+
+
+def lanczos_width(n: int, k: int) -> int:
+    """Return how many vectors a block has with which `leading_eigenpairs` tries k of n pairs; 0: LAPACK solves them."""
+    if n < LANCZOS_SIZE or k > n // LANCZOS_PART:
+        return 0
+    return LANCZOS_WIDTH if n < WIDE_LANCZOS_SIZE else WIDE_LANCZOS_WIDTH
 
 
 def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
@@ -288,7 +295,7 @@ def _solved(products: FloatArray, values: FloatArray, vectors: FloatArray, size:
 def _lanczos(A: FloatArray | LinearOperator, k: int, products: int) -> Eigenpairs | None:
     """Leading eigenpairs by Lanczos, or None where some are missing, or it is not settled after so many products."""
     n = A.shape[0]
-    width = LANCZOS_WIDTH if n < WIDE_LANCZOS_SIZE else WIDE_LANCZOS_WIDTH
+    width = lanczos_width(n, k)
     multiply = _multiplication(A)
     # A random vector is in the null space of the zero operator only.
     other = np.random.default_rng(1).standard_normal((1, n))
@@ -376,7 +383,7 @@ def _above(solve: Callable[[int], Eigenpairs], size: int, ratio: float) -> Eigen
         raise InputError(f"ratio = {ratio} is not allowed; it must be at least 0 and less than 1")
     k = 8
     while True:
-        if size < LANCZOS_SIZE or k > size // LANCZOS_PART:
+        if not lanczos_width(size, k):
             k = size
         values, vectors = solve(k)
         above = int(np.count_nonzero(values > max(ratio, size * EPS) * values[0]))

@@ -1,7 +1,10 @@
 """How much arithmetic a run takes, by the few kinds whose speeds a calibration measures on a machine."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+
+from fedkernel.numerics import lanczos_width
 
 DOUBLE = 8
 """Bytes."""
@@ -151,8 +154,14 @@ def kernel_matrix(rows: float, others: float, columns: float) -> Work:
 
 
 def whole_kernel_matrix(rows: float, columns: float) -> Work:
-    """Return that of all rows, which no cache holds, and its centring: about five passes more."""
-    return kernel_matrix(rows, rows, columns) + Work(passes=5 * DOUBLE * rows**2)
+    """Return that of all rows with each other, which no cache holds: half of the products and of exp, then copied."""
+    entries = rows**2
+    return Work(products=entries * columns, passes=6.5 * DOUBLE * entries, exponentials=entries / 2)
+
+
+def centred(rows: float) -> Work:
+    """Return a symmetric matrix' centring, for which it is read twice and written."""
+    return Work(passes=2.0 * DOUBLE * rows**2)
 
 
 def letter(floats: float) -> Work:
@@ -170,16 +179,35 @@ def all_eigenpairs(size: float) -> Work:
     return Work(eigen=size**2 * (size + SMALL))
 
 
-def leading(size: float, vectors: float) -> Work:
-    """Return the leading eigenpairs of a dense symmetric matrix, as `fedkernel.numerics.leading_eigenpairs` does it.
+def lanczos_blocks(pairs: int, width: int) -> int:
+    """Return about how many blocks of so many vectors settle the leading pairs of an RBF kernel matrix.
 
-    LAPACK below 1000 rows or for more than a 30th of the pairs; else Lanczos, which on RBF kernel matrices has taken
-    about 16 products and 3.5 for each pair. One triangle is read, partly from a cache; vectors are made orthogonal.
+    By docs/solvers.md's table and kernel matrices of some columns: 3 products with a vector for each pair, and 9 with
+    each vector of a block, less a third to more by half; where eigenvalues fall slowly, as in a Wishart matrix, several
+    times as many.
     """
-    if size < 1000 or vectors > size / 30:
-        return all_eigenpairs(size) * min(1.0, 0.43 + 3.2 * vectors / size)
-    steps = 16 + 3.5 * vectors
-    return Work(products=8 * size * vectors * steps, passes=steps * DOUBLE * (0.28 * size**2 + size * vectors / 2))
+    return math.ceil(3 * pairs / width) + 9
+
+
+def leading(size: int, pairs: int) -> Work:
+    """Return the leading eigenpairs of a dense symmetric matrix, as `fedkernel.numerics.leading_eigenpairs` does it."""
+    width = lanczos_width(size, pairs)
+    if not width:
+        return all_eigenpairs(size) * min(1.0, 0.43 + 3.2 * pairs / size)
+    # The basis grows by a block at a time and restarts with some of its vectors where it is full, as in `block_lanczos`
+    most, fewest = 2 * pairs + 6 * width, pairs + 2 * width
+    block = multiplied(size, size, width) + orthonormalised(size, width) * 2
+    work, vectors = Work(), 0
+    for _ in range(lanczos_blocks(pairs, width)):
+        if vectors + width > most:
+            work += all_eigenpairs(vectors) + Work(products=4.0 * size * vectors * fewest)
+            vectors = fewest
+        vectors += width
+        # What the product adds to the matrix on the basis, what it has along that, and once more for what rounding left
+        work += block + multiplied(size, vectors, width) * 4
+    # Some looks at the matrix on the basis, about half way on average; then the vectors, and their products as a check
+    looks = all_eigenpairs(pairs + 4 * width) * 4
+    return work + looks + multiplied(size, vectors, pairs) + multiplied(size, size, pairs)
 
 
 def clustering(rows: float, clusters: float, dimensions: float, restarts: int = 1) -> Work:
