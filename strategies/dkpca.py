@@ -54,6 +54,7 @@ from fedkernel.protocol import (
     all_eigenpairs,
     centred,
     leading,
+    leading_bytes,
     once,
     to_all,
     to_sum,
@@ -181,7 +182,7 @@ class DKPCA(ProjectsNewRows):
         adaptive = self.local_components == "adaptive"
         most = N if self.local_components == "adaptive" else self.local_components or self.most_components
         sent = [min(most, rank) for rank in ranks]
-        memory = FLOAT * N * ((5 if adaptive else 2) * N if product else 3 * max(ranks))
+        memory = leading_bytes(N, max(sent)) if product else 3 * FLOAT * N * max(ranks)
         floats = sum(sent) * (N + 1) + (len(cohort) if self.certificate else 0)
         computing = self._computing(cohort, sent)
         return Forecast(1, floats, 0, memory, "at most" if adaptive else "exact", computing)

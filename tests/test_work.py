@@ -1,11 +1,13 @@
 """What formulas say that is computed, against what runs and solvers do."""
 
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.sparse.linalg import LinearOperator
 
+from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments.baselines import cohort
 from fedkernel import RBF
 from fedkernel.numerics import kernels, lanczos_width, leading_eigenpairs, sketch
@@ -69,3 +71,16 @@ def test_kernel_matrices_take_about_so_many_blocks(columns, pairs):
     leading_eigenpairs(LinearOperator(K.shape, matvec=multiply, matmat=multiply, dtype=K.dtype), pairs)
     width = lanczos_width(len(K), pairs)
     assert 0.6 < lanczos_blocks(pairs, width) / widths.count(width) < 1.7
+
+
+@pytest.mark.parametrize(("rows", "local"), [(1000, 10), (1000, 50), (500, 20), (400, 400), (400, "adaptive")])
+def test_memory_of_dkpca_is_what_its_client_takes(rows, local):
+    strategy, shard = DKPCA(2, KERNEL, local_components=local), RNG.standard_normal((rows, 20))
+    fields = {"epsilon": 0.0005} if local == "adaptive" else {"n_components": local}
+    tracemalloc.start()
+    try:
+        DKPCAClient(shard).find_local_eigenpairs(FindLocalEigenpairs(kernel=KERNEL, **fields))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.8 < strategy.forecast(cohort([shard])).memory / peak < 1.3

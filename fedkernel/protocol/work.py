@@ -210,6 +210,18 @@ def leading(size: int, pairs: int) -> Work:
     return work + looks + multiplied(size, vectors, pairs) + multiplied(size, size, pairs)
 
 
+def leading_bytes(size: int, pairs: int) -> int:
+    """Return the most bytes that finding these takes, the matrix included.
+
+    Lanczos has its basis, the products with that and what a restart makes of both; LAPACK a copy of the matrix, where
+    all pairs are wanted its divide and conquer four.
+    """
+    width = lanczos_width(size, pairs)
+    if width:
+        return DOUBLE * size * (size + 6 * pairs + 18 * width)
+    return DOUBLE * size * (2 * (size + pairs) if pairs < size else 5 * size)
+
+
 def clustering(rows: float, clusters: float, dimensions: float, restarts: int = 1) -> Work:
     """Return k-means++ and Lloyd's iterations by scikit-learn, as often as it is restarted."""
     times = restarts * LLOYD_ITERATIONS
