@@ -20,8 +20,8 @@ import numpy as np
 from grpc_rounds import node
 from rich.console import Console
 from rich.table import Table
-from rounds import FLOATS, Echo, EchoClient, EchoStrategy
 
+from experiments.running.echo import FLOATS, Echo, EchoClient, EchoStrategy
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.serving import listening

@@ -6,64 +6,20 @@ A toy pair sends 1 KB (128 floats) down and up per client and round, so that not
 import argparse
 import statistics
 from tempfile import TemporaryDirectory
-from typing import Annotated
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedkernel.arrays import FloatArray
+from experiments.running.echo import FLOATS, EchoStrategy
 from fedkernel.engines.ray import run_job
 from fedkernel.flower_apps import APPS
-from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.messages import Reply, Request, Shape
-from fedkernel.protocol.rounds import Protocol, Run, to_all
 from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.result import Result
-from fedkernel.strategy import KernelStrategy
 from strategies import VFedPCA
 
-FLOATS = 128
 TARGETS = {("local", 5): 0.002, ("local", 50): 0.020, ("ray", 5): 0.15}
 """Seconds per round to reach, with 1 KB messages."""
-
-
-class Echoed(Reply):
-    """The request's array."""
-
-    values: Annotated[FloatArray, Shape("n")]
-
-
-class Echo(Request[Echoed]):
-    """Asks for the array back."""
-
-    values: Annotated[FloatArray, Shape("n")]
-
-
-class EchoClient(KernelClient):
-    """Sends back what it gets."""
-
-    answers = (Echo,)
-
-    def echo(self, ask: Echo) -> Echoed:
-        """Return the array."""
-        return Echoed(values=ask.values)
-
-
-class EchoStrategy(KernelStrategy[int]):
-    """As many rounds as asked."""
-
-    client = EchoClient
-    partition = "vertical"
-
-    def __init__(self, rounds: int, floats: int) -> None:
-        self.rounds, self.values = rounds, np.zeros(floats)
-
-    def protocol(self, run: Run) -> Protocol[int]:
-        """Echo."""
-        for _ in range(self.rounds):
-            yield from to_all(Echo(values=self.values))
-        return self.rounds
 
 
 def local(clients: int, floats: int, rounds: int) -> float:

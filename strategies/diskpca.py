@@ -49,6 +49,7 @@ from fedkernel.protocol import (
     Work,
     all_eigenpairs,
     any_width,
+    cosines,
     instead,
     kernel_matrix,
     once,
@@ -311,14 +312,17 @@ class DisKPCA(LandmarkStrategy):
         works = []
         for member in cohort:
             rows = member.rows
-            # Steps 1 and 2: features and their sketch to t, products of each block
+            # Steps 1 and 2: features, which a cache holds, and their sketch to t, products of each block; blocks that
+            # landmarks are drawn from are computed again, as for step 3's distances to the span of the first landmarks
             m = self.n_random_features if t < d or not isinstance(self.kernel, Linear) else 0
-            embedded = Work(2.0 * rows * d * m, FLOAT * rows * (d + 3.0 * m), cosines=1.0 * rows * m)
+            embedded = self._computed(Work(2.0 * rows * d * m, FLOAT * rows * (d + 1.0 * t)))
+            embedded += cosines(rows * m, self.dtype)
             scored = Work(2.0 * rows * t * t, FLOAT * rows * 2.0 * t)
-            # Step 3: distances to the span of the first landmarks
+            first, second = (min(1.0, drawn / M * ROWS / rows) for drawn in (self._by_leverage, self.n_adaptive))
             Y = self._by_leverage
             distances = kernel_matrix(rows, Y, d) + Work(products=2.0 * rows * Y * Y)
-            works.append(self._computed(embedded + scored + (distances if self.n_adaptive else Work())))
+            distances *= 1 + second if self.n_adaptive else 0
+            works.append(embedded * (1 + first) + self._computed(scored + distances))
         solved = all_eigenpairs(t)
         computing = Computing.of(works, solved)
         return Forecast(5 if self.n_adaptive else 3, up, M * t * t, memory, "at most", computing) + span

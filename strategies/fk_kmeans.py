@@ -25,6 +25,7 @@ import numpy as np
 from pydantic import Field
 
 from clients.fk_kmeans import (
+    KEPT,
     CombineFeatures,
     EmbedRows,
     FKKMeansClient,
@@ -46,6 +47,7 @@ from fedkernel.numerics import (
     squared_move,
 )
 from fedkernel.protocol import (
+    CALLS_OF_A_STEP,
     FLOAT,
     AtMost,
     Computing,
@@ -251,28 +253,36 @@ class FKKMeans(KMeansStrategy):
         last = D + (r if T > 1 else 0)
         down += M * (((T - 2) * (D + r) + D) * r * (T > 1) + last * s) if self.cem else sum(n) * s
         memory = FLOAT * (max(n) * (2 * r + s) + min(max(n), ROWS) * 2 * (D + r) + 2 * (D + r) ** 2)
+        memory += max(map(self._kept, n))
         iterated = Forecast(rounds + 1, up, down, memory, "about", self._computing(cohort, D, T, r, usual))
         clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, s)
         return self.width_forecast(cohort) + iterated + clustered
 
     def _computing(self, cohort: Sequence[Member], D: int, T: int, r: int, usual: int) -> Computing:
         """Return what T iterations compute."""
+        p, width = D + r, np.dtype(self.dtype).itemsize / FLOAT
         works = []
         for member in cohort:
             n = member.rows
-            drawn = features_work(member, D)
+            drawn = features_work(member, D, self.dtype)
             if not self.cem:
                 # Each product draws the features anew, twice
-                works.append((drawn + multiplied(n, D, 1)) * (2 * min(D + r, usual) * T))
+                works.append((drawn + multiplied(n, D, 1)) * (2 * min(p, usual) * T))
                 continue
-            # Features, drawn twice or held in between; [A, B]^T [A, B]; and B of the next iteration
-            p = D + r
-            gram = Work(products=2.0 * n * p * p, passes=4.0 * FLOAT * n * p)
+            # Features, drawn again for the next B where they are too many to keep; [A, B]^T [A, B]; and that B
+            drawn *= 1 if self._kept(n) else 2
+            gram = Work(products=2.0 * n * p * p, passes=4.0 * FLOAT * n * p) + multiplied(n, p, r)
             steps = multiplied(p, p, 1) * (min(p, usual) if self._solver == "lanczos" else 0)
-            works.append((drawn + gram + multiplied(n, p, r) + steps) * T)
-        p = D + r
-        solved = all_eigenpairs(p) if self._solver == "gram" else multiplied(p, usual, 1) * (4 * usual)
+            works.append((drawn + gram * width + steps) * T)
+        solved = all_eigenpairs(p)
+        if self._solver == "lanczos" or not self.cem:
+            solved = multiplied(p, usual, 1) * (4 * usual) + Work(passes=CALLS_OF_A_STEP * min(p, usual))
         return Computing.of(works, solved * T)
+
+    def _kept(self, rows: int) -> int:
+        """Return how many bytes of a client's features are kept from one iteration to the next."""
+        drawn = np.dtype(self.dtype).itemsize * rows * self._division[0]
+        return drawn if self.cem and drawn <= KEPT else 0
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the width, T iterations at most, the coordinates and the k-means.

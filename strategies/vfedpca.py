@@ -241,11 +241,14 @@ class VFedPCA(ProjectsNewRows):
         products = M * N * min(steps * k, most)
         up, down = M * k * (N + 1) + products, M * k * N + products
         computing = merging_computing(cohort, k, 1, self.local_iterations, self._local_kernel())
-        # Block Lanczos: a product at the clients in each step; at the coordinator each block against all before, twice
+        # Block Lanczos: a product at the clients in each step
         pair = [_product(member, k, self._local_kernel()) * steps for member in cohort]
+        # At the coordinator what comes is read, checked and added up; each block is orthogonalised against all before,
+        # twice, the products with all before are multiplied with it, and the pairs and their residuals made of both
         solved = Work()
         for step in range(1, steps + 1):
-            solved += multiplied(N, step * k, k) * 5 + orthonormalised(N, k) * 2
+            solved += multiplied(N, step * k, k) * 7 + orthonormalised(N, k) * 2
+            solved += Work(passes=FLOAT * N * k * (3.0 * M + 8))
         computing += Computing.of(pair, solved)
         return Forecast(steps + 2, up, down, memory, "at most" if self.rounds else "about", computing)
 

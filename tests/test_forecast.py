@@ -26,6 +26,7 @@ from fedkernel.protocol import Computing, Speeds, Work
 from fedkernel.protocol.client import KernelClient
 from fedkernel.protocol.forecast import ENGINE_COSTS, Forecast, largest, seconds
 from fedkernel.protocol.rounds import Member
+from fedkernel.protocol.work import CALLS_OF_A_MESSAGE
 from strategies import (
     ADMMKPCA,
     DKPCA,
@@ -199,16 +200,25 @@ def test_a_forecast_grows_as_the_method_does():
     # products with the table, and with vectors of its rows, are linear in these; a kernel matrix is quadratic
     assert grown(VFedPCA(5), **twice) == pytest.approx(2, rel=0.05)
     assert grown(FKKMeans(5, iterations=3, solver="gram"), **twice) == pytest.approx(2, rel=0.2)
-    assert grown(DisKPCA(10, KERNEL, **SHOWN), **twice) == pytest.approx(2, rel=0.1)
+    assert 1.7 < grown(DisKPCA(10, KERNEL, **SHOWN), **twice) < 2  # it draws from as many blocks, computed again
     for quadratic in (DKPCA(10, KERNEL, local_components=50), VFedAKPCA(5, kernel=KERNEL)):
         assert grown(quadratic, **twice) == pytest.approx(4, rel=0.1)
     assert grown(ADMMKPCA(kernel=KERNEL, iterations=2, **SHOWN), **twice) == pytest.approx(8, rel=0.3)  # eigenproblems
     assert 1 < grown(VFedPCA(5), columns=600) < 2
 
 
+def test_clients_in_threads_answer_one_after_the_other():
+    """Each in Python, which local threads share; elsewhere a process each."""
+    forecast = Forecast(10)
+    for engine, clients in (("local", 4), ("grpc", 1)):
+        added = dataclasses.replace(SPEEDS, round=ENGINE_COSTS[engine].round, message=ENGINE_COSTS[engine].client)
+        spent = seconds(engine, forecast, 4, speeds=added) - seconds(engine, forecast, 4)
+        assert spent == pytest.approx(10 * clients * CALLS_OF_A_MESSAGE * SPEEDS.passing / 1e9)
+
+
 def test_clients_share_this_machines_cores_but_have_their_own_elsewhere():
     own = Work(passes=1e9)
-    forecast = Forecast(1, computing=Computing.of([own] * 4, own * 3))
+    forecast = Forecast(0, computing=Computing.of([own] * 4, own * 3))
     here, apart = (
         seconds(engine, forecast, 4, speeds=SPEEDS) - seconds(engine, forecast, 4) for engine in ("ray", "grpc")
     )
@@ -261,7 +271,7 @@ def test_spectral_k_means_needs_the_coordinates_whatever_its_components_say():
 
 def test_seconds_are_those_that_were_measured():
     small, large = Forecast(1, 128 * 5, 128 * 5), Forecast(1, 5 * 1_250_000, 5 * 1_250_000)  # 10 MB each way
-    for engine, one_round, megabytes in (("local", 0.0015, 0.035), ("grpc", 0.005, 0.12), ("ray", 0.10, 0.43)):
+    for engine, one_round, megabytes in (("local", 0.0015, 0.035), ("grpc", 0.005, 0.34), ("ray", 0.10, 0.43)):
         start = ENGINE_COSTS[engine].start
         assert seconds(engine, small, 5) - start == pytest.approx(one_round, rel=0.1)
         assert seconds(engine, large, 5) - start == pytest.approx(megabytes, rel=0.05)

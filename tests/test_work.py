@@ -12,7 +12,7 @@ from experiments.baselines import cohort
 from fedkernel import RBF
 from fedkernel.numerics import kernels, lanczos_width, leading_eigenpairs, sketch
 from fedkernel.protocol.work import lanczos_blocks
-from strategies import DKPCA, FKKMeans, RFKKMeans, VFedAKPCA
+from strategies import DKPCA, DisKPCA, FKKMeans, RFKKMeans, VFedAKPCA
 
 RNG = np.random.default_rng(0)
 WIDE, LONG = np.array_split(RNG.standard_normal((1000, 24)), 3, 1), np.array_split(RNG.standard_normal((3000, 12)), 3)
@@ -21,12 +21,12 @@ KERNEL = RBF(gamma=0.02)
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Return how many entries exp is taken of, and random features have, from now on."""
+    """Return how many entries of float64 exp is taken of, and random features have, from now on."""
     exponentials, cosines = [], []  # appended to by several threads
 
     def counting(function, entries, times=1):
         def call(values, *more, **options):
-            entries.append(times * np.size(values))
+            entries.append(times * np.size(values) * (values.dtype == np.float64))
             return function(values, *more, **options)
 
         return call
@@ -42,6 +42,7 @@ def counted(monkeypatch):
     [
         DKPCA(2, KERNEL, local_components=5),
         VFedAKPCA(2, kernel=KERNEL, rounds=2),
+        DisKPCA(3, KERNEL, n_adaptive=40, n_random_features=200, share_rows=True),
         FKKMeans(3, n_features=20, iterations=4, accuracy=0, solver="gram", coreset_size=30),
         FKKMeans(3, n_features=20, iterations=4, accuracy=0, solver="lanczos", coreset_size=30, dtype="float32"),
         RFKKMeans(3, n_features=20, coreset_size=30),

@@ -6,7 +6,7 @@ from fedkernel.lazily import lazily
 
 if TYPE_CHECKING:
     from fedkernel.protocol.client import Answers, KernelClient
-    from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, Forecast, largest, seconds
+    from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, TYPICAL, Forecast, largest, seconds
     from fedkernel.protocol.guards import Guards
     from fedkernel.protocol.lanczos import distributed
     from fedkernel.protocol.messages import (
@@ -38,13 +38,15 @@ if TYPE_CHECKING:
     )
     from fedkernel.protocol.state import State
     from fedkernel.protocol.work import (
-        TYPICAL,
+        CALLS_OF_A_STEP,
         Computing,
         Speeds,
         Work,
         all_eigenpairs,
+        assigned,
         centred,
         clustering,
+        cosines,
         kernel_matrix,
         leading,
         leading_bytes,
@@ -58,6 +60,7 @@ else:
 
 __all__ = [
     "BESIDE",
+    "CALLS_OF_A_STEP",
     "COORDINATE",
     "ENGINE_COSTS",
     "ENTRY",
@@ -96,9 +99,11 @@ __all__ = [
     "all_eigenpairs",
     "any_width",
     "ask",
+    "assigned",
     "centred",
     "check_share",
     "clustering",
+    "cosines",
     "distributed",
     "instead",
     "kernel_matrix",

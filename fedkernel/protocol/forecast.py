@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from fedkernel.arrays import Precision
-from fedkernel.protocol.work import Computing, Speeds, largest_computing
+from fedkernel.protocol.work import CALLS_OF_A_MESSAGE, Computing, Speeds, Work, largest_computing
 
 FLOAT = 8
 """Bytes."""
@@ -90,7 +90,7 @@ class EngineCost:
 ENGINE_COSTS: Mapping[str, EngineCost] = MappingProxyType(
     {
         "local": EngineCost(0.0, 0.0004, 0.00022, 0.00034),
-        "grpc": EngineCost(4.0, 0.002, 0.0006, 0.00115),
+        "grpc": EngineCost(4.0, 0.002, 0.0006, 0.00335),
         "ray": EngineCost(10.0, 0.088, 0.0024, 0.0033),
         "superlink": EngineCost(10.0, 6.0, 0.0, 0.05),
     }
@@ -98,9 +98,13 @@ ENGINE_COSTS: Mapping[str, EngineCost] = MappingProxyType(
 """Measured on 2 cores with flwr 1.41, 3 to 5 clients, local and ray also 50, on one machine: a network comes on top.
 
 Seconds per round with 1 KB, and with 10 MB to and from every client: local 0.0015 and 0.035, 50 clients 0.011 with 1 KB
-(`benchmarks/rounds.py`); grpc 0.005 and 0.12 (`benchmarks/grpc_rounds.py`); ray 0.10 and 0.43, 50 clients 0.21 and 3.4;
+(`benchmarks/rounds.py`); grpc 0.005 and 0.34 (`benchmarks/grpc_rounds.py`); ray 0.10 and 0.43, 50 clients 0.21 and 3.4;
 superlink 5.6 to 8 and 3 more. The start of grpc is that of 5 processes here: sites that have joined need none.
 """
+
+_LOCAL = ENGINE_COSTS["local"]
+TYPICAL = Speeds(0.017, 0.14, 0.001, 0.011, 0.12, round=_LOCAL.round, message=_LOCAL.client, cores=2)
+"""Of a machine that nobody has measured: two cores of a server of 2023, by `fedkernel calibrate`; no numba."""
 
 
 SEPARATE = frozenset({"grpc"})
@@ -116,9 +120,12 @@ def seconds(
     """
     cost, computed = ENGINE_COSTS[engine], 0.0
     if speeds is not None:
-        if engine == "local":
-            cost = replace(cost, round=speeds.round, client=speeds.message)
         computed = speeds.computing(forecast.computing, together=engine not in SEPARATE)
+        answering = speeds.seconds(Work(passes=CALLS_OF_A_MESSAGE))
+        if engine == "local":  # whose clients are threads: one at a time is in Python
+            cost = replace(cost, round=speeds.round, client=speeds.message + answering)
+        else:
+            computed += forecast.rounds * answering
     moved = np.dtype(wire).itemsize * (forecast.floats_up + forecast.floats_down) / 1e6
     added = cost.start + forecast.rounds * (cost.round + clients * cost.client) + moved * cost.megabyte
     return computed + added
