@@ -1,5 +1,6 @@
 """`fedkernel advise`: what it recommends fits, takes what it says, and is where the documents say the rules are."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -17,9 +18,9 @@ from experiments.commands.parts import Part, part_of
 from experiments.commands.which_method import advise, rules
 from experiments.config import read_config
 from experiments.results import read_runs
-from experiments.running import plan
+from experiments.running import calibration, plan
 from fedkernel.errors import InputError
-from fedkernel.protocol import Member
+from fedkernel.protocol import TYPICAL, Member, seconds
 
 DOCS = Path(__file__).parent.parent / "docs"
 WHICH = Path(__file__).parent.parent / "experiments" / "which_method"
@@ -89,6 +90,21 @@ def test_the_experiment_to_start_with_runs_and_takes_what_was_said(tmp_path, mon
         counted = (row.rounds, row.floats_up, row.floats_down)
         assert counted == (forecast.rounds, forecast.floats_up, forecast.floats_down)
         assert f"{row.floats_up:,}" in text
+
+
+def test_the_seconds_of_an_engine_are_those_of_a_dry_run(tmp_path, monkeypatch):
+    """The computing too, at whichever speeds there are: of this machine, or of a typical one."""
+    monkeypatch.setattr(calibration.typer, "get_app_dir", lambda name: str(tmp_path / name))
+    its = situation([(200_000, 50), (200_000, 60)])
+    (forecast,) = [line.forecast for line in advise(its) if line.candidate.name == "DKPCA, inner products"]
+    for speeds, whose in ((TYPICAL, "typical machine"), (dataclasses.replace(TYPICAL, product=2.0), "this machine")):
+        if speeds is not TYPICAL:
+            calibration.save(speeds)
+        lines = command("200000x50", "200000x60", "--engine", "local").splitlines()
+        assert any(line.startswith("Seconds ") and whose in line and "the computing" in line for line in lines)
+        (line,) = [line for line in lines if line.strip().startswith("DKPCA, inner")]
+        assert f"{seconds('local', forecast, 2, speeds=speeds):,.1f}" in line.split()
+        assert seconds("local", forecast, 2, speeds=speeds) > 2 * seconds("local", forecast, 2)
 
 
 def test_files_say_what_is_divided_and_are_what_is_started_with(tmp_path, monkeypatch):

@@ -51,7 +51,8 @@ def advise(  # noqa: PLR0917 - one option each
     round_time: Annotated[float, typer.Option(min=0, help="Seconds that a round takes, beside what it sends.")] = 0.1,
     bandwidth: Annotated[float, typer.Option(min=0.001, help="Megabits a second of each site.")] = 100.0,
     engine: Annotated[
-        str | None, typer.Option(help=f"In place of these two what an engine adds here: {', '.join(ENGINES)}.")
+        str | None,
+        typer.Option(help=f"In place of these two what engine and computing take here: {', '.join(ENGINES)}."),
     ] = None,
     toml: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an experiment to start with.")] = None,
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,

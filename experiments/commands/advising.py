@@ -14,6 +14,7 @@ from rich.text import Text
 from experiments.commands.advise import Aim, Partition
 from experiments.commands.candidates import Goal, Situation
 from experiments.commands.console import output, say, show
+from experiments.commands.forecast import about_seconds
 from experiments.commands.parts import (
     Part,
     about_columns,
@@ -26,9 +27,10 @@ from experiments.commands.parts import (
 )
 from experiments.commands.which_method import Advice, advise
 from experiments.report import NARROWEST, WideTable
+from experiments.running.calibration import load
 from fedkernel.data import Divided
 from fedkernel.errors import InputError
-from fedkernel.protocol import ENGINE_COSTS, Forecast, Member, seconds
+from fedkernel.protocol import ENGINE_COSTS, TYPICAL, Forecast, Member, seconds
 from fedkernel.protocol.forecast import FLOAT
 from fedkernel.protocol.messages import Receipt
 from fedkernel.protocol.plan import Plan, PlannedRequest
@@ -78,13 +80,17 @@ def print_advice(
     for sentence in about_columns(tables, parts, aside, categories):
         say(sentence)
 
+    calibrated = load()
+
     def lasts(forecast: Forecast) -> float:
         if engine is not None:
-            return seconds(engine, forecast, len(cohort))
+            return seconds(engine, forecast, len(cohort), speeds=calibrated or TYPICAL)
         megabits = 8e-6 * FLOAT * (forecast.floats_up + forecast.floats_down) / len(cohort)
         return forecast.rounds * round_time + megabits / bandwidth
 
     _show_fitting([fit for fit in advice if fit.strategy is not None], lasts, len(cohort), goal is Aim.clusters)
+    if engine is not None:
+        output.print(about_seconds(calibrated), highlight=False, markup=False, soft_wrap=True)
     refused = {misfit.candidate.name: misfit.refusal for misfit in advice if misfit.strategy is None}
     for name, reason in refused.items():
         output.print(f"not {name}: {reason}", highlight=False, markup=False, soft_wrap=True)

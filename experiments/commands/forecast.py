@@ -17,13 +17,13 @@ from fedkernel.arrays import Precision
 from fedkernel.errors import InputError
 from fedkernel.protocol import ENGINE_COSTS, TYPICAL, Forecast, Member, Speeds, largest, seconds
 
-CALIBRATED = "Seconds by the speeds of this machine that `fedkernel calibrate` measured"
-TYPICALLY = "Seconds of a typical machine, for this one is not calibrated: `fedkernel calibrate` measures it"
-NOTE = (
+SECONDS_NOTE = (
     ": the engine's, its start included, and the computing, for grpc with a machine for each site; a network's "
-    "delays come on top. Figures: exact; at most, where a run may end early or send less; about, where "
-    "convergence decides. Memory: of one client beside its rows, estimated. A line is one run, of the seed that "
-    "takes most."
+    "delays come on top."
+)
+NOTE = (
+    " Figures: exact; at most, where a run may end early or send less; about, where convergence decides. Memory: of "
+    "one client beside its rows, estimated. A line is one run, of the seed that takes most."
 )
 
 
@@ -75,7 +75,14 @@ def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None
     show(forecast_table(lines_of(plan(experiment), shape), speeds or TYPICAL))
     if shape is None and isinstance(experiment.data, Sites):
         output.print("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.", soft_wrap=True)
-    output.print((CALIBRATED if speeds else TYPICALLY) + NOTE, highlight=False, markup=False, soft_wrap=True)
+    output.print(about_seconds(speeds) + NOTE, highlight=False, markup=False, soft_wrap=True)
+
+
+def about_seconds(speeds: Speeds | None) -> str:
+    """Return what forecast seconds are made of, by these speeds; None: this machine is not calibrated."""
+    by = "by the speeds of this machine that `fedkernel calibrate` measured"
+    typical = "of a typical machine, for this one is not calibrated: `fedkernel calibrate` measures it"
+    return f"Seconds {typical if speeds is None else by}{SECONDS_NOTE}"
 
 
 def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -> list[Line]:
