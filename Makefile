@@ -24,7 +24,6 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/performance.py
-	$(BIN)/python benchmarks/bare.py
 	$(BIN)/python benchmarks/grpc_many.py
 	$(BIN)/python benchmarks/resumed.py
 	$(BIN)/python benchmarks/faults.py

@@ -3,7 +3,8 @@
     python benchmarks/performance.py [--quick] [--only growth]
 
 Rows are printed as they are measured; the page and a line of benchmarks/history/performance.jsonl are written in the
-end. It takes some minutes, with `--quick` fewer. `--only` keeps the page's other tables.
+end. It takes about seven minutes, with `--quick` (smaller sizes, fewer engines) two. `--only` keeps the page's other
+tables.
 """
 
 import argparse
@@ -62,15 +63,23 @@ PARTS = (
         "bare",
         "Against the bare arithmetic",
         "Each pair on the local engine against plain NumPy and SciPy that computes the same, and scikit-learn with\n"
-        "all data in one place; smaller sizes than `make bench` has.",
-        ("bare.py", "--quick", "--repeat", "2"),
+        "all data in one place.",
+        ("bare.py", "--repeat", "2"),
+        ("--quick", "--repeat", "1"),
     ),
-    Part("rounds", "A round of the engines in this process", "A toy pair: nothing but the engine.", ("rounds.py",)),
+    Part(
+        "rounds",
+        "A round of the engines in this process",
+        "A toy pair: nothing but the engine.",
+        ("rounds.py",),
+        ("--no-ray",),
+    ),
     Part(
         "grpc",
         "A round between processes",
         "Over gRPC with mutual TLS, against Flower's messages alone and bare bytes.",
         ("grpc_rounds.py",),
+        ("--small",),
     ),
 )
 
