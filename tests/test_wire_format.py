@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from flwr.common.serde import message_to_proto, recorddict_from_proto, recorddict_to_proto
+from flwr.common.serde import message_from_proto, message_to_proto, recorddict_from_proto, recorddict_to_proto
+from flwr.proto.message_pb2 import Message as MessageProto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,8 @@ ARRAYS = st.builds(
     st.lists(st.integers(0, 40), max_size=3),
     st.sampled_from(["float64", "float32", "int32", "uint8"]),
 )
-SCALARS = st.integers(-(2**63), 2**64 - 1) | st.booleans() | st.text() | st.binary() | st.floats()
+LONG = st.sampled_from(["a" * flower.SHORT, "b" * (flower.SHORT + 1), "c" * 20_000])
+SCALARS = st.integers(-(2**63), 2**64 - 1) | st.booleans() | st.text() | st.binary() | st.floats() | LONG
 RECORDS = st.one_of(
     st.dictionaries(NAMES, ARRAYS, max_size=3).map(ArrayRecord),
     st.dictionaries(NAMES, SCALARS | st.lists(st.text(max_size=3), max_size=2), max_size=3).map(ConfigRecord),
@@ -43,6 +45,13 @@ def test_messages(content):
     data = message_to_proto(message).SerializeToString()
     assert b"".join(flower.to_parts(message)) == flower.to_bytes(message) == data
     assert b"".join(flower.to_parts(message, flower.content_to_parts(content))) == data
+    again, flowers = flower.from_bytes(data), message_from_proto(MessageProto.FromString(data))
+    assert vars(again.metadata) == vars(flowers.metadata)
+    assert vars(again).keys() == vars(flowers).keys()
+    reply, flowers = flower.reply_to(message, content), Message(content, reply_to=message)
+    varying = {"_created_at", "_ttl"}
+    assert {**vars(reply.metadata), **dict.fromkeys(varying)} == {**vars(flowers.metadata), **dict.fromkeys(varying)}
+    assert reply.metadata.created_at + reply.metadata.ttl == pytest.approx(message.metadata.created_at + 5.0, abs=1e-3)
     failed = Message(Error(5, "so it goes"), reply_to=message)
     assert flower.to_bytes(failed) == message_to_proto(failed).SerializeToString()
 

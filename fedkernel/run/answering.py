@@ -197,7 +197,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 record(node, asking, answer, gate=gate, admitted=standing)  # or nothing leaves
                 if standing is not None:
                     _note(context, asking, site, standing)
-                return Message(answer.content, reply_to=message)
+                return flower.reply_to(message, answer.content)
             except FedkernelError as error:
                 rule = error.rule if isinstance(error, RefusedError) else ""
                 text = _told(error, site, own="data" in node)
@@ -402,7 +402,7 @@ def _train(call: _Call) -> Answer:
         began = clock()
         replied, _, scalars = within_seconds(
             limits.request.seconds if limits else None,
-            lambda: client.fit(arrays, dict(call.config)),  # type: ignore[arg-type]
+            lambda: client.fit(arrays, dict(call.config.items())),  # type: ignore[arg-type]
         )
         seconds = clock() - began
     call.site.check_table(memory.table, call.run)  # which may be read block by block

@@ -9,22 +9,22 @@ import itertools
 import os
 import struct
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, TypeGuard, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
 from flwr.app.message.message import make_message
 from flwr.common.serde import (
-    array_from_proto,
     message_from_proto,
     message_to_proto,
     recorddict_from_proto,
     recorddict_to_proto,
 )
-from flwr.common.serde_utils import metadata_from_proto, metadata_to_proto, record_value_dict_from_proto
+from flwr.common.serde_utils import metadata_from_proto, metadata_to_proto
 from flwr.proto.message_pb2 import Message as MessageProto
 from flwr.proto.recorddict_pb2 import Array as ArrayProto
 from flwr.proto.recorddict_pb2 import RecordDict as RecordDictProto
@@ -54,6 +54,7 @@ __all__ = [
     "read_array",
     "read_arrays",
     "readdress",
+    "reply_to",
     "stamp",
     "to_bytes",
     "to_parts",
@@ -66,6 +67,15 @@ RecordT = TypeVar("RecordT", RecordDict, ArrayRecord, ConfigRecord)
 SCALARS = (str, int, float, bool, bytes)
 """What stands beside the arrays of a message."""
 
+
+SHORT = 100
+"""Characters of what is remembered of messages, which somebody else may have written."""
+
+_AS_MADE: dict[type, dict[str, Any]] = {
+    **{kind: vars(kind()) for kind in (RecordDict, ArrayRecord, ConfigRecord)},
+    Array: {name: value for name, value in vars(Array("", (), "", b"")).items() if name.startswith("_")},
+}
+"""What Flower's own objects have as they are made, whose contents are then put in place unchecked."""
 
 _numbers = itertools.count(1)
 
@@ -126,6 +136,31 @@ def in_place_of(message: Message, kind: str, content: RecordDict) -> Message:
     return make_message(metadata, content)
 
 
+def reply_to(message: Message, content: RecordDict) -> Message:
+    """Return what Flower's ``Message(content, reply_to=message)`` is, whose arguments need not be looked at."""
+    asked, now = message.metadata.__dict__, time.time()
+    metadata = Metadata.__new__(Metadata)
+    metadata.__dict__.update(
+        asked,
+        _message_id="",
+        _src_node_id=asked["_dst_node_id"],
+        _dst_node_id=asked["_src_node_id"],
+        _src_task_id=asked["_dst_task_id"],
+        _dst_task_id=asked["_src_task_id"],
+        _reply_to_message_id=asked["_message_id"],
+        _created_at=now,
+        _ttl=asked["_created_at"] + asked["_ttl"] - now,
+        _delivered_at="",
+    )
+    return _message(metadata, content)
+
+
+def _message(metadata: Metadata, content: RecordDict) -> Message:
+    message = Message.__new__(Message)
+    message.__dict__.update(_metadata=metadata, _content=content, _error=None)
+    return message
+
+
 def readdress(message: Message, node: int) -> None:
     """Have a message be from another node than it says."""
     message.metadata.__dict__["_src_node_id"] = node
@@ -153,7 +188,7 @@ def to_parts(message: Message, content: Sequence[bytes] | None = None) -> tuple[
 
 def content_to_parts(content: RecordDict) -> list[bytes]:
     """Serialise a message's content in parts, of which the arrays' are not copied."""
-    return _parts(content, lambda array: array.data)
+    return _parts(content, lambda array: array.entries if isinstance(array, HeldArray) else array.data)
 
 
 def content_from_bytes(data: bytes) -> RecordDict:
@@ -163,19 +198,29 @@ def content_from_bytes(data: bytes) -> RecordDict:
 
 def _content(proto: RecordDictProto) -> RecordDict:
     """Rebuild a content from what protobuf has parsed, and checked the types of: Flower would check them once more."""
-    return _filled(RecordDict(), {item.key: _record(item) for item in proto.items})
+    return _filled(RecordDict, {item.key: _record(item) for item in proto.items})
 
 
 def _record(item: Any) -> Any:
     match item.WhichOneof("value"):
         case "array_record":
-            arrays = {entry.key: array_from_proto(entry.value) for entry in item.array_record.items}
-            return _filled(ArrayRecord(), arrays)
+            return _filled(ArrayRecord, {entry.key: _array(entry.value) for entry in item.array_record.items})
         case "config_record":
-            values = {entry.key: entry.value for entry in item.config_record.items}
-            return _filled(ConfigRecord(), record_value_dict_from_proto(values))
+            return _filled(ConfigRecord, {entry.key: _value(entry.value) for entry in item.config_record.items})
         case _:
             return recorddict_from_proto(RecordDictProto(items=[item]))[item.key]
+
+
+def _array(proto: Any) -> Array:
+    array, shape = Array.__new__(Array), tuple(proto.shape)
+    array.__dict__.update(_AS_MADE[Array], dtype=proto.dtype, shape=shape, stype=proto.stype, data=proto.data)
+    return array
+
+
+def _value(proto: Any) -> Any:
+    name = proto.WhichOneof("value")
+    value = getattr(proto, name)
+    return list(value.vals) if name.endswith("_list") else value
 
 
 def from_bytes(data: bytes | bytearray) -> Message:
@@ -190,7 +235,8 @@ def from_bytes(data: bytes | bytearray) -> Message:
     try:
         proto = MessageProto.FromString(data)
         if proto.HasField("content"):
-            message = make_message(metadata_from_proto(proto.metadata), _content(proto.content))
+            message = _message(metadata_from_proto(proto.metadata), _content(proto.content))
+            message.metadata.delivered_at = ""
         else:
             message = message_from_proto(proto)
     except Exception as error:  # what a sender put together by hand can fail anywhere in Flower's own checks
@@ -254,13 +300,26 @@ class HeldArray(Array):
         if array.dtype.hasobject:
             raise ValueError(f"entries of type {array.dtype} cannot be held; allowed: numbers and text")
         array.flags.writeable = False
-        self.values, self.serialised = array, np.empty(0) if passing else array
-        self.dtype, self.shape, self.stype = _name_of(self.serialised.dtype), self.serialised.shape, "numpy.ndarray"
+        serialised = np.empty(0) if passing else array
+        # not one by one, which has Flower's look each time whether it was another before
+        self.__dict__.update(
+            _AS_MADE[Array],
+            values=array,
+            serialised=serialised,
+            dtype=_name_of(serialised.dtype),
+            shape=serialised.shape,
+            stype="numpy.ndarray",
+        )
 
     @property
     def data(self) -> bytes:  # type: ignore[override] # a field of Flower's
         """The array as an .npy file, which is written anew each time: engines ask once, if at all."""
-        return self.header + self.serialised.tobytes(order="A")
+        return self.header + self.entries
+
+    @property
+    def entries(self) -> bytes:
+        """The entries as they stand in the .npy file."""
+        return self.serialised.tobytes(order="A")
 
     @property
     def header(self) -> bytes:
@@ -342,33 +401,79 @@ def content_of(arrays: Iterable[NDArray[Any]], scalars: Mapping[str, Any]) -> Re
     # in the order in memory that an .npy file would have: products of it then have the same bits
     held = {str(n): HeldArray(array, order="F" if array.flags.fnc else "C") for n, array in enumerate(arrays)}
     # entry by entry each would be checked three times, which takes longer than all else that sends a small message
-    return _filled(RecordDict(), {"arrays": _filled(ArrayRecord(), held), "config": _filled(ConfigRecord(), scalars)})
+    records = {"arrays": _filled(ArrayRecord, held), "config": _filled(ConfigRecord, dict(scalars))}
+    return _filled(RecordDict, records)
 
 
-def _filled(record: RecordT, entries: Mapping[str, Any]) -> RecordT:
-    """Fill an empty record with entries that are right."""
-    record.__dict__["_data"] = dict(entries)
+def _filled(kind: type[RecordT], entries: dict[str, Any]) -> RecordT:
+    """Return a record of entries that are right."""
+    record = kind.__new__(kind)
+    record.__dict__.update(_AS_MADE[kind], _data=entries)
     return record
 
 
 def content_bytes(content: RecordDict) -> int:
     """Return the serialised size of a message's content, of which no array is serialised for that."""
-    return sum(map(len, _parts(content, lambda array: range(_size(array)))))
+    return sum(map(len, _parts(content, lambda array: range(_entries(array)))))
 
 
-def _parts(content: RecordDict, data: Callable[[Array], PartT]) -> list[bytes | PartT]:
-    """Serialise a message's content in parts, with what is given in place of the arrays' data."""
+def _parts(content: RecordDict, entries: Callable[[Array], PartT]) -> list[bytes | PartT]:
+    """Serialise a message's content in parts, with what is given in place of the arrays' entries."""
     parts: list[bytes | PartT] = []
     for name, record in content.items():
         if isinstance(record, ArrayRecord):
-            arrays = (_field(1, *_bytes(1, key.encode()), *_array(array, data)) for key, array in record.items())
-            parts += _field(1, *_bytes(1, name.encode()), *_field(2, *itertools.chain.from_iterable(arrays)))
+            arrays = [part for key, array in record.items() for part in (_before(key, array), entries(array))]
+            parts += _field(1, *_bytes(1, name.encode()), *_field(2, *arrays))
         elif isinstance(record, ConfigRecord) and not any(isinstance(value, list) for value in record.values()):
-            scalars = (_field(1, *_bytes(1, key.encode()), *_field(2, _scalar(value))) for key, value in record.items())
-            parts += _field(1, *_bytes(1, name.encode()), *_field(4, *itertools.chain.from_iterable(scalars)))
+            scalars = b"".join([_item(key, value) for key, value in record.items()])
+            parts += _field(1, *_bytes(1, name.encode()), *_field(4, scalars))
         else:
             parts.append(recorddict_to_proto(RecordDict({name: record})).SerializeToString())
     return parts
+
+
+def _before(key: str, array: Array) -> bytes:
+    """Return what an array of a record has before its entries, which is the same in most rounds."""
+    kind = array.dtype, array.shape, array.stype
+    header = array.header if isinstance(array, HeldArray) else b""
+    is_short = len(key) + sum(map(len, kind)) < SHORT
+    return (_short_beginning if is_short else _beginning)(key, kind, header, _entries(array))
+
+
+def _beginning(key: str, kind: tuple[str, tuple[int, ...], str], header: bytes, entries: int) -> bytes:
+    """Return an array of a record up to its entries, of which there are so many bytes."""
+    dtype, shape, stype = kind
+    beginning: bytes = ArrayProto(dtype=dtype, shape=shape, stype=stype).SerializeToString()
+    if header or entries:
+        beginning += _tag(4, len(header) + entries) + header
+    beginning = b"".join(_bytes(1, key.encode())) + _tag(2, len(beginning) + entries) + beginning
+    return _tag(1, len(beginning) + entries) + beginning
+
+
+_short_beginning = lru_cache(maxsize=256)(_beginning)
+
+
+def _entries(array: Array) -> int:
+    """Return of how many bytes the entries of an array are: of one that is not held, with all that is before them."""
+    return array.serialised.nbytes if isinstance(array, HeldArray) else len(array.data)
+
+
+def _item(key: str, value: Any) -> bytes:
+    """Return a scalar under its name, which is the same in most rounds where it is short."""
+    kind = type(value)
+    if len(key) <= SHORT:
+        if kind is float:  # eight bytes at the end
+            return _short_item(key, 0.0)[:-8] + struct.pack("<d", value)
+        if kind is int or kind is bool or (kind is str and len(value) <= SHORT):
+            return _short_item(key, value)
+    return _item_of(key, value)
+
+
+def _item_of(key: str, value: Any) -> bytes:
+    return b"".join(_field(1, *_bytes(1, key.encode()), *_field(2, _scalar(value))))
+
+
+_short_item = lru_cache(maxsize=1024, typed=True)(_item_of)  # True is no 1
 
 
 def _scalar(value: Any) -> bytes:
@@ -388,18 +493,6 @@ def _scalar(value: Any) -> bytes:
             return b"".join(_field(6, value))
 
 
-def _array(array: Array, data: Callable[[Array], PartT]) -> list[bytes | PartT]:
-    kind = ArrayProto(dtype=array.dtype, shape=array.shape, stype=array.stype).SerializeToString()
-    return _field(2, kind, *_bytes(4, data(array)))
-
-
-def _size(array: Array) -> int:
-    """Return how many bytes the data of an array are."""
-    if not isinstance(array, HeldArray):
-        return len(array.data)
-    return len(array.header) + array.serialised.nbytes
-
-
 def _bytes(number: int, value: bytes | PartT) -> list[bytes | PartT]:
     """Return a field of bytes or text, which is left out where it is empty."""
     return _field(number, value) if value else []
@@ -407,7 +500,11 @@ def _bytes(number: int, value: bytes | PartT) -> list[bytes | PartT]:
 
 def _field(number: int, *parts: bytes | PartT) -> list[bytes | PartT]:
     """Return a field of protobuf's wire format, of this number and with this content: tag, length, content."""
-    return [bytes([number << 3 | 2, *_digits(sum(map(len, parts)))]), *parts]
+    return [_tag(number, sum(map(len, parts))), *parts]
+
+
+def _tag(number: int, length: int) -> bytes:
+    return bytes([number << 3 | 2, *_digits(length)])
 
 
 def _digits(number: int) -> list[int]:
