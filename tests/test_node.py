@@ -34,7 +34,7 @@ def test_what_was_computed_for_work_that_has_ended_meanwhile_does_not_count_for_
     node._reply(envelope, node._context)
     assert node._stands == Standing("first", 4)
     monkeypatch.setattr(grpc_node, "answer", answer_late)
-    node._last_request = ""
+    node._last_request = None
     node._reply(envelope, node._context)
     assert node._stands == Standing()
 
@@ -46,6 +46,28 @@ def test_a_site_goes_on_where_nobody_can_be_told_what_it_does():
     node = Node(app(), "a", {}, gone)
     node._settle(Welcome(client=0, clients=1, job="", limit=LIMIT))
     node.tell("joined")
+
+
+@pytest.mark.parametrize("small", [0, grpc_node.SMALL_REQUEST])
+def test_a_request_that_comes_again_is_computed_once_and_another_of_its_round_is_not_it(monkeypatch, small):
+    node, computed = Node(app(), "a", {}, lambda text: None), []
+    node._settle(Welcome(client=0, clients=1, job="", limit=LIMIT))
+
+    def answer(app, message, context):
+        computed.append(dict(message.content["config"]))
+        reply = Message(RecordDict({"config": ConfigRecord({"n": len(computed)})}), reply_to=message)
+        flower.stamp(reply)
+        return reply
+
+    def reply_to(n, number=1):
+        request = Message(RecordDict({"config": ConfigRecord({"n": n})}), 1, "train", group_id=str(number))
+        envelope = Envelope(flower.stamp(request), (b"".join(flower.to_parts(request)),))  # another id each time
+        node._last = node._reply(envelope, node._context)
+        return flower.from_bytes(b"".join(node._last.parts)).content["config"]["n"]
+
+    monkeypatch.setattr(grpc_node, "answer", answer)
+    monkeypatch.setattr(grpc_node, "SMALL_REQUEST", small)
+    assert [reply_to(1), reply_to(1), reply_to(2), reply_to(2), reply_to(2, number=2)] == [1, 1, 2, 2, 3]
 
 
 @pytest.mark.parametrize("is_recording", [True, False], ids=["in its record", "computing"])

@@ -207,6 +207,9 @@ class KernelClient(NumPyClient):
         """Let the method that answers a request do so; what a subclass does for every request stands around it."""
         return answer(request)
 
+    def _where(self, config: Mapping[str, Scalar]) -> str:
+        return f"{type(self).__name__}, round {shortened(str(config.get('round', '?')))}, client {self.client}"
+
     def fit(
         self, parameters: Sequence[Array], config: Mapping[str, Scalar]
     ) -> tuple[list[Array], int, dict[str, Scalar]]:
@@ -234,15 +237,14 @@ class KernelClient(NumPyClient):
             If what was asked does not fit the site's data.
         """
         name = config.get("message")
-        where = f"{type(self).__name__}, round {shortened(str(config.get('round', '?')))}, client {self.client}"
         if not isinstance(name, str) or name not in self.handlers:
             text = f"{shortened(repr(name))} is no request of this client; it answers {sorted(self.handlers)}"
-            raise ProtocolError(f"{where}: {text}")
+            raise ProtocolError(f"{self._where(config)}: {text}")
         kind, method = self.handlers[name]
         try:
             request = decode(kind, parameters, config, wire := wire_of(config))
         except ProtocolError as error:
-            raise ProtocolError(f"{where}: request {error}") from None
+            raise ProtocolError(f"{self._where(config)}: request {error}") from None
         self._check_memory(request)
         if self.guards is not None:
             self.guards.check(request, self.X, self.memory)
@@ -250,16 +252,15 @@ class KernelClient(NumPyClient):
         try:
             reply = self._respond(answer, request, config)
         except pydantic.ValidationError as error:
-            raise ProtocolError(
-                f"{where}: the reply to {name} would be malformed: {explain(error, quote=False)}"
-            ) from None
+            outline = f"{self._where(config)}: the reply to {name} would be malformed"
+            raise ProtocolError(f"{outline}: {explain(error, quote=False)}") from None
         if not isinstance(reply, request.reply_type):
             must = f"must be {request.reply_type.__name__}, not {type(reply).__name__}"
-            raise ProtocolError(f"{where}: the reply to {name} {must}")
+            raise ProtocolError(f"{self._where(config)}: the reply to {name} {must}")
         try:
             request.check_reply(reply)
         except ValueError as error:
-            outline = f"{where}: the reply to {name} would not be what was asked"
+            outline = f"{self._where(config)}: the reply to {name} would not be what was asked"
             if self.guards is None:
                 raise ProtocolError(f"{outline}: {error}") from None
             raise OwnFileError(outline, f"{outline}: {error}") from None  # which quotes numbers of the reply

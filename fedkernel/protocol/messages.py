@@ -48,6 +48,9 @@ LARGEST = 1e150
 _ROUNDING = "(rounding)"
 """Where a message keeps its `Message.rounding`, beside its fields, as what is cached of it."""
 
+_SIZES = "_(sizes)"
+"""Where it keeps the size of every dimension that it has, once that was asked for."""
+
 Size = Annotated[int, pydantic.Field(ge=0, le=10**10)]
 """Rows or columns of a table: no site has more than ten thousand million."""
 
@@ -95,7 +98,8 @@ class Shape:
             raise self._refusal(f", not {value.dtype} {value.shape}")
         if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
             raise self._refusal(f" with {'at least' if self.dimensions else 'just'} one entry, not {value.shape}")
-        if self.dtype.kind == "f":  # each entry is looked at twice only: NaN is both the least and the largest
+        if self.dtype.kind == "f" and not _are_small(value):
+            # each entry is looked at twice only: NaN is both the least and the largest
             least, largest = float(value.min(initial=0.0)), float(value.max(initial=0.0))
             if not -LARGEST <= least <= largest <= LARGEST:
                 if count := np.count_nonzero(~np.isfinite(value)):
@@ -108,6 +112,11 @@ class Shape:
     def _refusal(self, why: str) -> ValueError:
         dimensions = ", ".join(self.dimensions) or 1
         return ValueError(f"must be a finite {self.dtype} array of shape ({dimensions}){why}")
+
+
+def _are_small(values: npt.NDArray[Any]) -> bool:
+    """Tell of most arrays whose entries are in order that they are, in a single pass: their squares add up to less."""
+    return values.flags.c_contiguous and bool(np.vdot(values, values) < LARGEST * LARGEST / 2)
 
 
 class Message(pydantic.BaseModel):
@@ -141,8 +150,12 @@ class Message(pydantic.BaseModel):
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the array fields that are set, by name, numbers as arrays of one entry."""
         # asked a dozen times per message, so not by getattr and atleast_1d
-        present = {name: value for name in _shapes_of(type(self)) if (value := self.__dict__[name]) is not None}
-        return {n: value if isinstance(value, np.ndarray) else np.array([value]) for n, value in present.items()}
+        fields = self.__dict__
+        return {
+            name: value if isinstance(value, np.ndarray) else np.array([value])
+            for name in _shapes_of(type(self))
+            if (value := fields[name]) is not None
+        }
 
     def dimensions(self, known: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the size of every named dimension.
@@ -157,14 +170,30 @@ class Message(pydantic.BaseModel):
         ValueError
             If a name would stand for two sizes.
         """
-        sizes = dict(known or {})
-        shapes = self.shapes()
+        own: dict[str, int] | None = self.__dict__.get(_SIZES)
+        if own is None:
+            own = self.__dict__[_SIZES] = self._sizes({})
+        if not known:
+            return own.copy()
+        if all(known.get(name, size) == size for name, size in own.items()):
+            return {**known, **own}
+        return self._sizes(dict(known))
+
+    def _sizes(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Add the sizes of the arrays' dimensions to others; ValueError at the first that differs."""
+        shapes = _shapes_of(type(self))
         for field, array in self.arrays().items():
             # the axis of a number has no name
             for axis, (name, size) in enumerate(zip(shapes[field].dimensions, array.shape, strict=False)):
                 if sizes.setdefault(name, size) != size:
                     raise ValueError(f"{field} has {size} entries along axis {axis}, but {name} = {sizes[name]}")
         return sizes
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy, perhaps with other arrays, whose sizes are looked up anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy.__dict__.pop(_SIZES, None)
+        return copy
 
     @property
     def floats(self) -> int:
@@ -187,8 +216,9 @@ class Message(pydantic.BaseModel):
         narrowed: frozenset[str] = info.context or frozenset()
         if narrowed:
             self.__dict__[_ROUNDING] = SINGLE
-        rules = _rules_of(type(self))
-        for name, array in self.arrays().items() if rules else ():
+        if not (rules := _rules_of(type(self))):
+            return self
+        for name, array in self.arrays().items():
             for rule in rules.get(name, ()):
                 try:
                     (rule.rounded() if name in narrowed else rule).check(array)
@@ -403,7 +433,8 @@ def encode(message: Message, wire: Precision = "float64") -> tuple[list[npt.NDAr
     TellableError
         If an array is too large or too small for that.
     """
-    arrays = message.arrays()
+    arrays, shapes = message.arrays(), _shapes_of(type(message))
+    has_scalars = len(shapes) < len(type(message).model_fields)
     if wire == "float32":
         narrowed = message.narrowed()
         arrays = {name: _narrow(message, name, array) if name in narrowed else array for name, array in arrays.items()}
@@ -411,7 +442,7 @@ def encode(message: Message, wire: Precision = "float64") -> tuple[list[npt.NDAr
         "message": type(message).__name__,
         "version": VERSION,
         "arrays": ",".join(arrays),
-        "fields": message.model_dump_json(exclude=set(message.shapes())),
+        "fields": message.model_dump_json(exclude=set(shapes)) if has_scalars else "{}",
     }
     return list(arrays.values()), scalars
 
@@ -467,7 +498,7 @@ def decode(
     names = [name for name in announced.split(",") if name]
     if len(names) != len(arrays):
         raise ProtocolError(f"{kind.__name__} announces {len(names)} arrays, but {len(arrays)} came")
-    shapes = kind.shapes()
+    shapes = _shapes_of(kind)
     if len(set(names)) != len(names):
         raise ProtocolError(f"{kind.__name__} names an array twice: {shortened(', '.join(names))}")
     if strange := [name for name in names if name not in shapes]:

@@ -9,7 +9,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -62,6 +62,9 @@ _UNTRUSTED = {
 }
 TAKEN_IDS = 64
 """Ids of requests that are known again when they come twice: those that a server may still wait for."""
+
+SMALL_REQUEST = 1 << 16
+"""Bytes of a request that is kept as it came until the next: its digest is only wanted where it comes again."""
 
 RECORD = 10.0
 """Seconds that a record of what leaves may take to be written as the process ends."""
@@ -125,7 +128,7 @@ class Node:
         self._tasks: queue.SimpleQueue[Job | tuple[Envelope, Context] | None] = queue.SimpleQueue()
         self._taken: deque[str] = deque(maxlen=TAKEN_IDS)
         self._last = Envelope("", ())
-        self._last_request = ""
+        self._last_request: tuple[tuple[str, str], bytes | bytearray | str] | None = None
         self._stands = Standing()
         self._outbox: Outgoing | None = None
         self._call: grpc.Call | None = None
@@ -338,8 +341,8 @@ class Node:
             message = flower.from_bytes(*request.parts)
         except ProtocolError as error:
             raise EngineError(f"the server does not speak as a fedkernel server does: {error}") from None
-        digest, begins = _digest(message), message.metadata.message_type == MessageType.QUERY
-        if digest == self._last_request and not begins:  # by a server that was started again before it had the reply
+        begins = message.metadata.message_type == MessageType.QUERY
+        if not begins and self._is_last(message):  # by a server that was started again before it had the reply
             again = Message(RecordDict(), reply_to=message)
             flower.stamp(again)
             return Envelope(request.id, (flower.to_parts(again)[0], *self._last.parts[1:]))
@@ -354,13 +357,22 @@ class Node:
             self.tell(reason)
             reply = Envelope(request.id, flower.to_parts(refusal))
         is_answered = len(reply.parts) > 1  # it is no error
-        self._last_request = digest if is_answered else ""
+        self._last_request = (_step(message), _content_of(request, message)) if is_answered else None
         with self._lock:
             # else the server has begun other work meanwhile, of which nothing is remembered
             if context is self._context:
                 stands = Standing(self._key_of(message)) if begins else self._stands
-                self._stands = replace(stands, taken=stands.taken + is_answered)
+                self._stands = Standing(stands.run, stands.taken + is_answered)
         return reply
+
+    def _is_last(self, message: Message) -> bool:
+        """Tell whether a request is the one again that was answered last: of the same type, round and content."""
+        step, content = self._last_request or (None, "")
+        if step != _step(message) or not message.has_content():
+            return False
+        if not isinstance(content, str):
+            content = content_digest(flower.from_bytes(content).content)
+        return content == content_digest(message.content)
 
     def _key_of(self, message: Message) -> str:
         """Return what the run is known by that a message begins; empty: it is none of the work."""
@@ -381,11 +393,15 @@ def _cause(details: str) -> str:
     return shown(details.rpartition(": ")[2] if details.startswith(("failed to connect", "DNS")) else details)
 
 
-def _digest(message: Message) -> str:
-    """Return by what a request is known again: its type, round and content."""
-    if not message.has_content():
-        return ""
-    return f"{message.metadata.message_type} {message.metadata.group_id} {content_digest(message.content)}"
+def _step(message: Message) -> tuple[str, str]:
+    """Return the type of a request, and of which round it is: most are known by these not to be the last again."""
+    return message.metadata.message_type, message.metadata.group_id
+
+
+def _content_of(request: Envelope, message: Message) -> bytes | bytearray | str:
+    """Return by what a request's content is known again: all that came, or the digest of what is no longer small."""
+    is_kept = request.size <= SMALL_REQUEST or not message.has_content()
+    return request.parts[0] if is_kept else content_digest(message.content)
 
 
 def _channel(address: str, tls: TLS | None) -> grpc.Channel:
