@@ -59,6 +59,9 @@ class Header(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize if sized else None
 
 
+_FIRST = np.lib.format.magic(1, 0)
+
+
 def read_header(stream: IO[bytes]) -> Header:
     """Read a header from where an .npy file begins; after it the entries follow.
 
@@ -68,7 +71,8 @@ def read_header(stream: IO[bytes]) -> Header:
         If there is none, or one of an array of anything but numbers and text.
     """
     try:
-        first = np.lib.format.read_magic(stream) == (1, 0)
+        # as most are, which numpy's reading of the six bytes before takes as long for as all else here
+        first = (magic := stream.read(8)) == _FIRST or np.lib.format.read_magic(io.BytesIO(magic)) == (1, 0)
         size = stream.read(2 if first else 4)
         text = stream.read(min(int.from_bytes(size, "little"), LONGEST))
         if b"L" in text:  # a whole number of Python 2's, of which numpy warns on standard error

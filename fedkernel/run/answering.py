@@ -4,12 +4,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Error, Message, MessageType
+from flwr.app import Context, Error, Message, MessageType
 from flwr.clientapp import ClientApp
 
 from fedkernel.arrays import AnyArray
@@ -64,7 +65,7 @@ class _Call:
     """A message to a site, and what is at hand there to answer it."""
 
     message: Message
-    config: ConfigRecord
+    config: Mapping[str, Any]
     context: Context
     site: Site
     clients: Mapping[str, type[KernelClient]]
@@ -76,7 +77,7 @@ class _Call:
 
     @property
     def seed(self) -> int:
-        seed, gate = int(self.config["seed"]), self.site.gate  # type: ignore[arg-type] # which `header_of` has checked
+        seed, gate = int(self.config["seed"]), self.site.gate
         if gate is None:
             return seed
         drawn = None if self.standing is None else self.standing.seed
@@ -192,7 +193,7 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 if (gate := site.gate) is not None:
                     before = copy_of(context.state)
                     standing = _admitted(context, config, asking, gate)
-                with memory_within(most_memory(gate.policy.limits.run.memory) if gate else None):
+                with memory_within(most_memory(gate.policy.limits.run.memory)) if gate else nullcontext():
                     answer = act(_Call(message, config, context, site, clients, standing))
                 record(node, asking, answer, gate=gate, admitted=standing)  # or nothing leaves
                 if standing is not None:
@@ -257,7 +258,7 @@ def _told(error: FedkernelError, site: Site | None, *, own: bool) -> str:
     return log_details(str(error), f"{site.called if site else 'the site'} cannot answer", error)
 
 
-def _check_wire(config: ConfigRecord, gate: Gate) -> None:
+def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
     """Raise RefusedError if arrays are to travel otherwise than the run says that a site approved."""
     declared = "float64" if config["pair"] == PrepareClient.__name__ else gate.run.wire
     if (wire := wire_of(config)) != declared:
@@ -266,8 +267,8 @@ def _check_wire(config: ConfigRecord, gate: Gate) -> None:
 
 def _check_table(message: Message, run: str, context: Context, site: Site) -> None:
     """Raise TellableError if the site's table has changed since the run began that the message is of."""
-    if message.metadata.message_type != MessageType.QUERY and Memory.knows(context, run):
-        site.check_table(Memory(context, run).table, run)
+    if message.metadata.message_type != MessageType.QUERY and (memory := Memory.find(context, run)) is not None:
+        site.check_table(memory.table, run)
 
 
 def _code_of(error: FedkernelError, site: Site | None, message: Message) -> int:
@@ -284,7 +285,7 @@ def _is_unfit(error: FedkernelError, site: Site | None, message: Message) -> boo
     return before and isinstance(error, InputError) and not isinstance(error, RefusedError)
 
 
-def _admitted(context: Context, config: ConfigRecord, asking: Asking, gate: Gate) -> Standing:
+def _admitted(context: Context, config: Mapping[str, Any], asking: Asking, gate: Gate) -> Standing:
     """Return where a site stands with a request; RefusedError if it does not take it, or not with what it remembers."""
     _check_wire(config, gate)
     standing = admit(context.node_config, asking, gate)
@@ -402,7 +403,7 @@ def _train(call: _Call) -> Answer:
         began = clock()
         replied, _, scalars = within_seconds(
             limits.request.seconds if limits else None,
-            lambda: client.fit(arrays, dict(call.config.items())),  # type: ignore[arg-type]
+            lambda: client.fit(arrays, call.config),
         )
         seconds = clock() - began
     call.site.check_table(memory.table, call.run)  # which may be read block by block

@@ -182,8 +182,8 @@ def to_parts(message: Message, content: Sequence[bytes] | None = None) -> tuple[
     """
     if not message.has_content():
         return (message_to_proto(message).SerializeToString(),)
-    head = MessageProto(metadata=metadata_to_proto(message.metadata)).SerializeToString()
-    return (head, *_field(2, *(content or content_to_parts(message.content))))
+    head = metadata_to_proto(message.metadata).SerializeToString()
+    return (_tag(1, len(head)) + head, *_field(2, *(content or content_to_parts(message.content))))
 
 
 def content_to_parts(content: RecordDict) -> list[bytes]:
@@ -503,6 +503,7 @@ def _field(number: int, *parts: bytes | PartT) -> list[bytes | PartT]:
     return [_tag(number, sum(map(len, parts))), *parts]
 
 
+@lru_cache(maxsize=4096)
 def _tag(number: int, length: int) -> bytes:
     return bytes([number << 3 | 2, *_digits(length)])
 

@@ -1,6 +1,6 @@
 """What a client remembers from one message of a run to the next, in Flower's context."""
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, cast
 
 import numpy as np
@@ -54,8 +54,12 @@ def take_changes(state: RecordDict, name: str, record: Any) -> None:
     state[name].update(record)
 
 
-def _run_in(state: RecordDict) -> ConfigRecord:
-    return cast(ConfigRecord, state["run"])  # `state.config_records` would put a dictionary together
+def _records_in(context: Context) -> dict[str, Any]:
+    return dict(context.state.items())  # `state.config_records` would be put together from them
+
+
+def _is_of(records: Mapping[str, Any], run: str) -> bool:
+    return "run" in records and bool(records["run"]["id"] == run)
 
 
 class Memory(MutableMapping[str, AnyArray]):
@@ -77,18 +81,18 @@ class Memory(MutableMapping[str, AnyArray]):
     """
 
     def __init__(self, context: Context, run: str) -> None:
-        state = context.state
-        if not self.knows(context, run):
-            known = str(_run_in(state)["id"]) if "run" in state else None
+        records = _records_in(context)
+        if not _is_of(records, run):
+            known = str(records["run"]["id"]) if "run" in records else None
             why = "it was restarted after the run had begun" if known is None else f"it has begun run {known!r} since"
             raise ProtocolError(f"it knows nothing of run {run!r}: {why}")
-        self._run = _run_in(state)
-        self._record, self._rows = (cast(ArrayRecord, state[name]) for name in ("memory", "rows"))
+        self._run = cast(ConfigRecord, records["run"])
+        self._record, self._rows = cast(ArrayRecord, records["memory"]), cast(ArrayRecord, records["rows"])
 
-    @staticmethod
-    def knows(context: Context, run: str) -> bool:
-        """Return whether a context holds the memory of a run."""
-        return "run" in context.state and _run_in(context.state)["id"] == run
+    @classmethod
+    def find(cls, context: Context, run: str) -> "Memory | None":
+        """Return a context's memory of a run, if it holds one."""
+        return cls(context, run) if _is_of(_records_in(context), run) else None
 
     @classmethod
     def begin(cls, context: Context, run: str) -> "Memory":

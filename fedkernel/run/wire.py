@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -62,23 +62,23 @@ def records_of(content: RecordDict) -> tuple[ArrayRecord, ConfigRecord]:
     ProtocolError
         If one is missing, of another kind, or not alone with the other.
     """
+    records = dict(content.items())
     for name, kind in RECORDS.items():
-        if name not in content:
+        if name not in records:
             raise ProtocolError(f"there is no record {name!r}")
-        if not isinstance(content[name], kind):
-            raise ProtocolError(f"the record {name!r} is no {kind.__name__}, but a {type(content[name]).__name__}")
-    if len(content) > len(RECORDS):
-        other = next(name for name in content if name not in RECORDS)
+        if not isinstance(records[name], kind):
+            raise ProtocolError(f"the record {name!r} is no {kind.__name__}, but a {type(records[name]).__name__}")
+    if len(records) > len(RECORDS):
+        other = next(name for name in records if name not in RECORDS)
         raise ProtocolError(f"there is a record {shortened(other)!r}; allowed: {', '.join(RECORDS)}")
-    # not by `content.array_records`, which puts a dictionary together
-    return cast(ArrayRecord, content["arrays"]), cast(ConfigRecord, content["config"])
+    return cast(ArrayRecord, records["arrays"]), cast(ConfigRecord, records["config"])
 
 
 HEADER: dict[str, type[str] | type[int]] = {"run": str, "pair": str, "seed": int}
 """What stands beside every request."""
 
 
-def header_of(message: FlowerMessage) -> ConfigRecord:
+def header_of(message: FlowerMessage) -> dict[str, Any]:
     """Return the scalars of a request, among them whom it is for, and of which run it is.
 
     Raises
@@ -89,7 +89,7 @@ def header_of(message: FlowerMessage) -> ConfigRecord:
     if not message.has_content():
         raise ProtocolError("the request has nothing in it")
     try:
-        _, scalars = records_of(message.content)
+        scalars = dict(records_of(message.content)[1].items())
         for name, kind in HEADER.items():
             if type(scalars.get(name)) is not kind:
                 raise ProtocolError(f"{name} must be a {kind.__name__}, not {shortened(repr(scalars.get(name)))}")
@@ -125,4 +125,4 @@ def from_content(kind: type[MessageT], content: RecordDict, wire: Precision = "f
         arrays, scalars = records_of(content)
     except ProtocolError as error:
         raise ProtocolError(f"{kind.__name__}: {error}") from None
-    return decode(kind, flower.read_arrays(arrays), scalars, wire)
+    return decode(kind, flower.read_arrays(arrays), dict(scalars.items()), wire)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import grpc
@@ -385,7 +386,12 @@ def _asked(message: Message) -> str:
     """Return the name of a request, as whoever wrote it says."""
     # not by `content.config_records`, which puts a dictionary together
     config = message.content.get("config") if message.has_content() else None
-    return one_line(str(config.get("message", "a request") if isinstance(config, ConfigRecord) else "a request"))[:60]
+    return _called(str(config.get("message", "") if isinstance(config, ConfigRecord) else "")[:60])
+
+
+@lru_cache(maxsize=64)
+def _called(request: str) -> str:
+    return one_line(request) or "a request"
 
 
 def _cause(details: str) -> str:
