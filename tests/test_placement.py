@@ -67,6 +67,18 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path, monkeypatch):
     assert len(find(node).X) == 5
 
 
+def test_so_is_that_of_a_simulated_site_with_what_clients_make_of_it(tmp_path):
+    np.save(tmp_path / "0.npy", TABLE)
+    run = RunSpec(id="trial", strategy="DKPCA", shards=[str(tmp_path / "0.npy")] * 2, clients=2)
+    node = {"partition-id": 0, "num-partitions": 2}
+    first = find(node, run)
+    assert find(node, run).X is first.X
+    assert find(node, run).derived is first.derived is not None
+    np.save(tmp_path / "0.npy", TABLE[:5])
+    assert find(node, run).X.shape[0] == 5
+    assert find(node, run).derived is not first.derived
+
+
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [

@@ -16,8 +16,8 @@ from fedkernel.addresses import find
 from fedkernel.arrays import AnyArray, Positions
 from fedkernel.data import Dataset, DataSpec, Partition, PartitionSpec, Prepare, load, split
 from fedkernel.data.site_files import SiteFile
-from fedkernel.data.tables import open_tables
-from fedkernel.data.versions import version_of
+from fedkernel.data.tables import Opened, open_tables
+from fedkernel.data.versions import Version, version_of
 from fedkernel.errors import InputError, OwnFileError, RefusedError, TellableError, called
 from fedkernel.numerics.kernels import import_kernels
 from fedkernel.preparing import PrepareClient, TableToPrepare, to_text
@@ -115,9 +115,15 @@ def _derived_of_parts(data: DataSpec, partition: PartitionSpec, clients: int, se
 
 
 @lru_cache(maxsize=1)
-def _derived_of_file(file: SiteFile, version: object) -> Derived:
-    """Return what clients make of a site's own table: as long as its file stays as it is."""
+def _derived_of_file(file: SiteFile | str, version: Version) -> Derived:
+    """Return what clients make of a site's table: as long as its file stays as it is, and the process asks of one."""
     return {}
+
+
+@lru_cache(maxsize=1)
+def _opened(file: str, version: Version) -> Opened:
+    """Open a simulated site's file; cached until it is changed."""
+    return open_tables(file)
 
 
 def _own_labels(node: Mapping[str, Any], who: str) -> AnyArray | None:
@@ -333,18 +339,18 @@ def _projecting(site: Site, node: Mapping[str, Any], run: RunSpec, project: Proj
 def _simulated_site(site: Site, job: Job, run: RunSpec, clients: int) -> Site:
     """Return the site with its part of the job's data: whoever made the job speaks for it, and what it names counts."""
     results = None if job.folder is None else job.folder / run.id / f"client-{site.number}.npz"
-    site = replace(site, share_rows=run.shares_rows, pairs=_named_by(run), keep=keeper(results))
+    own: dict[str, Any] = {"share_rows": run.shares_rows, "pairs": _named_by(run), "keep": keeper(results)}
     if run.shards is not None:
-        return replace(site, **_simulated_file(run, site.number))
-    if run.data is not None and run.partition is not None:
+        own |= _simulated_file(run, site.number)
+    elif run.data is not None and run.partition is not None:
         parts = simulated_partition(run.data, run.partition, clients, run.seed)
         y = parts.all_labels if parts.labels is None else parts.labels[site.number]
         derived = _derived_of_parts(run.data, run.partition, clients, run.seed)[site.number]
-        site = replace(site, X=parts.shards[site.number], labels=lambda: y, derived=derived)
+        own |= {"X": parts.shards[site.number], "labels": lambda: y, "derived": derived}
         if run.prepare is not None:
             raws = simulated_raw(run.data, run.partition, clients, run.seed, run.prepare)
-            site = replace(site, X=raws[site.number])
-    return site
+            own["X"] = raws[site.number]
+    return replace(site, **own)
 
 
 def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
@@ -359,10 +365,12 @@ def _simulated_file(run: RunSpec, number: int) -> dict[str, Any]:
     if run.prepare is not None:
         table = raw_shard(file, run.prepare)
         return own | {"X": table, "ids": table.raw.ids}
+    version = version_of(path)
+    own |= {"derived": _derived_of_file(file, version)}
     if isinstance(file, SiteFile):
-        data = read_file(file, version_of(str(file.path)))
+        data = read_file(file, version)
         return own | {"X": data.X, "columns": data.columns, "ids": data.ids}
-    X, new = open_tables(file)
+    X, new = _opened(file, version)
     return own | {"X": X, "new": new}
 
 
