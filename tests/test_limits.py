@@ -95,7 +95,26 @@ def test_code_that_swallows_that_it_takes_too_long_meets_it_again(monkeypatch):
         within_seconds(0.01, go_on)
     assert len(met) == 3
     time.sleep(0.03)  # nothing comes later
-    assert "limit-of-seconds" not in {thread.name for thread in threading.enumerate()}
+    assert [thread.name for thread in threading.enumerate()].count("limit-of-seconds") == 1
+
+
+def test_each_thread_has_its_own_limit_and_one_watches_all():
+    ended, go_on = {}, threading.Event()
+
+    def compute(name, seconds):
+        try:
+            ended[name] = within_seconds(seconds, lambda: [go_on.wait(0.001) for _ in range(5000)] and "in time")
+        except RefusedError:
+            ended[name] = "too long"
+            go_on.set()
+
+    threads = [threading.Thread(target=compute, args=arguments) for arguments in (("long", 60.0), ("short", 0.02))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert ended == {"long": "in time", "short": "too long"}
+    assert not resources._watch._ends
 
 
 def test_more_memory_than_can_be_counted_is_no_limit():

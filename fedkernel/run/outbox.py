@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -183,7 +184,7 @@ def _line_of(line: Mapping[str, Any]) -> bytes:
     """Return a line as bytes, which can be read again whatever a request had in it."""
     text = json.dumps(line, ensure_ascii=False).encode(errors="replace")
     try:
-        entry_of(text)
+        _entry_of(text)
     except ValueError:
         cut = {"fields": json.dumps(line["parameters"], default=repr)[:TEXT]}
         text = json.dumps({**line, "parameters": cut}, ensure_ascii=False).encode(errors="replace")
@@ -235,6 +236,10 @@ def _leaving(answer: Answer) -> Leaving:
     )
 
 
+_entry_of = lru_cache(maxsize=4)(entry_of)
+"""A line that was just written is the last one twice, as the next request is admitted and as its reply leaves."""
+
+
 class _End(NamedTuple):
     """Of a record: the number of its next line, the hash of its last, and where the site stands in a run."""
 
@@ -247,7 +252,7 @@ def _end_of(file: FileIO, run: str = "", study: str = "") -> _End:
     """Read a record from its end, until there is a line of a run of a study."""
     end: _End | None = None
     for line in _backwards(file):
-        entry = entry_of(line)
+        entry = _entry_of(line)
         if end is None:
             total = Standing(total=entry.standing.total)
             end = _End(entry.number + 1, hashlib.sha256(line).hexdigest(), total)

@@ -1,10 +1,12 @@
 """What a site's process may take of its machine, and a request of its time."""
 
 import ctypes
+import math
 import os
 import resource
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,6 +74,57 @@ class _TooLong(BaseException):  # or a client's code could take it for one of it
     """What a computation meets that is to end."""
 
 
+class _Watch:
+    """Has computations that take longer than they may raise `_TooLong`: one thread watches those of the process.
+
+    It sleeps until the earliest end that it knows of. An end that has passed without need wakes nobody, so that most
+    computations, which are over long before, cost no thread a turn.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # which is entered in one step: what is raised in a thread comes between any two
+        self._changed = threading.Condition(self._lock)
+        self._ends: dict[int, float] = {}
+        self._wakes = math.inf
+        self._process = 0
+
+    def begin(self, thread: int, seconds: float) -> None:
+        """Have a thread raise once it has computed for so many seconds, and again every `AGAIN` seconds."""
+        with self._lock:
+            if self._process != os.getpid():  # threads do not come along into a process that is forked off
+                self._process, self._wakes = os.getpid(), math.inf
+                self._ends.clear()
+                threading.Thread(target=self._look, name="limit-of-seconds", daemon=True).start()
+            self._ends[thread] = end = time.monotonic() + seconds
+            if end < self._wakes:
+                self._changed.notify()
+
+    def end(self, thread: int) -> None:
+        """Leave a thread alone from now on: what it was to raise, and has not, it never does."""
+        with self._lock:
+            self._ends.pop(thread, None)
+            _have_raise(thread, None)
+
+    def _look(self) -> None:
+        with self._lock:
+            while True:
+                now = time.monotonic()
+                for thread in [thread for thread, end in self._ends.items() if end <= now]:
+                    _have_raise(thread, _TooLong)
+                    self._ends[thread] = now + AGAIN
+                self._wakes = min(self._ends.values(), default=math.inf)
+                self._changed.wait(min(self._wakes - now, threading.TIMEOUT_MAX))
+
+
+def _have_raise(thread: int, error: type[BaseException] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
+    )
+
+
+_watch = _Watch()
+
+
 def within_seconds(most: float | None, act: Callable[[], T]) -> T:
     """Return what a function returns, which may compute for so many seconds by the clock; None: as long as it takes.
 
@@ -86,31 +139,14 @@ def within_seconds(most: float | None, act: Callable[[], T]) -> T:
     """
     if most is None:
         return act()
-    lock, thread, over, woken = threading.Lock(), threading.get_ident(), False, threading.Event()
-
-    def interrupt() -> None:
-        seconds = min(most, threading.TIMEOUT_MAX)
-        while not over and not woken.wait(seconds):
-            with lock:
-                if not over:
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_TooLong))
-            seconds = AGAIN
-
-    def end() -> None:
-        nonlocal over
-        over = True
-        woken.set()
-        with lock:  # what has not been raised yet never is
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
-
-    timer = threading.Thread(target=interrupt, name="limit-of-seconds", daemon=True)
+    thread = threading.get_ident()
     try:
-        timer.start()
+        _watch.begin(thread, most)
         try:
             return act()
         finally:
-            end()
+            _watch.end(thread)
     except _TooLong:
-        end()  # if it was raised before the end was noted
+        _watch.end(thread)  # if it was raised before the end was noted
         rule = "limits.request.seconds"
         raise RefusedError(rule, f"what was asked takes longer than the {most:g} s allowed ({rule})") from None
