@@ -52,10 +52,11 @@ RAW = "/raw/Echo"
 
 def node(address: str, folder: str) -> None:
     """Be a client of the toy pair."""
-    tls = read_tls(Path(folder), "site")
+    tls, derived = read_tls(Path(folder), "site"), {}  # what is made of the table stays, as at the sites of a job
+    X = np.zeros((2, 1))
 
     def find_site(context: Any, config: Any) -> Site:
-        return Site(int(context.node_config["partition-id"]), np.zeros((2, 1)), None, lambda outputs: None)
+        return Site(int(context.node_config["partition-id"]), X, None, lambda outputs: None, derived=derived)
 
     with blas_threads(1):  # as `fedkernel.engines.grpc.process` has it
         Node(client_app({EchoClient.__name__: EchoClient}, find_site), tls.name, {}).attend(address, tls, 10)
