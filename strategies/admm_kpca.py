@@ -52,7 +52,7 @@ from fedkernel.models import (
     kept_variance,
     normalised_kernel_pca,
 )
-from fedkernel.numerics import RBF, Embeddable, Linear, SubspaceEmbedding
+from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmbedding
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours, spanning_tree
 from fedkernel.protocol import (
     FLOAT,
@@ -162,6 +162,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         What neighbours hold of each other: rows, for which `share_rows` must be true, or random features of them.
     n_features : int
         Of these features.
+    frequencies : {"independent", "orthogonal"}
+        Of an RBF kernel's features, as for `FKKMeans`.
     noise : float
         Standard deviation of normal noise on what is exchanged. Each node draws it from its operating system, so that
         nobody else can, and two runs of one seed differ.
@@ -193,6 +195,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     tol: Annotated[float, Field(ge=0)] = 1e-6
     exchange: Literal["rows", "features"] = "rows"
     n_features: Annotated[int, Field(ge=1)] = 2000
+    frequencies: Frequencies = "independent"
     noise: Annotated[float, Field(ge=0)] = 0.0
     center: bool = True
     share_rows: bool = False
@@ -248,7 +251,9 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
             )
 
     def _features(self, kernel: Embeddable, seed: int) -> SubspaceEmbedding | None:
-        return None if self.exchange == "rows" else SubspaceEmbedding(kernel, None, self.n_features, seed)
+        if self.exchange == "rows":
+            return None
+        return SubspaceEmbedding(kernel, None, self.n_features, seed, self.frequencies)
 
     def _start_fields(self) -> dict[str, Any]:
         return {"noise": self.noise, "center": self.center, "record": self.record}

@@ -36,7 +36,7 @@ from clients.diskpca import (
 from fedkernel.arrays import ROWS, FloatArray, Positions, Precision, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
-from fedkernel.numerics import RBF, AnyKernel, Embeddable, Linear, SubspaceEmbedding, whitening
+from fedkernel.numerics import RBF, AnyKernel, Embeddable, Frequencies, Linear, SubspaceEmbedding, whitening
 from fedkernel.protocol import (
     FLOAT,
     AtMost,
@@ -228,6 +228,8 @@ class DisKPCA(LandmarkStrategy):
         w, columns that stand for a client's kernel values; "landmarks": |Y|, as in the paper; "exact": their products.
     n_random_features : int
         m, from which the embedding is sketched; at least t. A linear kernel has none.
+    frequencies : {"independent", "orthogonal"}
+        Of an RBF kernel's random features, as for `FKKMeans`.
     share_rows : bool
         Whether rows may be sent, without which the method cannot run.
     dtype : {"float64", "float32"}
@@ -259,6 +261,7 @@ class DisKPCA(LandmarkStrategy):
     point_sketch_size: SketchSize = "exact"
     projection_size: ProjectionSize = "exact"
     n_random_features: Annotated[int, Field(ge=1)] = 2000
+    frequencies: Frequencies = "independent"
     share_rows: bool = False
     dtype: Precision = "float64"
     tol: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -290,7 +293,8 @@ class DisKPCA(LandmarkStrategy):
         return {"by_leverage": self._by_leverage, "by_distance": self.n_adaptive}
 
     def _embedding(self, kernel: AnyKernel, seed: int) -> SubspaceEmbedding:
-        return SubspaceEmbedding(kernel, self.embedding_size, self.n_random_features, seed)  # type: ignore[arg-type]
+        sizes = self.embedding_size, self.n_random_features
+        return SubspaceEmbedding(kernel, *sizes, seed, self.frequencies)  # type: ignore[arg-type]
 
     @property
     def n_landmarks(self) -> int:

@@ -40,6 +40,7 @@ from fedkernel.models import FeatureChain, KernelKMeans, recover_error, training
 from fedkernel.numerics import (
     RBF,
     AnyKernel,
+    Frequencies,
     RandomFeatures,
     ShiftInvariant,
     eigengap,
@@ -114,6 +115,9 @@ class FKKMeans(KMeansStrategy):
         its rows at most.
     features : {"pairs", "cosine"}
         Pairs of cosine and sine (D even), which vary less, or the paper's cosines with a random offset.
+    frequencies : {"independent", "orthogonal"}
+        Of an RBF kernel's features: the paper's, or orthogonal ones, of which as many come nearer to the kernel; see
+        `fedkernel.numerics.RandomFeatures`.
     tol : float
         Residuals, relative to the largest eigenvalue, at which Lanczos ends.
     accuracy : float
@@ -166,6 +170,7 @@ class FKKMeans(KMeansStrategy):
     cem: bool = True
     coreset_size: Annotated[int, Field(ge=1)] | None = None
     features: Literal["pairs", "cosine"] = "pairs"
+    frequencies: Frequencies = "independent"
     tol: Annotated[float, Field(gt=0, lt=1)] = 1e-10
     accuracy: Annotated[float, Field(ge=0, lt=1)] = 0.001
     eigengap: bool = False
@@ -227,7 +232,7 @@ class FKKMeans(KMeansStrategy):
         return "gram" if self.save == "rounds" or self.n_features + r + 1 <= 2 * Q else "lanczos"
 
     def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
-        return RandomFeatures(kernel, self._division[0], self.features, seed)  # type: ignore[arg-type]
+        return RandomFeatures(kernel, self._division[0], self.features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return about what the costs above come to, of 1 / (D accuracy) iterations.

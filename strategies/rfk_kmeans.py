@@ -18,6 +18,7 @@ from fedkernel.models import FeatureChain, KernelKMeans, kernel_kmeans, training
 from fedkernel.numerics import (
     RBF,
     AnyKernel,
+    Frequencies,
     RandomFeatures,
     ShiftInvariant,
     WidthFactors,
@@ -43,7 +44,7 @@ class RFKKMeans(KMeansStrategy):
         k; "auto": by the largest silhouette on the coreset, see `FKKMeans`.
     n_features : int
         D, also the dimensions of what is clustered.
-    kernel, coreset_size, features, max_clusters
+    kernel, coreset_size, features, frequencies, max_clusters
         As for `FKKMeans`.
     width_factors : sequence of float, optional
         A grid of widths, such as (0.25, 0.5, 1, 2, 4): what the kernel's width is multiplied by, sigma of an RBF, so
@@ -64,6 +65,7 @@ class RFKKMeans(KMeansStrategy):
     kernel: ShiftInvariant | None = None
     coreset_size: Annotated[int, Field(ge=1)] | None = None
     features: Literal["pairs", "cosine"] = "pairs"
+    frequencies: Frequencies = "independent"
     max_clusters: MostClusters = None
     width_factors: WidthFactors | None = None
 
@@ -84,7 +86,7 @@ class RFKKMeans(KMeansStrategy):
         return self.most_clusters
 
     def _features(self, kernel: AnyKernel, seed: int = 0) -> RandomFeatures:
-        return RandomFeatures(kernel, self.n_features, self.features, seed)  # type: ignore[arg-type]
+        return RandomFeatures(kernel, self.n_features, self.features, seed, self.frequencies)  # type: ignore[arg-type]
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; coresets may be smaller."""

@@ -8,8 +8,10 @@ import numpy as np
 import pydantic
 import pytest
 import scipy.sparse
+import scipy.special
 
 from fedkernel.errors import InputError
+from fedkernel.numerics.frequencies import MOST_ORTHOGONAL
 from fedkernel.numerics.kernels import RBF, Laplacian, Linear, Polynomial
 from fedkernel.numerics.sketch import RandomFeatures
 
@@ -18,6 +20,7 @@ FORMS = ["pairs", "cosine"]
 KERNELS = [RBF(gamma=0.4), RBF(sigma=2.0), Laplacian(gamma=0.3)]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 every_form = pytest.mark.parametrize("form", FORMS)
+every_way = pytest.mark.parametrize("frequencies", ["independent", "orthogonal"])
 
 
 def rows(n, d, seed=0):
@@ -36,10 +39,19 @@ def variance(kernel, X, features):
     With z the difference of two rows, a pair adds cos(w z), of mean k(z) and mean square (1 + k(2 z)) / 2. A cosine
     with its offset adds cos(w z) + cos(w (x + y) + 2 b), whose second term has the mean square 1 / 2 and is
     uncorrelated with the first.
+
+    With v orthogonal to w, w + v and w - v are as long as two independent normal vectors are together, R, and point
+    anywhere: cos(w z) cos(v z) has the mean of the sphere's characteristic function 0F1(d/2, -R^2 |z|^2 / 4), which
+    with R^2 of 2 d degrees of freedom is 1F1(d, d/2, log k(z)).
     """
-    K, K_twice = kernel.gram(X), kernel.gram(2 * X)
-    of_one = (1 + K_twice) / 2 - K**2
-    return of_one / (features.n_features / 2) if features.form == "pairs" else (of_one + 0.5) / features.n_features
+    K, K_twice, D, d = kernel.gram(X), kernel.gram(2 * X), features.n_features, X.shape[1]
+    count = D // 2 if features.form == "pairs" else D
+    of_one = (1 + K_twice) / 2 - K**2 + (0 if features.form == "pairs" else 0.5)
+    if features.frequencies == "independent" or isinstance(kernel, Laplacian):
+        return of_one / count
+    together = scipy.special.hyp1f1(d, d / 2, np.log(K)) - K**2
+    others = [min(d, count - first) - 1 for first in range(0, count, d) for _ in range(min(d, count - first))]
+    return of_one / count + sum(others) * together / count**2
 
 
 # Approximation of the kernel
@@ -47,9 +59,10 @@ def variance(kernel, X, features):
 
 @every_kernel
 @every_form
-def test_the_mean_over_draws_is_the_kernel_and_the_spread_as_derived(kernel, form):
+@every_way
+def test_the_mean_over_draws_is_the_kernel_and_the_spread_as_derived(kernel, form, frequencies):
     X, count = rows(6, 3), 3000
-    features = RandomFeatures(kernel, 20, form)
+    features = RandomFeatures(kernel, 20, form, frequencies=frequencies)
     grams, spread = draws(features, X, count), variance(kernel, X, features)
     error = np.abs(grams.mean(axis=0) - kernel.gram(X))
     # Means of 3000 draws are normal: one of 36 entries beyond five standard errors has a probability of 2e-5.
@@ -75,6 +88,38 @@ def test_the_error_falls_as_one_over_the_number(kernel, form):
     X = rows(8, 3)
     few, many = (np.square(draws(RandomFeatures(kernel, D, form), X, 200) - kernel.gram(X)).mean() for D in (10, 160))
     assert many == pytest.approx(few / 16, rel=0.35)
+
+
+@every_form
+@pytest.mark.parametrize("kernel", KERNELS[:2], ids=repr)
+def test_orthogonal_frequencies_have_a_smaller_error_at_the_same_number(kernel, form):
+    for d in (2, 3, 28, 784):
+        X = rows(20, d) * np.sqrt(3 / d)
+        one, other = (RandomFeatures(kernel, 2 * d, form, frequencies=way) for way in ("independent", "orthogonal"))
+        assert variance(kernel, X, other).mean() < variance(kernel, X, one).mean()
+
+
+def test_orthogonal_frequencies_are_the_independent_ones_turned_block_by_block():
+    for d, count in [(4, 4), (4, 10), (30, 7), (MOST_ORTHOGONAL, 2)]:
+        one, other = (draw_of(RBF(gamma=0.5), count, way, d) for way in ("independent", "orthogonal"))
+        np.testing.assert_allclose(np.linalg.norm(other, axis=0), np.linalg.norm(one, axis=0), rtol=1e-12)
+        for first in range(0, count, d):
+            block = other[:, first : first + d]
+            inner = block.T @ block
+            np.testing.assert_allclose(inner, np.diag(np.diag(inner)), atol=1e-11 * inner.max())
+    assert RandomFeatures(RBF(gamma=0.5), 40, "cosine", frequencies="orthogonal").takes(30) == 30 * (40 + 3 * 30)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "columns"), [(RBF(gamma=0.5), 1), (RBF(gamma=0.5), MOST_ORTHOGONAL + 1), (Laplacian(gamma=0.5), 4)]
+)
+def test_where_no_direction_can_be_changed_or_need_be_frequencies_stay_independent(kernel, columns):
+    one, other = (draw_of(kernel, 6, way, columns) for way in ("independent", "orthogonal"))
+    assert np.array_equal(one, other)
+
+
+def draw_of(kernel, count, frequencies, columns):
+    return RandomFeatures(kernel, count, "cosine", seed=3, frequencies=frequencies)._draw(columns)[0]
 
 
 @every_kernel
@@ -110,20 +155,29 @@ def test_seed_draw_and_columns_fix_every_bit(kernel, form):
 
 @every_kernel
 @every_form
-def test_the_numbers_are_numpy_s_of_these_words(kernel, form):
+@every_way
+def test_the_numbers_are_numpy_s_of_these_words(kernel, form, frequencies):
     """Models that were saved hold the seed only."""
     X, seed, draw, d, count = rows(30, 4), 5, 3, 4, 12 if form == "cosine" else 6
     rng = np.random.default_rng(np.random.SeedSequence([seed, draw, d, zlib.crc32(b"random features")]))
     if isinstance(kernel, RBF):
-        angles = X @ (rng.standard_normal((d, count)) * np.sqrt(2 * kernel.gamma))
+        normal = rng.standard_normal((d, count))
+        if frequencies == "orthogonal":
+            turned = normal.copy()
+            for j in range(count):
+                for before in turned[:, j - j % d : j].T:  # Gram and Schmidt
+                    turned[:, j] -= before * (before @ turned[:, j]) / (before @ before)
+            normal = turned * np.linalg.norm(normal, axis=0) / np.linalg.norm(turned, axis=0)
+        angles = X @ (normal * np.sqrt(2 * kernel.gamma))
     else:
         angles = X @ (rng.standard_cauchy((d, count)) * kernel.gamma)
     if form == "cosine":
         expected = np.cos(angles + rng.uniform(0, 2 * np.pi, count))
     else:
         expected = np.hstack([np.cos(angles), np.sin(angles)])
-    features = RandomFeatures(kernel, 12, form, seed).map(d, draw)(X)
-    np.testing.assert_allclose(features, expected * np.sqrt(2), rtol=0, atol=1e-13)
+    features = RandomFeatures(kernel, 12, form, seed, frequencies).map(d, draw)(X)
+    atol = 1e-13 if frequencies == "independent" else 1e-12  # Gram and Schmidt keep fewer digits than LAPACK
+    np.testing.assert_allclose(features, expected * np.sqrt(2), rtol=0, atol=atol)
 
 
 @every_kernel
@@ -213,6 +267,8 @@ def test_round_trips_through_json(kernel, form):
     assert json.loads(text)["kernel"]["type"] == kernel.type
     assert ADAPTER.validate_python(ADAPTER.dump_python(features, mode="json")) == features
     assert np.array_equal(again.map(2)(rows(3, 2)), features.map(2)(rows(3, 2)))
+    before = {name: value for name, value in json.loads(text).items() if name != "frequencies"}
+    assert ADAPTER.validate_python(before) == features, "models of versions without a choice are of independent ones"
 
 
 @pytest.mark.parametrize(
@@ -228,6 +284,7 @@ def test_round_trips_through_json(kernel, form):
         ({"kernel": Linear()}, "kernel.*(rbf|RBF)"),
         ({"kernel": Polynomial(gamma=1.0)}, "kernel.*(rbf|RBF)"),
         ({"kernel": {"type": "sigmoid"}}, "kernel.*rbf"),
+        ({"frequencies": "even"}, "frequencies = 'even': .*'independent' or 'orthogonal'"),
         ({"form": "sines"}, "form = 'sines': .*'pairs' or 'cosine'"),
         ({"seed": -1}, "seed = -1: "),
         ({"draws": 1}, "draws is not a known name"),

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fedkernel.numerics.blockwise import RowSketch, draw_distinct, is_sketched
     from fedkernel.numerics.clustering import WeightedPoints, allot, assign, coreset, k_means
     from fedkernel.numerics.estimates import components_by_gap, eigengap, mean_error, squared_move
+    from fedkernel.numerics.frequencies import Frequencies
     from fedkernel.numerics.kernels import (
         KERNELS,
         RBF,
@@ -73,6 +74,7 @@ __all__ = [
     "ArcCosine",
     "Eigenpairs",
     "Embeddable",
+    "Frequencies",
     "Kernel",
     "Laplacian",
     "Linear",

@@ -22,6 +22,7 @@ from pydantic import BeforeValidator, Field
 
 from fedkernel.arrays import FloatArray, Rows, row_blocks
 from fedkernel.errors import InputError
+from fedkernel.numerics.frequencies import Frequencies, are_orthogonal, orthogonal_blocks
 from fedkernel.numerics.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.numerics.row_products import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
 from fedkernel.numerics.trigonometry import cosines, cosines_and_sines
@@ -50,8 +51,13 @@ class RandomFeatures:
     - "cosine" (the paper's): sqrt(2) cos(w^T x + b), b uniform on [0, 2 pi), one feature per frequency;
     - "pairs": sqrt(2) cos(w^T x) and sqrt(2) sin(w^T x): every diagonal entry of A A^T / D is exactly 1.
 
+    Orthogonal frequencies (Yu et al., Orthogonal Random Features, NIPS 2016) spread more evenly: each alone is drawn as
+    before, so that the mean is the same, but the error of D features is smaller, the more so the more of them a block
+    of d columns has.
+
     The numbers depend on the seed, the draw and the number of columns only, so that parties who agree on them have
-    the same features without a matrix crossing the wire.
+    the same features without a matrix crossing the wire: the same bits of independent frequencies, and of orthogonal
+    ones the same but for roundings of some 1e-15, by which LAPACK differs from machine to machine.
 
     Parameters
     ----------
@@ -61,12 +67,17 @@ class RandomFeatures:
         D; even for "pairs".
     form : {"pairs", "cosine"}
     seed : int
+    frequencies : {"independent", "orthogonal"}
+        "orthogonal": of an RBF kernel of 2 to 1024 columns, orthogonal within blocks of as many as there are columns.
+        Of more columns, where independent ones are nearly orthogonal, and of a Laplacian kernel, whose frequencies have
+        no direction that is as likely as any other, they are independent all the same.
     """
 
     kernel: ShiftInvariant
     n_features: FeatureCount
     form: Literal["pairs", "cosine"] = "pairs"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    frequencies: Frequencies = "independent"
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
@@ -75,8 +86,9 @@ class RandomFeatures:
             raise InputError(f'n_features = {self.n_features}, but must be even with features = "pairs"')
 
     def takes(self, columns: int) -> int:
-        """Return how many floats the frequencies are that it is drawn from."""
-        return columns * (self.n_features // 2 if self.form == "pairs" else self.n_features)
+        """Return how many floats the frequencies are that it is drawn from, and a block that is made orthogonal."""
+        count, copies = self._count, 3 if self._orthogonal(columns) else 0  # of a block, its Q, and LAPACK's of both
+        return columns * (count + copies * min(columns, count))
 
     def map(self, columns: int, draw: int = 1, dtype: npt.DTypeLike = np.float64) -> OfRows:
         """Return the function that computes A, (n, D), for rows X, (n, columns), dense or CSR.
@@ -113,6 +125,14 @@ class RandomFeatures:
                 A[place, rows] = self._of_angles(angles / factor, offsets)
         return A
 
+    @property
+    def _count(self) -> int:
+        """How many frequencies there are."""
+        return self.n_features // 2 if self.form == "pairs" else self.n_features
+
+    def _orthogonal(self, columns: int) -> bool:
+        return self.frequencies == "orthogonal" and isinstance(self.kernel, RBF) and are_orthogonal(columns)
+
     def _of_angles(self, angles: FloatArray, offsets: FloatArray) -> FloatArray:
         """Compute A from w^T x, (n, count), which is worked in."""
         if self.form == "pairs":
@@ -125,9 +145,11 @@ class RandomFeatures:
         """Draw the frequencies w, of shape (columns, count), and the offsets b, of shape (count,)."""
         rng = generator("random features", self.seed, draw, columns)
         gamma = float(self.kernel.gamma or 0.0)
-        count = self.n_features // 2 if self.form == "pairs" else self.n_features
+        count = self._count
         if isinstance(self.kernel, RBF):
             frequencies = rng.standard_normal((columns, count))
+            if self._orthogonal(columns):
+                frequencies = orthogonal_blocks(frequencies)
             frequencies *= np.sqrt(2 * gamma)
         else:
             frequencies = rng.standard_cauchy((columns, count))
@@ -283,12 +305,15 @@ class SubspaceEmbedding:
     n_features : int
         m, at least t; it is rounded up to a multiple of t.
     seed : int
+    frequencies : {"independent", "orthogonal"}
+        Of an RBF kernel's features, see `RandomFeatures`.
     """
 
     kernel: Embeddable
     size: FeatureCount | None = None
     n_features: FeatureCount = 2000
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    frequencies: Frequencies = "independent"
 
     def __post_init__(self) -> None:
         """Check what one field demands of another."""
@@ -331,7 +356,7 @@ class SubspaceEmbedding:
         if isinstance(kernel, ArcCosine):
             return ArcCosineFeatures(kernel, m, self.seed)._fill(columns, dtype), scale
         assert isinstance(kernel, RBF | Laplacian)  # noqa: S101 - map has dealt with the linear kernel
-        return RandomFeatures(kernel, m, "cosine", self.seed)._fill(columns, dtype), scale
+        return RandomFeatures(kernel, m, "cosine", self.seed, self.frequencies)._fill(columns, dtype), scale
 
     def _rng(self, columns: int) -> np.random.Generator:
         return generator("subspace embedding", self.seed, columns)
