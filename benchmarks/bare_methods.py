@@ -296,7 +296,9 @@ def fk_kmeans(shards: Sequence[Array], k: int, D: int, rounds: int, samples: int
 
     for t in range(1, rounds + 1):
         eta, d = 1 / t, shards[0].shape[1]
-        frequencies = generator("random features", 0, t, d).standard_normal((d, D // 2)) * np.sqrt(2 * gamma)
+        drawn = generator("random features", 0, t, d).standard_normal((d, D // 2))
+        frequencies = np.hstack([turned(drawn[:, first : first + d]) for first in range(0, D // 2, d)])
+        frequencies *= np.sqrt(2 * gamma)
         moved = M if t > 1 else np.empty((0, 0))
         G = sum(at_clients(partial(advance, frequencies=frequencies, M=moved), range(len(shards)), shards))
         w = np.concatenate([np.full(D, np.sqrt(eta / D)), np.full(len(G) - D, np.sqrt(1 - eta))])
@@ -310,6 +312,14 @@ def fk_kmeans(shards: Sequence[Array], k: int, D: int, rounds: int, samples: int
     last = M[:, :k] * np.sqrt((values[:k] + (1 - eta) * penalty) / shrunk[:k])
     H = at_clients(lambda W: W @ last, held)
     return H, clusters(H, k, samples)
+
+
+def turned(G: Array) -> Array:
+    """Return orthogonal columns as long as those of a normal array of 1024 rows at most (Yu et al., 2016)."""
+    if len(G) > 1024:
+        return G
+    Q, R = np.linalg.qr(G)
+    return Q * np.copysign(np.linalg.norm(G, axis=0), np.diagonal(R))
 
 
 def clusters(H: Sequence[Array], k: int, samples: int) -> list[Array]:

@@ -44,7 +44,8 @@ def federated(shards: list[np.ndarray]) -> np.ndarray:
 
 
 def plain(shards: list[np.ndarray], keep: bool = False) -> np.ndarray:
-    features = RandomFeatures(RBF(gamma=fk_gamma([moments(X) for X in shards])), D)
+    kernel = RBF(gamma=fk_gamma(*moments(np.vstack(shards))))
+    features = RandomFeatures(kernel, D, frequencies="orthogonal")
     columns = [np.empty((len(X), 0)) for X in shards]
     old: list[np.ndarray] = []
     penalty, M = 0.0, None

@@ -116,8 +116,8 @@ class FKKMeans(KMeansStrategy):
     features : {"pairs", "cosine"}
         Pairs of cosine and sine (D even), which vary less, or the paper's cosines with a random offset.
     frequencies : {"independent", "orthogonal"}
-        Of an RBF kernel's features: the paper's, or orthogonal ones, of which as many come nearer to the kernel; see
-        `fedkernel.numerics.RandomFeatures`.
+        Of an RBF kernel's features: the paper's, or orthogonal ones, of which as many come nearer to the kernel
+        (`fedkernel.numerics.RandomFeatures`, docs/features.md).
     tol : float
         Residuals, relative to the largest eigenvalue, at which Lanczos ends.
     accuracy : float
@@ -154,8 +154,9 @@ class FKKMeans(KMeansStrategy):
     The accuracy: Z_{t+1} = B_{t+1} B_{t+1}^T is about the mean of A_j A_j^T / D, j = 1, ..., t, so that its squared
     error is about the mean of j (j - 1) ||Z_{j+1} - Z_j||_F^2 over t (`fedkernel.numerics.mean_error`). These moves
     follow from the eigenvectors v alone, as Z_j's eigenvalues are known and B_j^T W_j v = l v there. On digits,
-    wine and breast cancer, runs ended with 0.2 to 2.4 times the squared error that was asked for, after 0.4 to 1 times
-    1 / (D accuracy) iterations, 20 by default, or after 2 (``python benchmarks/accuracy.py``).
+    wine and breast cancer, runs ended with 0.1 to 3.4 times the squared error that was asked for, after 0.15 to 1 times
+    1 / (D accuracy) iterations, 20 by default, or after 2 (``python benchmarks/accuracy.py``): that many are what
+    independent frequencies take.
 
     The history's figures are t, rank (r_t) and lanczos_step.
     """
@@ -170,7 +171,7 @@ class FKKMeans(KMeansStrategy):
     cem: bool = True
     coreset_size: Annotated[int, Field(ge=1)] | None = None
     features: Literal["pairs", "cosine"] = "pairs"
-    frequencies: Frequencies = "independent"
+    frequencies: Frequencies = "orthogonal"
     tol: Annotated[float, Field(gt=0, lt=1)] = 1e-10
     accuracy: Annotated[float, Field(ge=0, lt=1)] = 0.001
     eigengap: bool = False

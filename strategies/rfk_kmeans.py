@@ -65,7 +65,7 @@ class RFKKMeans(KMeansStrategy):
     kernel: ShiftInvariant | None = None
     coreset_size: Annotated[int, Field(ge=1)] | None = None
     features: Literal["pairs", "cosine"] = "pairs"
-    frequencies: Frequencies = "independent"
+    frequencies: Frequencies = "orthogonal"
     max_clusters: MostClusters = None
     width_factors: WidthFactors | None = None
 

@@ -255,12 +255,25 @@ def dspgd(features, T, s, penalty=None, accuracy=0.0):
 
 
 def cosines(X, gamma, count, seed, pairs=False, draw=1):
-    """Random Fourier features of an RBF kernel: sqrt(2) cos(w^T x + b), or cosines and sines of half as many w^T x."""
+    """Random Fourier features of an RBF kernel: sqrt(2) cos(w^T x + b), or cosines and sines of half as many w^T x.
+
+    Frequencies are independent, and those of pairs orthogonal.
+    """
     rng = generator("random features", seed, draw, X.shape[1])
     w = rng.standard_normal((X.shape[1], count // 2 if pairs else count)) * np.sqrt(2 * gamma)
     if pairs:
+        w = orthogonal_in_blocks(w)
         return np.sqrt(2) * np.hstack([np.cos(X @ w), np.sin(X @ w)])
     return np.sqrt(2) * np.cos(X @ w + rng.uniform(0, 2 * np.pi, count))
+
+
+def orthogonal_in_blocks(G):
+    """Gram and Schmidt on blocks of as many columns as rows; lengths stay."""
+    turned, d = G.copy(), len(G)
+    for j in range(G.shape[1]):
+        for before in turned[:, j - j % d : j].T:
+            turned[:, j] -= before * (before @ turned[:, j]) / (before @ before)
+    return turned * np.linalg.norm(G, axis=0) / np.linalg.norm(turned, axis=0)
 
 
 def paper_width(X):

@@ -159,6 +159,7 @@ def test_a_step_in_place_of_others_leaves_them_out():
 
 ROWS, COLUMNS = np.array_split(WINE[:40], 4), np.array_split(WINE[:40], 4, axis=1)
 FEW = {"n_features": 10, "iterations": 3, "coreset_size": 30}
+GRAM = {"solver": "gram"}
 SKETCHED = {"n_adaptive": 6, "n_leverage": 5, "embedding_size": 8, "n_random_features": 60, "share_rows": True}
 
 VARIANTS = [
@@ -243,7 +244,7 @@ CHANGED = [
     (VFedPCA(rounds=4), VFedPCA(rounds=3), COLUMNS, "IterateLocally came 3 times, as often as the plan has it"),
     (VFedAKPCA(kernel=RBF(gamma=1e6)), VFedAKPCA(), COLUMNS, "kernel.gamma = 1000000.0, but the plan None"),
     (PeerVFedPCA(rounds=3), PeerVFedPCA(rounds=2), COLUMNS, "IterateAmongPeers came 1 times"),
-    (FKKMeans(3, **FEW), FKKMeans(3, **FEW | {"iterations": 2}), ROWS, "has t = 3, but the plan 2"),
+    (FKKMeans(3, **FEW | GRAM), FKKMeans(3, **FEW | GRAM | {"iterations": 2}), ROWS, "MultiplyColumns came 1 times"),
     (FKKMeans(3, **FEW), FKKMeans(3, **FEW | {"n_features": 8}), ROWS, "features.n_features = 10, but the plan 8"),
     (FKKMeans(3, **FEW), FKKMeans(3, **FEW | {"coreset_size": 4}), ROWS, "SampleCoreset has samples ="),
     (

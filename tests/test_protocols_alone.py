@@ -284,7 +284,7 @@ CLUSTERING = (
 
 def test_fk_kmeans_shrinks_eigenvalues_and_restores_them_at_the_end():
     kernel = RBF(gamma=0.1)
-    features = RandomFeatures(kernel, 2, "pairs", 6)
+    features = RandomFeatures(kernel, 2, "pairs", 6, "orthogonal")
     strategy = FKKMeans(1, n_features=2, iterations=1, kernel=kernel, penalty=0.5, solver="gram", coreset_size=4)
     # the Gram matrices add up to diag(4, 2), with weights 1/2 to diag(2, 1); at t = 1 shrinking is undone in full, so
     # that the map is that of plain kernel PCA of the features: sqrt(1/2) e1
@@ -303,7 +303,7 @@ def test_fk_kmeans_shrinks_eigenvalues_and_restores_them_at_the_end():
 
 def test_rfk_kmeans_takes_the_paper_s_width_of_all_rows():
     # rows -1 and 1, 3 and 5: their squared distances sum up to 160, and gamma = 4^2 / (2 * 160)
-    features = RandomFeatures(RBF(gamma=0.05), 2, "pairs", 6)
+    features = RandomFeatures(RBF(gamma=0.05), 2, "pairs", 6, "orthogonal")
     model = driven(
         begun(RFKKMeans(1, n_features=2, coreset_size=4), (2, 1), (2, 1), seed=6),
         (SumRows(), [RowSum(sum=numbers(0)), RowSum(sum=numbers(8))]),

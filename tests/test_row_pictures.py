@@ -65,7 +65,8 @@ def test_the_points_of_an_exact_method_are_those_of_pca_turned_onto_the_central_
 
 def test_clusters_have_the_sizes_and_rows_that_k_means_of_the_pooled_rows_gives(tmp_path: Path) -> None:
     """Of iris, k-means has one best answer; an RBF kernel that is much wider than the data is as good as linear."""
-    parameters = {"n_clusters": 3, "kernel": {"type": "rbf", "gamma": 1e-3}}
+    kernel = {"type": "rbf", "gamma": 1e-3}
+    parameters = {"n_clusters": 3, "kernel": kernel, "accuracy": 0, "iterations": 20, "coreset_size": 10**6}
     rows = run_experiment(an_experiment("horizontal", "FKKMeans", parameters), tmp_path).rows
     pictures = read_row_pictures(tmp_path, rows)
     best = KMeans(3, n_init=20, random_state=0).fit(X).labels_

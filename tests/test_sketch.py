@@ -4,6 +4,7 @@ import json
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 
+import naive
 import numpy as np
 import pydantic
 import pytest
@@ -163,11 +164,7 @@ def test_the_numbers_are_numpy_s_of_these_words(kernel, form, frequencies):
     if isinstance(kernel, RBF):
         normal = rng.standard_normal((d, count))
         if frequencies == "orthogonal":
-            turned = normal.copy()
-            for j in range(count):
-                for before in turned[:, j - j % d : j].T:  # Gram and Schmidt
-                    turned[:, j] -= before * (before @ turned[:, j]) / (before @ before)
-            normal = turned * np.linalg.norm(normal, axis=0) / np.linalg.norm(turned, axis=0)
+            normal = naive.orthogonal_in_blocks(normal)
         angles = X @ (normal * np.sqrt(2 * kernel.gamma))
     else:
         angles = X @ (rng.standard_cauchy((d, count)) * kernel.gamma)
