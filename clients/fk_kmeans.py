@@ -27,6 +27,7 @@ from clients.kmeans import (
 )
 from clients.width_grid import EmbedAtWidths, LabelAtWidth, SampleAtWidths, SolveAtWidths, WidthGridClient
 from fedkernel.arrays import ROWS, AnyArray, FloatArray, Precision, row_blocks
+from fedkernel.cores import in_order
 from fedkernel.errors import ProtocolError
 from fedkernel.models import advance, combine_draws
 from fedkernel.numerics import RandomFeatures, pack_symmetric, unpack_symmetric
@@ -333,14 +334,23 @@ class FKKMeansClient(WidthGridClient):
         D = ask.features.n_features
         A = np.empty((len(X), D), ask.precision) if ask.features_are_kept(len(X)) else None
         G = np.zeros((D + B.shape[1],) * 2)
-        for rows in row_blocks(len(X)):
+
+        def products(rows: slice) -> FloatArray:
             W = np.hstack([features(X[rows]), B[rows]], dtype=ask.precision, casting="same_kind")
-            step = len(W) if ask.precision == "float64" else PIECE
-            for first in range(0, len(W), step):
-                piece = W[first : first + step]
-                G += piece.T @ piece
             if A is not None:
                 A[rows] = W[:, :D]
+            step = len(W) if ask.precision == "float64" else PIECE
+            pieces = [W[first : first + step] for first in range(0, len(W), step)]
+            if len(pieces) == 1:
+                return np.asarray(W.T @ W)
+            part = np.zeros_like(G)
+            for piece in pieces:
+                part += piece.T @ piece
+            return part
+
+        # One thread alone where its products take more than its rows do
+        for part in in_order(products, row_blocks(len(X)), most=None if len(G) <= ROWS else 1):
+            G += part
         if A is not None:
             DrawnFeatures(A, np.array(ask.draw_of(ask.t))).save(self.memory)
         return G

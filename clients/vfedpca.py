@@ -21,6 +21,7 @@ from fedkernel.numerics import (
     center_rows,
     power_iteration,
     squared_norms,
+    tall_product,
     transposed_product,
 )
 from fedkernel.protocol import (
@@ -329,7 +330,7 @@ class VFedPCAClient(NewRowsClient):
 
     def _product(self, ask: LocalTable[ReplyT], W: FloatArray) -> FloatArray:
         """Return the table times W, (d_m, k): (N, k)."""
-        return np.concatenate([X @ W for _, X in self._blocks(ask)])
+        return np.concatenate([tall_product(X, W) for _, X in self._blocks(ask)])
 
     def _transposed_product(self, ask: LocalTable[ReplyT], V: FloatArray) -> FloatArray:
         """Return the transposed table times V, (N, k): (d_m, k)."""
@@ -362,7 +363,7 @@ class VFedPCAClient(NewRowsClient):
         """Return the product with the site's matrix as it was before any update."""
         if ask.kernel is not None:
             K = self._kernel_matrix(ask, ask.kernel).K
-            return lambda V: K @ V
+            return lambda V: tall_product(K, V)
         return lambda V: self._product(ask, self._transposed_product(ask, V))
 
     def _matrix(self, ask: LocalIterations[ReplyT]) -> Apply:

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeVar
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
+from fedkernel.cores import at_work
+
 YieldT = TypeVar("YieldT")
 SendT = TypeVar("SendT")
 ReturnT = TypeVar("ReturnT")
@@ -112,10 +114,10 @@ def _openmp_threads(count: int) -> Iterator[None]:
 
 
 def steps_within(count: int, steps: Generator[YieldT, SendT, ReturnT]) -> Generator[YieldT, SendT, ReturnT]:
-    """Return a generator that does what another does, every step of it within `blas_threads`."""
+    """Return a generator that does what another does, every step of it within `blas_threads` and `at_work`."""
     advance = steps.__next__
     while True:
-        with blas_threads(count):
+        with blas_threads(count), at_work(count):
             try:
                 item = advance()
             except StopIteration as stop:

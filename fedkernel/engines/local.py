@@ -12,6 +12,7 @@ from typing import Any
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedkernel.cores import at_work
 from fedkernel.engines.apps import answer, carry_out
 from fedkernel.errors import ProtocolError, words
 from fedkernel.protocol.client import KernelClient
@@ -45,7 +46,8 @@ class LocalGrid(MessageGrid):
     Notes
     -----
     One client's requests are carried out one after the other, different clients' side by side on as many threads as
-    the machine has cores: more would only multiply the memory. A client that hangs keeps its thread, but neither its
+    the machine has cores: more would only multiply the memory. Cores that no client is at work on help those that are,
+    see `fedkernel.cores`. A client that hangs keeps its thread, but neither its
     round beyond the deadline nor the process at its end; as many hanging clients as threads keep the others waiting.
     """
 
@@ -122,7 +124,7 @@ class LocalGrid(MessageGrid):
             message_id, sent = task
             message = flower.from_bytes(sent) if isinstance(sent, bytes) else sent
             node = message.metadata.dst_node_id
-            with self._locks[node]:
+            with self._locks[node], at_work(self._threads):
                 reply = answer(self._app, message, self._contexts[node])
             if self._serialised:
                 try:

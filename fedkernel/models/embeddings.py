@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pydantic
 
 from fedkernel.arrays import FloatArray, Rows, row_blocks, short
+from fedkernel.cores import each
 from fedkernel.data import check_matrix
 from fedkernel.data.rows import rows_from_arrays, rows_to_arrays
 from fedkernel.data.tables import Table, as_table
@@ -37,9 +38,12 @@ def advance(X: FloatArray, B: FloatArray, features: Features, M: FloatArray) -> 
     """
     D = len(M) - B.shape[1]
     result = np.empty((len(X), M.shape[1]))
-    for rows in row_blocks(len(X)):
+
+    def compute(rows: slice) -> None:
         np.matmul(features(X[rows]), M[:D], out=result[rows])
         result[rows] += B[rows] @ M[D:]
+
+    each(compute, row_blocks(len(X)))
     return result
 
 

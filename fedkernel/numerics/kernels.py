@@ -26,6 +26,7 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from fedkernel.addresses import find, loaded, named, names
 from fedkernel.arrays import FloatArray, Rows, check_finite
+from fedkernel.cores import each
 from fedkernel.errors import InputError
 from fedkernel.numerics.row_products import (
     OfRows,
@@ -294,8 +295,7 @@ class RBF(Kernel):
             return _exponential(squared_distances(X, Y), gamma)
         K, n = squared_distances(X, X), X.shape[0]
         # The lower triangle is copied: exponentials are half of the work
-        for rows in cached_blocks(n, n, np.float64):
-            _exponential(K[rows, rows.start :], gamma)
+        each(lambda rows: _exponential(K[rows, rows.start :], gamma), cached_blocks(n, n, np.float64))
         return mirrored(K)
 
     def _diag(self, X: Rows, gamma: float) -> FloatArray:
@@ -323,10 +323,13 @@ class RBF(Kernel):
             np.einsum("ij,ij->i", left[:, :d], left[:, :d], out=left[:, d])
             left[:, d + 1] = 1
             K = np.empty((n, columns.shape[1]), dtype)
-            for rows in cached_blocks(n, columns.shape[1], dtype):
+
+            def fill(rows: slice) -> None:
                 block = np.matmul(left[rows], columns, out=K[rows])
                 np.minimum(block, 0, out=block)
                 np.exp(block, out=block)
+
+            each(fill, cached_blocks(n, columns.shape[1], dtype))
             return K
 
         return values

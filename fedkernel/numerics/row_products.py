@@ -9,6 +9,7 @@ import scipy.sparse
 from scipy.spatial.distance import cdist
 
 from fedkernel.arrays import FloatArray, Rows
+from fedkernel.cores import each
 from fedkernel.errors import InputError
 
 OfRows: TypeAlias = Callable[[Rows], FloatArray]
@@ -66,12 +67,15 @@ def squared_distances(X: Rows, Y: Rows) -> FloatArray:
     norms = squared_norms(X)
     others = norms if Y is X else squared_norms(Y)
     distances: FloatArray = X @ Y.T
-    for rows in cached_blocks(len(norms), len(others), np.float64):  # four passes over a block, not over all of memory
+
+    def finish(rows: slice) -> None:  # four passes over a block, not over all of memory
         block = distances[rows]
         block *= -2
         block += norms[rows, np.newaxis]
         block += others
         np.maximum(block, 0, out=block)
+
+    each(finish, cached_blocks(len(norms), len(others), np.float64))
     if Y is X:
         np.fill_diagonal(distances, 0)
     return distances

@@ -21,6 +21,7 @@ import scipy.sparse
 from pydantic import BeforeValidator, Field
 
 from fedkernel.arrays import FloatArray, Rows, row_blocks
+from fedkernel.cores import each
 from fedkernel.errors import InputError
 from fedkernel.numerics.frequencies import Frequencies, are_orthogonal, orthogonal_blocks
 from fedkernel.numerics.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
@@ -402,10 +403,13 @@ def _whole(fill: Fill, m: int, dtype: np.dtype[Any], scale: float) -> OfRows:
     def features(X: Rows) -> FloatArray:
         X = in_dtype(X, dtype)
         A = np.empty((X.shape[0], m), dtype)
-        for rows in _cut(X, m, dtype):
+
+        def compute(rows: slice) -> None:
             fill(X[rows], A[rows])
             if scale != 1:
                 A[rows] *= scale
+
+        each(compute, _cut(X, m, dtype))
         return A
 
     return features
@@ -419,14 +423,15 @@ def _summed(fill: Fill, signs: FloatArray | None, shape: tuple[int, int], dtype:
     def sums(X: Rows) -> FloatArray:
         X = in_dtype(X, dtype)
         E = np.empty((X.shape[0], t), dtype)
-        cut = list(_cut(X, m, dtype))
-        buffer = np.empty((cut[0].stop if cut else 0, m), dtype)
-        for rows in cut:
-            A = buffer[: rows.stop - rows.start]
+
+        def compute(rows: slice) -> None:
+            A = np.empty((rows.stop - rows.start, m), dtype)
             fill(X[rows], A)
             if signs is not None:
                 A *= signs
             np.matmul(A.reshape(-1, m // t), scales, out=E[rows].reshape(-1))
+
+        each(compute, _cut(X, m, dtype))
         return E
 
     return sums

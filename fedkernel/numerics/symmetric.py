@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedkernel.arrays import FloatArray
+from fedkernel.cores import each
 from fedkernel.errors import InputError
 
 _BLOCK = 256
@@ -12,18 +13,22 @@ _BLOCK = 256
 
 def mirrored(K: FloatArray) -> FloatArray:
     """Copy the upper triangle of (n, n) to the lower one, in place: rounding may differ between the two."""
-    for first in range(0, len(K), _BLOCK):
+
+    def mirror(first: int) -> None:
         last = first + _BLOCK
         corner = K[first:last, first:last]
         corner[...] = np.triu(corner) + np.triu(corner, 1).T
         K[last:, first:last] = K[first:last, last:].T
+
+    each(mirror, range(0, len(K), _BLOCK))
     return K
 
 
 def symmetric_by_rows(n: int, upper: Callable[[slice, slice], FloatArray]) -> FloatArray:
     """Return the symmetric matrix of shape (n, n) whose upper triangle a function computes, block by block.
 
-    Besides the matrix memory holds one block of 256 rows at most.
+    Besides the matrix memory holds one block of 256 rows at most, or where several cores are idle a quarter of the
+    matrix.
 
     Parameters
     ----------
@@ -37,10 +42,13 @@ def symmetric_by_rows(n: int, upper: Callable[[slice, slice], FloatArray]) -> Fl
         If a block has another shape.
     """
     K = np.empty((n, n))
-    for first in range(0, n, _BLOCK):
+
+    def compute(first: int) -> None:
         rows, columns = slice(first, min(first + _BLOCK, n)), slice(first, n)
         block = upper(rows, columns)
         if block.shape != (rows.stop - first, n - first):
             raise InputError(f"a block of shape {block.shape} is not that of rows {first} to {rows.stop} of {n}")
         K[rows, columns] = block
+
+    each(compute, range(0, n, _BLOCK), most=max(1, n // (4 * _BLOCK)))
     return mirrored(K)

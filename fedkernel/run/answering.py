@@ -14,6 +14,7 @@ from flwr.app import Context, Error, Message, MessageType
 from flwr.clientapp import ClientApp
 
 from fedkernel.arrays import AnyArray
+from fedkernel.cores import computing_seconds
 from fedkernel.data import as_table
 from fedkernel.errors import (
     FedkernelError,
@@ -399,7 +400,7 @@ def _train(call: _Call) -> Answer:
     with blas_threads(call.site.threads):
         # of this thread's processor, since other clients may be simulated beside it; a site with a limit is alone in
         # its process, and the threads of BLAS count
-        clock = time.thread_time if call.site.gate is None else time.process_time
+        clock = computing_seconds if call.site.gate is None else time.process_time
         began = clock()
         replied, _, scalars = within_seconds(
             limits.request.seconds if limits else None,

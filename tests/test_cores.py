@@ -1,0 +1,63 @@
+"""Idle cores: how many help decides nothing but the time, and nobody helps whose cores are all in use."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from fedkernel import RBF, cores
+from fedkernel.numerics import center_gram, leading_eigenpairs, symmetric_by_rows, tall_product, transposed_product
+from fedkernel.numerics.linalg import _by_columns
+from fedkernel.numerics.sketch import SubspaceEmbedding
+from fedkernel.threads import blas_threads
+from strategies import DKPCA
+
+rng = np.random.default_rng(0)
+X, F = rng.standard_normal((1100, 12)), rng.standard_normal((9000, 60))
+WIDE = rng.standard_normal((2100, 4200))
+KERNEL = RBF(gamma=0.1)
+SHARDS = [X[:, :6], X[:, 6:]]
+
+
+def centred():
+    K = KERNEL.gram(X)
+    center_gram(K)
+    return K
+
+
+PRIMITIVES = {
+    "kernel matrix, centred": centred,
+    "rows by columns": lambda: _by_columns(WIDE)(F[:8, :1].repeat(2100, 1)),
+    "eigenpairs": lambda: leading_eigenpairs(centred(), 5).vectors,
+    "symmetric": lambda: symmetric_by_rows(1100, lambda rows, columns: X[rows] @ X[columns].T),
+    "transposed product": lambda: transposed_product(F, F[:, :3]),
+    "tall product": lambda: tall_product(F, F[:60, :3]),
+    "features": lambda: SubspaceEmbedding(kernel=KERNEL, size=50, n_features=500).map(12)(X),
+    "a run": lambda: (
+        DKPCA(n_components=2, local_components=3, kernel=KERNEL).fit([X[:, :6], X[:, 6:]]).model.eigenvectors_
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_any_number_of_cores_gives_the_same_bits(monkeypatch, name):
+    results = []
+    for count in (1, 2, 4):
+        monkeypatch.setattr(cores, "_cores", cores._Cores(count))
+        with blas_threads(1), cores.at_work():
+            results.append(PRIMITIVES[name]())
+        assert cores._cores.busy == 0
+    assert all(np.array_equal(results[0], other) for other in results[1:])
+
+
+def test_helpers_are_as_many_as_cores_are_idle(monkeypatch):
+    together = threading.Barrier(2)
+    monkeypatch.setattr(cores, "_cores", cores._Cores(2))
+    with cores.at_work():
+        cores.each(lambda _: together.wait(10), range(2))  # would wait in vain in one thread
+        with pytest.raises(ZeroDivisionError):
+            cores.each(lambda number: 1 / (number - 3), range(6))
+        cores._cores.change(1)  # another client
+        names = set()
+        cores.each(lambda _: names.add(threading.current_thread().name), range(9))
+    assert names == {threading.current_thread().name}
