@@ -44,6 +44,7 @@ def command(*arguments, code=0):
     [
         (situation(COLUMNS), "DKPCA, inner products"),
         (situation(WIDE, goal="clusters"), "DKPCA"),
+        (situation(COLUMNS, memory=1e4), "DKPCA, linear"),
         (situation(ROWS), "ADMM, features"),
         (situation(ROWS, share_rows=True), "disKPCA"),
         (situation(ROWS, goal="clusters"), "FK k-means"),

@@ -47,6 +47,7 @@ def print_advice(
     sites: int | None,
     share_rows: bool,
     round_time: float,
+    memory: float,
     bandwidth: float,
     engine: str | None,
     toml: Path | None,
@@ -72,7 +73,7 @@ def print_advice(
         parts = in_common(parts)
     cohort = [Member(number, number, part.rows, part.columns, 0) for number, part in enumerate(parts)]
     situation = Situation(
-        cohort, divided, _goal(goal), partition is Partition.peers, share_rows, number, wait=round_time
+        cohort, divided, _goal(goal), partition is Partition.peers, share_rows, number, round_time, 1e9 * memory
     )
     advice = advise(situation)
     if suggested:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from fedkernel.addresses import find
 from fedkernel.data import Divided
 from fedkernel.errors import InputError
-from fedkernel.protocol import Forecast, Member
+from fedkernel.protocol import Forecast, Member, leading_bytes
 from fedkernel.strategy import KernelStrategy
 
 Goal = Literal["components", "clusters"]
@@ -36,6 +36,8 @@ class Situation:
         Of components, or of clusters.
     wait : float
         Seconds that a round takes beside computing and sending.
+    memory : float
+        Bytes that each machine has for it.
     """
 
     cohort: Sequence[Member]
@@ -45,6 +47,7 @@ class Situation:
     share_rows: bool = False
     number: int = 2
     wait: float = 0.1
+    memory: float = 16e9
 
     @property
     def widest(self) -> int:
@@ -55,6 +58,11 @@ class Situation:
     def rows(self) -> int:
         """Rows of the smallest part."""
         return min(member.rows for member in self.cohort)
+
+    @property
+    def kernel_matrix_fits(self) -> bool:
+        """Whether a machine can hold a kernel matrix of all rows, and find its leading eigenpairs."""
+        return leading_bytes(self.rows, _components(self)) <= self.memory
 
 
 def _always(situation: Situation, forecast: Forecast) -> bool:
@@ -195,8 +203,8 @@ CANDIDATES: tuple[Candidate, ...] = (
         _inner_products,
         "one round, exact for an RBF kernel of any width, and less to send than as good eigenpairs of kernel matrices",
         "compared_vertical",
-        when=f"parts have {NARROW} columns or fewer",
-        holds=lambda situation, forecast: situation.widest <= NARROW,
+        when=f"parts have {NARROW} columns or fewer, and a kernel matrix of all rows fits into memory",
+        holds=lambda situation, forecast: situation.widest <= NARROW and situation.kernel_matrix_fits,
     ),
     Candidate(
         "DKPCA",
@@ -205,16 +213,18 @@ CANDIDATES: tuple[Candidate, ...] = (
         _local(NARROW),
         "one round, and nearer to kernel PCA of all columns than VFedAKPCA at equal floats",
         "compared_vertical",
-        when="parts are wider",
-        holds=_always,
+        when="parts are wider, and a kernel matrix of all rows fits into memory",
+        holds=lambda situation, forecast: situation.kernel_matrix_fits,
     ),
     Candidate(
         "DKPCA, linear",
         "DKPCA",
         ("components", "clusters"),
         _linear,
-        "where linear components will do: one round, exact",
+        "one round, exact, and nobody holds a matrix of rows by rows; where linear components will do",
         "compared_vertical",
+        when="a kernel matrix of all rows does not fit into memory",
+        holds=lambda situation, forecast: not situation.peers,
     ),
     Candidate(
         "VFedPCA, exact",
