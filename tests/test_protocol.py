@@ -305,7 +305,7 @@ def test_the_slowest_clients_seconds_are_in_the_history_and_nowhere_else():
 
     result, _ = run(Toy(protocol), change=change)
     assert [row["slowest_seconds"] for row in result.history] == [0.0, 2.0, 2.0]  # joining computes nothing
-    assert [set(vars(reply)) for reply in seen] == [{"values"}] * 6
+    assert [set(dict(reply)) for reply in seen] == [{"values"}] * 6
 
 
 def test_a_client_that_tells_no_seconds_counts_as_one_that_took_none():
