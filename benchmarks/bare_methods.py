@@ -360,7 +360,7 @@ def diskpca(
     read: Callable[[int, int], Array], clients: int, block_count: int, gamma: float, k: int, *, drawn: tuple[int, int]
 ) -> Array:
     """Return the eigenvalues of rows that are read block by block, float32, in the span of some of them."""
-    m, t = 2000, 50
+    m, t = 500, 50
     rng = np.random.default_rng(0)
     d = read(0, 0).shape[1]
     W = (rng.standard_normal((d, m)) * np.sqrt(2 * gamma)).astype(np.float32)

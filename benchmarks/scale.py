@@ -2,7 +2,7 @@
 
 ``python benchmarks/scale.py`` runs each in a process of its own, since the peak of memory is the process's.
 
-- ``federated``: DisKPCA (RBF, k = 10, 224 landmarks, m = 2000, float32) with 10 clients on the local engine, messages
+- ``federated``: DisKPCA (RBF, k = 10, 224 landmarks, m = 500, float32) with 10 clients on the local engine, messages
   serialised, clients in threads.
 - ``bare``: the arithmetic of its steps on the same blocks, float32, in as many threads: rows generated, random features
   with their cosine, summed up to t coordinates, sketch; kernel against 24 landmarks; against 224, sketch; against 224
@@ -28,8 +28,10 @@ from fedkernel.data.tables import GeneratedTable
 from fedkernel.threads import blas_threads
 from strategies import DisKPCA
 
-D, M, T, P, K, Y = 28, 2000, 50, 250, 10, 224
+D, M, T, P, K, Y = 28, 500, 50, 250, 10, 224
 KERNEL = RBF(sigma=10.0)
+RARE = 6 * np.random.default_rng(1).standard_normal((40, D), dtype=np.float32)
+"""Centres of the rare clusters."""
 
 
 def block(client: int, number: int, rows: int) -> np.ndarray:
@@ -37,8 +39,7 @@ def block(client: int, number: int, rows: int) -> np.ndarray:
     rng = np.random.default_rng([client, number])
     X = rng.standard_normal((rows, D), dtype=np.float32)
     rare = rng.random(rows) < 0.01
-    centers = 6 * np.random.default_rng(1).standard_normal((40, D), dtype=np.float32)
-    X[rare] += centers[rng.integers(40, size=int(rare.sum()))]
+    X[rare] += RARE[rng.integers(40, size=int(rare.sum()))]
     return X
 
 

@@ -224,6 +224,7 @@ class TakeComponents(Request[Receipt]):
 
     coefficients: Annotated[FloatArray, Shape("Y", "k")]
     kernel: Kernel
+    precision: Precision
     embed: bool
 
 
@@ -430,14 +431,14 @@ class DisKPCAClient(KernelClient):
         """Keep the coefficients and, if asked, coordinates of shape (n_m, k) on the site."""
         Coefficients(ask.coefficients).save(self.memory)
         if ask.embed:
-            self.outputs["embedding"] = self._embed(ask.kernel)
+            self.outputs["embedding"] = self._embed(ask.kernel, ask.precision)
         return Receipt()
 
     # the model at work
 
     def measure_captured(self, ask: MeasureCaptured) -> SquaredLengths:
         """Sum squared lengths of the rows and of their projections."""
-        coordinates = self._coordinates(ask.kernel)
+        coordinates = self._coordinates(ask.kernel, "float64")
         total = captured = 0.0
         for _, block in self._blocks("float64"):
             total += float(ask.kernel.diag(block).sum())
@@ -496,14 +497,15 @@ class DisKPCAClient(KernelClient):
 
         return distances
 
-    def _coordinates(self, kernel: Kernel) -> Callable[[Rows], FloatArray]:
-        values, C = kernel.against(self._landmarks()), Coefficients.load(self.memory).C
+    def _coordinates(self, kernel: Kernel, precision: Precision) -> Callable[[Rows], FloatArray]:
+        values = kernel.against(self._landmarks(), precision)
+        C = Coefficients.load(self.memory).C.astype(precision)
         return lambda block: np.asarray(values(block) @ C)
 
-    def _embed(self, kernel: Kernel) -> FloatArray:
-        coordinates = self._coordinates(kernel)
+    def _embed(self, kernel: Kernel, precision: Precision) -> FloatArray:
+        coordinates = self._coordinates(kernel, precision)
         whole = np.empty((len(self.X), Coefficients.load(self.memory).C.shape[1]))
-        for rows, block in self._blocks("float64"):
+        for rows, block in self._blocks(precision):
             whole[rows] = coordinates(block)
         return whole
 

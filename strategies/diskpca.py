@@ -227,14 +227,15 @@ class DisKPCA(LandmarkStrategy):
     projection_size : int, "landmarks" or "exact"
         w, columns that stand for a client's kernel values; "landmarks": |Y|, as in the paper; "exact": their products.
     n_random_features : int
-        m, from which the embedding is sketched; at least t. A linear kernel has none.
+        m, from which the embedding is sketched; at least t. A linear kernel has none. The paper's are 2000, which find
+        no better landmarks than 250 (docs/features.md).
     frequencies : {"independent", "orthogonal"}
         Of an RBF kernel's random features, as for `FKKMeans`.
     share_rows : bool
         Whether rows may be sent, without which the method cannot run.
     dtype : {"float64", "float32"}
-        What clients compute the embedding and kernel values in. With float32 cosines are some twenty times faster,
-        and rows should be scaled to be of the order of the kernel's width.
+        What clients compute the embedding, kernel values and coordinates in. With float32 cosines are some twenty
+        times faster, and rows should be scaled to be of the order of the kernel's width.
     tol : float, optional
         Of the basis of the landmarks' span: directions whose squared length is below so much of the largest are left
         out; by default the root of the machine epsilon of `dtype`. Where k is chosen, falls below that are not seen.
@@ -260,7 +261,7 @@ class DisKPCA(LandmarkStrategy):
     embedding_size: Annotated[int, Field(ge=1)] = 50
     point_sketch_size: SketchSize = "exact"
     projection_size: ProjectionSize = "exact"
-    n_random_features: Annotated[int, Field(ge=1)] = 2000
+    n_random_features: Annotated[int, Field(ge=1)] = 500
     frequencies: Frequencies = "independent"
     share_rows: bool = False
     dtype: Precision = "float64"

@@ -144,6 +144,12 @@ class LowRank:
         others, before = drawn.unknown_to(client)
         return {**CarriesRows.of(others), "before": before, **vars(self)}
 
+    def components(self, model: LandmarkPCA, *, embed: bool) -> TakeComponents:
+        """Return the request that hands out a model's components."""
+        return TakeComponents(
+            coefficients=model.coefficients_, kernel=self.kernel, precision=self.precision, embed=embed
+        )
+
     def planned(self) -> dict[str, Any]:
         """Return what is settled before a run."""
         return vars(self) | {"kernel": any_width(self.kernel)}
@@ -210,7 +216,7 @@ def low_rank(
     if choose:
         model = chosen(model, n_components, len(A))
     # Step 3: L = phi(Y) C, at every client
-    yield from to_all(TakeComponents(coefficients=model.coefficients_, kernel=step.kernel, embed=embed))
+    yield from to_all(step.components(model, embed=embed))
     return model
 
 
@@ -225,7 +231,8 @@ def low_rank_plan(step: LowRank, rows: int, *, n_components: int, columns: Proje
 
 def components_plan(step: LowRank, rows: int, n_components: int, *, embed: bool) -> Step:
     """Return the step that hands out components, with so many landmarks at most."""
-    return once(TakeComponents, {"Y": rows, "k": n_components}, kernel=any_width(step.kernel), embed=embed)
+    kernel = any_width(step.kernel)
+    return once(TakeComponents, {"Y": rows, "k": n_components}, kernel=kernel, precision=step.precision, embed=embed)
 
 
 def sketched_floats(cohort: Sequence[Member], size: int, columns: SketchSize) -> int:
@@ -317,7 +324,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
             # Step 1: kernel values, in the basis, multiplied or sketched; then again for the coordinates
             values = self._computed(kernel_matrix(own, Y, d))
             sketched = Work(products=2.0 * own * Y * Y) if columns != 0 else Work()
-            embedded = values + multiplied(own, Y, k) if self.embed else Work()
+            embedded = values + self._computed(multiplied(own, Y, k)) if self.embed else Work()
             works.append((values if columns != 0 else Work()) + self._computed(sketched) + embedded)
         solved = kernel_matrix(Y, Y, d) + Work(products=4.0 * Y**3) + all_eigenpairs(Y) * 2
         return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most", Computing.of(works, solved))

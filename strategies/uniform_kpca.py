@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from clients.diskpca import DisKPCAClient, TakeComponents, TakeLandmarks
+from clients.diskpca import DisKPCAClient, TakeLandmarks
 from fedkernel.arrays import Precision
 from fedkernel.errors import InputError
 from fedkernel.models import LandmarkPCA
@@ -104,5 +104,5 @@ class UniformKPCA(LandmarkStrategy):
         else:
             model = kernel_pca(drawn.rows, step.kernel, k)
         yield from to_each({client: TakeLandmarks(**step.handed_out(drawn, client)) for client in run.clients})
-        yield from to_all(TakeComponents(coefficients=model.coefficients_, kernel=step.kernel, embed=self.embed))
+        yield from to_all(step.components(model, embed=self.embed))
         return model

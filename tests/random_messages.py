@@ -268,7 +268,7 @@ SCALARS = {
     MeasureDistances: st.fixed_dictionaries(handed),
     SketchKernel: st.fixed_dictionaries({**handed, "columns": counts}),
     MultiplyKernel: st.fixed_dictionaries(handed),
-    TakeComponents: st.fixed_dictionaries({"kernel": kernels, "embed": st.booleans()}),
+    TakeComponents: st.fixed_dictionaries({"kernel": kernels, "precision": precision, "embed": st.booleans()}),
     MeasureCaptured: st.fixed_dictionaries({"kernel": kernels}),
     SquaredLengths: st.just({}),
     ShareRows: st.fixed_dictionaries(exchange),

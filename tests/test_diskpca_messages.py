@@ -150,7 +150,7 @@ def test_a_request_out_of_order_is_named():
     refused("it has no leverages yet", leverage)
     refused("it has no landmarks yet", DrawByDistance(samples=3, **step))
     refused("it has no landmarks yet", MeasureCaptured(kernel=KERNELS[0]))
-    take = TakeComponents(coefficients=np.ones((3, 2)), kernel=KERNELS[0], embed=True)
+    take = TakeComponents(coefficients=np.ones((3, 2)), kernel=KERNELS[0], precision="float64", embed=True)
     refused("it has no landmarks yet", take)
     site = DisKPCAClient(SMALL, client=2)
     ask(site, SketchPoints(embedding=embedding, columns=5, precision="float64"))

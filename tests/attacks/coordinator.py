@@ -134,7 +134,7 @@ def embed_and_sample(target: Target) -> float:
     """
     identity, kernel = np.eye(target.X.shape[1]), Linear()
     target.ask(TakeLandmarks(before=0, kernel=kernel, precision="float64", tol=0.0, **CarriesRows.of(identity)))
-    target.ask(TakeComponents(coefficients=identity, kernel=kernel, embed=True))
+    target.ask(TakeComponents(coefficients=identity, kernel=kernel, precision="float64", embed=True))
     target.ask(SolveLocally(n_clusters=2))
     return relative(target.ask(SampleCoreset(samples=target.rows)).points, target.X)
 
