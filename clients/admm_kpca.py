@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, frozen
 from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.models import center_blocks
 from fedkernel.noise import noise_on
@@ -446,7 +446,8 @@ class ADMMKPCAClient(PeerClient):
         for peer in self.mail.neighbours:
             self._check_rows(peer, tables[peer], own, kernel)
         K = normalised_gram(kernel, cell.pooled(tables))
-        KernelBlocks(center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K).save(self.memory)
+        K = center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K
+        KernelBlocks(frozen(K)).save(self.memory)
         n = len(self.X)
         Components(np.empty((n, 0)), np.empty((n, 0))).save(self.memory)
         if ask.record:
@@ -473,7 +474,7 @@ class ADMMKPCAClient(PeerClient):
         self._add_component()
         components = Components.load(self.memory)
         replace(components, directions=np.column_stack([components.directions, own])).save(self.memory)
-        KernelBlocks(KernelBlocks.load(self.memory).K - np.outer(p, p)).save(self.memory)
+        KernelBlocks(frozen(KernelBlocks.load(self.memory).K - np.outer(p, p))).save(self.memory)
         return self._start(largest=FirstSpectrum.load(self.memory).values[0])
 
     def compare_starts(self, ask: CompareStarts) -> Likeness:

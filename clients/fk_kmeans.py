@@ -26,7 +26,7 @@ from clients.kmeans import (
     SumRows,
 )
 from clients.width_grid import EmbedAtWidths, LabelAtWidth, SampleAtWidths, SolveAtWidths, WidthGridClient
-from fedkernel.arrays import ROWS, AnyArray, FloatArray, Precision, row_blocks
+from fedkernel.arrays import ROWS, AnyArray, FloatArray, Precision, frozen, row_blocks
 from fedkernel.cores import in_order
 from fedkernel.errors import ProtocolError
 from fedkernel.models import advance, combine_draws
@@ -326,7 +326,7 @@ class FKKMeansClient(WidthGridClient):
     def _gram(self, ask: Iteration[ReplyT]) -> FloatArray:
         """Move on to iteration t, if the request says how, and compute the products of its columns."""
         if ask.map is not None:
-            Columns(self._advanced(ask, ask.map)).save(self.memory)
+            Columns(frozen(self._advanced(ask, ask.map))).save(self.memory)
         elif ask.t == 1:
             Columns(np.empty((len(self.X), 0))).save(self.memory)
         B, X = Columns.load(self.memory).B, self._rows(ask)
@@ -352,7 +352,7 @@ class FKKMeansClient(WidthGridClient):
         for part in in_order(products, row_blocks(len(X)), most=None if len(G) <= ROWS else 1):
             G += part
         if A is not None:
-            DrawnFeatures(A, np.array(ask.draw_of(ask.t))).save(self.memory)
+            DrawnFeatures(frozen(A), np.array(ask.draw_of(ask.t))).save(self.memory)
         return G
 
     def _advanced(self, ask: Iteration[ReplyT], M: FloatArray) -> FloatArray:

@@ -13,7 +13,7 @@ from scipy.linalg import pinvh
 
 from clients.merging import ROUNDING
 from clients.new_rows import NewRowsClient, TakeCoordinates
-from fedkernel.arrays import FloatArray
+from fedkernel.arrays import FloatArray, frozen
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
@@ -21,6 +21,7 @@ from fedkernel.numerics import (
     center_rows,
     power_iteration,
     squared_norms,
+    symmetric_product,
     tall_product,
     transposed_product,
 )
@@ -356,14 +357,14 @@ class VFedPCAClient(NewRowsClient):
                 column_means, _ = center_gram(K)
                 if (self.X[0] == self.X).all():
                     K[:] = 0.0  # but for rounding, which must have no vote
-            KernelMatrix(K, column_means).save(self.memory)
+            KernelMatrix(frozen(K), column_means).save(self.memory)
         return KernelMatrix.load(self.memory)
 
     def _local(self, ask: LocalTable[ReplyT]) -> Apply:
         """Return the product with the site's matrix as it was before any update."""
         if ask.kernel is not None:
             K = self._kernel_matrix(ask, ask.kernel).K
-            return lambda V: tall_product(K, V)
+            return lambda V: symmetric_product(K, V)
         return lambda V: self._product(ask, self._transposed_product(ask, V))
 
     def _matrix(self, ask: LocalIterations[ReplyT]) -> Apply:

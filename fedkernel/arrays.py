@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from scipy import sparse
 from fedkernel.errors import InputError
 
 AnyArray = npt.NDArray[Any]
+ArrayT = TypeVar("ArrayT", bound=AnyArray)
 FloatArray = npt.NDArray[np.float64]
 Rows: TypeAlias = FloatArray | sparse.csr_array
 """Rows of a table, dense or sparse: shape (n, d)."""
@@ -77,6 +78,12 @@ def row_blocks(n: int) -> Iterator[slice]:
     """Cut n rows into blocks of `ROWS` or fewer."""
     for first in range(0, n, ROWS):
         yield slice(first, min(first + ROWS, n))
+
+
+def frozen(array: ArrayT) -> ArrayT:
+    """Make an array read-only, as a client does with a large one before it saves it: then no copy of it is made."""
+    array.flags.writeable = False
+    return array
 
 
 FEW = 6

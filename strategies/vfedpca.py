@@ -126,7 +126,7 @@ def local_memory(cohort: Sequence[Member], n_components: int, kernel: Kernel | N
     N = cohort[0].rows
     table = FLOAT * N * widest
     centred = table if table <= KEPT else FLOAT * BLOCK * widest
-    return FLOAT * N * 4 * n_components + (3 * FLOAT * N * N if kernel else centred)
+    return FLOAT * N * 4 * n_components + (FLOAT * N * (N + 2 * widest) if kernel else centred)
 
 
 @value_object()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flwr.app import Array
 
+from fedkernel.arrays import frozen
 from fedkernel.errors import ProtocolError
 from fedkernel.run import flower
 
@@ -108,3 +109,7 @@ def test_what_stands_in_bytes_is_held_and_read_as_it_is_and_all_else_copied():
     held = flower.HeldArray(own).values
     assert not np.shares_memory(held, own)
     assert not np.shares_memory(flower.read_array(flower.HeldArray(held)), held)
+    table = frozen(np.ones((3, 2)))
+    assert flower.HeldArray(table).values is table
+    for other in (table[:2], frozen(np.ones((2, 3)).T.copy(order="F"))):  # another's entries, another order
+        assert not np.shares_memory(flower.HeldArray(other).values, other)

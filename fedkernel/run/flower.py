@@ -273,7 +273,8 @@ class HeldArray(Array):
     Parameters
     ----------
     values : array-like of numbers or text
-        A copy is held, but for entries that nobody can change: an array made of Python's bytes is held itself.
+        A copy is held, but for entries that nobody changes: an array made of Python's bytes is held itself, and one
+        that is read-only and whose entries are its own (`fedkernel.arrays.frozen`).
     passing : bool
         Whether an empty array, of shape (0,), is serialised in its place.
     order : {"C", "F"}
@@ -296,7 +297,7 @@ class HeldArray(Array):
     serialised: NDArray[Any]
 
     def __init__(self, values: ArrayLike, *, passing: bool = False, order: Literal["C", "F"] = "C") -> None:
-        array = values if _of_bytes(values) else np.array(values, order=order)
+        array = values if _of_bytes(values) or _is_frozen(values, order) else np.array(values, order=order)
         if array.dtype.hasobject:
             raise ValueError(f"entries of type {array.dtype} cannot be held; allowed: numbers and text")
         array.flags.writeable = False
@@ -338,6 +339,13 @@ class HeldArray(Array):
 def _of_bytes(values: ArrayLike) -> TypeGuard[NDArray[Any]]:
     """Tell whether something is an array whose entries stand in Python's bytes in their order, as sealed letters do."""
     return isinstance(values, np.ndarray) and isinstance(values.base, bytes) and values.flags.c_contiguous
+
+
+def _is_frozen(values: ArrayLike, order: Literal["C", "F"]) -> TypeGuard[NDArray[Any]]:
+    if not isinstance(values, np.ndarray):
+        return False
+    flags = values.flags
+    return flags.owndata and not flags.writeable and (flags.c_contiguous if order == "C" else flags.f_contiguous)
 
 
 def read_array(array: Array, *, copy: bool = True) -> NDArray[Any]:
