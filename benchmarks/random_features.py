@@ -1,30 +1,34 @@
 """Measure orthogonal random features against independent ones: the tables in docs/features.md.
 
 Run as `FEDKERNEL_DATA=FOLDER python benchmarks/random_features.py [--seeds 10] [--only TABLE]`, where the folder has
-mnist5k.npz, mushrooms.npz and satellite.npz; 8 minutes on one processor. Prints in Markdown, each a mean over seeds
+mnist5k.npz, mushrooms.npz and satellite.npz; 10 minutes on one processor. Prints in Markdown, each a mean over seeds
 with its standard error: how far A A^T / D is from the kernel matrix of 500 rows, ||K - A A^T / D||_F / ||K||_F, for
 digits' leading principal axes, all of its 64 columns and MNIST's 784; the recover error of FK k-means after 5 and 20
 iterations; what disKPCA's components leave of the kernel matrix's trace, relative to what the best leave, and the same
 by the number of features; and how similar ADMM's component at the nodes is to that of all rows. The width is FK
-k-means' default, or a third of it: narrow.
+k-means' default, or a third of it: narrow. Of structured frequencies, on MNIST's 256 leading principal axes and its
+784 columns: processor time and error of the three ways, and processor seconds of whole runs.
 """
 
 import argparse
 import contextlib
 import dataclasses
 import io
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
 
 from fedkernel.data import load
-from fedkernel.numerics import RBF, ArcCosine, Laplacian, Polynomial, RandomFeatures
+from fedkernel.numerics import RBF, ArcCosine, Laplacian, Polynomial, RandomFeatures, structured
 from fedkernel.threads import blas_threads
 from strategies import ADMMKPCA, DisKPCA, FKKMeans
 
 WAYS = ("independent", "orthogonal")
+ALL_WAYS = (*WAYS, "structured")
 WIDTHS = {"default": 1.0, "narrow": 9.0}
 
 
@@ -47,9 +51,20 @@ def first_axes(X: np.ndarray, d: int) -> np.ndarray:
 
 def cells(figures: dict[str, Sequence[float]]) -> str:
     """Return mean and standard error of both ways, and the ratio of the means."""
-    of = {way: (np.mean(own), np.std(own, ddof=1) / np.sqrt(len(own))) for way, own in figures.items()}
-    texts = [f"{mean:.3g} ± {error:.1g}" for mean, error in of.values()]
-    return " | ".join([*texts, f"{of['orthogonal'][0] / of['independent'][0]:.2f}"])
+    ratio = np.mean(figures["orthogonal"]) / np.mean(figures["independent"])
+    return " | ".join([*map(cell, figures.values()), f"{ratio:.2f}"])
+
+
+def cell(own: Sequence[float]) -> str:
+    """Return mean and standard error."""
+    return f"{np.mean(own):.3g} ± {np.std(own, ddof=1) / np.sqrt(len(own)):.1g}"
+
+
+def errors_of(X: np.ndarray, features: Sequence[RandomFeatures]) -> list[float]:
+    """Return how far each of some features is from the kernel matrix."""
+    K = features[0].kernel.gram(X)
+    estimates = (A @ A.T / A.shape[1] for A in (own.map(X.shape[1])(X) for own in features))
+    return [float(np.linalg.norm(K - estimate) / np.linalg.norm(K)) for estimate in estimates]
 
 
 def kernel_errors(seeds: range) -> None:
@@ -61,16 +76,11 @@ def kernel_errors(seeds: range) -> None:
     for d, X in tables.items():
         for width, factor in WIDTHS.items():
             kernel = kernel_of(X, factor)
-            K = kernel.gram(X)
             for D in (50, 200, 2000):
                 texts = []
                 for form in ("pairs", "cosine"):
-                    errors: dict[str, list[float]] = {way: [] for way in WAYS}
-                    for way in WAYS:
-                        for seed in seeds:
-                            A = RandomFeatures(kernel, D, form, seed, way).map(d)(X)
-                            errors[way].append(float(np.linalg.norm(K - A @ A.T / D) / np.linalg.norm(K)))
-                    texts.append(cells(errors))
+                    drawn = {way: [RandomFeatures(kernel, D, form, seed, way) for seed in seeds] for way in WAYS}
+                    texts.append(cells({way: errors_of(X, own) for way, own in drawn.items()}))
                 print(f"| {d} | {width} | {D} | {' | '.join(texts)} |", flush=True)
 
 
@@ -148,7 +158,7 @@ def numbers_of_diskpca(seeds: range) -> None:
                             for s in seeds
                         ]
                     errors = [result.metrics["error_ratio"] for result in results]
-                    texts.append(f"{np.mean(errors):.3g} ± {np.std(errors, ddof=1) / np.sqrt(len(errors)):.1g}")
+                    texts.append(cell(errors))
                 print(f"| {name} | {kernel_name} | {24 + more} | {' | '.join(texts)} |", flush=True)
 
 
@@ -164,12 +174,95 @@ def similarities_of_admm(seeds: range) -> None:
             print(f"| {name} | {m} | {cells(angles)} |", flush=True)
 
 
+def least_seconds(calls: dict[str, Callable[[], Any]], repetitions: int = 5) -> dict[str, float]:
+    """Return the least processor seconds of each call, of several in turn."""
+    seconds = dict.fromkeys(calls, np.inf)
+    for _ in range(repetitions):
+        for name, call in calls.items():
+            begin = time.process_time()
+            call()
+            seconds[name] = min(seconds[name], time.process_time() - begin)
+    return seconds
+
+
+@contextlib.contextmanager
+def without_numba() -> Iterator[None]:
+    """Have Hadamard transforms computed by NumPy."""
+    compiled, structured.compiled = structured.compiled, lambda: None
+    try:
+        yield
+    finally:
+        structured.compiled = compiled
+
+
+def axes_and_pixels(count: int) -> dict[int, np.ndarray]:
+    """Return so many rows of MNIST: their 256 leading principal axes, and all columns."""
+    X = rows("mnist5k", count)
+    return {256: first_axes(X, 256), 784: X}
+
+
+def times_of_structured() -> None:
+    print("\n| columns | D | frequencies | draw, ms: independent | orthogonal | structured ", end="")
+    print("| products with a row, us: by a matrix | structured | without numba | all features of a row, us: ", end="")
+    print("orthogonal | structured |\n|---|---|---|---|---|---|---|---|---|---|---|")
+    for d, X in axes_and_pixels(2048).items():
+        for D in (50, 200, 1000, 2000):
+            features = {way: RandomFeatures(kernel_of(X), D, seed=0, frequencies=way) for way in ALL_WAYS}
+            draws = least_seconds({way: partial(own._draw, d) for way, own in features.items()})
+            maps = {way: partial(features[way].map(d), X) for way in ("orthogonal", "structured")}
+            angles = {way: features[way]._angles(d)[0] for way in maps}
+
+            def by_numpy(products: Any = angles["structured"], X: Any = X) -> None:
+                with without_numba():
+                    products(X)
+
+            products = least_seconds({way: partial(own, X) for way, own in angles.items()} | {"NumPy": by_numpy})
+            times = [f"{1e3 * draws[way]:.2g}" for way in ALL_WAYS]
+            for seconds in (*products.values(), *least_seconds(maps).values()):
+                times.append(f"{1e6 * seconds / len(X):.2g}")
+            print(f"| {d} | {D} | {D // 2} | {' | '.join(times)} |", flush=True)
+
+
+def errors_of_structured(seeds: range) -> None:
+    print("\n| columns | width | D | independent | orthogonal | structured |\n|---|---|---|---|---|---|")
+    for d, X in axes_and_pixels(500).items():
+        for width, factor in WIDTHS.items():
+            kernel = kernel_of(X, factor)
+            for D in (50, 200, 1000, 2000):
+                drawn = ([RandomFeatures(kernel, D, "pairs", seed, way) for seed in seeds] for way in ALL_WAYS)
+                texts = [cell(errors_of(X, own)) for own in drawn]
+                print(f"| {d} | {width} | {D} | {' | '.join(texts)} |", flush=True)
+
+
+def seconds_of_runs() -> None:
+    print("\n| run | independent | orthogonal | structured |\n|---|---|---|---|")
+    shards = np.array_split(rows("mnist5k", 5000), 5)
+    lanczos = FKKMeans(10, n_features=1000, iterations=5, accuracy=0, coreset_size=100)
+    strategies = {
+        "FK k-means, D = 1000, 5 iterations by Lanczos": lanczos,
+        "FK k-means, D = 1000, 5 iterations by gram": dataclasses.replace(lanczos, solver="gram"),
+        "disKPCA, 500 features": DisKPCA(10, kernel_of(np.vstack(shards)), share_rows=True, embed=False),
+    }
+    for name, strategy in strategies.items():
+        either = {way: partial(dataclasses.replace(strategy, frequencies=way).fit, shards, seed=0) for way in ALL_WAYS}
+        with contextlib.redirect_stderr(io.StringIO()):
+            seconds = least_seconds(either, 3)
+        print(f"| {name} | {' | '.join(f'{own:.2f}' for own in seconds.values())} |", flush=True)
+
+
+def structured_frequencies(seeds: range) -> None:
+    times_of_structured()
+    errors_of_structured(seeds)
+    seconds_of_runs()
+
+
 TABLES = {
     "kernel": kernel_errors,
     "fk": errors_of_fk_kmeans,
     "diskpca": errors_of_diskpca,
     "numbers": numbers_of_diskpca,
     "admm": similarities_of_admm,
+    "structured": structured_frequencies,
 }
 
 

@@ -162,7 +162,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         What neighbours hold of each other: rows, for which `share_rows` must be true, or random features of them.
     n_features : int
         Of these features.
-    frequencies : {"independent", "orthogonal"}
+    frequencies : {"independent", "orthogonal", "structured"}
         Of an RBF kernel's features, as for `FKKMeans`.
     noise : float
         Standard deviation of normal noise on what is exchanged. Each node draws it from its operating system, so that

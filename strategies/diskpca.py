@@ -229,7 +229,7 @@ class DisKPCA(LandmarkStrategy):
     n_random_features : int
         m, from which the embedding is sketched; at least t. A linear kernel has none. The paper's are 2000, which find
         no better landmarks than 250 (docs/features.md).
-    frequencies : {"independent", "orthogonal"}
+    frequencies : {"independent", "orthogonal", "structured"}
         Of an RBF kernel's random features, as for `FKKMeans`.
     share_rows : bool
         Whether rows may be sent, without which the method cannot run.

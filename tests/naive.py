@@ -276,6 +276,16 @@ def orthogonal_in_blocks(G):
     return turned * np.linalg.norm(G, axis=0) / np.linalg.norm(turned, axis=0)
 
 
+def structured(rng, d, count):
+    """H D1 H D2 H D3 of Yu et al. (2016), section 4, block by block, times lengths of normal vectors: (d, count)."""
+    p, H = 1, np.ones((1, 1))
+    while p < d:
+        p, H = 2 * p, np.block([[H, H], [H, -H]]) / np.sqrt(2)
+    signs = 2.0 * rng.integers(0, 2, (-(-count // p), 3, p), dtype=np.int8) - 1
+    blocks = [H @ np.diag(D1) @ H @ np.diag(D2) @ H @ np.diag(D3) for D3, D2, D1 in signs]
+    return (np.sqrt(rng.chisquare(p, count))[:, None] * np.vstack(blocks)[:count, :d]).T
+
+
 def paper_width(X):
     """The gamma of the federated kernel k-means paper: N^2 / (2 sum_ij ||x_i - x_j||^2)."""
     return len(X) ** 2 / (2 * sum(np.sum((x - y) ** 2) for x in X for y in X))

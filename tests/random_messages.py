@@ -142,7 +142,7 @@ features = st.builds(
     n_features=st.integers(1, MOST_FEATURES // 2).map(lambda half: 2 * half),
     form=st.sampled_from(["pairs", "cosine"]),
     seed=st.integers(0, 2**63 - 1),
-    frequencies=st.sampled_from(["independent", "orthogonal"]),
+    frequencies=st.sampled_from(["independent", "orthogonal", "structured"]),
 )
 precision = st.sampled_from(["float64", "float32"])
 iteration = {"features": features, "t": counts, "precision": precision}
@@ -152,7 +152,7 @@ embedding = st.builds(
     size=st.none() | st.integers(1, 50),
     n_features=st.integers(50, MOST_FEATURES),
     seed=st.integers(0, 2**63 - 1),
-    frequencies=st.sampled_from(["independent", "orthogonal"]),
+    frequencies=st.sampled_from(["independent", "orthogonal", "structured"]),
 )
 step = {"kernel": kernels, "precision": precision, "tol": st.floats(0, 0.999)}
 handed = {**step, "before": st.integers(0, 2**62)}

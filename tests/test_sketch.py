@@ -281,7 +281,7 @@ def test_round_trips_through_json(kernel, form):
         ({"kernel": Linear()}, "kernel.*(rbf|RBF)"),
         ({"kernel": Polynomial(gamma=1.0)}, "kernel.*(rbf|RBF)"),
         ({"kernel": {"type": "sigmoid"}}, "kernel.*rbf"),
-        ({"frequencies": "even"}, "frequencies = 'even': .*'independent' or 'orthogonal'"),
+        ({"frequencies": "even"}, "frequencies = 'even': .*'independent', 'orthogonal' or 'structured'"),
         ({"form": "sines"}, "form = 'sines': .*'pairs' or 'cosine'"),
         ({"seed": -1}, "seed = -1: "),
         ({"draws": 1}, "draws is not a known name"),

@@ -1,4 +1,6 @@
-"""Cosines and sines in machine code, by numba, which the extra `fast` installs: see `trigonometry`.
+"""Cosines and sines, and Hadamard transforms, in machine code, by numba: see `trigonometry` and `structured`.
+
+The extra `fast` installs numba.
 
 The angle x loses the nearest multiple n of pi, which leaves r in [-pi/2, pi/2] (Cody and Waite: pi is a sum
 of three parts, and n times each of the first two is exact); cos x = (-1)^n cos r, of which a polynomial in r^2 gives
@@ -106,3 +108,30 @@ cosines = _compiled(_cosines)
 """Replace the angles of a contiguous array (n,) by their cosines times a factor."""
 cosines_and_sines = _compiled(_cosines_and_sines)
 """Write cosines and sines of angles (n, m), times a factor, beside each other into an array (n, 2 m)."""
+
+
+def _hadamard(Z: Any, signs: Any) -> None:
+    p = Z.shape[1]
+    for row in range(Z.shape[0]):
+        z = Z[row]
+        for i in range(p):
+            z[i] *= signs[i]
+        for i in range(0, p, 4):  # two steps at a time take half of the loads and stores
+            s, t, u, v = z[i] + z[i + 1], z[i] - z[i + 1], z[i + 2] + z[i + 3], z[i + 2] - z[i + 3]
+            z[i], z[i + 1], z[i + 2], z[i + 3] = s + u, t + v, s - u, t - v
+        h = 4
+        while 4 * h <= p:
+            for first in range(0, p, 4 * h):
+                A, B = z[first : first + h], z[first + h : first + 2 * h]
+                C, D = z[first + 2 * h : first + 3 * h], z[first + 3 * h : first + 4 * h]
+                for j in range(h):
+                    s, t, u, v = A[j] + B[j], A[j] - B[j], C[j] + D[j], C[j] - D[j]
+                    A[j], B[j], C[j], D[j] = s + u, t + v, s - u, t - v
+            h *= 4
+        if h < p:
+            for j in range(h):
+                z[j], z[h + j] = z[j] + z[h + j], z[j] - z[h + j]
+
+
+hadamard = _compiled(_hadamard)
+"""Replace each row of a contiguous array (n, p) by the Hadamard transform of it times signs (p,); p = 4, 8, 16, ...."""

@@ -6,16 +6,32 @@ import numpy as np
 
 from fedkernel.arrays import FloatArray
 
-Frequencies: TypeAlias = Literal["independent", "orthogonal"]
+Frequencies: TypeAlias = Literal["independent", "orthogonal", "structured"]
 """How frequencies of one draw relate to each other."""
 
 MOST_ORTHOGONAL = 1024
 """Columns of a block at most: it takes as long as the features of 2048 dense rows, and an array of 8 MB."""
 
 
-def are_orthogonal(columns: int) -> bool:
-    """Tell whether frequencies of so many entries can be made orthogonal, and are worth it."""
-    return 1 < columns <= MOST_ORTHOGONAL
+LEAST_STRUCTURED, MOST_STRUCTURED = 256, 1 << 16
+"""Columns of structured frequencies: a matrix of fewer takes no longer, and 8 padded rows of more take 8 MB."""
+
+
+def possible(frequencies: Frequencies, columns: int, count: int) -> Frequencies:
+    """Return how so many frequencies of so many entries relate to each other, where that relation is wished for.
+
+    Structured ones must be at least 256 p / columns, p being the next power of two: a product of rows with fewer takes
+    no longer than their Hadamard transforms by NumPy.
+    """
+    enough = columns * count >= LEAST_STRUCTURED * padded(columns)
+    if frequencies == "structured" and enough and LEAST_STRUCTURED <= columns <= MOST_STRUCTURED:
+        return "structured"
+    return "orthogonal" if frequencies != "independent" and 1 < columns <= MOST_ORTHOGONAL else "independent"
+
+
+def padded(columns: int) -> int:
+    """Return the next power of two: as many entries as rows get for a Hadamard transform."""
+    return 1 << (columns - 1).bit_length()
 
 
 def orthogonal_blocks(G: FloatArray) -> FloatArray:
