@@ -6,15 +6,17 @@ from typing import TypeAlias
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg.lapack import dgeqp3, dorgqr, dsyevd
 
 from fedkernel.arrays import EPS, FloatArray, all_finite
 from fedkernel.errors import InputError
 from fedkernel.numerics.estimates import components_by_gap
+from fedkernel.numerics.growing import GrowingColumns
 from fedkernel.numerics.linalg import Eigenpairs, leading_eigenpairs
 from fedkernel.numerics.subspaces import complement, fix_signs
 
 _SLACK = 0.01
-_WIDTH = 16
+_ROUNDING = 64
 
 Search: TypeAlias = Generator[FloatArray, FloatArray, Eigenpairs]
 """Yields blocks, is sent their products, returns eigenpairs."""
@@ -130,7 +132,8 @@ class _Leading:
     """Wants the k leading pairs.
 
     A rule says how many columns the basis must have before there can be a result, how many of the Ritz values (not
-    increasing) are wanted, and whether the wanted pairs are good; it is shown one pair more, unless there is none.
+    increasing) are wanted, and whether the wanted pairs are good, of eigenvectors of length n, by the values and the
+    norms of the residuals; it is shown one pair more, unless there is none. With smaller residuals they are no worse.
     """
 
     k: int
@@ -143,13 +146,13 @@ class _Leading:
     def wanted(self, values: FloatArray) -> int:
         return self.k
 
-    def good(self, values: FloatArray, residual: FloatArray, wanted: int, scale: float) -> bool:
-        error = _norm(residual[:, :wanted])
-        if error <= 4 * EPS * np.sqrt(len(residual)) * scale:
+    def good(self, values: FloatArray, errors: FloatArray, n: int, wanted: int, scale: float) -> bool:
+        error = _norm(errors[:wanted])
+        if error <= 4 * EPS * np.sqrt(n) * scale:
             return True
         if len(values) == wanted:
             return False
-        gap = float(values[wanted - 1] - values[wanted]) - _norm(residual[:, wanted:])
+        gap = float(values[wanted - 1] - values[wanted] - errors[wanted])
         return gap > 0 and error <= self.tol * gap
 
 
@@ -164,9 +167,8 @@ class _Above:
     def wanted(self, values: FloatArray) -> int:
         return int(np.count_nonzero(values > self.threshold))
 
-    def good(self, values: FloatArray, residual: FloatArray, wanted: int, scale: float) -> bool:
-        errors = np.array([_norm(column) for column in residual.T])
-        allowed = max(self.tol, 4 * EPS * np.sqrt(len(residual))) * scale
+    def good(self, values: FloatArray, errors: FloatArray, n: int, wanted: int, scale: float) -> bool:
+        allowed = max(self.tol, 4 * EPS * np.sqrt(n)) * scale
         if np.any(errors[:wanted] > allowed) or len(values) == wanted:
             return False
         # Without a converged pair before it, only the largest eigenvalue itself shows that nothing is above.
@@ -188,70 +190,25 @@ class _BeforeGap:
     def wanted(self, values: FloatArray) -> int:
         return self.least
 
-    def good(self, values: FloatArray, residual: FloatArray, wanted: int, scale: float) -> bool:
-        errors = np.array([_norm(column) for column in residual.T])
-        if _norm(errors[:wanted]) <= 4 * EPS * np.sqrt(len(residual)) * scale:
+    def good(self, values: FloatArray, errors: FloatArray, n: int, wanted: int, scale: float) -> bool:
+        if _norm(errors[:wanted]) <= 4 * EPS * np.sqrt(n) * scale:
             return True
         largest = values + errors
-        number, candidates = components_by_gap(values[:wanted], self.most, len(residual))
-        if components_by_gap(largest[:wanted], self.most, len(residual))[1] != candidates:
+        number, candidates = components_by_gap(values[:wanted], self.most, n)
+        if components_by_gap(largest[:wanted], self.most, n)[1] != candidates:
             return False
         if candidates > 1:
             ratios = largest[:candidates] / values[1 : candidates + 1]
             ratios[number - 1] = 0.0
             if ratios.max() >= values[number - 1] / largest[number]:
                 return False
-        return _Leading(number, self.tol).good(values[: number + 1], residual[:, : number + 1], number, scale)
-
-
-class _Columns:
-    """Columns of length n that come block by block, kept side by side in arrays of some blocks each.
-
-    One array for all would be copied whenever it grows; one for each block would make every product a loop.
-    """
-
-    def __init__(self, n: int) -> None:
-        self._n = n
-        self._arrays: list[FloatArray] = []
-        self._last = 0  # columns of the last array that are in use
-        self.count = 0
-
-    def append(self, block: FloatArray) -> None:
-        for first in range(0, block.shape[1], _WIDTH):
-            part = block[:, first : first + _WIDTH]
-            if not self._arrays or self._last + part.shape[1] > _WIDTH:
-                if self._arrays:
-                    self._arrays[-1] = self._arrays[-1][:, : self._last]
-                self._arrays.append(np.empty((self._n, _WIDTH), order="F"))
-                self._last = 0
-            self._arrays[-1][:, self._last : self._last + part.shape[1]] = part
-            self._last += part.shape[1]
-        self.count += block.shape[1]
-
-    def _parts(self) -> list[FloatArray]:
-        return [*self._arrays[:-1], self._arrays[-1][:, : self._last]] if self._arrays else []
-
-    def dot(self, X: FloatArray) -> FloatArray:
-        """Return the products of all columns with X, (n, b): shape (count, b)."""
-        return np.vstack([part.T @ X for part in self._parts()])
-
-    def combine(self, S: FloatArray) -> FloatArray:
-        """Return the columns times S, (count, c): shape (n, c)."""
-        total, first = np.zeros((self._n, S.shape[1])), 0
-        for part in self._parts():
-            total += part @ S[first : first + part.shape[1]]
-            first += part.shape[1]
-        return total
-
-    def whole(self) -> FloatArray:
-        """Return a copy of all columns."""
-        return np.hstack(self._parts())
+        return _Leading(number, self.tol).good(values[: number + 1], errors[: number + 1], n, number, scale)
 
 
 def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int) -> Search:
     """Widen a Krylov basis, a block per product, until the rule is content, and return the pairs it wants."""
     n = _checked_start(start, rule.tol, max_steps)
-    basis, products = _Columns(n), _Columns(n)
+    basis, products = GrowingColumns(n), GrowingColumns(n)
     Q = _independent(start, basis, _norm(start))
     T = np.zeros((0, 0))
     scale = 0.0  # of A, as far as seen: what is small beside it is rounding
@@ -266,14 +223,16 @@ def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: 
         m = len(T)
         Q = _independent(AQ, basis, scale) if m < n else AQ[:, :0]
         if m >= rule.least:
-            values, S = leading_eigenpairs(T, m)
+            values, S = _ritz(T)
             wanted = rule.wanted(values)
             # One pair more than asked for tells where the rest begins.
             values, S = values[: wanted + 1], S[:, : wanted + 1]
-            V = basis.combine(S)
-            residual = products.combine(S) - V * values
-            if step >= max_steps or Q.shape[1] == 0 or rule.good(values, residual, wanted, scale):
-                return Eigenpairs(values[:wanted].copy(), fix_signs(V[:, :wanted]))
+            ends = step >= max_steps or Q.shape[1] == 0
+            # In most steps the vectors need not be formed: the residuals' part outside the basis is too large already.
+            if ends or rule.good(values, _outside(Q, AQ, S, scale), n, wanted, scale):
+                V = basis.combine(S)
+                if ends or rule.good(values, _norms(products.combine(S) - V * values), n, wanted, scale):
+                    return Eigenpairs(values[:wanted].copy(), fix_signs(V[:, :wanted]))
         elif Q.shape[1] == 0:
             Q = complement(basis.whole(), min(start.shape[1], n - m))
     raise AssertionError("a basis of n columns ends the search")  # pragma: no cover
@@ -281,24 +240,53 @@ def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: 
 
 def _bordered(T: FloatArray, border: FloatArray) -> FloatArray:
     """Border T = B^T A B with the products, (m, b), of the whole basis and A times its last block."""
-    old = len(T)
-    T = np.block([[T, border[:old]], [border[:old].T, border[old:]]])
-    return (T + T.T) / 2
+    m, old = len(border), len(T)
+    grown, corner = np.empty((m, m)), border[old:]
+    grown[:old, :old], grown[:old, old:], grown[old:, :old] = T, border[:old], border[:old].T
+    grown[old:, old:] = (corner + corner.T) / 2
+    return grown
 
 
-def _independent(X: FloatArray, basis: _Columns, scale: float) -> FloatArray:
+def _ritz(T: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the eigenvalues of T, not increasing, and their vectors, of any sign."""
+    values, vectors, failed = dsyevd(T.T, lower=1)  # the transpose, in LAPACK's order, is no copy
+    if failed:
+        return leading_eigenpairs(T, len(T))
+    return values[::-1], vectors[:, ::-1]
+
+
+def _outside(Q: FloatArray, AQ: FloatArray, S: FloatArray, scale: float) -> FloatArray:
+    """Return the least that residuals can be, but for rounding: what they have outside the basis.
+
+    Of the products only the last block's, ``AQ``, leave the basis, into the next block, ``Q``.
+    """
+    least = _norms((Q.T @ AQ) @ S[len(S) - AQ.shape[1] :])
+    return np.asarray(np.maximum(least - _ROUNDING * EPS * np.sqrt(len(Q)) * scale, 0.0))
+
+
+def _independent(X: FloatArray, basis: GrowingColumns, scale: float) -> FloatArray:
     """Orthonormalise the columns of X against the basis and each other; drop what is rounding beside `scale`."""
     for floor in (4 * EPS * np.sqrt(len(X)) * scale, 0.5):
         if basis.count:
             X = X - basis.combine(basis.dot(X))
-        Q, R, _ = scipy.linalg.qr(X, mode="economic", pivoting=True, check_finite=False)
+        Q, lengths = _pivoted(X)
         # The second time the columns are orthonormal but for the rounding of short ones: a column that loses half
         # its length then was nothing but rounding.
-        independent = min(len(X) - basis.count, int(np.count_nonzero(np.abs(np.diagonal(R)) > floor)))
+        independent = min(len(X) - basis.count, int(np.count_nonzero(lengths > floor)))
         X = np.array(Q[:, :independent], dtype=np.float64)
         if X.shape[1] == 0:
             break
     return X
+
+
+def _pivoted(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return Q of a pivoted QR decomposition, and the diagonal of R without signs."""
+    if X.shape[1] > 1:
+        Q, R, _ = scipy.linalg.qr(X, mode="economic", pivoting=True, check_finite=False)
+        return np.asarray(Q, dtype=np.float64), np.asarray(np.abs(np.diagonal(R)), dtype=np.float64)
+    # what that calls: it looks at its arguments for several times as long
+    reflections, _, factors, _, _ = dgeqp3(X)
+    return dorgqr(reflections, factors)[0], np.abs(reflections[:1, 0])
 
 
 def _check_count(start: FloatArray, k: int, max_steps: int) -> None:
@@ -326,3 +314,9 @@ def _norm(X: FloatArray) -> float:
     """Frobenius norm whose squares neither overflow nor underflow."""
     largest = float(np.abs(X).max(initial=0.0))
     return largest * float(np.linalg.norm(X / largest)) if largest > 0 else 0.0
+
+
+def _norms(X: FloatArray) -> FloatArray:
+    """Return the norm of every column, as `_norm`."""
+    largest = np.abs(X).max(axis=0, initial=0.0)
+    return np.asarray(largest * np.linalg.norm(X / np.where(largest > 0, largest, 1.0), axis=0))
