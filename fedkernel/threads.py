@@ -82,7 +82,7 @@ _blas = _BlasLimit()
 @contextmanager
 def blas_threads(count: int) -> Iterator[None]:
     """Limit BLAS, in the whole process, and OpenMP, in the calling thread, to ``count`` threads within the context."""
-    with _openmp_threads(count):
+    with openmp_threads(count):
         _blas.enter(count)
         try:
             yield
@@ -100,7 +100,8 @@ _openmp = _OpenMP()
 
 
 @contextmanager
-def _openmp_threads(count: int) -> Iterator[None]:
+def openmp_threads(count: int) -> Iterator[None]:
+    """Limit OpenMP to ``count`` threads within the context: what the calling thread has it compute."""
     before, controller = _openmp.limit, _controller("openmp")
     if before == (controller, count):
         yield
@@ -127,4 +128,4 @@ def steps_within(count: int, steps: Generator[YieldT, SendT, ReturnT]) -> Genera
 
 def one_openmp_thread() -> AbstractContextManager[object]:
     """Keep scikit-learn's own loops, in the calling thread, from adding up in an order that differs from run to run."""
-    return _openmp_threads(1)
+    return openmp_threads(1)

@@ -12,7 +12,9 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
+from threadpoolctl import ThreadpoolController
 
+from experiments.running.echo import EchoStrategy
 from fedkernel.engines.local import LocalGrid
 
 IDENTITY = ("_task_id", "_run_id", "_node_id")
@@ -53,6 +55,15 @@ def test_a_task_identity_that_is_set_stays(monkeypatch, before, after):
     with LocalGrid(app_of(lambda content, context: content), clients=1) as grid:
         assert list(grid.send_and_receive([ask(1)], timeout=30))
     assert (TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id) == after
+
+
+def test_threads_are_limited_once_for_all_rounds(monkeypatch):
+    limits, limit = [], ThreadpoolController.limit
+    monkeypatch.setattr(
+        ThreadpoolController, "limit", lambda self, **counts: limits.append(counts) or limit(self, **counts)
+    )
+    EchoStrategy(20, 8).fit([np.zeros((2, 1))] * 3)
+    assert len(limits) < 20
 
 
 def test_what_is_changed_after_sending_does_not_reach_the_client():

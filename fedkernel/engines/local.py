@@ -25,7 +25,7 @@ from fedkernel.run.job import Job, RunSpec
 from fedkernel.run.memory import changes_of, copy_of, take_changes
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.site import FindSite, Site
-from fedkernel.threads import blas_threads
+from fedkernel.threads import blas_threads, openmp_threads
 
 
 class LocalGrid(MessageGrid):
@@ -120,19 +120,25 @@ class LocalGrid(MessageGrid):
         self._tasks.put((message_id, b"".join(serialise()) if self._serialised else message))
 
     def _serve(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            message_id, sent = task
-            message = flower.from_bytes(sent) if isinstance(sent, bytes) else sent
-            node = message.metadata.dst_node_id
-            with self._locks[node], at_work(self._threads):
-                reply = answer(self._app, message, self._contexts[node])
-            if self._serialised:
-                try:
-                    reply = flower.from_bytes(flower.to_bytes(reply))
-                except ProtocolError as error:  # or this thread would end, and the others wait
-                    unfit = f"{self.called(node)} cannot be understood: {error}"
-                    reply = Message(Error(UNFIT, unfit), reply_to=message)
-            self._deliver(node, message_id, reply)
+        if (task := self._tasks.get()) is None:
+            return
+        with openmp_threads(self._threads):  # once for all, which each request would set anew
+            while task is not None:
+                self._carry_out(*task)
+                task = self._tasks.get()
+
+    def _carry_out(self, message_id: str, sent: Message | bytes) -> None:
+        message = flower.from_bytes(sent) if isinstance(sent, bytes) else sent
+        node = message.metadata.dst_node_id
+        with self._locks[node], at_work(self._threads):
+            reply = answer(self._app, message, self._contexts[node])
+        if self._serialised:
+            try:
+                reply = flower.from_bytes(flower.to_bytes(reply))
+            except ProtocolError as error:  # or this thread would end, and the others wait
+                unfit = f"{self.called(node)} cannot be understood: {error}"
+                reply = Message(Error(UNFIT, unfit), reply_to=message)
+        self._deliver(node, message_id, reply)
 
 
 @contextmanager

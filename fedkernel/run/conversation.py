@@ -129,7 +129,8 @@ class Conversation(Generic[T]):
         """Return the messages of the pending round, one for each client that is asked."""
         self._requests = {}
         self._started = time.perf_counter()
-        messages, header = [], self._execution.settings.header(self._execution.pair)
+        messages: list[Message] = []
+        header = self._execution.settings.header(self._execution.pair)
         # Most rounds ask everybody the same: it is encoded and measured once.
         encoded: dict[int, tuple[RecordDict, int]] = {}
         for member in self._cohort:
@@ -141,7 +142,12 @@ class Conversation(Generic[T]):
                 encoded[id(request)] = content, flower.content_bytes(content)
             content, size = encoded[id(request)]
             self._requests[member.client] = (request, size)
-            messages.append(Message(content, member.node_id, MessageType.TRAIN, group_id=str(self._round_number)))
+            # one is made as Flower makes them: the others differ in nothing that it would look at
+            messages.append(
+                flower.for_node(messages[0], member.node_id, content)
+                if messages
+                else Message(content, member.node_id, MessageType.TRAIN, group_id=str(self._round_number))
+            )
         if not messages:
             raise ProtocolError(
                 f"{self._execution.name}, round {self._round_number}: it asks no client that is in the run"

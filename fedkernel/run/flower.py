@@ -155,6 +155,13 @@ def reply_to(message: Message, content: RecordDict) -> Message:
     return _message(metadata, content)
 
 
+def for_node(message: Message, node: int, content: RecordDict) -> Message:
+    """Return a message as another that has no id yet, to another node and with another content."""
+    metadata = Metadata.__new__(Metadata)
+    metadata.__dict__.update(message.metadata.__dict__, _dst_node_id=node)
+    return _message(metadata, content)
+
+
 def _message(metadata: Metadata, content: RecordDict) -> Message:
     message = Message.__new__(Message)
     message.__dict__.update(_metadata=metadata, _content=content, _error=None)
