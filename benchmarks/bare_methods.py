@@ -267,8 +267,33 @@ def admm(tables: Sequence[Array], cells: Sequence[Sequence[int]], gamma: float, 
     return [node.a / np.linalg.norm(np.sqrt(node.values) * (node.V.T @ node.a)) for node in nodes]
 
 
-def fk_kmeans(shards: Sequence[Array], k: int, D: int, rounds: int, samples: int) -> tuple[list[Array], list[Array]]:
-    """Embed rows by algorithm 1, the eigenproblem from the summed matrices; cluster them; return both, by client."""
+def lanczos(apply: Apply, size: int, wanted: Callable[[Array], int], tol: float = 1e-10) -> tuple[Array, Array]:
+    """Return the leading eigenpairs, of which `wanted` says by the Ritz values how many: one vector a step."""
+    Q, T = np.empty((size, size)), np.zeros((size, size))
+    q = np.random.default_rng(0).standard_normal(size)
+    for m in range(1, size + 1):
+        Q[:, m - 1] = q / np.linalg.norm(q)
+        basis = Q[:, :m]
+        product = apply(Q[:, m - 1])
+        q = product - basis @ (basis.T @ product)
+        q -= basis @ (basis.T @ q)
+        T[:m, m - 1] = T[m - 1, :m] = basis.T @ product
+        values, S = np.linalg.eigh(T[:m, :m])
+        values, S = values[::-1], S[:, ::-1]
+        count, left = wanted(values), np.linalg.norm(q)
+        # one pair more tells that nothing above is still to come
+        if m == size or (count < m and left * np.abs(S[-1, : count + 1]).max() <= tol * values[0]):
+            return values[:count], basis @ S[:, :count]
+    raise AssertionError("all vectors are a basis")
+
+
+def fk_kmeans(
+    shards: Sequence[Array], k: int, D: int, rounds: int, samples: int, *, by_lanczos: bool = False
+) -> tuple[list[Array], list[Array]]:
+    """Embed rows by algorithm 1, cluster them, and return both, by client.
+
+    The eigenproblem is that of the summed products of columns, or Lanczos' algorithm asks for a product at a time.
+    """
     rows, mean = sum(map(len, shards)), sum(at_clients(lambda X: X.sum(axis=0), shards))
     mean /= rows
 
@@ -290,9 +315,22 @@ def fk_kmeans(shards: Sequence[Array], k: int, D: int, rounds: int, samples: int
             np.sin(angles, out=W[part, D // 2 : D])
             W[part, :D] *= np.sqrt(2)
             np.matmul(held[client][part], M, out=W[part, D:])
-            G += W[part].T @ W[part]
+            if not by_lanczos:
+                G += W[part].T @ W[part]
         held[client] = W
         return G
+
+    def pairs_of(G: Array, w: Array, wanted: Callable[[Array], int]) -> tuple[Array, Array]:
+        if by_lanczos:
+
+            def apply(v: Array) -> Array:
+                return w * sum(W.T @ (W @ (w * v)) for W in held)
+
+            with blas_threads(1):
+                return lanczos(apply, len(w), wanted)
+        values, V = np.linalg.eigh(w[:, None] * G * w)
+        values, V = values[::-1], V[:, ::-1]
+        return values[: (count := wanted(values))], V[:, :count]
 
     for t in range(1, rounds + 1):
         eta, d = 1 / t, shards[0].shape[1]
@@ -302,9 +340,11 @@ def fk_kmeans(shards: Sequence[Array], k: int, D: int, rounds: int, samples: int
         moved = M if t > 1 else np.empty((0, 0))
         G = sum(at_clients(partial(advance, frequencies=frequencies, M=moved), range(len(shards)), shards))
         w = np.concatenate([np.full(D, np.sqrt(eta / D)), np.full(len(G) - D, np.sqrt(1 - eta))])
-        values, V = np.linalg.eigh(w[:, None] * G * w)
-        values, V = values[::-1], V[:, ::-1]
-        penalty = penalty or values[k + 1]
+        if not penalty:
+            values, V = pairs_of(G, w, lambda values: k + 2)
+            penalty = values[k + 1]
+        else:
+            values, V = pairs_of(G, w, lambda values: int((values > eta * penalty).sum()))  # noqa: B023 - used at once
         above = values > eta * penalty
         values, V = values[above], V[:, above]
         shrunk = values - eta * penalty
