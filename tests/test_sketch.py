@@ -12,9 +12,11 @@ import scipy.sparse
 import scipy.special
 
 from fedkernel.errors import InputError
+from fedkernel.numerics import sketch
 from fedkernel.numerics.frequencies import MOST_ORTHOGONAL
 from fedkernel.numerics.kernels import RBF, Laplacian, Linear, Polynomial
 from fedkernel.numerics.sketch import RandomFeatures
+from fedkernel.seeds import generator
 
 ADAPTER = pydantic.TypeAdapter(RandomFeatures)
 FORMS = ["pairs", "cosine"]
@@ -121,6 +123,16 @@ def test_where_no_direction_can_be_changed_or_need_be_frequencies_stay_independe
 
 def draw_of(kernel, count, frequencies, columns):
     return RandomFeatures(kernel, count, "cosine", seed=3, frequencies=frequencies)._draw(columns)[0]
+
+
+@pytest.mark.parametrize(("columns", "times"), [(7, 1), (sketch.MOST_REMEMBERED, 2)])
+def test_sites_of_a_process_share_few_frequencies_which_nobody_can_change(monkeypatch, columns, times):
+    purposes = []
+    monkeypatch.setattr(sketch, "generator", lambda *parts: purposes.append(parts) or generator(*parts))
+    one, other = (RandomFeatures(RBF(gamma=0.5), 4, seed=11)._draw(columns, draw=2) for _ in range(2))
+    assert len(purposes) == times
+    assert all(np.array_equal(*arrays) for arrays in zip(one, other, strict=True))
+    assert not any(array.flags.writeable for array in one)
 
 
 @every_kernel

@@ -260,8 +260,9 @@ def _outside(Q: FloatArray, AQ: FloatArray, S: FloatArray, scale: float) -> Floa
 
     Of the products only the last block's, ``AQ``, leave the basis, into the next block, ``Q``.
     """
-    least = _norms((Q.T @ AQ) @ S[len(S) - AQ.shape[1] :])
-    return np.asarray(np.maximum(least - _ROUNDING * EPS * np.sqrt(len(Q)) * scale, 0.0))
+    outside = (Q.T @ AQ / (scale or 1.0)) @ S[len(S) - AQ.shape[1] :]  # of at most 1, whose squares are in range
+    least = np.sqrt((outside * outside).sum(axis=0)) - _ROUNDING * EPS * len(Q) ** 0.5
+    return np.asarray(np.maximum(least, 0.0) * scale)
 
 
 def _independent(X: FloatArray, basis: GrowingColumns, scale: float) -> FloatArray:

@@ -11,6 +11,7 @@ on them have the same maps without a matrix crossing the wire.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
@@ -34,6 +35,9 @@ from fedkernel.validation import value_object
 
 MOST_FEATURES = 1 << 16
 """Features at most: whoever asks a site for them asks for memory, 1 GB for a block of rows with so many."""
+
+MOST_REMEMBERED = 1 << 19
+"""Entries of frequencies that are remembered, 4 MiB: more are drawn anew each time."""
 
 FeatureCount = Annotated[int, Field(ge=1, le=MOST_FEATURES)]
 
@@ -163,7 +167,14 @@ class RandomFeatures:
         return angles
 
     def _draw(self, columns: int, draw: int = 1) -> tuple[FloatArray | StructuredFrequencies, FloatArray]:
-        """Draw the frequencies w, of shape (columns, count), and the offsets b, of shape (count,)."""
+        """Return the frequencies w, of shape (columns, count), and the offsets b, of shape (count,): not to be changed.
+
+        Few of them are remembered: the sites that a process simulates draw the same ones, one after the other.
+        """
+        is_small = columns * self._count <= MOST_REMEMBERED
+        return _remembered(self, columns, draw) if is_small else self._draw_anew(columns, draw)
+
+    def _draw_anew(self, columns: int, draw: int) -> tuple[FloatArray | StructuredFrequencies, FloatArray]:
         rng = generator("random features", self.seed, draw, columns)
         gamma = float(self.kernel.gamma or 0.0)
         count, relation = self._count, self._relation(columns)
@@ -179,6 +190,9 @@ class RandomFeatures:
             frequencies = rng.standard_cauchy((columns, count))
             frequencies *= gamma
         offsets = rng.uniform(0, 2 * np.pi, count) if self.form == "cosine" else np.zeros(count)
+        for array in (frequencies, offsets):
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
         return frequencies, offsets
 
     def _fill(self, columns: int, dtype: np.dtype[Any]) -> Fill:
@@ -202,6 +216,9 @@ class RandomFeatures:
             cosines(out)
 
         return fill
+
+
+_remembered = lru_cache(maxsize=2)(RandomFeatures._draw_anew)  # an iteration's, and those of the one before
 
 
 @value_object()
