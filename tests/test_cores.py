@@ -30,7 +30,7 @@ PRIMITIVES = {
     "rows by columns": lambda: _by_columns(WIDE)(F[:8, :1].repeat(2100, 1)),
     "eigenpairs": lambda: leading_eigenpairs(centred(), 5).vectors,
     "symmetric": lambda: symmetric_by_rows(1100, lambda rows, columns: X[rows] @ X[columns].T),
-    "transposed product": lambda: transposed_product(F, F[:, :3]),
+    "transposed product": lambda: transposed_product(F, F[:, :5]),
     "tall product": lambda: tall_product(F, F[:60, :3]),
     "features": lambda: SubspaceEmbedding(kernel=KERNEL, size=50, n_features=500).map(12)(X),
     "a run": lambda: (

@@ -36,6 +36,8 @@ _TALL = 1024
 # Entries of the columns that one thread multiplies with, about 5 ms with 16 rows, and how many columns there are.
 _STRIPE, _LEAST_COLUMNS = 2**22, 128
 _AHEAD = 16
+# Multiplications of a tall product that one thread does as fast as two: about 0.2 ms.
+_ALONE = 2**21
 
 
 class Eigenpairs(NamedTuple):
@@ -226,7 +228,8 @@ def transposed_product(A: FloatArray, B: FloatArray) -> FloatArray:
     """
     total = np.zeros((A.shape[1], B.shape[1]))
     blocks = (slice(first, first + _TALL) for first in range(0, len(A), _TALL))
-    for part in in_order(lambda rows: A[rows].T @ B[rows], blocks, ahead=_AHEAD):
+    most = None if A.size * B.shape[1] > _ALONE else 1
+    for part in in_order(lambda rows: A[rows].T @ B[rows], blocks, ahead=_AHEAD, most=most):
         total += part
     return total
 
