@@ -89,7 +89,7 @@ class EngineCost:
 
 ENGINE_COSTS: Mapping[str, EngineCost] = MappingProxyType(
     {
-        "local": EngineCost(0.0, 0.0004, 0.00022, 0.00034),
+        "local": EngineCost(0.0, 0.00015, 0.00015, 0.00034),
         "grpc": EngineCost(4.0, 0.002, 0.0006, 0.00335),
         "ray": EngineCost(10.0, 0.088, 0.0024, 0.0033),
         "superlink": EngineCost(10.0, 6.0, 0.0, 0.05),
@@ -97,9 +97,9 @@ ENGINE_COSTS: Mapping[str, EngineCost] = MappingProxyType(
 )
 """Measured on 2 cores with flwr 1.41, 3 to 5 clients, local and ray also 50, on one machine: a network comes on top.
 
-Seconds per round with 1 KB, and with 10 MB to and from every client: local 0.0015 and 0.035, 50 clients 0.011 with 1 KB
-(`benchmarks/rounds.py`); grpc 0.005 and 0.34 (`benchmarks/grpc_rounds.py`); ray 0.10 and 0.43, 50 clients 0.21 and 3.4;
-superlink 5.6 to 8 and 3 more. The start of grpc is that of 5 processes here: sites that have joined need none.
+Seconds per round with 1 KB, and with 10 MB to and from every client: local 0.0009 and 0.035, 50 clients 0.0075 with
+1 KB (`benchmarks/rounds.py`); grpc 0.005 and 0.34 (`benchmarks/grpc_rounds.py`); ray 0.10 and 0.43, 50 clients 0.21 and
+3.4; superlink 5.6 to 8 and 3 more. The start of grpc is that of 5 processes here: sites that have joined need none.
 """
 
 _LOCAL = ENGINE_COSTS["local"]
