@@ -7,7 +7,7 @@ from the same seed, and r_t columns that the iterations so far have left. The we
 coordinator's business: what is asked of a site is about [A_t[m], B_t[m]], and the coordinator scales.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Generic
 
@@ -64,37 +64,48 @@ def rounding_of(precision: Precision) -> float:
     return ROUNDING if precision == "float64" else PIECE * float(np.finfo(np.float32).eps)
 
 
-class Iteration(Request[ReplyT], Generic[ReplyT]):
-    """What the requests of iteration t say: the features, and how the columns B_t follow from those of t - 1.
+class OfFeatures(Request[ReplyT], Generic[ReplyT]):
+    """What all requests of iteration t say: which features.
 
-    The first request of an iteration carries the map M with B_t = [A_{t-1}, B_{t-1}] M; those after it, and the first
-    iteration's, which starts without columns B, do not. ``precision`` is what features are computed in; sums over rows
-    and all that is sent are float64.
+    ``precision`` is what features are computed in; sums over rows and all that is sent are float64.
     """
 
     features: RandomFeatures
     t: Count
     precision: Precision = "float64"
-    map: Annotated[FloatArray | None, Shape("p_before", "r", empty=True)] = None
 
     def takes(self, rows: int, columns: int) -> int:
-        """Count the frequencies, a block of rows' features, all of them where they are kept, and converted rows."""
+        """Count the frequencies, a block of rows' features, and all of them where they are kept."""
         lasting_rows = rows if self.features_are_kept(rows) else 0
         entries = self.features.n_features * (min(rows, ROWS) + lasting_rows)
-        entries += rows * columns if self.rows_are_converted(rows, columns) else 0
         return self.features.takes(columns) + entries * np.dtype(self.precision).itemsize // 8
 
     def features_are_kept(self, rows: int) -> bool:
-        """Tell whether the features of so many rows are few enough to be kept until the next iteration."""
+        """Tell whether the features of so many rows are few enough to be kept until they are needed again."""
         return np.dtype(self.precision).itemsize * rows * self.features.n_features <= KEPT
-
-    def rows_are_converted(self, rows: int, columns: int) -> bool:
-        """Tell whether rows are kept in float32 too, since they are few enough; else a block is converted each time."""
-        return self.precision == "float32" and 4 * rows * columns <= KEPT
 
     def draw_of(self, t: int) -> str:
         """Return what the features of an iteration are known by."""
         return f"{t} {self.precision} {self.features!r}"
+
+
+class Iteration(OfFeatures[ReplyT], Generic[ReplyT]):
+    """What the requests of iteration t with CEM say: also how the columns B_t follow from those of t - 1.
+
+    The first request of an iteration carries the map M with B_t = [A_{t-1}, B_{t-1}] M; those after it, and the first
+    iteration's, which starts without columns B, do not.
+    """
+
+    map: Annotated[FloatArray | None, Shape("p_before", "r", empty=True)] = None
+
+    def takes(self, rows: int, columns: int) -> int:
+        """Count also converted rows."""
+        entries = rows * columns if self.rows_are_converted(rows, columns) else 0
+        return super().takes(rows, columns) + entries * np.dtype(self.precision).itemsize // 8
+
+    def rows_are_converted(self, rows: int, columns: int) -> bool:
+        """Tell whether rows are kept in float32 too, since they are few enough; else a block is converted each time."""
+        return self.precision == "float32" and 4 * rows * columns <= KEPT
 
 
 class PackedGram(Summed):
@@ -172,14 +183,11 @@ class FeatureSums(Summed):
     sums: Annotated[FloatArray, Shape("D")]
 
 
-class SumFeatures(Request[FeatureSums]):
+class SumFeatures(OfFeatures[FeatureSums]):
     """Asks for A_t[m]^T c[m]: the first upload of a Lanczos iteration without CEM."""
 
     probes: ClassVar = ("vector",)
     largest: ClassVar = {"D": "features.n_features"}
-    features: RandomFeatures
-    t: Count
-    precision: Precision = "float64"
     vector: Annotated[FloatArray, Shape("n_m")]
 
     @property
@@ -213,12 +221,9 @@ class FeatureValues(Reply):
     values: Annotated[FloatArray, Shape("n_m")]
 
 
-class CombineFeatures(Request[FeatureValues]):
+class CombineFeatures(OfFeatures[FeatureValues]):
     """Asks for A_t[m] g: the second upload of a Lanczos iteration without CEM."""
 
-    features: RandomFeatures
-    t: Count
-    precision: Precision = "float64"
     vector: Annotated[FloatArray, Shape("D")]
 
     def check_reply(self, reply: FeatureValues) -> None:
@@ -268,8 +273,8 @@ class FKKMeansClient(WidthGridClient):
 
     Memory between rounds: B_t, n_m r_t floats, and with the Lanczos solver the (D + r_t)^2 products of the columns,
     computed once per iteration. Random features are computed from their seed, a block of rows at a time: once per
-    iteration with CEM where all of them take `KEPT` bytes at most and the site's process lives until the next, else
-    twice; once per product without. Of float32, twice as many of them are kept.
+    iteration where all of them take `KEPT` bytes at most and the site's process lives until the next, else twice, and
+    without CEM twice per product. Of float32, twice as many of them are kept.
     """
 
     answers = (
@@ -296,18 +301,17 @@ class FKKMeansClient(WidthGridClient):
         """Sum the features of the rows with the given weights."""
         if len(ask.vector) != len(self.X):
             raise ProtocolError(f"a vector of {len(ask.vector)} entries does not fit the site's {len(self.X)} rows")
-        features = ask.features.map(self.X.shape[1], ask.t, ask.precision)
+        features_of = self._features(ask)
         sums = np.zeros(ask.features.n_features)
         for rows in row_blocks(len(self.X)):
-            sums += ask.vector[rows] @ features(self.X[rows])
+            sums += ask.vector[rows] @ features_of(rows)
         return FeatureSums(sums=sums)
 
     def combine_features(self, ask: CombineFeatures) -> FeatureValues:
         """Combine the features of each row."""
-        features = ask.features.map(self.X.shape[1], ask.t, ask.precision)
-        values = np.empty(len(self.X))
+        features_of, values = self._features(ask), np.empty(len(self.X))
         for rows in row_blocks(len(self.X)):
-            values[rows] = features(self.X[rows]) @ ask.vector
+            values[rows] = features_of(rows) @ ask.vector
         return FeatureValues(values=values)
 
     def embed_rows(self, ask: EmbedRows) -> Receipt:
@@ -321,7 +325,26 @@ class FKKMeansClient(WidthGridClient):
         if len(ask.embedding) != len(self.X):
             raise ProtocolError(f"{len(ask.embedding)} coordinates do not fit the site's {len(self.X)} rows")
         Embedding(ask.embedding).save(self.memory)
+        DrawnFeatures.forget(self.memory)  # which nobody needs again
         return Receipt()
+
+    def _features(self, ask: OfFeatures[ReplyT]) -> Callable[[slice], FloatArray]:
+        """Return what has the features of a block of rows: computed anew, or all at once and then kept."""
+        if (drawn := self._drawn(ask, ask.t)) is not None:
+            return drawn.A.__getitem__
+        features = ask.features.map(self.X.shape[1], ask.t, ask.precision)
+        if not ask.features_are_kept(len(self.X)):
+            return lambda rows: features(self.X[rows])
+        A = np.empty((len(self.X), ask.features.n_features), ask.precision)
+        for rows in row_blocks(len(self.X)):
+            A[rows] = features(self.X[rows])
+        DrawnFeatures(A, np.array(ask.draw_of(ask.t))).save(self.memory)
+        return A.__getitem__
+
+    def _drawn(self, ask: OfFeatures[ReplyT], t: int) -> DrawnFeatures | None:
+        """Return the features of an iteration, if they are kept."""
+        drawn = DrawnFeatures.load(self.memory) if DrawnFeatures.known(self.memory) else None
+        return drawn if drawn is not None and str(drawn.draw) == ask.draw_of(t) else None
 
     def _gram(self, ask: Iteration[ReplyT]) -> FloatArray:
         """Move on to iteration t, if the request says how, and compute the products of its columns."""
@@ -362,9 +385,9 @@ class FKKMeansClient(WidthGridClient):
             raise ProtocolError(
                 f"a map of {len(M)} rows does not fit the site's {ask.features.n_features + B.shape[1]} columns"
             )
-        drawn = DrawnFeatures.load(self.memory) if DrawnFeatures.known(self.memory) else None
+        drawn = self._drawn(ask, ask.t - 1)
         DrawnFeatures.forget(self.memory)  # which nobody needs again
-        if drawn is not None and str(drawn.draw) == ask.draw_of(ask.t - 1):
+        if drawn is not None:
             return advance(drawn.A, B, lambda A: A, M)
         return advance(self._rows(ask), B, ask.features.map(self.X.shape[1], ask.t - 1, ask.precision), M)
 

@@ -149,8 +149,8 @@ class FKKMeans(KMeansStrategy):
     Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM
     N (3 Q + r_t). Features are computed from their seed, some thousand rows at a time; a client keeps them until the
-    next iteration where they take 64 MiB at most (`clients.fk_kmeans.KEPT`), else it computes them twice. With float32
-    it keeps its rows in that, too, where they take no more.
+    next iteration where they take 64 MiB at most (`clients.fk_kmeans.KEPT`), else it computes them twice, and without
+    CEM twice per product. With float32 it keeps its rows in that, too, where they take no more.
 
     The accuracy: Z_{t+1} = B_{t+1} B_{t+1}^T is about the mean of A_j A_j^T / D, j = 1, ..., t, so that its squared
     error is about the mean of j (j - 1) ||Z_{j+1} - Z_j||_F^2 over t (`fedkernel.numerics.mean_error`). These moves
@@ -273,8 +273,9 @@ class FKKMeans(KMeansStrategy):
             n = member.rows
             drawn = features_work(member, D, self.dtype)
             if not self.cem:
-                # Each product draws the features anew, twice
-                works.append((drawn + multiplied(n, D, 1)) * (2 * min(p, usual) * T))
+                # Each product takes the features twice, drawn anew where they are too many to keep
+                uses = 2 * min(p, usual)
+                works.append((drawn * (1 if self._kept(n) else uses) + multiplied(n, D, 1) * uses) * T)
                 continue
             # Features, drawn again for the next B where they are too many to keep; [A, B]^T [A, B]; and that B
             drawn *= 1 if self._kept(n) else 2
@@ -289,7 +290,7 @@ class FKKMeans(KMeansStrategy):
     def _kept(self, rows: int) -> int:
         """Return how many bytes of a client's features are kept from one iteration to the next."""
         drawn = np.dtype(self.dtype).itemsize * rows * self._division[0]
-        return drawn if self.cem and drawn <= KEPT else 0
+        return drawn if drawn <= KEPT else 0
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the width, T iterations at most, the coordinates and the k-means.

@@ -13,7 +13,7 @@ from sites import drive
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.metrics import normalized_mutual_info_score
 
-from clients.fk_kmeans import FKKMeansClient, MultiplyColumns, rounding_of
+from clients.fk_kmeans import CombineFeatures, FKKMeansClient, MultiplyColumns, SumFeatures, rounding_of
 from clients.kmeans import Embedding, KMeansClient
 from fedkernel import RBF, InputError, KernelKMeans, Laplacian, Linear
 from fedkernel.arrays import ROWS
@@ -351,6 +351,21 @@ def test_a_client_does_not_hold_features_that_take_more_than_it_keeps(monkeypatc
     tracemalloc.stop()
     columns, block, matrix = 20000 * 4 * 8, ROWS * 204 * 8, 204 * 204 * 8
     assert peak < columns + 3 * block + 3 * matrix < 20000 * 200 * 8 / 2
+
+
+@pytest.mark.parametrize(("kept", "draws"), [(2**26, [1, 2]), (0, [1, 1, 2, 2])], ids=["kept", "anew"])
+def test_without_cem_features_are_drawn_once_per_iteration_where_they_are_kept(monkeypatch, kept, draws):
+    monkeypatch.setattr("clients.fk_kmeans.KEPT", kept)
+    drawn, whole, features = [], RandomFeatures.map, RandomFeatures(RBF(gamma=0.1), 10)
+    monkeypatch.setattr(RandomFeatures, "map", lambda self, d, t, *dtype: drawn.append(t) or whole(self, d, t, *dtype))
+    client = FKKMeansClient(DIGITS.data[:30] / 16)
+    for t in (1, 2):
+        A = whole(features, 64, t)(client.X)
+        sums = client.sum_features(SumFeatures(features=features, t=t, vector=np.arange(30.0))).sums
+        values = client.combine_features(CombineFeatures(features=features, t=t, vector=np.arange(10.0))).values
+        np.testing.assert_array_equal(sums, np.arange(30.0) @ A)
+        np.testing.assert_array_equal(values, A @ np.arange(10.0))
+    assert drawn == draws
 
 
 @pytest.mark.parametrize(("kept", "draws"), [(2**26, [1, 2]), (0, [1, 1, 2])], ids=["kept", "anew"])
