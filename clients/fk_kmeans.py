@@ -338,7 +338,7 @@ class FKKMeansClient(WidthGridClient):
         A = np.empty((len(self.X), ask.features.n_features), ask.precision)
         for rows in row_blocks(len(self.X)):
             A[rows] = features(self.X[rows])
-        DrawnFeatures(A, np.array(ask.draw_of(ask.t))).save(self.memory)
+        DrawnFeatures(frozen(A), np.array(ask.draw_of(ask.t))).save(self.memory)
         return A.__getitem__
 
     def _drawn(self, ask: OfFeatures[ReplyT], t: int) -> DrawnFeatures | None:
