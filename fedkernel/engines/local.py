@@ -47,8 +47,8 @@ class LocalGrid(MessageGrid):
     -----
     One client's requests are carried out one after the other, different clients' side by side on as many threads as
     the machine has cores: more would only multiply the memory. Cores that no client is at work on help those that are,
-    see `fedkernel.cores`. A client that hangs keeps its thread, but neither its
-    round beyond the deadline nor the process at its end; as many hanging clients as threads keep the others waiting.
+    see `fedkernel.cores`. A client that hangs keeps its thread, but neither its round beyond the deadline nor the
+    process at its end; as many hanging clients as threads keep the others waiting.
     """
 
     write_every = 1.0
