@@ -146,6 +146,10 @@ class FKKMeans(KMeansStrategy):
     - gram: 1 round per iteration; up M p (p + 1) / 2, down the map.
     - without CEM: 2 Q rounds per iteration; up Q (N + M D), down the same.
 
+    A step with a block of b vectors would take fewer rounds and more floats: on digits and MNIST 0.65 of the rounds and
+    1.3 times the floats with b = 2, 0.45 and 1.8 times with b = 4. Up to D = 200 gram has about as few floats as b = 2
+    then, in one round per iteration. To start from the last iteration's eigenvectors saves a step in twenty at most.
+
     Besides these 2 rounds for the width, 1 for the coordinates, 3 for the k-means (see `distributed_kmeans`). Memory: a
     client with n_m rows needs n_m (r_t + s) floats beside its rows, and p^2; the coordinator M p^2, without CEM
     N (3 Q + r_t). Features are computed from their seed, some thousand rows at a time; a client keeps them until the
