@@ -71,6 +71,7 @@ class _Call:
     site: Site
     clients: Mapping[str, type[KernelClient]]
     standing: Standing | None = None
+    known: Memory | None = None
 
     @property
     def run(self) -> str:
@@ -98,7 +99,7 @@ class _Call:
         return from_content(kind, self.message.content)
 
     def memory(self) -> Memory:
-        return Memory(self.context, self.run)
+        return Memory(self.context, self.run) if self.known is None else self.known
 
     @property
     def kind(self) -> type[KernelClient]:
@@ -190,12 +191,12 @@ def client_app(clients: Mapping[str, type[KernelClient]], find_site: FindSite) -
                 if has_record(node):  # reading and hashing takes as long as sending
                     asking = asking_of(message)
                 site = find_site(context, config := header_of(message))
-                _check_table(message, str(config["run"]), context, site)
+                memory = _checked_memory(message, str(config["run"]), context, site)
                 if (gate := site.gate) is not None:
                     before = copy_of(context.state)
                     standing = _admitted(context, config, asking, gate)
                 with memory_within(most_memory(gate.policy.limits.run.memory)) if gate else nullcontext():
-                    answer = act(_Call(message, config, context, site, clients, standing))
+                    answer = act(_Call(message, config, context, site, clients, standing, memory))
                 record(node, asking, answer, gate=gate, admitted=standing)  # or nothing leaves
                 if standing is not None:
                     _note(context, asking, site, standing)
@@ -266,10 +267,18 @@ def _check_wire(config: Mapping[str, Any], gate: Gate) -> None:
         raise RefusedError("plan", f"run {gate.run.id!r} has wire = {declared}, but the request has {wire}")
 
 
-def _check_table(message: Message, run: str, context: Context, site: Site) -> None:
-    """Raise TellableError if the site's table has changed since the run began that the message is of."""
-    if message.metadata.message_type != MessageType.QUERY and (memory := Memory.find(context, run)) is not None:
-        site.check_table(memory.table, run)
+def _checked_memory(message: Message, run: str, context: Context, site: Site) -> Memory | None:
+    """Return what is remembered of the run that a message is of, once it has begun.
+
+    Raises
+    ------
+    TellableError
+        If the site's table has changed since.
+    """
+    if message.metadata.message_type == MessageType.QUERY or (memory := Memory.find(context, run)) is None:
+        return None
+    site.check_table(memory.table, run)
+    return memory
 
 
 def _code_of(error: FedkernelError, site: Site | None, message: Message) -> int:
