@@ -13,14 +13,14 @@ DOUBLE = 8
 CALLS_OF_SCIKIT_LEARN = 7e6
 """Bytes in whose time scikit-learn gets through its own checks and set-up: about 0.9 ms."""
 
-CALLS_OF_A_MESSAGE = 1.5e6
-"""Bytes in whose time a request is read and answered and the answer checked, whatever it asks: about 0.2 ms."""
+CALLS_OF_A_MESSAGE = 6e5
+"""Bytes in whose time a request is answered and the answer checked, beside what an echo takes: about 0.1 ms."""
 
 CALLS_OF_A_LETTER = 2.5e6
 """Bytes in whose time a letter of next to nothing gets to a peer: about 0.3 ms."""
 
-CALLS_OF_A_STEP = 4e6
-"""Bytes in whose time the distributed Lanczos algorithm takes a step, but for what grows: about 0.5 ms."""
+CALLS_OF_A_STEP = 2e6
+"""Bytes in whose time the distributed Lanczos algorithm takes a step, but for what grows: about 0.3 ms."""
 
 SMALL = 400
 """Rows whose cube a small eigenproblem takes beside its own; see `all_eigenpairs`."""
