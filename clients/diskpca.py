@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.arrays import FloatArray, Positions, Precision, Rows, row_blocks, stack_rows
+from fedkernel.arrays import FloatArray, Positions, Precision, Rows, all_finite, row_blocks, stack_rows
 from fedkernel.data import Table, as_table, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.numerics import (
@@ -499,14 +499,18 @@ class DisKPCAClient(KernelClient):
 
     def _coordinates(self, kernel: Kernel, precision: Precision) -> Callable[[Rows], FloatArray]:
         values = kernel.against(self._landmarks(), precision)
-        C = Coefficients.load(self.memory).C.astype(precision)
+        with np.errstate(over="ignore"):
+            C = Coefficients.load(self.memory).C.astype(precision)
         return lambda block: np.asarray(values(block) @ C)
 
     def _embed(self, kernel: Kernel, precision: Precision) -> FloatArray:
         coordinates = self._coordinates(kernel, precision)
         whole = np.empty((len(self.X), Coefficients.load(self.memory).C.shape[1]))
-        for rows, block in self._blocks(precision):
-            whole[rows] = coordinates(block)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for rows, block in self._blocks(precision):
+                whole[rows] = coordinates(block)
+        if not all_finite(whole):
+            raise TellableError(f"the coefficients give coordinates that {precision} cannot hold; allowed: finite ones")
         return whole
 
 

@@ -63,11 +63,11 @@ def check_baseline(method: str, what: str = "method") -> None:
 
     That is one of `baselines`; or in place of the method a strategy is named, as in ``central my_lab.pairs:MyPCA``.
     """
-    if method in (known := baselines()):
+    if method in (ours := baselines()):
         return
     name = method.partition(" ")[2]
     if name in methods() or not (":" in name or name in names("pairs")):
-        allowed = ", ".join([*known, "or of a strategy elsewhere, such as central my_lab.pairs:Name"])
+        allowed = ", ".join([*ours, "or of a strategy elsewhere, such as central my_lab.pairs:Name"])
         raise InputError(f"{what} = {method!r}, but must be one of {allowed}")
     address(name, "pairs", what)
 

@@ -242,7 +242,7 @@ def test_a_site_keeps_a_sheet_beside_what_it_keeps(tmp_path):
     site.keep(rows | {"embedding": np.ones((2, 51))})
     assert list(pd.read_csv(tmp_path / "north" / "trial.csv").columns) == ["id", "label"]
     site.keep({"alpha": np.ones((2, 3))})
-    assert contents(tmp_path / "north" / "trial.npz").keys() == {"alpha", "run"}
+    assert contents(tmp_path / "north" / "trial.npz").keys() == {"alpha", "(run)"}
 
 
 def announcing_64_gib(path):

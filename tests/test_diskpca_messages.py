@@ -21,7 +21,7 @@ from clients.diskpca import (
     TakeComponents,
 )
 from fedkernel import RBF, InputError, Linear
-from fedkernel.errors import ProtocolError
+from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.numerics.sketch import SubspaceEmbedding
 from fedkernel.protocol.messages import CarriesRows, Receipt, decode, encode
 from strategies import DisKPCA, UniformKPCA
@@ -161,6 +161,18 @@ def test_a_request_out_of_order_is_named():
     refused("it has no coefficients yet", MeasureCaptured(kernel=KERNELS[0]), site)
     with pytest.raises(InputError, match="samples = 141, but client 2 has 140 rows"):
         ask(site, DrawUniformly(samples=141))
+
+
+@pytest.mark.parametrize("size", [1e60, 1e38], ids=["a coefficient", "a sum of them"])
+def test_a_site_keeps_no_coordinates_that_float32_cannot_hold(size):
+    site, kernel = DisKPCAClient(SMALL, client=2), RBF(gamma=1e-9)
+    ask(site, pair.TakeLandmarks(**CarriesRows.of(SMALL[:8]), before=0, kernel=kernel, precision="float32", tol=1e-4))
+    take = {"coefficients": np.full((8, 2), size), "kernel": kernel, "embed": True}
+    with pytest.raises(TellableError, match="give coordinates that float32 cannot hold"):
+        ask(site, TakeComponents(**take, precision="float32"))
+    assert "embedding" not in site.outputs
+    ask(site, TakeComponents(**take, precision="float64"))
+    assert np.isfinite(site.outputs["embedding"]).all()
 
 
 STEPS = [

@@ -353,9 +353,9 @@ def test_a_client_does_not_hold_features_that_take_more_than_it_keeps(monkeypatc
     assert peak < columns + 3 * block + 3 * matrix < 20000 * 200 * 8 / 2
 
 
-@pytest.mark.parametrize(("kept", "draws"), [(2**26, [1, 2]), (0, [1, 1, 2, 2])], ids=["kept", "anew"])
-def test_without_cem_features_are_drawn_once_per_iteration_where_they_are_kept(monkeypatch, kept, draws):
-    monkeypatch.setattr("clients.fk_kmeans.KEPT", kept)
+@pytest.mark.parametrize(("most", "draws"), [(2**26, [1, 2]), (0, [1, 1, 2, 2])], ids=["kept", "anew"])
+def test_without_cem_features_are_drawn_once_per_iteration_where_they_are_kept(monkeypatch, most, draws):
+    monkeypatch.setattr("clients.fk_kmeans.KEPT", most)
     drawn, whole, features = [], RandomFeatures.map, RandomFeatures(RBF(gamma=0.1), 10)
     monkeypatch.setattr(RandomFeatures, "map", lambda self, d, t, *dtype: drawn.append(t) or whole(self, d, t, *dtype))
     client = FKKMeansClient(DIGITS.data[:30] / 16)
@@ -368,9 +368,9 @@ def test_without_cem_features_are_drawn_once_per_iteration_where_they_are_kept(m
     assert drawn == draws
 
 
-@pytest.mark.parametrize(("kept", "draws"), [(2**26, [1, 2]), (0, [1, 1, 2])], ids=["kept", "anew"])
-def test_features_are_drawn_once_per_iteration_where_they_are_kept_and_no_others_are_taken(monkeypatch, kept, draws):
-    monkeypatch.setattr("clients.fk_kmeans.KEPT", kept)
+@pytest.mark.parametrize(("most", "draws"), [(2**26, [1, 2]), (0, [1, 1, 2])], ids=["kept", "anew"])
+def test_features_are_drawn_once_per_iteration_where_they_are_kept_and_no_others_are_taken(monkeypatch, most, draws):
+    monkeypatch.setattr("clients.fk_kmeans.KEPT", most)
     drawn, whole = [], RandomFeatures.map
 
     def counted(self, columns, draw=1, *dtype):

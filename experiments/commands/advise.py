@@ -48,8 +48,8 @@ def advise(  # noqa: PLR0917 - one option each
     share_rows: Annotated[
         bool, typer.Option("--share-rows/--no-share-rows", help="Whether rows may leave as they are.")
     ] = False,
-    round_time: Annotated[float, typer.Option(min=0, help="Seconds that a round takes, beside what it sends.")] = 0.1,
     memory: Annotated[float, typer.Option(min=0.001, help="Gigabytes of memory that each machine has for it.")] = 16.0,
+    round_time: Annotated[float, typer.Option(min=0, help="Seconds that a round takes, beside what it sends.")] = 0.1,
     bandwidth: Annotated[float, typer.Option(min=0.001, help="Megabits a second of each site.")] = 100.0,
     engine: Annotated[
         str | None,
@@ -69,8 +69,8 @@ def advise(  # noqa: PLR0917 - one option each
             number=number,
             sites=sites,
             share_rows=share_rows,
-            round_time=round_time,
             memory=memory,
+            round_time=round_time,
             bandwidth=bandwidth,
             engine=engine,
             toml=toml,

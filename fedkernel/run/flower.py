@@ -138,18 +138,18 @@ def in_place_of(message: Message, kind: str, content: RecordDict) -> Message:
 
 def reply_to(message: Message, content: RecordDict) -> Message:
     """Return what Flower's ``Message(content, reply_to=message)`` is, whose arguments need not be looked at."""
-    asked, now = message.metadata.__dict__, time.time()
+    request, now = message.metadata.__dict__, time.time()
     metadata = Metadata.__new__(Metadata)
     metadata.__dict__.update(
-        asked,
+        request,
         _message_id="",
-        _src_node_id=asked["_dst_node_id"],
-        _dst_node_id=asked["_src_node_id"],
-        _src_task_id=asked["_dst_task_id"],
-        _dst_task_id=asked["_src_task_id"],
-        _reply_to_message_id=asked["_message_id"],
+        _src_node_id=request["_dst_node_id"],
+        _dst_node_id=request["_src_node_id"],
+        _src_task_id=request["_dst_task_id"],
+        _dst_task_id=request["_src_task_id"],
+        _reply_to_message_id=request["_message_id"],
         _created_at=now,
-        _ttl=asked["_created_at"] + asked["_ttl"] - now,
+        _ttl=request["_created_at"] + request["_ttl"] - now,
         _delivered_at="",
     )
     return _message(metadata, content)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 SHEET = 50
 """Columns of an array, at most, that a site keeps as CSV, too."""
 
-RUN = "run"
+RUN = "(run)"
 """What the array is called, among those that a site keeps, that tells their run from others of its id."""
 
 EARLIER = "earlier"
