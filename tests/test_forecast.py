@@ -24,7 +24,7 @@ from fedkernel.addresses import names
 from fedkernel.errors import InputError
 from fedkernel.protocol import Computing, Speeds, Work
 from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.forecast import ENGINE_COSTS, Forecast, largest, seconds
+from fedkernel.protocol.forecast import ANOTHER_CORE, ENGINE_COSTS, Forecast, largest, seconds
 from fedkernel.protocol.rounds import Member
 from fedkernel.protocol.work import CALLS_OF_A_MESSAGE
 from strategies import (
@@ -176,7 +176,7 @@ def grown(strategy, **changes):
     before, after = (
         strategy.forecast([dataclasses.replace(member, **change) for member in BIG]) for change in ({}, changes)
     )
-    return SPEEDS.computing(after.computing, together=True) / SPEEDS.computing(before.computing, together=True)
+    return SPEEDS.computing(after.computing, at_once=2) / SPEEDS.computing(before.computing, at_once=2)
 
 
 @pytest.mark.parametrize("name", names("pairs"))
@@ -185,7 +185,7 @@ def test_every_pair_says_what_it_computes(name):
     computing = strategy.forecast([Member(client, client, 100, 20, 0) for client in range(5)]).computing
     site, sites = SPEEDS.seconds(computing.site), SPEEDS.seconds(computing.sites)
     assert 0 < site <= sites <= 5 * site * (1 + 1e-12)
-    assert SPEEDS.computing(computing, together=True) > 0
+    assert SPEEDS.computing(computing, at_once=2) > 0
 
 
 def test_the_growth_of_every_pair_is_measured():
@@ -219,11 +219,13 @@ def test_clients_in_threads_answer_one_after_the_other():
 def test_clients_share_this_machines_cores_but_have_their_own_elsewhere():
     own = Work(passes=1e9)
     forecast = Forecast(0, computing=Computing.of([own] * 4, own * 3))
-    here, apart = (
-        seconds(engine, forecast, 4, speeds=SPEEDS) - seconds(engine, forecast, 4) for engine in ("ray", "grpc")
+    here, apart, threads = (
+        seconds(engine, forecast, 4, speeds=SPEEDS) - seconds(engine, forecast, 4)
+        for engine in ("ray", "grpc", "local")
     )
     assert here == pytest.approx((4 / 2 + 3) * SPEEDS.passing)
     assert apart == pytest.approx((1 + 3) * SPEEDS.passing)
+    assert threads == pytest.approx((4 / (1 + ANOTHER_CORE) + 3) * SPEEDS.passing)
 
 
 @pytest.fixture

@@ -110,17 +110,25 @@ TYPICAL = Speeds(0.017, 0.14, 0.001, 0.011, 0.12, round=_LOCAL.round, message=_L
 SEPARATE = frozenset({"grpc"})
 """Engines whose sites are counted as machines of their own."""
 
+ANOTHER_CORE = 0.35
+"""What a core adds to the first for clients in threads, which wait for each other in Python.
+
+By what `benchmarks/growth.py` measures of all pairs on two cores: docs/performance.md.
+"""
+
 
 def seconds(
     engine: str, forecast: Forecast, clients: int, wire: Precision = "float64", speeds: Speeds | None = None
 ) -> float:
     """Return what a run takes, the engine's start included; what is computed only where a machine's speeds are given.
 
-    Clients share this machine's cores; those of `SEPARATE` engines have a machine like it each, with one core at work.
+    Clients share this machine's cores, those of the local engine as threads; those of `SEPARATE` engines have a machine
+    like it each, with one core at work.
     """
     cost, computed = ENGINE_COSTS[engine], 0.0
     if speeds is not None:
-        computed = speeds.computing(forecast.computing, together=engine not in SEPARATE)
+        cores = 1 + ANOTHER_CORE * (speeds.cores - 1) if engine == "local" else speeds.cores
+        computed = speeds.computing(forecast.computing, at_once=None if engine in SEPARATE else cores)
         answering = speeds.seconds(Work(passes=CALLS_OF_A_MESSAGE))
         if engine == "local":  # whose clients are threads: one at a time is in Python
             cost = replace(cost, round=speeds.round, client=speeds.message + answering)

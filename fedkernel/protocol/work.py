@@ -134,10 +134,10 @@ class Speeds:
         )
         return sum(unit * amount for unit, amount in zip(units, work.amounts, strict=True))
 
-    def computing(self, computing: Computing, *, together: bool) -> float:
-        """Return how long a run's arithmetic takes: of clients on this machine together, or each on such a machine."""
+    def computing(self, computing: Computing, *, at_once: float | None) -> float:
+        """Return how long a run's arithmetic takes: of so many clients at once on this machine; None: each has one."""
         own = self.seconds(computing.site)
-        clients = max(own, self.seconds(computing.sites) / self.cores) if together else own
+        clients = own if at_once is None else max(own, self.seconds(computing.sites) / at_once)
         return clients + self.seconds(computing.coordinator)
 
 
