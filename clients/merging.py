@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.numerics import Eigenpairs, align_signs, fix_signs, orthonormal_basis
+from fedkernel.numerics import Eigenpairs, fix_signs, orthonormal_basis, signs_towards
 
 ROUNDING = 1e-12
 """A client's eigenvalues below this part of its largest are zero but for rounding."""
@@ -51,5 +51,6 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
 def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> FloatArray:
     """Return the merged vectors (N, k): signs as those of the client with the largest eigenvalue, orthonormal."""
     first = pairs[int(np.argmax([abs(pair.values[0]) for pair in pairs]))].vectors
-    total = sum_in_order([align_signs(pair.vectors, first) * w for pair, w in zip(pairs, weights, strict=True)])
+    parts = zip((pair.vectors for pair in pairs), weights, strict=True)
+    total = sum_in_order([V * (w * signs_towards(V, first)) for V, w in parts])
     return fix_signs(orthonormal_basis(total))

@@ -6,6 +6,7 @@ Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 and 3, equations 1
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar, Generic, Literal
 
 import numpy as np
@@ -17,9 +18,13 @@ from fedkernel.arrays import FloatArray, frozen
 from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
+    LowRank,
     center_gram,
     center_rows,
+    low_rank,
+    orthonormal_basis,
     power_iteration,
+    shortens,
     squared_norms,
     symmetric_product,
     tall_product,
@@ -203,9 +208,11 @@ class ProjectOntoDirections(LocalTable[DirectionProducts]):
 
 def _means(X: FloatArray, axis: Literal[0, 1]) -> FloatArray:
     """Return means of shape (1, d) or (n, 1); of equal numbers that number, so that nothing is left of them."""
-    first, largest = X.take([0], axis=axis), X.max(axis=axis, keepdims=True)
-    equal = (first == largest) & (first == X.min(axis=axis, keepdims=True))
-    return np.where(equal, first, X.mean(axis=axis, keepdims=True))
+    first, means = X.take([0], axis=axis), X.mean(axis=axis, keepdims=True)
+    perhaps = np.flatnonzero(first == X.take([-1], axis=axis))
+    equal = perhaps[(X.take(perhaps, axis=1 - axis) == first.take(perhaps, axis=1 - axis)).all(axis=axis)]
+    means.flat[equal] = first.flat[equal]
+    return np.asarray(means)
 
 
 @dataclass(frozen=True)
@@ -226,16 +233,21 @@ class KernelMatrix(State):
 
 @dataclass(frozen=True)
 class UpdatedMatrix(State):
-    """The site's matrix as equation 14 has left it, ``left core left^T``.
+    """The site's matrix as equation 14 has left it, ``basis core basis^T``.
 
     Attributes
     ----------
-    left : ndarray of shape (N, k)
+    basis : ndarray of shape (N, k)
+        Orthonormal columns.
     core : ndarray of shape (k, k)
     """
 
-    left: FloatArray
+    basis: FloatArray
     core: FloatArray
+
+    def matrix(self) -> LowRank:
+        """Return the matrix, which is never formed."""
+        return LowRank(self.core, partial(transposed_product, self.basis), partial(tall_product, self.basis))
 
 
 class VFedPCAClient(NewRowsClient):
@@ -367,12 +379,17 @@ class VFedPCAClient(NewRowsClient):
             return lambda V: symmetric_product(K, V)
         return lambda V: self._product(ask, self._transposed_product(ask, V))
 
-    def _matrix(self, ask: LocalIterations[ReplyT]) -> Apply:
-        """Return the product with the site's matrix as equation 14 has left it."""
-        if not UpdatedMatrix.known(self.memory):
-            return self._local(ask)
-        updated = UpdatedMatrix.load(self.memory)
-        return lambda V: updated.left @ (updated.core @ transposed_product(updated.left, V))
+    def _matrix(self, ask: LocalIterations[ReplyT]) -> Apply | LowRank:
+        """Return the site's matrix as equation 14 has left it, in the form with which iterations take least."""
+        if UpdatedMatrix.known(self.memory):
+            return UpdatedMatrix.load(self.memory).matrix()
+        if ask.kernel is None and shortens(self.X.shape, ask.n_components, ask.iterations):
+            gram = np.zeros((self.X.shape[1], self.X.shape[1]))
+            for _, X in self._blocks(ask):
+                gram += transposed_product(X, X)
+            product, transposed = partial(self._product, ask), partial(self._transposed_product, ask)
+            return low_rank(gram, ask.n_components, product, transposed) or self._local(ask)
+        return self._local(ask)
 
     def _update(self, ask: LocalIterations[ReplyT], U: FloatArray) -> None:
         """Apply equation 14, ``X <- X M M^T / ||M M^T||`` with ``M = X^T U``, to the matrix K = X X^T.
@@ -381,7 +398,12 @@ class VFedPCAClient(NewRowsClient):
         powers of M M^T would wear the smaller components away. Written in K alone, so that it serves kernels too, the
         new matrix is ``(K U) (U^T K U)^+ (K U)^T``, of rank k.
         """
-        apply = self._matrix(ask) if ask.update == "inplace" else self._local(ask)
-        left = apply(U)
-        core = transposed_product(U, left)
-        UpdatedMatrix(left, np.asarray(pinvh((core + core.T) / 2))).save(self.memory)
+        apply = self._local(ask)
+        if ask.update == "inplace" and UpdatedMatrix.known(self.memory):
+            apply = UpdatedMatrix.load(self.memory).matrix().product
+        KU = apply(U)
+        inner = transposed_product(U, KU)
+        basis = np.ascontiguousarray(orthonormal_basis(KU))  # as it comes back from memory that was moved
+        R = transposed_product(basis, KU)
+        core = R @ pinvh((inner + inner.T) / 2) @ R.T
+        UpdatedMatrix(basis, np.asarray((core + core.T) / 2)).save(self.memory)

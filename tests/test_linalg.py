@@ -26,12 +26,11 @@ from fedkernel.numerics.linalg import (
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
     pack_symmetric,
-    power_iteration,
     transposed_product,
     unpack_symmetric,
     whitening,
 )
-from fedkernel.numerics.subspaces import fix_signs, orthonormal_basis, sin_theta_error
+from fedkernel.numerics.subspaces import fix_signs, sin_theta_error
 from fedkernel.numerics.symmetric import symmetric_by_rows
 
 
@@ -414,52 +413,6 @@ def test_whitening_turns_what_it_is_given_and_leaves_nothing_of_zero():
     assert R.shape == (N, np.count_nonzero(SPECTRA["decaying"] > 1e-3))
     np.testing.assert_allclose(R.T @ A @ R, np.eye(R.shape[1]), atol=1e-11)
     assert whitening(np.zeros((4, 4)), 0.0).shape == (4, 0)
-
-
-def test_one_vector_is_the_classic_power_method():
-    A, v = symmetric(SPECTRA["decaying"]), RANDOM.standard_normal(N)
-    count = []
-    pairs = power_iteration(lambda x: (count.append(1), A @ x)[1], v[:, None], 7)
-    for _ in range(7):
-        v = A @ v / np.linalg.norm(A @ v)
-    np.testing.assert_allclose(pairs.vectors[:, 0], v, atol=1e-13)
-    np.testing.assert_allclose(pairs.values, [v @ A @ v], rtol=1e-13)
-    assert len(count) == 8  # seven move the vector, one gives its Rayleigh quotient
-
-
-@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
-def test_block_iteration_reaches_the_leading_pairs(scale):
-    A = symmetric(SPECTRA["decaying"]) * scale
-    assert_leading(power_iteration(lambda x: A @ x, RANDOM.standard_normal((N, 4)), 150), A, 4, tol=1e-11)
-
-
-def test_block_iteration_spans_the_power_of_the_start():
-    A, S = symmetric(SPECTRA["flat"]), RANDOM.standard_normal((N, 3))
-    pairs = power_iteration(lambda x: A @ x, S, 4)
-    expected = orthonormal_basis(np.linalg.matrix_power(A, 4) @ S)
-    assert sin_theta_error(pairs.vectors, expected) < 1e-24
-    ritz = scipy.linalg.eigh(expected.T @ A @ expected, eigvals_only=True)[::-1]
-    np.testing.assert_allclose(pairs.values, ritz, rtol=1e-12)
-
-
-@pytest.mark.parametrize("k", [1, 3])
-def test_a_zero_operator_gives_back_the_start(k):
-    S = -np.abs(RANDOM.standard_normal((8, k)))
-    pairs = power_iteration(np.zeros_like, S, 5)
-    assert (pairs.values == 0).all()
-    np.testing.assert_allclose(pairs.vectors, orthonormal_basis(S), atol=1e-14)
-    np.testing.assert_allclose(pairs.vectors[:, 0], S[:, 0] / np.linalg.norm(S[:, 0]), atol=1e-14)
-
-
-def test_more_vectors_than_the_rank_stay_orthonormal():
-    A = symmetric(SPECTRA["rank 3"])
-    assert_leading(power_iteration(lambda x: A @ x, RANDOM.standard_normal((N, 5)), 80), A, 5)
-
-
-def test_bad_starts_are_refused():
-    for start, iterations in [(np.zeros((3, 1)), 1), (np.ones((2, 3)), 1), (np.ones(3), 1), (np.ones((3, 1)), -1)]:
-        with pytest.raises(InputError):
-            power_iteration(lambda x: x, start, iterations)
 
 
 @pytest.mark.parametrize("n", [1, 5, 300])

@@ -314,6 +314,23 @@ def test_bad_input_is_one_sentence(build, text):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("pair", [VFedPCA(3, merge="exact"), VFedPCA(3, rounds=3), PeerVFedPCA(3, rounds=3)])
+def test_tall_tables_are_iterated_in_their_columns_coordinates_with_the_same_result(pair, monkeypatch):
+    shards = [np.random.default_rng(i).standard_normal((600, 20)) * 0.9 ** np.arange(20) for i in range(3)]
+    found = []
+    shortened = clients.vfedpca.low_rank
+    monkeypatch.setattr(clients.vfedpca, "low_rank", lambda *args: (found.append(shortened(*args)), found[-1])[1])
+    short = pair.fit(shards)
+    assert len([low for low in found if low is not None]) == len(shards)
+    monkeypatch.setattr(clients.vfedpca, "shortens", lambda *_: False)
+    full = pair.fit(shards)
+    assert len(found) == len(shards)
+    for client in range(3):
+        for name in ("features", "eigenvectors"):
+            expected = full.outputs[client][name]
+            np.testing.assert_allclose(short.outputs[client][name], expected, atol=1e-11 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("center", ["columns", "rows", "none"])
 @pytest.mark.parametrize("merge", ["exact", "eigenvalue"])
 def test_a_large_table_is_never_copied_and_has_the_same_result(merge, center, monkeypatch):

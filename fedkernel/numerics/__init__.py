@@ -34,13 +34,13 @@ if TYPE_CHECKING:
         leading_eigenpairs,
         leading_eigenpairs_of_factor,
         pack_symmetric,
-        power_iteration,
         symmetric_product,
         tall_product,
         transposed_product,
         unpack_symmetric,
         whitening,
     )
+    from fedkernel.numerics.power import LowRank, low_rank, power_iteration, shortens
     from fedkernel.numerics.quality import (
         Silhouette,
         calinski_harabasz,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from fedkernel.numerics.row_products import squared_norms
     from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
-    from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
+    from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, signs_towards, sin_theta_error
     from fedkernel.numerics.symmetric import symmetric_by_rows
     from fedkernel.numerics.width_grid import WidthFactors, scaled_width
     from fedkernel.numerics.widths import (
@@ -80,6 +80,7 @@ __all__ = [
     "Kernel",
     "Laplacian",
     "Linear",
+    "LowRank",
     "Polynomial",
     "RandomFeatures",
     "RowSketch",
@@ -117,6 +118,7 @@ __all__ = [
     "lanczos_width",
     "leading_eigenpairs",
     "leading_eigenpairs_of_factor",
+    "low_rank",
     "mean_error",
     "moments",
     "normalised_gram",
@@ -127,6 +129,8 @@ __all__ = [
     "scale_gamma",
     "scaled_width",
     "scored",
+    "shortens",
+    "signs_towards",
     "silhouette",
     "sin_theta_error",
     "site_agreement",

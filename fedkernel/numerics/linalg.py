@@ -17,7 +17,7 @@ from fedkernel.cores import each, in_order
 from fedkernel.errors import InputError
 from fedkernel.numerics.block_lanczos import block_lanczos, hides_copies
 from fedkernel.numerics.row_products import cached_blocks
-from fedkernel.numerics.subspaces import complement, fix_signs, orthonormal_basis
+from fedkernel.numerics.subspaces import complement, fix_signs
 
 # The rule of `leading_eigenpairs`, measured with benchmarks/eigensolvers.py.
 LANCZOS_SIZE = 1000
@@ -119,7 +119,7 @@ def leading_eigenpairs_of_factor(F: FloatArray, k: int) -> Eigenpairs:
     InputError
         If `F` is not a finite matrix, if `k` is out of range, or if F F^T overflows.
     """
-    _check_matrix(F, "F")
+    check_matrix(F, "F")
     n, r = F.shape
     _check_count(k, n)
     small = min(n, r)
@@ -163,7 +163,7 @@ def eigenpairs_above(A: FloatArray | LinearOperator, ratio: float) -> Eigenpairs
 
 def eigenpairs_of_factor_above(F: FloatArray, ratio: float) -> Eigenpairs:
     """Compute what `eigenpairs_above` does for F F^T, F of shape (n, r), with the accuracy of the factor."""
-    _check_matrix(F, "F")
+    check_matrix(F, "F")
     return _above(lambda k: leading_eigenpairs_of_factor(F, k), max(1, min(F.shape)), ratio)
 
 
@@ -186,38 +186,6 @@ def whitening(A: FloatArray, tol: float) -> FloatArray:
     pairs = leading_eigenpairs(A, len(A))
     above = above_rounding(pairs.values, len(A), tol)
     return np.asarray(pairs.vectors[:, above] / np.sqrt(pairs.values[above]))
-
-
-def power_iteration(apply: Callable[[FloatArray], FloatArray], start: FloatArray, iterations: int) -> Eigenpairs:
-    """Run the power method (one column) or orthogonal iteration (several) for a symmetric operator.
-
-    `iterations` products move the vectors, one more gives their Rayleigh quotients (several columns: and their
-    Rayleigh-Ritz rotation). A zero operator gives eigenvalue 0 and the start, normalised. The sign of a single vector
-    follows from the start.
-
-    Parameters
-    ----------
-    apply : callable
-        Gives the product with an array of shape (n, k).
-    start : ndarray of shape (n, k)
-        Not zero; several columns are orthonormalised first.
-    iterations : int
-        At least 0.
-    """
-    _check_matrix(start, "start")
-    if iterations < 0:
-        raise InputError(f"iterations = {iterations} is not allowed; it must be at least 0")
-    if not start.any() or start.shape[1] > start.shape[0]:
-        raise InputError(f"start of shape {start.shape} must not be zero, nor have more columns than rows")
-    Q = orthonormal_basis(start)
-    for _ in range(iterations):
-        product = apply(Q)
-        if not product.any():
-            break
-        Q = orthonormal_basis(product)
-    T = transposed_product(Q, apply(Q))
-    pairs = leading_eigenpairs((T + T.T) / 2, Q.shape[1])
-    return Eigenpairs(pairs.values, Q @ pairs.vectors)
 
 
 def transposed_product(A: FloatArray, B: FloatArray) -> FloatArray:
@@ -440,7 +408,7 @@ def _dense(A: LinearOperator) -> FloatArray:
     for first in range(0, n, _BLOCK):
         columns = slice(first, min(first + _BLOCK, n))
         dense[:, columns] = A.matmat(np.eye(n, columns.stop - first, -first))
-    _check_matrix(dense, "A")
+    check_matrix(dense, "A")
     return dense
 
 
@@ -457,7 +425,7 @@ def _checked_size(A: FloatArray | LinearOperator, k: int) -> int:
     if len(A.shape) != 2 or A.shape[0] != A.shape[1]:
         raise InputError(f"A of shape {A.shape} is not allowed; it must be square")
     if not isinstance(A, LinearOperator):
-        _check_matrix(A, "A")
+        check_matrix(A, "A")
     _check_count(k, A.shape[0])
     return int(A.shape[0])
 
@@ -467,7 +435,8 @@ def _check_count(k: int, n: int) -> None:
         raise InputError(f"k = {k} is not allowed; it must be between 1 and n = {n}")
 
 
-def _check_matrix(A: FloatArray, name: str) -> None:
+def check_matrix(A: FloatArray, name: str) -> None:
+    """Raise an `InputError` unless A has two dimensions and finite entries."""
     if A.ndim != 2:
         raise InputError(f"{name} of shape {A.shape} is not allowed; it must have two dimensions")
     check_finite(A, f"{name} of shape {A.shape}")

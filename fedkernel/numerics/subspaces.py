@@ -12,13 +12,18 @@ def fix_signs(V: FloatArray) -> FloatArray:
     magnitudes = np.abs(V)
     # The tolerance is far above rounding: another solver or thread count then picks the same entry.
     deciding = np.argmax(magnitudes >= (1 - 1e-6) * magnitudes.max(axis=0, initial=0.0), axis=0)
-    return _flipped(V, np.take_along_axis(V, deciding[None, :], axis=0)[0] if len(V) else np.ones(V.shape[1]))
+    return V * _signs(np.take_along_axis(V, deciding[None, :], axis=0)[0] if len(V) else np.ones(V.shape[1]))
 
 
 def align_signs(V: FloatArray, reference: FloatArray) -> FloatArray:
     """Flip columns so that none has a negative inner product with the reference's column; both of shape (n, k)."""
+    return V * signs_towards(V, reference)
+
+
+def signs_towards(V: FloatArray, reference: FloatArray) -> FloatArray:
+    """Return -1 for each column with a negative inner product with the reference's column, 1 for the others: (k,)."""
     _check_same_shape(V, reference)
-    return _flipped(V, np.einsum("ij,ij->j", V, reference))
+    return _signs(np.einsum("ij,ij->j", V, reference))
 
 
 def orthonormal_basis(V: FloatArray) -> FloatArray:
@@ -32,7 +37,8 @@ def orthonormal_basis(V: FloatArray) -> FloatArray:
     reflectors, scales, _, _ = dgeqrf(V, lwork=64 * k)
     diagonal = np.diagonal(reflectors).copy()
     Q, _, _ = dorgqr(reflectors, scales, lwork=64 * k, overwrite_a=1)
-    return _flipped(Q, diagonal)
+    Q *= _signs(diagonal)
+    return np.asarray(Q)
 
 
 def complement(V: FloatArray, count: int) -> FloatArray:
@@ -54,9 +60,8 @@ def sin_theta_error(V: FloatArray, W: FloatArray) -> float:
     return float(np.vdot(residual, residual))
 
 
-def _flipped(V: FloatArray, judges: FloatArray) -> FloatArray:
-    """Change the sign of the columns whose judge is negative."""
-    return np.asarray(V * np.where(judges < 0, -1.0, 1.0))
+def _signs(judges: FloatArray) -> FloatArray:
+    return np.where(judges < 0, -1.0, 1.0)
 
 
 def _check_same_shape(V: FloatArray, W: FloatArray) -> None:
