@@ -11,6 +11,7 @@ import numpy as np
 import scipy.linalg
 
 from fedkernel.arrays import EPS, FloatArray
+from fedkernel.numerics.subspaces import economic_qr
 
 _RESIDUAL = 10 * EPS
 _DEAD = 1e-8
@@ -99,9 +100,9 @@ def _next_check(steps: int, residual: float, allowed: float, before: tuple[int, 
 
 
 def _qr(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Orthonormalise rows: Q (b, n) and R (b, b) with rows = R^T Q."""
-    Q, R = scipy.linalg.qr(rows.T, mode="economic", check_finite=False)
-    return np.ascontiguousarray(Q.T), np.asarray(R)
+    """Orthonormalise rows, which are lost: Q (b, n) and R (b, b) with rows = R^T Q."""
+    Q, R = economic_qr(rows.T, overwrite=True)
+    return Q.T, R
 
 
 def _orthonormal(rows: FloatArray, basis: FloatArray, rng: np.random.Generator) -> FloatArray:

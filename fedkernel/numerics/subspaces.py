@@ -1,6 +1,9 @@
 """Bases of subspaces: their signs, completion and distance."""
 
+from functools import cache
+
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg.lapack import dgeqrf, dorgqr
 
 from fedkernel.arrays import FloatArray
@@ -28,17 +31,28 @@ def signs_towards(V: FloatArray, reference: FloatArray) -> FloatArray:
 
 def orthonormal_basis(V: FloatArray) -> FloatArray:
     """Orthonormalise the columns of an array of shape (n, k), k <= n, each on the side of the column it came from."""
+    Q, R = economic_qr(V)
+    Q *= _signs(np.diagonal(R))
+    return Q
+
+
+def economic_qr(V: FloatArray, *, overwrite: bool = False) -> tuple[FloatArray, FloatArray]:
+    """Return V = Q R, of shape (n, k), k <= n: Q, in LAPACK's order, with orthonormal columns, and R, (k, k)."""
     # LAPACK's two steps themselves: SciPy's wrapper of them takes several times as long as they do for a few columns
     n, k = V.shape
     if k > n:
         raise InputError(f"V of shape {V.shape} is not allowed; it must have no more columns than rows")
     if not k:
-        return np.empty((n, 0))
-    reflectors, scales, _, _ = dgeqrf(V, lwork=64 * k)
-    diagonal = np.diagonal(reflectors).copy()
+        return np.empty((n, 0)), np.empty((0, 0))
+    reflectors, scales, _, _ = dgeqrf(V, lwork=64 * k, overwrite_a=overwrite)
+    R = np.where(_upper(k), reflectors[:k], 0.0)
     Q, _, _ = dorgqr(reflectors, scales, lwork=64 * k, overwrite_a=1)
-    Q *= _signs(diagonal)
-    return np.asarray(Q)
+    return Q, R
+
+
+@cache
+def _upper(k: int) -> npt.NDArray[np.bool_]:
+    return np.tri(k, dtype=bool).T
 
 
 def complement(V: FloatArray, count: int) -> FloatArray:

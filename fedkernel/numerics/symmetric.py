@@ -9,6 +9,7 @@ from fedkernel.cores import each
 from fedkernel.errors import InputError
 
 _BLOCK = 256
+_BELOW = np.tri(_BLOCK, k=-1, dtype=bool)
 
 
 def mirrored(K: FloatArray) -> FloatArray:
@@ -17,7 +18,7 @@ def mirrored(K: FloatArray) -> FloatArray:
     def mirror(first: int) -> None:
         last = first + _BLOCK
         corner = K[first:last, first:last]
-        corner[...] = np.triu(corner) + np.triu(corner, 1).T
+        np.copyto(corner, corner.T, where=_BELOW[: len(corner), : len(corner)])
         K[last:, first:last] = K[first:last, last:].T
 
     each(mirror, range(0, len(K), _BLOCK))

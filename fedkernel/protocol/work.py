@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from functools import cache
 
 from fedkernel.arrays import Precision
 from fedkernel.numerics import lanczos_width
@@ -194,6 +195,7 @@ def lanczos_blocks(pairs: int, width: int) -> int:
     return math.ceil(3 * pairs / width) + 9
 
 
+@cache
 def leading(size: int, pairs: int) -> Work:
     """Return the leading eigenpairs of a dense symmetric matrix, as `fedkernel.numerics.leading_eigenpairs` does it."""
     width = lanczos_width(size, pairs)
