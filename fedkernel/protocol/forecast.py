@@ -110,7 +110,7 @@ TYPICAL = Speeds(0.017, 0.14, 0.001, 0.011, 0.12, round=_LOCAL.round, message=_L
 SEPARATE = frozenset({"grpc"})
 """Engines whose sites are counted as machines of their own."""
 
-ANOTHER_CORE = 0.35
+ANOTHER_CORE = 0.45
 """What a core adds to the first for clients in threads, which wait for each other in Python.
 
 By what `benchmarks/growth.py` measures of all pairs on two cores: docs/performance.md.

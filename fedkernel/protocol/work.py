@@ -203,7 +203,8 @@ def leading(size: int, pairs: int) -> Work:
         return all_eigenpairs(size) * min(1.0, 0.43 + 3.2 * pairs / size)
     # The basis grows by a block at a time and restarts with some of its vectors where it is full, as in `block_lanczos`
     most, fewest = 2 * pairs + 6 * width, pairs + 2 * width
-    block = multiplied(size, size, width) + orthonormalised(size, width) * 2
+    product = Work(products=2.0 * size**2 * width, passes=0.35 * DOUBLE * size**2)
+    block = product + orthonormalised(size, width) * 2
     work, vectors = Work(), 0
     for _ in range(lanczos_blocks(pairs, width)):
         if vectors + width > most:
@@ -214,7 +215,7 @@ def leading(size: int, pairs: int) -> Work:
         work += block + multiplied(size, vectors, width) * 4
     # Some looks at the matrix on the basis, about half way on average; then the vectors, and their products as a check
     looks = all_eigenpairs(pairs + 4 * width) * 4
-    return work + looks + multiplied(size, vectors, pairs) + multiplied(size, size, pairs)
+    return work + looks + multiplied(size, vectors, pairs) + product * (pairs / width)
 
 
 def leading_bytes(size: int, pairs: int) -> int:
