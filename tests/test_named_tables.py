@@ -35,6 +35,13 @@ WHOLE = pd.DataFrame(X, columns=load_wine().feature_names, index=[f"patient {row
 rng = np.random.default_rng(0)
 KERNEL, SHOWN = RBF(gamma=0.05), {"share_rows": True}
 
+
+@pytest.fixture(autouse=True)
+def each_test_draws_the_same():
+    """Whatever other tests this process has run."""
+    rng.bit_generator.state = np.random.default_rng(0).bit_generator.state
+
+
 STRATEGIES = [
     ADMMKPCA(kernel=KERNEL, iterations=3, **SHOWN),
     DKPCA(2, KERNEL, local_components=20),
@@ -110,7 +117,8 @@ def test_a_reversed_frame_costs_no_agreement_and_a_shuffled_one_no_digit():
         outputs = clusters.fit(shards).outputs
         return normalized_mutual_info_score(CLASSES[order], np.concatenate([outputs[n]["labels"] for n in range(3)]))
 
-    assert agreement(turned) == agreement(frames) > 0.8 > agreement([frame.to_numpy() for frame in turned])
+    # of 25 orders of the rows 0.80 and more, and as arrays 0.64 at most
+    assert agreement(turned) == agreement(frames) > 0.72 > agreement([frame.to_numpy() for frame in turned])
 
     exact = DKPCA(2, local_components=13)
     columns = divided(WHOLE, exact)
