@@ -443,8 +443,9 @@ class ADMMKPCAClient(PeerClient):
         members = sorted(tables)
         cell = Cell(np.array(members), np.array([len(tables[member]) for member in members])).save(self.memory)
         kernel = Linear() if ask.features else ask.kernel
+        largest = float(np.abs(own).max())
         for peer in self.mail.neighbours:
-            self._check_rows(peer, tables[peer], own, kernel)
+            self._check_rows(peer, tables[peer], largest, kernel)
         K = normalised_gram(kernel, cell.pooled(tables))
         K = center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K
         KernelBlocks(frozen(K)).save(self.memory)
@@ -564,9 +565,9 @@ class ADMMKPCAClient(PeerClient):
             rows = noisy(rows + noise_on(rows, ask.noise, self.noise_key)).save(self.memory).rows
         return rows
 
-    def _check_rows(self, peer: int, rows: FloatArray, own: FloatArray, kernel: AnyKernel) -> None:
+    def _check_rows(self, peer: int, rows: FloatArray, largest: float, kernel: AnyKernel) -> None:
         """Raise ProtocolError if a neighbour's rows leave nothing of the node's own, or cannot be normalised."""
-        if lost_to_rounding(kernel, float(np.abs(rows).max()), float(np.abs(own).max())):
+        if lost_to_rounding(kernel, float(np.abs(rows).max()), largest):
             more = f"it has an entry more than {BESIDE:g} times as large as all of client {self.client}"
             raise self.mail.refusal(peer, f"{more}, which would be lost to rounding")
         if not (kernel.diag(rows) > 0).all():

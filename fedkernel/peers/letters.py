@@ -103,14 +103,15 @@ def letter_from_bytes(kind: type[LetterT], content: bytes) -> LetterT:
         raise ProtocolError(
             f"as a {kind.__name__} it should have {floats} floats, but has {len(content) - start} bytes"
         )
-    fields = {}
+    # in one copy of all, since in the content they do not lie as processors want them
+    entries, first, fields = np.frombuffer(content, "<f8", floats, start).astype(np.float64), 0, {}
     for name, shape in shapes.items():
-        entries = np.frombuffer(content, "<f8", prod(shape), start)
+        last = first + prod(shape)
         try:
-            fields[name] = entries.reshape(shape).astype(np.float64)
+            fields[name] = entries[first:last].reshape(shape)
         except ValueError:  # too large a size beside one of 0
             raise ProtocolError(f"as a {kind.__name__} it has a shape {shape}, which no array can have") from None
-        start += entries.nbytes
+        first = last
     try:
         return kind.model_validate(fields)
     except pydantic.ValidationError as error:

@@ -29,7 +29,7 @@ from pydantic_core import CoreSchema, core_schema
 from fedkernel.arrays import Precision, Rows, all_finite, sum_in_order
 from fedkernel.data.rows import PARTS, rows_from_arrays, rows_to_arrays
 from fedkernel.errors import InputError, ProtocolError, TellableError, one_line, shortened
-from fedkernel.protocol.rules import ROUNDING, SINGLE, Rule, Within
+from fedkernel.protocol.rules import ROUNDING, SINGLE, Rule, Within, surely_within
 from fedkernel.validation import explain, read_table
 
 VERSION = 5
@@ -98,7 +98,7 @@ class Shape:
             raise self._refusal(f", not {value.dtype} {value.shape}")
         if not (value.size or self.empty) or (value.size > 1 and not self.dimensions):
             raise self._refusal(f" with {'at least' if self.dimensions else 'just'} one entry, not {value.shape}")
-        if self.dtype.kind == "f" and not _are_small(value):
+        if self.dtype.kind == "f" and not surely_within(value, LARGEST):
             # each entry is looked at twice only: NaN is both the least and the largest
             least, largest = float(value.min(initial=0.0)), float(value.max(initial=0.0))
             if not -LARGEST <= least <= largest <= LARGEST:
@@ -112,11 +112,6 @@ class Shape:
     def _refusal(self, why: str) -> ValueError:
         dimensions = ", ".join(self.dimensions) or 1
         return ValueError(f"must be a finite {self.dtype} array of shape ({dimensions}){why}")
-
-
-def _are_small(values: npt.NDArray[Any]) -> bool:
-    """Tell of most arrays whose entries are in order that they are, in a single pass: their squares add up to less."""
-    return values.flags.c_contiguous and bool(np.vdot(values, values) < LARGEST * LARGEST / 2)
 
 
 class Message(pydantic.BaseModel):

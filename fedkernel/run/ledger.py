@@ -86,7 +86,7 @@ class Ledger:
         self.letters: Rows[Posted] = Rows((), _values_of, lambda values: Posted(*values))
         self.floats_up = self.floats_down = self.bytes_up = self.bytes_down = self.rows_up = 0
         self._through, self._beyond = 0, set[int]()  # rounds 1 to this one, and others that there are
-        self._edges: dict[tuple[int, int], Load] = {}
+        self._edges: dict[tuple[int, int], list[int]] = {}  # what a `Load` has, to be added to
         for entry in entries:
             self.add(entry)
         for letter in letters:
@@ -122,8 +122,10 @@ class Ledger:
     def post(self, letter: Posted) -> None:
         """Write a letter down."""
         self.letters.append(letter)
-        edge = letter.sender, letter.receiver
-        self._edges[edge] = self._edges.get(edge, Load()) + Load(1, letter.floats, letter.bytes)
+        load = self._edges.setdefault((letter.sender, letter.receiver), [0, 0, 0])
+        load[0] += 1
+        load[1] += letter.floats
+        load[2] += letter.bytes
 
     def take(self, part: "Ledger") -> None:
         """Write down what another ledger has."""
@@ -140,7 +142,7 @@ class Ledger:
     @property
     def edges(self) -> dict[tuple[int, int], Load]:
         """What each client wrote to each other one, by (sender, receiver); an edge of the graph has two directions."""
-        return dict(sorted(self._edges.items()))
+        return {edge: Load(*load) for edge, load in sorted(self._edges.items())}
 
     @property
     def peer_to_peer(self) -> Load:
