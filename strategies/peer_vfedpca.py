@@ -156,7 +156,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
             floats = self._hops(graph) * sum(map(len, graph)) * k * N
         elif self.relay:
             floats, known = self._crossings(graph) * (k * (N + 1) + 1), len(cohort)
-        memory = local_memory(cohort, k, self.kernel) + FLOAT * N * k * (T + 3 * known)
+        memory = local_memory(cohort, k, self.local_iterations, self.kernel) + FLOAT * N * k * (T + 3 * known)
         computing = merging_computing(cohort, k, T, self.local_iterations, self.kernel)
         # What the coordinator does there each node does for itself and its neighbours
         merge = Work(passes=8.0 * FLOAT * N * k * (known + 1)) + orthonormalised(N, k)

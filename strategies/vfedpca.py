@@ -63,6 +63,7 @@ from fedkernel.protocol import (
     ask,
     centred,
     distributed,
+    leading_bytes,
     multiplied,
     once,
     orthonormalised,
@@ -135,15 +136,17 @@ def merging_computing(
     return Computing.of(works, merge)
 
 
-def local_memory(cohort: Sequence[Member], n_components: int, kernel: Kernel | None) -> int:
+def local_memory(cohort: Sequence[Member], n_components: int, iterations: int, kernel: Kernel | None) -> int:
     """Return the bytes that local iterations take at most: the kernel matrix or the centred table, and vectors.
 
-    Of a table above `KEPT` bytes one block of rows is centred at a time.
+    Of a table above `KEPT` bytes one block of rows is centred at a time. A tall one's Gram matrix is decomposed.
     """
     widest = max(member.columns for member in cohort)
     N = cohort[0].rows
     table = FLOAT * N * widest
     centred = table if table <= KEPT else FLOAT * BLOCK * widest
+    if shortens((N, widest), n_components, iterations):
+        centred += leading_bytes(widest, widest)
     return FLOAT * N * 4 * n_components + (FLOAT * N * (N + 2 * widest) if kernel else centred)
 
 
@@ -248,7 +251,7 @@ class VFedPCA(ProjectsNewRows):
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
         """Return the costs above; with "exact" R is at most ``rounds``, or else about one for each digit of ``tol``."""
         M, N, k = len(cohort), cohort[0].rows, self.most_components
-        memory = local_memory(cohort, k, self._local_kernel())
+        memory = local_memory(cohort, k, self.local_iterations, self._local_kernel())
         if self.merge != "exact":
             T = self.rounds or DEFAULT_ROUNDS
             computing = merging_computing(cohort, k, T, self.local_iterations, self._local_kernel())
