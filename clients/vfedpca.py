@@ -352,6 +352,13 @@ class VFedPCAClient(NewRowsClient):
             total += transposed_product(X, V[rows])
         return total
 
+    def _gram(self, ask: LocalTable[ReplyT]) -> FloatArray:
+        """Return the transposed table times the table: (d_m, d_m)."""
+        total = np.zeros((self.X.shape[1], self.X.shape[1]))
+        for _, X in self._blocks(ask):
+            total += transposed_product(X, X)
+        return total
+
     def _squares(self, ask: LocalTable[ReplyT]) -> FloatArray:
         """Return the squared lengths of the table's rows."""
         return np.concatenate([squared_norms(X) for _, X in self._blocks(ask)])
@@ -384,11 +391,8 @@ class VFedPCAClient(NewRowsClient):
         if UpdatedMatrix.known(self.memory):
             return UpdatedMatrix.load(self.memory).matrix()
         if ask.kernel is None and shortens(self.X.shape, ask.n_components, ask.iterations):
-            gram = np.zeros((self.X.shape[1], self.X.shape[1]))
-            for _, X in self._blocks(ask):
-                gram += transposed_product(X, X)
             product, transposed = partial(self._product, ask), partial(self._transposed_product, ask)
-            return low_rank(gram, ask.n_components, product, transposed) or self._local(ask)
+            return low_rank(self._gram(ask), ask.n_components, product, transposed) or self._local(ask)
         return self._local(ask)
 
     def _update(self, ask: LocalIterations[ReplyT], U: FloatArray) -> None:
@@ -398,12 +402,13 @@ class VFedPCAClient(NewRowsClient):
         powers of M M^T would wear the smaller components away. Written in K alone, so that it serves kernels too, the
         new matrix is ``(K U) (U^T K U)^+ (K U)^T``, of rank k.
         """
-        apply = self._local(ask)
         if ask.update == "inplace" and UpdatedMatrix.known(self.memory):
-            apply = UpdatedMatrix.load(self.memory).matrix().product
-        KU = apply(U)
+            KU = UpdatedMatrix.load(self.memory).matrix().product(U)
+        else:
+            KU = self._local(ask)(U)
         inner = transposed_product(U, KU)
-        basis = np.ascontiguousarray(orthonormal_basis(KU))  # as it comes back from memory that was moved
+        # in the order that it has where memory was moved: another one gives other last bits
+        basis = np.ascontiguousarray(orthonormal_basis(KU))
         R = transposed_product(basis, KU)
         core = R @ pinvh((inner + inner.T) / 2) @ R.T
         UpdatedMatrix(basis, np.asarray((core + core.T) / 2)).save(self.memory)

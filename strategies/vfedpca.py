@@ -121,13 +121,15 @@ def merging_computing(
     works = []
     for member in cohort:
         product = _product(member, k, kernel)
-        work = Work(passes=3.0 * FLOAT * N * member.columns)
+        iterated = (product + basis) * (iterations + 1)
         if kernel:
             work = whole_kernel_matrix(N, member.columns) + centred(N)
-        if kernel is None and shortens((N, member.columns), k, iterations):
-            work += multiplied(N, member.columns, member.columns) + all_eigenpairs(member.columns) + product
         else:
-            work += (product + basis) * (iterations + 1)
+            work = Work(passes=3.0 * FLOAT * N * member.columns)
+            if shortens((N, member.columns), k, iterations):
+                # In coordinates: the Gram matrix, its eigenvectors, and the table once with what goes in and comes out
+                iterated = multiplied(N, member.columns, member.columns) + all_eigenpairs(member.columns) + product
+        work += iterated
         work += (product if rounds > 1 else Work()) + product * 0.5
         works.append(work + each * rounds + later * (rounds - 1))
     # Equation 13: signs, the weighted sum, an orthonormal basis; rules on what was sent: products of vectors

@@ -113,7 +113,7 @@ SEPARATE = frozenset({"grpc"})
 ANOTHER_CORE = 0.45
 """What a core adds to the first for clients in threads, which wait for each other in Python.
 
-By what `benchmarks/growth.py` measures of all pairs on two cores: docs/performance.md.
+By what `benchmarks/growth.py` measures of all pairs on two cores (docs/performance.md); with more it was not measured.
 """
 
 
