@@ -1,4 +1,4 @@
-"""How vectors that several clients found are merged, at a coordinator or by each of its neighbours.
+"""Merge of the leading vectors of several clients, at a coordinator or at each peer.
 
 Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
 Feature-wise Distributed Data, arXiv 2203.01752: equations 13 and 15.
@@ -9,15 +9,23 @@ from typing import Literal
 
 import numpy as np
 
-from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.numerics import Eigenpairs, fix_signs, orthonormal_basis, signs_towards
+from fedkernel.arrays import FloatArray
+from fedkernel.numerics import (
+    Eigenpairs,
+    fix_signs,
+    leading_eigenpairs,
+    leading_eigenpairs_of_factor,
+    orthonormal_basis,
+    tall_product,
+    transposed_product,
+)
 
 ROUNDING = 1e-12
 """A client's eigenvalues below this part of its largest are zero but for rounding."""
 
 
 def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "average"], scaling: bool) -> FloatArray:
-    """Return by what clients' vectors are weighted where they are merged: equations 13 and 15.
+    """Return the weights of clients' vectors in a merge: equations 13 and 15.
 
     A vector whose eigenvalue is zero is no direction of its client's but the random start: it weighs 0. Where no client
     has an eigenvalue, all weigh the same.
@@ -25,32 +33,57 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
     Parameters
     ----------
     eigenvalues : ndarray of shape (M, k)
-        Of each client, for each of its vectors.
+        Of each client, for each of its vectors; of a sigmoid kernel, which is indefinite, magnitudes count.
     rule : {"eigenvalue", "average"}
     scaling : bool
-        Raise the weights of the half of clients with the largest eigenvalues, and lower the others (equation 15).
+        Raise the weights of the half of clients with the largest eigenvalues (several vectors: the largest sums of
+        them), and lower the others' (equation 15).
 
     Returns
     -------
     ndarray of shape (M, k)
+        Their sum is 1 before scaling.
     """
-    # A sigmoid kernel is indefinite, and power iteration finds the eigenvalue of largest magnitude.
     sizes = np.abs(eigenvalues)
     clients = len(sizes)
     sizes = np.where(sizes > ROUNDING * sizes.max(axis=1, keepdims=True), sizes, 0.0)
-    votes = np.sign(sizes) if rule == "average" else sizes
-    total = votes.sum(axis=0)
-    weights = np.where(total > 0, votes / np.where(total > 0, total, 1), 1 / clients)
+    votes = np.sign(sizes) if rule == "average" else sizes / (sizes.max() or 1.0)
+    weights = votes / votes.sum() if votes.any() else np.full(votes.shape, 1 / votes.size)
     if scaling:
-        rank = np.argsort(np.argsort(-sizes, axis=0, kind="stable"), axis=0)
-        eta = weights.sum(axis=0) / clients
-        weights = weights * np.where(rank < (clients + 1) // 2, 1 + eta, 1 - eta)
+        # One factor for all vectors of a client: what it sends is a matrix, whose equal eigenvalues have any basis
+        rank = np.argsort(np.argsort(-sizes.sum(axis=1), kind="stable"))
+        weights = weights * np.where(rank < (clients + 1) // 2, 1 + 1 / clients, 1 - 1 / clients)[:, None]
     return np.asarray(weights)
 
 
-def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> FloatArray:
-    """Return the merged vectors (N, k): signs as those of the client with the largest eigenvalue, orthonormal."""
-    first = pairs[int(np.argmax([abs(pair.values[0]) for pair in pairs]))].vectors
-    parts = zip((pair.vectors for pair in pairs), weights, strict=True)
-    total = sum_in_order([V * (w * signs_towards(V, first)) for V, w in parts])
-    return fix_signs(orthonormal_basis(total))
+def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
+    """Merge the leading eigenpairs of M clients.
+
+    One vector each: equation 13, the weighted mean of the vectors with their signs as those of the client with the
+    largest eigenvalue, at length 1. Several, of which the paper says nothing: the k leading eigenvectors of
+    ``sum_m V_m diag(w_m) V_m^T``, by singular values of its factor (N, M k). Unlike a mean of first vectors, of second
+    ones and so on this does not depend on the clients' having their directions in the same order. (For one vector it
+    would be the mean with each weight times the vector's cosine with the result.)
+
+    Parameters
+    ----------
+    pairs : sequence of Eigenpairs
+        Values (k,) and orthonormal vectors (N, k) of each client.
+    weights : ndarray of shape (M, k)
+
+    Returns
+    -------
+    Eigenpairs
+        Orthonormal vectors (N, k), and how much of ``sum_m V_m diag(values_m) V_m^T`` is along each, which do not
+        increase: Rayleigh-Ritz, which also settles a basis where weights are equal.
+    """
+    vectors, values = np.hstack([pair.vectors for pair in pairs]), np.concatenate([pair.values for pair in pairs])
+    if weights.shape[1] == 1:
+        first = vectors[:, [int(np.argmax(np.abs(values)))]]
+        signs = np.where(transposed_product(vectors, first) < 0, -1.0, 1.0)
+        basis = orthonormal_basis(tall_product(vectors, weights * signs))
+    else:
+        basis = leading_eigenpairs_of_factor(vectors * np.sqrt(weights.ravel()), weights.shape[1]).vectors
+    inner = transposed_product(vectors, basis)
+    ritz = leading_eigenpairs(inner.T @ (values[:, None] * inner), len(inner.T))
+    return Eigenpairs(ritz.values, fix_signs(tall_product(basis, ritz.vectors)))

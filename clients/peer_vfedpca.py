@@ -292,7 +292,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             raise self.mail.error(f"{which}vectors came of the clients {clients}, but must of {ask.relayed}")
         pairs = [Eigenpairs(known.values[place], known.vectors[place]) for place in np.argsort(known.clients)]
         weights = merging_weights(np.array([pair.values for pair in pairs]), ask.rule, ask.weight_scaling)
-        return self._noted(merged(pairs, weights))
+        return self._noted(merged(pairs, weights).vectors)
 
     def _noted(self, directions: FloatArray) -> FloatArray:
         """Return what the site goes on with, if its guards let it; add it to the outcomes so far."""

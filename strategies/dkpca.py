@@ -51,11 +51,11 @@ from fedkernel.protocol import (
     Run,
     Step,
     Work,
-    all_eigenpairs,
     centred,
     leading,
     leading_bytes,
     once,
+    singular,
     to_all,
     to_sum,
     whole_kernel_matrix,
@@ -76,12 +76,6 @@ from strategies.new_rows import ProjectsNewRows
 
 EPSILON_INNER_PRODUCTS, EPSILON_PRODUCT = 0.04, 0.0005
 """The letter's thresholds for linear and RBF kernels, relative to the largest local eigenvalue."""
-
-
-def _singular(rows: int, columns: int) -> Work:
-    """Return a singular value decomposition by LAPACK, of the smaller side's square after a QR."""
-    long, short = max(rows, columns), min(rows, columns)
-    return Work(products=4.0 * long * short**2) + all_eigenpairs(short) * 4
 
 
 @value_object()
@@ -200,11 +194,11 @@ class DKPCA(ProjectsNewRows):
             rebuilt = Work(products=1.0 * N * N * sum(sent), passes=(2.0 + 0.8 * len(cohort)) * FLOAT * N * N)
             return Computing.of(own, rebuilt + solved)
         # Singular values of a factor, about 8 n r^2 operations of which half are products with vectors
-        factors = [_singular(N, member.columns) for member in cohort]
+        factors = [singular(N, member.columns) for member in cohort]
         width = min(N, sum(sent))
         # Of other kernels than a linear one: distances from the factor's rows, and the kernel matrix of these
         sums = self.kernel.vertical == "sum"
-        return Computing.of(factors, _singular(N, width) if sums else whole_kernel_matrix(N, width) + solved)
+        return Computing.of(factors, singular(N, width) if sums else whole_kernel_matrix(N, width) + solved)
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the one request."""

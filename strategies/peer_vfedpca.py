@@ -121,7 +121,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     merge: Literal["eigenvalue", "average", "exact"] = "eigenvalue"
     local_iterations: Iterations = 10
     rounds: Annotated[int, Field(ge=1)] = DEFAULT_ROUNDS
-    update: Literal["inplace", "original"] = "inplace"
+    update: Literal["original", "inplace"] = "original"
     warm_start: bool = False
     weight_scaling: bool = False
     center: Literal["columns", "rows", "none"] = "columns"

@@ -5,12 +5,14 @@ Feature-wise Distributed Data, arXiv 2203.01752: algorithms 2 to 4, equations 10
 
 Where this departs from the paper:
 
+* ``merge="exact"``, the default: one message of the same size per round, and the true eigenvectors.
 * Signs of eigenvectors are arbitrary, and a mean of vectors with arbitrary signs cancels: each is aligned with that of
   the client with the largest eigenvalue before merging, and the merged vector has unit norm.
 * Columns are centred by default, as PCA has it; the authors' code centres rows (``center="rows"``).
-* ``merge="exact"``: one message of the same size per round, and the true eigenvectors.
-* More than one component: local orthogonal iteration, component-wise merge, orthonormalisation, and in equation 14 the
-  projector on all of ``X^T u``, which for one component is the paper's factor.
+* More than one component: local orthogonal iteration, a merge of subspaces (`clients.merging.merged`), and in equation
+  14 the projector on all of ``X^T u``, which for one component is the paper's factor.
+* Equation 14 is applied to the table as it was in each round by default; the paper's (``update="inplace"``) is applied
+  to the table as the last one has left it, and moves nothing after the first.
 * Equation 14 is applied to the kernel matrix ``X X^T`` rather than to X, which carries it over to kernels.
 """
 
@@ -33,7 +35,7 @@ from clients.vfedpca import (
     ProjectOntoDirections,
     VFedPCAClient,
 )
-from fedkernel.arrays import EPS, FloatArray, sum_in_order
+from fedkernel.arrays import EPS, FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, compare_kernel_pca, compare_vectors, kept_variance
 from fedkernel.numerics import (
@@ -41,6 +43,7 @@ from fedkernel.numerics import (
     Eigenpairs,
     Kernel,
     Linear,
+    Unconverged,
     block_krylov,
     block_krylov_gap,
     center_gram,
@@ -68,6 +71,7 @@ from fedkernel.protocol import (
     once,
     orthonormalised,
     repeated,
+    singular,
     to_all,
     to_sum,
     whole_kernel_matrix,
@@ -134,6 +138,8 @@ def merging_computing(
         works.append(work + each * rounds + later * (rounds - 1))
     # Equation 13: signs, the weighted sum, an orthonormal basis; rules on what was sent: products of vectors
     received = Work(passes=8.0 * FLOAT * N * k) + multiplied(N, k, k)
+    # Of several vectors: singular values of all clients' together
+    basis = basis if k == 1 else singular(N, k * len(cohort))
     merge = (received * len(cohort) + basis) * rounds
     return Computing.of(works, merge)
 
@@ -154,7 +160,7 @@ def local_memory(cohort: Sequence[Member], n_components: int, iterations: int, k
 
 @value_object()
 class VFedPCA(ProjectsNewRows):
-    """Clients upload local leading vectors, the coordinator merges them and sends the merged ones back, T times.
+    """Clients multiply vectors with their matrices, or upload leading vectors of their own, which are merged, T times.
 
     Parameters
     ----------
@@ -162,23 +168,26 @@ class VFedPCA(ProjectsNewRows):
         k, at most N. "auto", for ``merge="exact"``: of 1 to ``max_components``, by default 10, where the pooled
         matrix's eigenvalues fall the most, as for `DKPCA`; the result's ``findings`` say why. The vectors that are
         multiplied are as many as the most; only the chosen ones go to the clients. The paper's merges know no
-        eigenvalues of the pooled matrix: theirs are means of each client's own, along other directions.
-    merge : {"eigenvalue", "average", "exact"}
-        "eigenvalue": weights proportional to the clients' eigenvalues (equation 13); "average": equal weights
-        (VFedAvgPCA), and none for clients without variance; "exact": clients multiply their matrix with a block of
-        vectors and the coordinator adds the products up: block Lanczos on the pooled matrix, which converges to the
-        pooled PCA's subspace.
+        eigenvalues of the pooled matrix: theirs are those that the clients' own vectors show.
+    merge : {"exact", "eigenvalue", "average"}
+        "exact": clients multiply their matrix with a block of vectors and the coordinator adds the products up: block
+        Lanczos on the pooled matrix, which converges to the pooled PCA's subspace. The paper's: "eigenvalue", weights
+        proportional to the clients' eigenvalues (equation 13), and "average", equal weights (VFedAvgPCA) and none for
+        clients without variance.
     local_iterations : int
-        l, power iterations of a client per round. In the exact method, those of its first round.
+        l, power iterations of a client per round; with "exact" in its first, which finds where the search starts.
     rounds : int, optional
-        T; by default 10, and with ``merge="exact"`` as many as ``tol`` takes (at most 1000).
-    update : {"inplace", "original"}
-        "inplace": equation 14 as it stands, after which the local matrix has rank k and nothing moves any more;
-        "original": equation 14 on the untouched table in every round.
+        T; by default 10, and with "exact" as many products as ``tol`` takes (at most 1000). A search that they end
+        before it has converged says so in the result's ``findings``.
+    update : {"original", "inplace"}
+        With the paper's merges "original": equation 14 on the untouched table in every round. With "eigenvalue" and
+        k > 1 the pooled PCA of tables that are divided by the root of their number of columns is its fixed point.
+        "inplace": equation 14 as it stands, after which the local matrix has rank k and nothing moves any more.
     warm_start : bool
-        Start the local iterations at the merged vectors instead of random ones (algorithm 3).
+        With the paper's merges: start the local iterations at the merged vectors, not at random ones (algorithm 3).
     weight_scaling : bool
-        Raise the weights of the half of clients with the largest eigenvalues and lower the others (equation 15).
+        With the paper's merges: raise the weights of the half of clients with the largest eigenvalues and lower the
+        others (equation 15).
     center : {"columns", "rows", "none"}
         What is subtracted from a client's table: column means (PCA), or each row's mean over the client's columns.
     tol : float
@@ -190,8 +199,8 @@ class VFedPCA(ProjectsNewRows):
     floats, down T M k N. Exact: one round of k (N + 1) up, then R of k N up and down each, then the last. Memory: a
     client O(N (d_m + k)), beside a table above 64 MiB O(N k), the coordinator O(M N k), exact O(R N k).
 
-    The model's eigenvalues are those of the pooled ``X X^T`` with "exact"; with the paper's merges they are the
-    clients' first eigenvalues of ``X_m X_m^T / d_m``, merged with the same weights, since nothing else is sent.
+    The model's eigenvalues are those of the pooled ``X X^T`` with "exact"; with the paper's merges as much of the sum
+    of ``X_m X_m^T / d_m`` along each vector as the clients' last eigenpairs show, since nothing else is sent.
 
     New rows are projected by one round more, up M k (n_new + 1) floats, down M k N. Their coordinate along a vector u
     is ``sum_m K_m(new, training) u sqrt(lambda) / rho``, K_m being the clients' matrices, centred as in training, and
@@ -202,10 +211,10 @@ class VFedPCA(ProjectsNewRows):
     """
 
     n_components: NumberOfComponents = 1
-    merge: Literal["eigenvalue", "average", "exact"] = "eigenvalue"
+    merge: Literal["exact", "eigenvalue", "average"] = "exact"
     local_iterations: Iterations = 10
     rounds: Annotated[int, Field(ge=1)] | None = None
-    update: Literal["inplace", "original"] = "inplace"
+    update: Literal["original", "inplace"] = "original"
     warm_start: bool = False
     weight_scaling: bool = False
     center: Literal["columns", "rows", "none"] = "columns"
@@ -218,7 +227,7 @@ class VFedPCA(ProjectsNewRows):
     needs_all: ClassVar[str] = "merged vectors and products go on from what all clients have sent before"
     partition: ClassVar[Literal["vertical"]] = "vertical"
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "center")
-    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"PCA": {"merge": "exact"}}
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"PCA": {}}
     tags: ClassVar = Tags(
         "eigenvectors_", orthonormal=True, signs=True, rotations=True, repeated=("start",), alone=True
     )
@@ -231,6 +240,11 @@ class VFedPCA(ProjectsNewRows):
                 f'n_components = "auto" is not for merge = "{self.merge}", which knows no eigenvalues of the pooled '
                 'matrix; give a number, or merge = "exact"'
             )
+        for name in ("update", "warm_start", "weight_scaling"):
+            if self.merge == "exact" and (value := getattr(self, name)) != getattr(VFedPCA, name):
+                raise InputError(
+                    f'{name} = {value!r} has no meaning with merge = "exact"; allowed: merge = "eigenvalue" or "average"'
+                )
         if self.n_components == "auto" and self.rounds == 1:
             raise InputError(
                 f'rounds = 1, but must be at least 2 with n_components = "auto": one product of {most} vectors does '
@@ -297,18 +311,16 @@ class VFedPCA(ProjectsNewRows):
         return model
 
     def _merging(self) -> Protocol[KernelPCA]:
-        merges: list[FloatArray] = []
-        eigenvalues, local = np.zeros(self.most_components), self._iteration_fields()
+        merges: list[Eigenpairs] = []
+        local = self._iteration_fields()
         # t counts what came back: the vectors of t = 0 were found by clients that knew nothing of each other
         for t in range(self.rounds or DEFAULT_ROUNDS):
             # Local training: update by the last merged vectors, then power iteration
-            uploads = yield from to_all(IterateLocally(**local, directions=merges[-1] if merges else None), t=t)
-            # Model integration: weights from the eigenvalues, aligned signs, weighted mean
-            weights, vectors = self._merge(uploads)
-            if not merges:
-                eigenvalues = sum_in_order([w * up.values for w, up in zip(weights, uploads, strict=True)])
-            merges.append(vectors)
-        return KernelPCA(eigenvalues, merges[-1], self._local_kernel() or Linear(), iterates_=np.array(merges))
+            uploads = yield from to_all(IterateLocally(**local, directions=merges[-1].vectors if merges else None), t=t)
+            # Model integration: weights from the eigenvalues, and the merge
+            merges.append(self._merge(uploads))
+        iterates = np.array([merge.vectors for merge in merges])
+        return KernelPCA(*merges[-1], self._local_kernel() or Linear(), iterates_=iterates)
 
     def _table_fields(self) -> dict[str, Any]:
         return {"kernel": self._local_kernel(), "center": self.center}
@@ -317,23 +329,25 @@ class VFedPCA(ProjectsNewRows):
         local = {"n_components": self.most_components, "iterations": self.local_iterations}
         return {**self._table_fields(), **local, "update": self.update, "warm_start": self.warm_start}
 
-    def _merge(self, uploads: Sequence[LeadingVectors]) -> tuple[FloatArray, FloatArray]:
-        """Return the clients' weights (M, k), and the merged vectors (N, k)."""
+    def _merge(self, uploads: Sequence[LeadingVectors]) -> Eigenpairs:
         values = np.array([upload.values for upload in uploads])
         weights = merging_weights(values, "average" if self.merge == "average" else "eigenvalue", self.weight_scaling)
-        return weights, merged([Eigenpairs(upload.values, upload.vectors) for upload in uploads], weights)
+        return merged([Eigenpairs(upload.values, upload.vectors) for upload in uploads], weights)
 
     def _exact(self, run: Run) -> Protocol[KernelPCA]:
         # A start that costs one round and is close already: the paper's first merge
         uploads = yield from to_all(IterateLocally(**self._iteration_fields()))
-        _, start = self._merge(uploads)
+        start = self._merge(uploads).vectors
         # Block Lanczos on the sum of the clients' matrices: one product per round
         choose, most = self.n_components == "auto", self.most_components
-        find = block_krylov_gap if choose else block_krylov
-        search = find(start, most, tol=run.tolerance(self.tol), max_steps=self.rounds or MOST_ROUNDS)
-        values, vectors = yield from distributed(search, self._multiply)
-        model = KernelPCA(values, vectors, self._local_kernel() or Linear())
-        return chosen(model, most, len(vectors)) if choose else model
+        find, tol, rounds = block_krylov_gap if choose else block_krylov, run.tolerance(self.tol), self.rounds
+        search = find(start, most, tol=tol, max_steps=rounds or MOST_ROUNDS)
+        pairs = yield from distributed(search, self._multiply)
+        ended = f"rounds = {rounds or MOST_ROUNDS} ended the search before it converged to tol = {tol:g}"
+        what = "the components may be far from the leading ones; allow more rounds, or a larger tol"
+        findings = (f"{ended}: {what}",) if isinstance(pairs, Unconverged) else ()
+        model = KernelPCA(*pairs, self._local_kernel() or Linear(), findings_=findings)
+        return chosen(model, most, len(pairs.vectors)) if choose else model
 
     def _multiply(self, block: FloatArray, _: int) -> Protocol[FloatArray]:
         total = yield from to_sum(Multiply(**self._table_fields(), block=block))
@@ -414,7 +428,7 @@ class VFedAKPCA(VFedPCA):
     kernel: Kernel = RBF()
 
     central_fields: ClassVar[tuple[str, ...]] = ("n_components", "max_components", "center", "kernel")
-    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"AKPCA": {"merge": "exact"}}
+    counterparts: ClassVar[Mapping[str, Mapping[str, Any]]] = {"AKPCA": {}}
 
     def _local_kernel(self) -> Kernel | None:
         return self.kernel

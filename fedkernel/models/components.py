@@ -46,6 +46,8 @@ class KernelPCA(Model):
         `with_kernel` needs. A file of the model has them, too: it gives as much away as the upload.
     choice_ : Choice or None
         How many components a run chose, and why; not in a file.
+    findings_ : tuple of str
+        Sentences on how the search ended, for the result's findings; not in a file.
     """
 
     eigenvalues_: FloatArray
@@ -57,6 +59,7 @@ class KernelPCA(Model):
     certificate_: float | None = None
     coordinates_: FloatArray | None = None
     choice_: Choice | None = field(default=None, repr=False)
+    findings_: tuple[str, ...] = field(default=(), repr=False)
 
     __repr__ = short
 

@@ -22,6 +22,10 @@ Search: TypeAlias = Generator[FloatArray, FloatArray, Eigenpairs]
 """Yields blocks, is sent their products, returns eigenpairs."""
 
 
+class Unconverged(Eigenpairs):
+    """Eigenpairs of a search that `max_steps` ended before they were as good as was asked for."""
+
+
 def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int) -> Search:
     """Find the k algebraically largest eigenpairs of a symmetric A from products with blocks; a coroutine.
 
@@ -59,7 +63,7 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int) -> Se
     Returns
     -------
     Eigenpairs
-        Signs as by `fix_signs`.
+        Signs as by `fix_signs`; `Unconverged` where `max_steps` ended the search.
 
     Raises
     ------
@@ -92,7 +96,7 @@ def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_s
     Returns
     -------
     Eigenpairs
-        As many as there are, perhaps none. Signs as by `fix_signs`.
+        As many as there are, perhaps none. Signs as by `fix_signs`; `Unconverged` as for `block_krylov`.
     """
     if np.isnan(threshold):
         raise InputError(f"threshold = {threshold} is not allowed; it must be a number")
@@ -120,7 +124,7 @@ def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int
     Returns
     -------
     Eigenpairs
-        `most` + 1, of which the number follows, or n. Signs as by `fix_signs`.
+        `most` + 1, of which the number follows, or n. Signs as by `fix_signs`; `Unconverged` as for `block_krylov`.
     """
     number = min(most + 1, len(start))
     _check_count(start, number, max_steps)
@@ -227,12 +231,14 @@ def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: 
             wanted = rule.wanted(values)
             # One pair more than asked for tells where the rest begins.
             values, S = values[: wanted + 1], S[:, : wanted + 1]
-            ends = step >= max_steps or Q.shape[1] == 0
+            invariant, last = Q.shape[1] == 0, step >= max_steps
             # In most steps the vectors need not be formed: the residuals' part outside the basis is too large already.
-            if ends or rule.good(values, _outside(Q, AQ, S, scale), n, wanted, scale):
+            if invariant or last or rule.good(values, _outside(Q, AQ, S, scale), n, wanted, scale):
                 V = basis.combine(S)
-                if ends or rule.good(values, _norms(products.combine(S) - V * values), n, wanted, scale):
-                    return Eigenpairs(values[:wanted].copy(), fix_signs(V[:, :wanted]))
+                good = invariant or rule.good(values, _norms(products.combine(S) - V * values), n, wanted, scale)
+                if good or last:
+                    kind = Eigenpairs if good else Unconverged
+                    return kind(values[:wanted].copy(), fix_signs(V[:, :wanted]))
         elif Q.shape[1] == 0:
             Q = complement(basis.whole(), min(start.shape[1], n - m))
     raise AssertionError("a basis of n columns ends the search")  # pragma: no cover

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         letter,
         multiplied,
         orthonormalised,
+        singular,
         whole_kernel_matrix,
     )
 else:
@@ -117,6 +118,7 @@ __all__ = [
     "orthonormalised",
     "repeated",
     "seconds",
+    "singular",
     "to_all",
     "to_each",
     "to_sum",

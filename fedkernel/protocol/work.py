@@ -185,6 +185,12 @@ def all_eigenpairs(size: float) -> Work:
     return Work(eigen=size**2 * (size + SMALL))
 
 
+def singular(rows: float, columns: float) -> Work:
+    """Return a singular value decomposition by LAPACK, of the smaller side's square after a QR."""
+    long, short = max(rows, columns), min(rows, columns)
+    return Work(products=4.0 * long * short**2) + all_eigenpairs(short) * 4
+
+
 def lanczos_blocks(pairs: int, width: int) -> int:
     """Return about how many blocks of so many vectors settle the leading pairs of an RBF kernel matrix.
 
