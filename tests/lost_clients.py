@@ -32,7 +32,7 @@ ROWS, COLUMNS = np.array_split(WINE, 4), np.array_split(WINE, 4, axis=1)
 DRAWN = {"n_adaptive": 8, "embedding_size": 6, "n_random_features": 50, "share_rows": True}
 PAIRS = {
     "DKPCA": Pair(DKPCA(2, RBF(0.05), local_components=3), COLUMNS),
-    "VFedPCA": Pair(VFedPCA(2, rounds=2), COLUMNS),
+    "VFedPCA": Pair(VFedPCA(2, merge="eigenvalue", rounds=2), COLUMNS),
     "VFedAKPCA": Pair(VFedAKPCA(2, kernel=RBF(0.2), merge="exact"), COLUMNS),
     "PeerVFedPCA": Pair(PeerVFedPCA(rounds=2), COLUMNS),
     "FKKMeans": Pair(FKKMeans(2, n_features=4, iterations=1, coreset_size=10), ROWS),

@@ -63,12 +63,12 @@ RUNS = {
     "DKPCA, polynomial, adaptive": Runs(DKPCA(2, Polynomial(2, 0.1), local_components="adaptive"), COLUMNS),
     "DKPCA, centred, certified": Runs(DKPCA(2, RBF(0.05), local_components=3, center=True, certificate=True), COLUMNS),
     "DKPCA, inner products": Runs(DKPCA(2, RBF(0.05), local_components=3, upload="inner products"), COLUMNS),
-    "VFedPCA": Runs(VFedPCA(2, rounds=2), COLUMNS),
+    "VFedPCA": Runs(VFedPCA(2, merge="eigenvalue", rounds=2), COLUMNS),
     "VFedPCA, warm, average": Runs(
         VFedPCA(rounds=2, warm_start=True, merge="average", weight_scaling=True, center="rows"), COLUMNS
     ),
     "VFedPCA, exact, auto": Runs(VFedPCA("auto", merge="exact", max_components=4), COLUMNS),
-    "VFedAKPCA, mean": Runs(VFedAKPCA(2, kernel=RBF(width="mean"), rounds=2), COLUMNS),
+    "VFedAKPCA, mean": Runs(VFedAKPCA(2, merge="eigenvalue", kernel=RBF(width="mean"), rounds=2), COLUMNS),
     "VFedAKPCA, exact": Runs(VFedAKPCA(2, kernel=RBF(0.2), merge="exact"), COLUMNS),
     "PeerVFedPCA": Runs(PeerVFedPCA(2, rounds=2), COLUMNS),
     "PeerVFedPCA, relays": Runs(PeerVFedPCA(graph="star", relay=True, rounds=2), COLUMNS),

@@ -236,7 +236,7 @@ def test_a_sketch_with_as_many_columns_as_rows_is_none(columns):
         lambda: RandomFeatures(RBF(gamma=0.1), MOST_FEATURES + 2),
         lambda: SubspaceEmbedding(RBF(gamma=0.1), n_features=10**7),
         lambda: DrawUniformly(samples=10**9),
-        lambda: VFedPCA(local_iterations=10**6),
+        lambda: VFedPCA(merge="eigenvalue", local_iterations=10**6),
     ],
 )
 def test_a_site_is_not_asked_for_more_than_it_can_bear(make):

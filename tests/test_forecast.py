@@ -136,7 +136,7 @@ LONG, WIDE = np.array_split(RNG.standard_normal((6000, 30)), 3), np.array_split(
     [
         (DKPCA(5, RBF(gamma=0.02)), WIDE),
         (DKPCA(5, RBF(gamma=0.02), local_components="adaptive"), WIDE),
-        (VFedAKPCA(2, kernel=RBF(gamma=0.02), rounds=2), WIDE),
+        (VFedAKPCA(2, merge="eigenvalue", kernel=RBF(gamma=0.02), rounds=2), WIDE),
         (FKKMeans(5, iterations=3, solver="gram"), LONG),
         (DisKPCA(10, RBF(gamma=0.02), **SHOWN), LONG),
         (ADMMKPCA(2, RBF(gamma=0.02), iterations=2, **SHOWN), [shard[:300] for shard in LONG]),

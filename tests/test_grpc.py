@@ -90,7 +90,7 @@ def test_processes_meet_where_no_other_user_comes_and_nothing_of_that_stays(has_
     monkeypatch.setattr(carrying, "SOCKET_BYTES", 1000)  # so that the folder stays below pytest's
     if not has_sockets:
         monkeypatch.setattr(carrying, "SOCKET", "s" * 108)
-    VFedPCA(rounds=1).fit(np.array_split(WINE, 2, axis=1), engine="grpc")
+    VFedPCA(merge="eigenvalue", rounds=1).fit(np.array_split(WINE, 2, axis=1), engine="grpc")
     [(address, tls, modes)] = meetings
     assert set(modes) == {0o700}
     assert address.startswith("unix:") == has_sockets == (tls is None)
@@ -99,7 +99,7 @@ def test_processes_meet_where_no_other_user_comes_and_nothing_of_that_stays(has_
 
 
 def test_fit_takes_it_and_an_error_is_the_same_as_elsewhere():
-    strategy, shards = VFedPCA(rounds=3), np.array_split(WINE, 2, axis=1)
+    strategy, shards = VFedPCA(merge="eigenvalue", rounds=3), np.array_split(WINE, 2, axis=1)
     one, two = (strategy.fit(shards, engine=engine, wire="float32") for engine in ("local", "grpc"))
     assert one.wire == two.wire == "float32"
     assert one.ledger.totals() == two.ledger.totals()

@@ -248,7 +248,7 @@ def test_what_rows_decide_is_foreseen_where_the_plan_settles_it_and_else_said_to
             "the plan has at most: SampleCoreset.samples = 31 (coreset_size) of 120"
         ] * (size == 31)
     for rounds in (20, 21):
-        _, open_ = foreseen(VFedPCA(3, rounds=rounds), N)
+        _, open_ = foreseen(VFedPCA(3, merge="eigenvalue", rounds=rounds), N)
         assert [text[:80] for text in open_] == (
             ["vectors that the 120 rows are multiplied with span up to 63 dimensions; allowed:"] * (rounds == 21)
         )

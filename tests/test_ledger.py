@@ -63,9 +63,9 @@ each = pytest.mark.parametrize(
     [
         DKPCA(2),
         DKPCA(2, RBF(gamma=0.1), local_components="adaptive"),
-        VFedPCA(n_components=2, rounds=3),
+        VFedPCA(merge="eigenvalue", n_components=2, rounds=3),
         VFedPCA(merge="exact", rounds=2),
-        VFedAKPCA(rounds=2, kernel=Laplacian(gamma=0.5)),
+        VFedAKPCA(merge="eigenvalue", rounds=2, kernel=Laplacian(gamma=0.5)),
     ],
     ids=repr,
 )
@@ -102,7 +102,7 @@ def test_sums_are_those_of_the_entries(strategy):
 
 
 def test_a_ledger_survives_its_table():
-    result, _ = recorded_run(VFedPCA(rounds=2))
+    result, _ = recorded_run(VFedPCA(merge="eigenvalue", rounds=2))
     table = result.ledger.to_table()
     assert Ledger.from_table(table) == result.ledger
     assert Ledger.from_table(table[:-1]) != result.ledger
@@ -168,7 +168,7 @@ def test_rows_are_a_list_wherever_they_are(few_in_memory):
 
 
 def test_where_rows_are_does_not_show_in_a_result(few_in_memory, tmp_path):
-    strategy = VFedPCA(rounds=30)
+    strategy = VFedPCA(merge="eigenvalue", rounds=30)
     spilled, _ = recorded_run(strategy)
     assert len(spilled.ledger.entries._last) < 32 < len(spilled.ledger.entries)
     whole = Ledger(list(spilled.ledger.entries))

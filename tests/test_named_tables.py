@@ -51,8 +51,8 @@ STRATEGIES = [
     RFKKMeans(3, n_features=30),
     SpectralKMeans(3, DisKPCA(3, KERNEL, n_adaptive=20, **SHOWN)),
     UniformKPCA(3, KERNEL, n_samples=30, **SHOWN),
-    VFedAKPCA(2, kernel=KERNEL, rounds=2),
-    VFedPCA(2, rounds=2),
+    VFedAKPCA(2, merge="eigenvalue", kernel=KERNEL, rounds=2),
+    VFedPCA(2, merge="eigenvalue", rounds=2),
 ]
 
 
@@ -130,7 +130,7 @@ def test_a_reversed_frame_costs_no_agreement_and_a_shuffled_one_no_digit():
 
 
 def test_rows_of_results_are_in_the_order_of_the_first_index_and_the_log_says_what_was_put_in_order(caplog):
-    strategy = VFedPCA(2, rounds=2)
+    strategy = VFedPCA(2, merge="eigenvalue", rounds=2)
     frames = mixed(divided(WHOLE, strategy)[::-1], strategy)
     frames[0] = frames[0].iloc[order := rng.permutation(len(X))]
     with caplog.at_level(logging.INFO, logger="fedkernel.data.frames"):

@@ -66,7 +66,7 @@ def test_on_an_exact_merge_they_have_the_coordinates_of_the_kernels_sum(name, ce
 def test_on_the_papers_merges_they_have_the_embedding_s_scale(name, center, tmp_path):
     """On training rows, as far as a direction goes along its own vector, the coordinate is the embedding's."""
     kind, fields, metric = METHODS[name]
-    strategy = kind(2, rounds=3, weight_scaling=True, center=center, **fields)
+    strategy = kind(2, "eigenvalue", rounds=3, weight_scaling=True, center=center, **fields)
     model = load_model(save_model(strategy.fit(SHARDS).model, tmp_path / "model.npz"))
     again, U = strategy.transform(model, SHARDS, SHARDS), model.eigenvectors_
     np.testing.assert_allclose(np.sum(U * again, axis=0), np.sqrt(model.eigenvalues_), rtol=1e-12)
@@ -92,7 +92,7 @@ def test_components_without_variance_are_0():
         new = strategy.transform(strategy.fit(flat).model, flat, [rows[:4] + 1 for rows in flat])
         assert np.abs(new[:, 0]).min() > 0.1
         np.testing.assert_array_equal(new[:, 1:], 0.0)
-    strategy = VFedAKPCA(1, kernel=Sigmoid(gamma=0.01, coef0=-1.0), center="none")
+    strategy = VFedAKPCA(1, "eigenvalue", kernel=Sigmoid(gamma=0.01, coef0=-1.0), center="none")
     model = strategy.fit(SHARDS).model
     assert model.eigenvalues_[0] < -50
     np.testing.assert_array_equal(strategy.transform(model, SHARDS, NEW), model.embedding()[:58])

@@ -54,7 +54,7 @@ def five(node, tmp_path):
 
 def test_each_reply_stands_there_before_it_leaves_as_the_ledger_has_it(tmp_path):
     nodes = vertical(tmp_path, **{"keep-payloads": "true"})
-    result, grid = run_on(nodes, VFedPCA(rounds=2))
+    result, grid = run_on(nodes, VFedPCA(merge="eigenvalue", rounds=2))
     requests = ["Introduce", "HashIds", "TakeRows", "IterateLocally", "IterateLocally", "FinishIterations"]
     for client, name in enumerate(NAMES):
         lines = read_outbox(tmp_path / name).departures

@@ -22,7 +22,12 @@ SHARDS = np.array_split(WINE, 5, axis=1)
 
 @pytest.mark.parametrize("update", ["inplace", "original"])
 @pytest.mark.parametrize(
-    "fields", [{}, {"n_components": 2}, {"merge": "average", "weight_scaling": True, "warm_start": True}]
+    "fields",
+    [
+        {"merge": "eigenvalue"},
+        {"merge": "eigenvalue", "n_components": 2, "weight_scaling": True},
+        {"merge": "average", "n_components": 2, "warm_start": True},
+    ],
 )
 def test_on_a_full_graph_it_is_the_server_s(fields, update):
     server = VFedPCA(update=update, **fields).fit(SHARDS, seed=5)
@@ -36,8 +41,9 @@ def test_on_a_full_graph_it_is_the_server_s(fields, update):
 
 @pytest.mark.parametrize("center", ["columns", "rows", "none"])
 def test_with_a_kernel_it_is_vfedakpca(center):
-    server = VFedAKPCA(2, kernel=RBF(gamma=0.1), center=center, rounds=4).fit(SHARDS)
-    strategy = PeerVFedPCA(2, kernel=RBF(gamma=0.1), center=center, rounds=4)
+    fields = {"kernel": RBF(gamma=0.1), "merge": "eigenvalue", "center": center, "rounds": 4}
+    server = VFedAKPCA(2, **fields).fit(SHARDS)
+    strategy = PeerVFedPCA(2, **fields)
     peers = strategy.fit(SHARDS)
     for client in range(5):
         eigenvectors = peers.outputs[client]["eigenvectors"]
@@ -70,7 +76,7 @@ def test_with_a_kernel_columns_are_centred_in_feature_space_and_rows_in_the_tabl
 @pytest.mark.parametrize("graph", ["ring", "star", "grid"])
 def test_each_client_merges_what_its_neighbours_sent(graph, rounds):
     topology = Topology(graph)
-    result = PeerVFedPCA(graph=topology, rounds=rounds, local_iterations=500).fit(SHARDS)
+    result = PeerVFedPCA(graph=topology, rounds=rounds, local_iterations=500, update="inplace").fit(SHARDS)
     cells = [sorted([client, *others]) for client, others in enumerate(neighbours(topology, 5))]
     for client, u in enumerate(naive.peer_vfedpca(SHARDS, cells, rounds)):
         mine = result.outputs[client]["eigenvectors"][:, 0]
@@ -95,7 +101,7 @@ def test_with_relays_it_is_the_full_graph_s_bit_by_bit(graph, fields):
     assert relayed.ledger.rounds == 2 + 3 * rounds + 1
     assert set(relayed.ledger.edges) == {(client, other) for client, others in enumerate(adjacent) for other in others}
     if not fields:
-        long = PeerVFedPCA(graph=graph, relay=True, rounds=3, local_iterations=500).fit(SHARDS)
+        long = PeerVFedPCA(graph=graph, relay=True, rounds=3, local_iterations=500, update="inplace").fit(SHARDS)
         for client, u in enumerate(naive.peer_vfedpca(SHARDS, reached, 3)):
             assert naive.up_to_sign(long.outputs[client]["eigenvectors"][:, 0], u) < 1e-8
 

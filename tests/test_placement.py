@@ -116,7 +116,7 @@ def test_a_coordinator_hears_which_site_cannot_read_its_data_and_the_site_why(tm
 
 def test_what_a_site_kept_of_another_run_of_that_name_is_set_aside_and_the_same_run_s_is_replaced(tmp_path, caplog):
     for k in (1, 2):
-        run_on(vertical(tmp_path), VFedPCA(n_components=k, rounds=2))
+        run_on(vertical(tmp_path), VFedPCA(merge="eigenvalue", n_components=k, rounds=2))
     for place, k in ((tmp_path / "north", 2), (tmp_path / "north" / "earlier", 1)):
         with np.load(place / "trial.npz") as kept:
             assert kept["eigenvectors"].shape[1] == k
@@ -176,7 +176,7 @@ class Meddling(Sites):
 @pytest.mark.parametrize("change", [False, True])
 def test_a_table_that_changes_within_a_run_is_a_refusal(tmp_path, caplog, change, restart):
     """Also of a process that was restarted and is asked everything again; a file with the same content is the same."""
-    strategy, nodes = VFedPCA(rounds=3), vertical(tmp_path)
+    strategy, nodes = VFedPCA(merge="eigenvalue", rounds=3), vertical(tmp_path)
     expected = run_on(nodes, strategy)[0].model
     run = spec("VFedPCA", plan=strategy.plan_of_run(3, 0), parameters=strategy.hyperparameters)
     caplog.set_level("INFO", "fedkernel")
@@ -205,7 +205,7 @@ class Stopping(Journal):
 
 
 @pytest.mark.parametrize("change", [False, True])
-@pytest.mark.parametrize("strategy", [VFedPCA(rounds=3), PeerVFedPCA(rounds=3)])
+@pytest.mark.parametrize("strategy", [VFedPCA(merge="eigenvalue", rounds=3), PeerVFedPCA(rounds=3)])
 def test_sites_of_flower_s_own_are_asked_again_where_a_run_was_stopped(tmp_path, caplog, strategy, change):
     """All remember only what is in their folders: keys for letters too. One whose table has changed meanwhile refuses.
 

@@ -165,7 +165,7 @@ SKETCHED = {"n_adaptive": 6, "n_leverage": 5, "embedding_size": 8, "n_random_fea
 VARIANTS = [
     (DKPCA(2, RBF(gamma=0.05)), COLUMNS),
     (DKPCA(2, RBF(gamma=0.05), upload="inner products"), COLUMNS),
-    (VFedPCA(2, rounds=4), COLUMNS),
+    (VFedPCA(2, merge="eigenvalue", rounds=4), COLUMNS),
     (VFedPCA(2, merge="exact", rounds=2), COLUMNS),
     (VFedPCA("auto", merge="exact", max_components=4), COLUMNS),
     (VFedAKPCA(2), COLUMNS),  # each client has a width of its own
@@ -241,7 +241,12 @@ CHANGED = [
         COLUMNS,
         "FindLocalProducts is not in the plan",
     ),
-    (VFedPCA(rounds=4), VFedPCA(rounds=3), COLUMNS, "IterateLocally came 3 times, as often as the plan has it"),
+    (
+        VFedPCA(merge="eigenvalue", rounds=4),
+        VFedPCA(merge="eigenvalue", rounds=3),
+        COLUMNS,
+        "IterateLocally came 3 times, as often as the plan has it",
+    ),
     (VFedAKPCA(kernel=RBF(gamma=1e6)), VFedAKPCA(), COLUMNS, "kernel.gamma = 1000000.0, but the plan None"),
     (PeerVFedPCA(rounds=3), PeerVFedPCA(rounds=2), COLUMNS, "IterateAmongPeers came 1 times"),
     (FKKMeans(3, **FEW | GRAM), FKKMeans(3, **FEW | GRAM | {"iterations": 2}), ROWS, "MultiplyColumns came 1 times"),

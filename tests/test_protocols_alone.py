@@ -169,7 +169,7 @@ def test_vfedpca_merges_by_weight_and_sends_the_merged_vector_on():
     merged = column(0.9, -0.2) / np.sqrt(0.85)  # 3/4 (1, 0) + 1/4 (0.6, -0.8), the sign that of the larger one
     second = [LeadingVectors(vectors=column(1, 0), values=numbers(value)) for value in (2, 7)]
     model = driven(
-        begun(VFedPCA(rounds=2), (2, 1), (2, 1)),
+        begun(VFedPCA(merge="eigenvalue", rounds=2), (2, 1), (2, 1)),
         (IterateLocally(**fields), first),
         (IterateLocally(**fields, directions=merged), second),
         (Finish(directions=column(1, 0)), DONE),
@@ -390,4 +390,6 @@ def test_a_protocol_that_asks_something_else_or_ends_early_is_seen():
         driven(begun(DKPCA(1), (2, 3)), (ask, upload), (ask, upload))
     once = [LeadingVectors(vectors=column(1, 0), values=numbers(3))]
     with pytest.raises(AssertionError, match="goes on with Finish"):
-        driven(begun(VFedPCA(rounds=1), (2, 1)), (IterateLocally(n_components=1, iterations=10), once))
+        driven(
+            begun(VFedPCA(merge="eigenvalue", rounds=1), (2, 1)), (IterateLocally(n_components=1, iterations=10), once)
+        )

@@ -126,19 +126,19 @@ def against_dkpca():
 
 
 def against_vfedpca():
-    result = VFedPCA(rounds=3, local_iterations=4).fit(COLUMNS, seed=2)
+    result = VFedPCA(1, "eigenvalue", 4, 3, "inplace").fit(COLUMNS, seed=2)
     merged, _ = naive.vfedpca(COLUMNS, 2, 3, 4)
     assert naive.up_to_sign(result.model.eigenvectors_[:, 0], merged[-1]) < 1e-10
 
 
 def against_vfedakpca():
-    result = VFedAKPCA(kernel=RBF(gamma=GAMMA), rounds=3, local_iterations=4).fit(COLUMNS, seed=2)
+    result = VFedAKPCA(1, "eigenvalue", 4, 3, "inplace", kernel=RBF(gamma=GAMMA)).fit(COLUMNS, seed=2)
     merged = naive.vfedakpca(COLUMNS, {"type": "rbf", "gamma": GAMMA}, 2, 3, 4)
     assert naive.up_to_sign(result.model.eigenvectors_[:, 0], merged) < 1e-10
 
 
 def against_peer_vfedpca():
-    result = PeerVFedPCA(graph=Topology("grid", rows=1), rounds=2, local_iterations=500).fit(COLUMNS)
+    result = PeerVFedPCA(graph=Topology("grid", rows=1), rounds=2, local_iterations=500, update="inplace").fit(COLUMNS)
     for client, u in enumerate(naive.peer_vfedpca(COLUMNS, [[0, 1], [0, 1, 2], [1, 2]], 2)):
         assert naive.up_to_sign(result.outputs[client]["eigenvectors"][:, 0], u) < 1e-8
 

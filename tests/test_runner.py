@@ -203,7 +203,7 @@ def test_the_same_seeds_give_the_same_numbers(whole: tuple[Path, list[Run]], tmp
 
 def test_a_run_is_what_the_strategy_does_with_its_seed_alone(tmp_path: Path) -> None:
     rows = carry_out(tmp_path / "out", "partition.shuffle=false", "baseline=[]")
-    strategy, X = VFedPCA(rounds=ROUNDS, local_iterations=1), load_iris().data
+    strategy, X = VFedPCA(merge="eigenvalue", rounds=ROUNDS, local_iterations=1), load_iris().data
     vectors = [KernelPCA.load(tmp_path / "out" / str(row.model)).eigenvectors_ for row in rows if row.name == "VFedPCA"]
     for seed, V in enumerate(vectors):
         np.testing.assert_array_equal(V, strategy.fit([X[:, :2], X[:, 2:]], seed=seed).model.eigenvectors_)

@@ -270,7 +270,9 @@ def test_a_site_that_is_killed_and_comes_back_goes_on(place, tls):
         with np.load(place / "kept-b" / "slow__seed=0.npz") as stored:
             order = [int(patient[1:]) for patient in stored["ids"]]
         assert sorted(order) == COMMON
-        reference = VFedPCA(rounds=400).fit([part[order] for part in PARTS], seed=drawn_seed(result)).model
+        reference = (
+            VFedPCA(merge="eigenvalue", rounds=400).fit([part[order] for part in PARTS], seed=drawn_seed(result)).model
+        )
         np.testing.assert_allclose(result.model.eigenvectors_, reference.eigenvectors_, rtol=0, atol=1e-12)
 
 
@@ -348,7 +350,7 @@ def test_a_server_that_is_stopped_or_killed_is_started_again(place, tls):
         Result.load(folder),
         [int(patient[1:]) for patient in RunRows.load(place / "kept-b", "slow__seed=0").ids],
     )
-    reference = VFedPCA(rounds=400).fit([part[order] for part in PARTS], seed=drawn_seed(result))
+    reference = VFedPCA(merge="eigenvalue", rounds=400).fit([part[order] for part in PARTS], seed=drawn_seed(result))
     np.testing.assert_array_equal(result.model.eigenvectors_, reference.model.eigenvectors_)
     assert result.ledger.rounds == reference.ledger.rounds
     for client, name in enumerate(NAMES):

@@ -33,10 +33,10 @@ ONE_STEP = {"n_components": 2, "local_iterations": 1, "rounds": 1}
 STRATEGIES = [
     DKPCA(3),
     DKPCA(2, RBF(gamma=0.1), local_components="adaptive", center=True),
-    VFedPCA(rounds=2),
+    VFedPCA(merge="eigenvalue", rounds=2),
     VFedPCA(**ONE_STEP, merge="average"),
     VFedPCA(n_components=2, merge="exact"),
-    VFedAKPCA(rounds=2, kernel=Laplacian(gamma=0.2)),
+    VFedAKPCA(merge="eigenvalue", rounds=2, kernel=Laplacian(gamma=0.2)),
 ]
 ROUNDS = [1, 1, 3, 2, None, 3]
 each = pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
@@ -80,7 +80,9 @@ def test_flowers_own_loop_finds_the_same_model(strategy, rounds):
     assert sorted(outcome.train_metrics_clientapp) == list(range(1, expected.ledger.rounds + 1))
 
 
-@pytest.mark.parametrize(("strategy", "num_rounds"), [(DKPCA(3), 3), (VFedPCA(rounds=2), 3)], ids=repr)
+@pytest.mark.parametrize(
+    ("strategy", "num_rounds"), [(DKPCA(3), 3), (VFedPCA(merge="eigenvalue", rounds=2), 3)], ids=repr
+)
 def test_flowers_own_loop_with_three_rounds(strategy, num_rounds):
     with grid_of(strategy) as grid:
         theirs = Strategy.start(strategy, grid=grid, initial_arrays=ArrayRecord(), num_rounds=num_rounds)
@@ -120,7 +122,7 @@ def test_a_strategy_is_a_value_and_keeps_nothing_of_a_run(strategy):
 
 @pytest.mark.parametrize("center", ["columns", "rows", "none"])
 def test_evaluation_is_the_explained_variance_of_the_pooled_table(center):
-    strategy = VFedPCA(n_components=2, rounds=2, center=center)
+    strategy = VFedPCA(merge="eigenvalue", n_components=2, rounds=2, center=center)
     axis = {"columns": 0, "rows": 1}.get(center)
     pooled = np.hstack([X if axis is None else X - X.mean(axis=axis, keepdims=True) for X in SHARDS])
     result = strategy.fit(SHARDS, evaluate=True)
@@ -140,7 +142,10 @@ def test_evaluation_is_the_explained_variance_of_the_pooled_table(center):
 
 
 def test_evaluation_is_one_more_round_and_only_where_it_is_asked_for():
-    plain, measured = VFedPCA(rounds=2).fit(SHARDS), VFedPCA(rounds=2).fit(SHARDS, evaluate=True)
+    plain, measured = (
+        VFedPCA(merge="eigenvalue", rounds=2).fit(SHARDS),
+        VFedPCA(merge="eigenvalue", rounds=2).fit(SHARDS, evaluate=True),
+    )
     assert plain.metrics == {}
     assert measured.ledger.rounds == plain.ledger.rounds + 1
     assert measured.history[-1]["phase"] == "MeasureVariance"
@@ -150,7 +155,7 @@ def test_evaluation_is_one_more_round_and_only_where_it_is_asked_for():
 
 
 def test_evaluate_fn_is_called_once_with_the_rounds_and_the_model():
-    strategy, calls = VFedPCA(rounds=2), []
+    strategy, calls = VFedPCA(merge="eigenvalue", rounds=2), []
 
     def judge(number, arrays):
         calls.append((number, bits(arrays)))
@@ -176,7 +181,7 @@ def test_a_seed_decides_every_bit(strategy):
 
 
 def test_another_seed_is_another_start_where_there_is_one():
-    strategy = VFedPCA(**ONE_STEP)
+    strategy = VFedPCA(merge="eigenvalue", **ONE_STEP)
     assert bits(strategy.fit(SHARDS, seed=0).model) != bits(strategy.fit(SHARDS, seed=1).model)
     assert bits(DKPCA(2).fit(SHARDS, seed=0).model) == bits(DKPCA(2).fit(SHARDS, seed=1).model)
 
@@ -201,7 +206,7 @@ def test_clients_that_live_on_carry_nothing_over_into_the_next_run(strategy):
     with grid_of(strategy) as grid:
         assert bits(strategy.run(grid, RunSettings(run="a")).model) == expected
         if isinstance(strategy, VFedAKPCA):
-            VFedAKPCA(rounds=3, kernel=Linear()).run(grid, RunSettings(run="a"))
+            VFedAKPCA(merge="eigenvalue", rounds=3, kernel=Linear()).run(grid, RunSettings(run="a"))
         assert bits(strategy.run(grid, RunSettings(run="a")).model) == expected
         assert bits(strategy.run(grid, RunSettings(run="b")).model) == expected
 
@@ -283,7 +288,7 @@ def test_more_local_components_than_rows_are_refused():
 
 
 def test_a_result_tells_what_it_cost():
-    result = VFedPCA(rounds=2).fit(SHARDS)
+    result = VFedPCA(merge="eigenvalue", rounds=2).fit(SHARDS)
     assert isinstance(result, Result)
     assert [row["phase"] for row in result.history] == ["join", "IterateLocally", "IterateLocally", "Finish"]
     assert sorted(result.outputs) == [0, 1, 2]
@@ -348,7 +353,7 @@ def test_a_central_answer_of_ones_own_depends_on_all_fields_unless_it_says_so():
 
 
 def test_threads_may_fit_one_strategy_at_once():
-    strategy = VFedPCA(rounds=30)
+    strategy = VFedPCA(merge="eigenvalue", rounds=30)
     tables = [np.random.default_rng(n).standard_normal((n, 6)) for n in (9, 20)]
     alone = [strategy.fit(np.split(X, 2, axis=1)).model.eigenvectors_ for X in tables]
     with ThreadPoolExecutor(2) as pool:
@@ -359,7 +364,7 @@ def test_threads_may_fit_one_strategy_at_once():
 def test_a_table_is_checked_once_in_a_run_however_many_rounds_and_anew_in_the_next(monkeypatch):
     checked, check = [], VFedPCAClient.table
     monkeypatch.setattr(VFedPCAClient, "table", staticmethod(lambda X, what: (checked.append(what), check(X, what))[1]))
-    shards, strategy = [X.copy() for X in SHARDS], VFedPCA(rounds=5)
+    shards, strategy = [X.copy() for X in SHARDS], VFedPCA(merge="eigenvalue", rounds=5)
     before = strategy.fit(shards).model.eigenvectors_
     assert all(checked.count(what) == 1 for what in ("the data of client 0", "the data of client 2"))
     shards[0][:, 0] *= 3.0  # what was made of a table lasts no longer than its run

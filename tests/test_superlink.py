@@ -105,7 +105,7 @@ def test_sites_with_certificates_keys_and_files_of_their_own(tmp_path, tables):
     hashes = {p: hash_ids([f"p{p}"], b"", "components__seed=0", seed).tobytes() for p in range(PATIENTS)}
     order = sorted(hashes, key=hashes.__getitem__)
     shards = [values[np.argsort(patients)][order] for patients, values in tables.values()]
-    strategy = VFedAKPCA(2, kernel=RBF(gamma=0.1), rounds=1)
+    strategy = VFedAKPCA(2, merge="eigenvalue", kernel=RBF(gamma=0.1), rounds=1)
     expected = strategy.fit(shards, seed=seed)
     np.testing.assert_allclose(result.model.eigenvectors_, expected.model.eigenvectors_, rtol=0, atol=1e-12)
     np.testing.assert_allclose(result.model.eigenvalues_, expected.model.eigenvalues_, rtol=0, atol=1e-12)

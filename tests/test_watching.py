@@ -44,7 +44,7 @@ def finish(seconds, **more):
 def test_each_phase_of_a_run_is_told_once_and_the_log_is_left_as_it_was():
     told, before = [], (events.log.level, list(events.log.handlers))
     with Watch(lambda text, **fields: told.append((text, fields))):
-        VFedPCA(rounds=3).fit([IRIS[:, :2], IRIS[:, 2:]])
+        VFedPCA(merge="eigenvalue", rounds=3).fit([IRIS[:, :2], IRIS[:, 2:]])
     assert (events.log.level, events.log.handlers) == before
     first, last = told
     assert re.fullmatch(

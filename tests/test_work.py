@@ -41,7 +41,7 @@ def counted(monkeypatch):
     "strategy",
     [
         DKPCA(2, KERNEL, local_components=5),
-        VFedAKPCA(2, kernel=KERNEL, rounds=2),
+        VFedAKPCA(2, merge="eigenvalue", kernel=KERNEL, rounds=2),
         DisKPCA(3, KERNEL, n_adaptive=40, n_random_features=200, share_rows=True),
         FKKMeans(3, n_features=20, iterations=4, accuracy=0, solver="gram", coreset_size=30),
         FKKMeans(3, n_features=20, iterations=4, accuracy=0, solver="lanczos", coreset_size=30, dtype="float32"),
