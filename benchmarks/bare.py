@@ -25,6 +25,7 @@ from fedkernel.arrays import ROWS
 from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, VFedAKPCA, VFedPCA
 
 CLIENTS, K, LOCAL, ITERATIONS, ROUNDS, TOL = 5, 5, 50, 10, 10, 1e-8
+PAPER = {"merge": "eigenvalue", "update": "inplace", "local_iterations": ITERATIONS, "rounds": ROUNDS}
 
 Shards = list[np.ndarray]
 Way = Callable[[Any], Any]
@@ -120,7 +121,7 @@ def kernel_pca(shards: Shards) -> None:
 
 
 def exact(shards: Shards) -> tuple[np.ndarray, np.ndarray]:
-    model = VFedPCA(K, merge="exact", tol=TOL).fit(shards).model
+    model = VFedPCA(K, tol=TOL).fit(shards).model
     return model.eigenvalues_, model.eigenvectors_
 
 
@@ -129,15 +130,15 @@ def pca(shards: Shards) -> None:
 
 
 def vfedpca(shards: Shards) -> Shards:
-    return [VFedPCA(K, local_iterations=ITERATIONS, rounds=ROUNDS).fit(shards).model.eigenvectors_]
+    return [VFedPCA(K, **PAPER).fit(shards).model.eigenvectors_]
 
 
 def vfedakpca(shards: Shards) -> Shards:
-    return [VFedAKPCA(K, local_iterations=ITERATIONS, rounds=ROUNDS).fit(shards).model.eigenvectors_]
+    return [VFedAKPCA(K, **PAPER).fit(shards).model.eigenvectors_]
 
 
 def peers(shards: Shards) -> Shards:
-    strategy = PeerVFedPCA(K, graph="ring", local_iterations=ITERATIONS, rounds=ROUNDS)
+    strategy = PeerVFedPCA(K, graph="ring", **PAPER)
     outputs = strategy.fit(shards).outputs
     return [outputs[client]["eigenvectors"] for client in range(len(shards))]
 

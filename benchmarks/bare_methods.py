@@ -104,12 +104,9 @@ def power(apply: Apply, V: Array, iterations: int) -> tuple[Array, Array]:
 
 
 def merge(pairs: Sequence[tuple[Array, Array]]) -> Array:
-    """Return the mean by eigenvalue, signs as those of the client with the largest, orthonormal: equation 13."""
-    weights = np.array([values for values, _ in pairs])
-    first = pairs[int(weights[:, 0].argmax())][1]
-    weights = weights / weights.sum(axis=0)
-    aligned = (V * (w * np.sign(np.einsum("ij,ij->j", V, first))) for w, (_, V) in zip(weights, pairs, strict=True))
-    return np.linalg.qr(sum(aligned))[0]
+    """Return as many leading eigenvectors of the sum of all V diag(values) V^T as each client has."""
+    factor = np.hstack([V * np.sqrt(values) for values, V in pairs])
+    return scipy.linalg.svd(factor, full_matrices=False, overwrite_a=True, check_finite=False)[0][:, : len(pairs[0][0])]
 
 
 def updated(apply: Apply, U: Array) -> Apply:

@@ -86,9 +86,9 @@ def _spectral(k: int, gamma: float) -> KernelStrategy[Any]:
 
 GROWN = (
     Grown("DKPCA", Size(1600, 4, 80, 10), _dkpca),
-    Grown("VFedPCA", Size(16000, 4, 160, 5), lambda k, _: VFedPCA(k, local_iterations=10, rounds=10)),
-    Grown("VFedPCA exact", Size(16000, 4, 160, 5), lambda k, _: VFedPCA(k, merge="exact", tol=1e-8)),
-    Grown("VFedAKPCA", Size(1200, 4, 80, 5), lambda k, _: VFedAKPCA(k, local_iterations=10, rounds=10)),
+    Grown("VFedPCA", Size(16000, 4, 160, 5), lambda k, _: VFedPCA(k, "eigenvalue", 10, 10)),
+    Grown("VFedPCA exact", Size(16000, 4, 160, 5), lambda k, _: VFedPCA(k, tol=1e-8)),
+    Grown("VFedAKPCA", Size(1200, 4, 80, 5), lambda k, _: VFedAKPCA(k, "eigenvalue", 10, 10)),
     Grown("PeerVFedPCA", Size(8000, 4, 160, 5), _peers, fewest=4),
     Grown("ADMMKPCA", Size(120, 6, 200, 1), _admm, rows_each=True, fewest=6),
     Grown("DisKPCA", Size(16000, 4, 40, 10), _diskpca),

@@ -95,7 +95,7 @@ class LocalIterations(LocalTable[ReplyT], Generic[ReplyT]):
     largest: ClassVar = {"k": "n_components"}
     n_components: Count
     iterations: Iterations
-    update: Literal["inplace", "original"] = "inplace"
+    update: Literal["original", "inplace"] = "original"
     warm_start: bool = False
 
 

@@ -242,9 +242,8 @@ class VFedPCA(ProjectsNewRows):
             )
         for name in ("update", "warm_start", "weight_scaling"):
             if self.merge == "exact" and (value := getattr(self, name)) != getattr(VFedPCA, name):
-                raise InputError(
-                    f'{name} = {value!r} has no meaning with merge = "exact"; allowed: merge = "eigenvalue" or "average"'
-                )
+                allowed = 'merge = "eigenvalue" or "average"'
+                raise InputError(f'{name} = {value!r} has no meaning with merge = "exact"; allowed: {allowed}')
         if self.n_components == "auto" and self.rounds == 1:
             raise InputError(
                 f'rounds = 1, but must be at least 2 with n_components = "auto": one product of {most} vectors does '

@@ -323,7 +323,7 @@ def peers(name: str, strategy: Any, edges: int, scaled: Any = None, **promises: 
     return Case(name, strategy, floats, floats, again, promises, components=k)
 
 
-RELAYED = PeerVFedPCA(graph="star", relay=True)
+RELAYED = PeerVFedPCA(graph="star", relay=True, update="inplace")
 
 
 TRACKED = PeerVFedPCA(graph="ring", merge="exact", rounds=40)
@@ -420,7 +420,7 @@ CASES += [
     for case in CASES
     if str(case) in ("disKPCA RBF", "disKPCA, all rows", "uniform KPCA")
 ]
-GRAPH = {"graph": "ring", "n_components": 2}
+GRAPH = {"graph": "ring", "n_components": 2, "update": "inplace"}
 CASES += [
     decentralised("ADMM", np.vstack(digits(20, 6)), lambda kernel: admm(kernel=kernel), 0.001, order=True),
     decentralised(
@@ -445,7 +445,7 @@ CASES += [
         lambda kernel: admm(kernel=kernel, schedule="paper"),
         0.001,
     ),
-    peers("peer VFedPCA", PeerVFedPCA(), CLIENTS * (CLIENTS - 1), draws=1e-2, alone=False),
+    peers("peer VFedPCA", PeerVFedPCA(update="inplace"), CLIENTS * (CLIENTS - 1), draws=1e-2, alone=False),
     peers(
         "peer VFedPCA, RBF, ring",
         PeerVFedPCA(kernel=RBF(gamma=0.1), **GRAPH),

@@ -39,6 +39,7 @@ SLOW = """
 [[strategy]]
 name = "slow"
 method = "VFedPCA"
+merge = "eigenvalue"
 rounds = 400
 """
 

@@ -39,6 +39,7 @@ clients = 2
 [[strategy]]
 name = "good"
 method = "VFedPCA"
+merge = "eigenvalue"
 rounds = 2
 local_iterations = 1
 [[strategy]]

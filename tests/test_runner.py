@@ -53,6 +53,7 @@ local_components = 1
 [[strategy]]
 name = "VFedPCA"
 method = "VFedPCA"
+merge = "eigenvalue"
 rounds = {ROUNDS}
 local_iterations = 1
 [[baseline]]

@@ -40,6 +40,7 @@ EXACT = """
 [[strategy]]
 name = "exact"
 method = "VFedPCA"
+merge = "eigenvalue"
 n_components = 2
 merge = "exact"
 tol = 1e-12

@@ -47,6 +47,7 @@ plots = false
 [[strategy]]
 name = "components"
 method = "VFedAKPCA"
+merge = "eigenvalue"
 n_components = 2
 rounds = 1
 kernel = { type = "rbf", gamma = 0.1 }

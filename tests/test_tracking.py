@@ -30,6 +30,7 @@ clients = 2
 [[strategy]]
 name = "several (rounds)"
 method = "VFedPCA"
+merge = "eigenvalue"
 rounds = 2
 [[baseline]]
 name = "central"
