@@ -354,7 +354,7 @@ def test_letters_are_exchanged_with_pinned_peers_only(tmp_path):
     keys = pinned(tmp_path, NAMES)
     everybody = [node | keys[node["name"]] for node in nodes]
     for nodes_of_all, run in ((everybody, "pinned"), (vertical(tmp_path), "any")):
-        run_on(nodes_of_all, PeerVFedPCA(), id=run)
+        run_on(nodes_of_all, PeerVFedPCA(update="inplace"), id=run)
         assert (tmp_path / "north" / f"{run}.npz").exists()
     (tmp_path / "others.toml").write_text(f'west = "{"0" * 32}"')
     strangers = [node | {"pins": str(tmp_path / "others.toml")} for node in vertical(tmp_path)]

@@ -76,7 +76,7 @@ def grid():
 
 
 def test_every_step_of_a_fit_has_the_threads_that_its_clients_have(machine):
-    strategy = Watched(rounds=2)
+    strategy = Watched(merge="eigenvalue", rounds=2)
     reference = strategy.central(SHARDS)
     strategy.fit(SHARDS, evaluate=True, reference=reference)
     assert Watched.counts == [1] * 7  # begin, two merges, end, two steps of the evaluation, the comparison
@@ -85,9 +85,9 @@ def test_every_step_of_a_fit_has_the_threads_that_its_clients_have(machine):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_every_step_over_any_grid_has_the_threads_of_its_settings(machine, threads):
     with grid() as opened:
-        Watched(rounds=2).run(opened, RunSettings(threads=threads), evaluate=True)
+        Watched(merge="eigenvalue", rounds=2).run(opened, RunSettings(threads=threads), evaluate=True)
         config = ConfigRecord({"threads": threads})
-        Strategy.start(Watched(rounds=2), opened, ArrayRecord(), num_rounds=4, train_config=config)
+        Strategy.start(Watched(merge="eigenvalue", rounds=2), opened, ArrayRecord(), num_rounds=4, train_config=config)
     assert Watched.counts == [threads] * 12
 
 

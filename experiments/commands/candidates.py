@@ -214,7 +214,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "DKPCA",
         ("components", "clusters"),
         _local(NARROW),
-        "one round, and nearer to kernel PCA of all columns than VFedAKPCA at equal floats",
+        "one round, and by more eigenpairs nearer to kernel PCA of all columns than VFedAKPCA ever comes",
         "compared_vertical",
         when="parts are wider, and a kernel matrix of all rows fits into memory",
         holds=lambda situation, forecast: situation.kernel_matrix_fits,
