@@ -33,7 +33,7 @@ def merging_weights(eigenvalues: FloatArray, rule: Literal["eigenvalue", "averag
     Parameters
     ----------
     eigenvalues : ndarray of shape (M, k)
-        Of each client, for each of its vectors; of a sigmoid kernel, which is indefinite, magnitudes count.
+        Of an indefinite kernel, such as a sigmoid, magnitudes count.
     rule : {"eigenvalue", "average"}
     scaling : bool
         Raise the weights of the half of clients with the largest eigenvalues (several vectors: the largest sums of
@@ -61,9 +61,8 @@ def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
 
     One vector each: equation 13, the weighted mean of the vectors with their signs as those of the client with the
     largest eigenvalue, at length 1. Several, of which the paper says nothing: the k leading eigenvectors of
-    ``sum_m V_m diag(w_m) V_m^T``, by singular values of its factor (N, M k). Unlike a mean of first vectors, of second
-    ones and so on this does not depend on the clients' having their directions in the same order. (For one vector it
-    would be the mean with each weight times the vector's cosine with the result.)
+    ``sum_m V_m diag(w_m) V_m^T``, by singular values of its factor (N, M k), since clients need not have their
+    directions in the same order. (One vector by that would have each weight times its cosine with the result.)
 
     Parameters
     ----------
@@ -74,8 +73,8 @@ def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
     Returns
     -------
     Eigenpairs
-        Orthonormal vectors (N, k), and how much of ``sum_m V_m diag(values_m) V_m^T`` is along each, which do not
-        increase: Rayleigh-Ritz, which also settles a basis where weights are equal.
+        Orthonormal vectors (N, k), and Ritz values of ``sum_m V_m diag(values_m) V_m^T``, which do not increase. They
+        settle the basis where weights are equal.
     """
     vectors, values = np.hstack([pair.vectors for pair in pairs]), np.concatenate([pair.values for pair in pairs])
     if weights.shape[1] == 1:

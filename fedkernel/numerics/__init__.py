@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from fedkernel.numerics.row_products import squared_norms
     from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
-    from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, signs_towards, sin_theta_error
+    from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
     from fedkernel.numerics.symmetric import symmetric_by_rows
     from fedkernel.numerics.width_grid import WidthFactors, scaled_width
     from fedkernel.numerics.widths import (
@@ -131,7 +131,6 @@ __all__ = [
     "scaled_width",
     "scored",
     "shortens",
-    "signs_towards",
     "silhouette",
     "sin_theta_error",
     "site_agreement",

@@ -20,13 +20,8 @@ def fix_signs(V: FloatArray) -> FloatArray:
 
 def align_signs(V: FloatArray, reference: FloatArray) -> FloatArray:
     """Flip columns so that none has a negative inner product with the reference's column; both of shape (n, k)."""
-    return V * signs_towards(V, reference)
-
-
-def signs_towards(V: FloatArray, reference: FloatArray) -> FloatArray:
-    """Return -1 for each column with a negative inner product with the reference's column, 1 for the others: (k,)."""
     _check_same_shape(V, reference)
-    return _signs(np.einsum("ij,ij->j", V, reference))
+    return V * _signs(np.einsum("ij,ij->j", V, reference))
 
 
 def orthonormal_basis(V: FloatArray) -> FloatArray:
