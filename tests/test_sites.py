@@ -40,7 +40,6 @@ EXACT = """
 [[strategy]]
 name = "exact"
 method = "VFedPCA"
-merge = "eigenvalue"
 n_components = 2
 merge = "exact"
 tol = 1e-12
