@@ -12,10 +12,13 @@ import numpy as np
 from fedkernel.arrays import FloatArray
 from fedkernel.numerics import (
     Eigenpairs,
+    above_rounding,
+    complement,
     fix_signs,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
     orthonormal_basis,
+    sin_theta_error,
     tall_product,
     transposed_product,
 )
@@ -74,7 +77,9 @@ def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
     -------
     Eigenpairs
         Orthonormal vectors (N, k), and Ritz values of ``sum_m V_m diag(values_m) V_m^T``, which do not increase. They
-        settle the basis where weights are equal.
+        settle the basis where weights are equal. Directions below `ROUNDING` of the weighted sum's largest eigenvalue
+        are dropped, never scaled up: with fewer than k left, vectors without preference for any row, of value 0, take
+        their places.
     """
     vectors, values = np.hstack([pair.vectors for pair in pairs]), np.concatenate([pair.values for pair in pairs])
     if weights.shape[1] == 1:
@@ -82,7 +87,17 @@ def merged(pairs: Sequence[Eigenpairs], weights: FloatArray) -> Eigenpairs:
         signs = np.where(transposed_product(vectors, first) < 0, -1.0, 1.0)
         basis = orthonormal_basis(tall_product(vectors, weights * signs))
     else:
-        basis = leading_eigenpairs_of_factor(vectors * np.sqrt(weights.ravel()), weights.shape[1]).vectors
+        shares = leading_eigenpairs_of_factor(vectors * np.sqrt(weights.ravel()), weights.shape[1])
+        basis = shares.vectors[:, above_rounding(shares.values, len(vectors), ROUNDING)]
     inner = transposed_product(vectors, basis)
     ritz = leading_eigenpairs(inner.T @ (values[:, None] * inner), len(inner.T))
-    return Eigenpairs(ritz.values, fix_signs(tall_product(basis, ritz.vectors)))
+    leading, dropped = fix_signs(tall_product(basis, ritz.vectors)), weights.shape[1] - len(ritz.values)
+    return Eigenpairs(np.append(ritz.values, np.zeros(dropped)), np.hstack([leading, complement(leading, dropped)]))
+
+
+def moved(vectors: FloatArray, last: FloatArray) -> bool:
+    """Tell whether a merge spans another subspace than the last by more than rounding, both (N, k).
+
+    One that does not is to be sent as the last was: a site's guards take what differs for one more direction.
+    """
+    return sin_theta_error(last, vectors) > ROUNDING**2

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Generic, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.merging import merged, merging_weights
+from clients.merging import merged, merging_weights, moved
 from clients.vfedpca import (
     CapturedVariance,
     Finish,
@@ -292,7 +292,10 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             raise self.mail.error(f"{which}vectors came of the clients {clients}, but must of {ask.relayed}")
         pairs = [Eigenpairs(known.values[place], known.vectors[place]) for place in np.argsort(known.clients)]
         weights = merging_weights(np.array([pair.values for pair in pairs]), ask.rule, ask.weight_scaling)
-        return self._noted(merged(pairs, weights).vectors)
+        vectors = merged(pairs, weights).vectors
+        if MergedVectors.known(self.memory) and not moved(vectors, last := MergedVectors.load(self.memory).vectors[-1]):
+            vectors = last
+        return self._noted(vectors)
 
     def _noted(self, directions: FloatArray) -> FloatArray:
         """Return what the site goes on with, if its guards let it; add it to the outcomes so far."""

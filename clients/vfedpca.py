@@ -21,6 +21,7 @@ from fedkernel.numerics import (
     LowRank,
     center_gram,
     center_rows,
+    frobenius_norm,
     low_rank,
     orthonormal_basis,
     power_iteration,
@@ -137,7 +138,7 @@ class Multiply(LocalTable[Product]):
         super().check_reply(reply)
         form, rounding = (
             transposed_product(self.block, reply.product),
-            SEMIDEFINITE * float(np.linalg.norm(reply.product)),
+            SEMIDEFINITE * frobenius_norm(reply.product),
         )
         if not np.abs(form - form.T).max() <= rounding:
             raise ValueError("block^T product must be symmetric, as the site's matrix is")
@@ -278,7 +279,7 @@ class VFedPCAClient(NewRowsClient):
     def multiply(self, ask: Multiply) -> Product:
         """Apply the local matrix to a block."""
         product = self._local(ask)(ask.block)
-        if float(np.linalg.norm(product)) <= ROUNDED * self._total(ask) * float(np.linalg.norm(ask.block)):
+        if frobenius_norm(product) <= ROUNDED * self._total(ask) * float(np.linalg.norm(ask.block)):
             product = np.zeros_like(product)  # what rounding leaves of nothing is no product of a semidefinite matrix
         return Product(product=product)
 

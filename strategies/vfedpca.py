@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from clients.merging import merged, merging_weights
+from clients.merging import merged, merging_weights, moved
 from clients.vfedpca import (
     BLOCK,
     KEPT,
@@ -317,7 +317,8 @@ class VFedPCA(ProjectsNewRows):
             # Local training: update by the last merged vectors, then power iteration
             uploads = yield from to_all(IterateLocally(**local, directions=merges[-1].vectors if merges else None), t=t)
             # Model integration: weights from the eigenvalues, and the merge
-            merges.append(self._merge(uploads))
+            merge = self._merge(uploads)
+            merges.append(merge if not merges or moved(merge.vectors, merges[-1].vectors) else merges[-1])
         iterates = np.array([merge.vectors for merge in merges])
         return KernelPCA(*merges[-1], self._local_kernel() or Linear(), iterates_=iterates)
 
@@ -336,7 +337,9 @@ class VFedPCA(ProjectsNewRows):
     def _exact(self, run: Run) -> Protocol[KernelPCA]:
         # A start that costs one round and is close already: the paper's first merge
         uploads = yield from to_all(IterateLocally(**self._iteration_fields()))
-        start = self._merge(uploads).vectors
+        merge = self._merge(uploads)
+        # without the vectors that fill it up where all clients together have a smaller rank than k
+        start = merge.vectors[:, merge.values != 0] if merge.values.any() else merge.vectors
         # Block Lanczos on the sum of the clients' matrices: one product per round
         choose, most = self.n_components == "auto", self.most_components
         find, tol, rounds = block_krylov_gap if choose else block_krylov, run.tolerance(self.tol), self.rounds

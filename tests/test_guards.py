@@ -1,5 +1,7 @@
 """Guards: what a coordinator that does not follow a protocol asks of a site with data of its own is refused."""
 
+import itertools
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +20,15 @@ from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
 from clients.kmeans import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import PeerVectors, PeerVFedPCAClient
 from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
-from fedkernel import RBF, Laplacian, Linear
+from fedkernel import RBF, Laplacian, Linear, simulate
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.widths import median_sigma
 from fedkernel.peers import Letters
 from fedkernel.protocol.guards import Guards, Probed, widened, width_range
 from fedkernel.run.departures import read_outbox
-from strategies import DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, VFedPCA
+from fedkernel.run.site import Site
+from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, VFedAKPCA, VFedPCA
 
 rng = np.random.default_rng(0)
 N = 120
@@ -317,6 +320,50 @@ def test_new_rows_and_the_result_are_measured_once(request_):
 
 
 # Runs
+
+EVEN = np.random.default_rng(3).uniform(-1, 1, (N, 12))
+OF_RANK_2 = EVEN[:, :2] @ EVEN[:2]
+DEGENERATE = {
+    "duplicate rows": EVEN[np.arange(N) // 2 * 2],
+    "three rows": EVEN[np.arange(N) % 3],
+    "constant columns": np.where(np.arange(12) % 2, EVEN, 0.1),
+    "rank 2": OF_RANK_2,
+    "rank 1": np.outer(EVEN[:, 0], np.ones(12)),
+    "no variance": np.full((N, 12), 0.1),
+    "rank 2, small": 1e-150 * OF_RANK_2,
+    "small": 1e-150 * EVEN,
+    "large": 1e70 * EVEN,
+}
+HONEST = {
+    "VFedPCA": VFedPCA(3),
+    "VFedPCA, auto": VFedPCA("auto", max_components=6),
+    "VFedPCA, warm start": VFedPCA(3, merge="eigenvalue", update="inplace", warm_start=True),
+    "VFedPCA, average": VFedPCA(1, merge="average", local_iterations=400),
+    "VFedAKPCA": VFedAKPCA(3, kernel=Laplacian(gamma=0.1)),
+    "peer VFedPCA": PeerVFedPCA(3, graph="ring"),
+    "DKPCA": DKPCA(3, RBF(gamma=0.1), local_components=4),
+}
+
+
+@pytest.mark.parametrize(
+    ("pair", "table"),
+    # at a width that is given a kernel sees no row but its own in a large table
+    [
+        case
+        for case in itertools.product(HONEST, DEGENERATE)
+        if case not in (("VFedAKPCA", "large"), ("DKPCA", "large"))
+    ],
+)
+def test_no_honest_site_is_refused_for_what_rounding_leaves(monkeypatch, pair, table):
+    """Vectors of a rank that a table does not have would be rounding, scaled up: they may stand on a single row."""
+    strategy = HONEST[pair]
+    monkeypatch.setattr(simulate, "Site", partial(Site, guards=Guards()))
+    shards = np.array_split(DEGENERATE[table], 4, axis=1)
+    result = strategy.fit(shards)
+    if pair in ("VFedPCA", "VFedPCA, auto"):
+        exact, values = strategy.central(shards).eigenvalues_, result.model.eigenvalues_
+        off = 1e-12 * exact[0] + 1e-20 * np.square(DEGENERATE[table]).sum()
+        np.testing.assert_allclose(values, exact[: len(values)], rtol=1e-9, atol=off)
 
 
 def guarded_nodes(folder, policy=""):

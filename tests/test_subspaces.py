@@ -53,12 +53,21 @@ def test_complement_completes_a_basis(n, k):
 
 def test_a_complement_is_orthogonal_where_the_draw_is_nearly_in_the_span():
     """What one projection leaves of such a draw is mostly its rounding."""
-    draw = complement(np.zeros((8, 0)), 1)
+    draw = orthonormal_basis(np.random.default_rng(1).standard_normal((8, 1)))  # that of a complement of one column
     V = orthonormal_basis(draw + 1e-9 * RANDOM.standard_normal((8, 1)))
     assert sin_theta_error(V, draw) < 1e-15
     W = complement(V, 1)
     assert abs(float(V[:, 0] @ W[:, 0])) < 1e-15
     assert np.linalg.norm(W) == pytest.approx(1, rel=1e-15)
+
+
+def test_a_complement_of_an_earlier_one_is_drawn_anew():
+    """The same draw again would lie in the span: normalised rounding, which may stand on a single row."""
+    V = np.full((400, 1), 0.05)
+    for _ in range(8):
+        V = np.hstack([V, complement(V, 1)])
+    assert np.abs(V).max() < 0.25  # 5 standard deviations
+    np.testing.assert_allclose(V.T @ V, np.eye(9), atol=1e-14)
 
 
 @pytest.mark.parametrize("angle", [0.5, 1e-3, 1e-10, 1e-14, 0.0])

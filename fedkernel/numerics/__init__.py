@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         center_rows,
         eigenpairs_above,
         eigenpairs_of_factor_above,
+        frobenius_norm,
         lanczos_width,
         leading_eigenpairs,
         leading_eigenpairs_of_factor,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     )
     from fedkernel.numerics.row_products import squared_norms
     from fedkernel.numerics.sketch import Embeddable, RandomFeatures, ShiftInvariant, SubspaceEmbedding
-    from fedkernel.numerics.subspaces import align_signs, fix_signs, orthonormal_basis, sin_theta_error
+    from fedkernel.numerics.subspaces import align_signs, complement, fix_signs, orthonormal_basis, sin_theta_error
     from fedkernel.numerics.symmetric import symmetric_by_rows
     from fedkernel.numerics.width_grid import WidthFactors, scaled_width
     from fedkernel.numerics.widths import (
@@ -104,6 +105,7 @@ __all__ = [
     "calinski_harabasz",
     "center_gram",
     "center_rows",
+    "complement",
     "components_by_gap",
     "coreset",
     "dimension_sigma",
@@ -113,6 +115,7 @@ __all__ = [
     "eigenpairs_of_factor_above",
     "fix_signs",
     "fk_gamma",
+    "frobenius_norm",
     "is_sketched",
     "k_means",
     "kernel_silhouette",

@@ -12,7 +12,7 @@ from fedkernel.arrays import EPS, FloatArray, all_finite
 from fedkernel.errors import InputError
 from fedkernel.numerics.estimates import components_by_gap
 from fedkernel.numerics.growing import GrowingColumns
-from fedkernel.numerics.linalg import Eigenpairs, leading_eigenpairs
+from fedkernel.numerics.linalg import Eigenpairs, frobenius_norm, leading_eigenpairs
 from fedkernel.numerics.subspaces import complement, fix_signs
 
 _SLACK = 0.01
@@ -151,7 +151,7 @@ class _Leading:
         return self.k
 
     def good(self, values: FloatArray, errors: FloatArray, n: int, wanted: int, scale: float) -> bool:
-        error = _norm(errors[:wanted])
+        error = frobenius_norm(errors[:wanted])
         if error <= 4 * EPS * np.sqrt(n) * scale:
             return True
         if len(values) == wanted:
@@ -195,7 +195,7 @@ class _BeforeGap:
         return self.least
 
     def good(self, values: FloatArray, errors: FloatArray, n: int, wanted: int, scale: float) -> bool:
-        if _norm(errors[:wanted]) <= 4 * EPS * np.sqrt(n) * scale:
+        if frobenius_norm(errors[:wanted]) <= 4 * EPS * np.sqrt(n) * scale:
             return True
         largest = values + errors
         number, candidates = components_by_gap(values[:wanted], self.most, n)
@@ -213,7 +213,7 @@ def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: 
     """Widen a Krylov basis, a block per product, until the rule is content, and return the pairs it wants."""
     n = _checked_start(start, rule.tol, max_steps)
     basis, products = GrowingColumns(n), GrowingColumns(n)
-    Q = _independent(start, basis, _norm(start))
+    Q = _independent(start, basis, frobenius_norm(start))
     T = np.zeros((0, 0))
     scale = 0.0  # of A, as far as seen: what is small beside it is rounding
     for step in range(1, n + 1):
@@ -223,7 +223,7 @@ def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: 
         basis.append(Q)
         products.append(AQ)
         T = _bordered(T, basis.dot(AQ))
-        scale = max(scale, _norm(AQ))
+        scale = max(scale, frobenius_norm(AQ))
         m = len(T)
         Q = _independent(AQ, basis, scale) if m < n else AQ[:, :0]
         if m >= rule.least:
@@ -317,13 +317,7 @@ def _checked_start(start: FloatArray, tol: float, max_steps: int) -> int:
     return len(start)
 
 
-def _norm(X: FloatArray) -> float:
-    """Frobenius norm whose squares neither overflow nor underflow."""
-    largest = float(np.abs(X).max(initial=0.0))
-    return largest * float(np.linalg.norm(X / largest)) if largest > 0 else 0.0
-
-
 def _norms(X: FloatArray) -> FloatArray:
-    """Return the norm of every column, as `_norm`."""
+    """Return the norm of every column, as `frobenius_norm`."""
     largest = np.abs(X).max(axis=0, initial=0.0)
     return np.asarray(largest * np.linalg.norm(X / np.where(largest > 0, largest, 1.0), axis=0))

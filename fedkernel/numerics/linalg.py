@@ -167,6 +167,12 @@ def eigenpairs_of_factor_above(F: FloatArray, ratio: float) -> Eigenpairs:
     return _above(lambda k: leading_eigenpairs_of_factor(F, k), max(1, min(F.shape)), ratio)
 
 
+def frobenius_norm(X: FloatArray) -> float:
+    """Return the root of the sum of squares, of which none overflows or underflows."""
+    largest = float(np.abs(X).max(initial=0.0))
+    return largest * float(np.linalg.norm(X / largest)) if largest > 0 else 0.0
+
+
 def above_rounding(values: FloatArray, n: int, tol: float = 0.0) -> npt.NDArray[np.bool_]:
     """Tell which eigenvalues of an (n, n) matrix, the largest l_1 first, are above max(tol, n eps) l_1, and above 0."""
     return np.asarray(values > max(tol, n * EPS) * max(float(values[0]), 0.0))

@@ -52,7 +52,8 @@ def _upper(k: int) -> npt.NDArray[np.bool_]:
 
 def complement(V: FloatArray, count: int) -> FloatArray:
     """Give `count` orthonormal columns orthogonal to the orthonormal columns of V (n, k); always the same ones."""
-    G = np.random.default_rng(0).standard_normal((len(V), count))
+    # V may end with an earlier complement: what the same draw again had outside would be nothing but rounding
+    G = np.random.default_rng(V.shape[1]).standard_normal((len(V), count))
     for _ in range(3):  # the first round may leave little of a column, whose rounding errors the later ones remove
         G -= V @ (V.T @ G)
         G = orthonormal_basis(G)
