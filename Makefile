@@ -1,17 +1,32 @@
 # make demo: set up and run the quickstart. make check: linters, types, import contracts and the quick tests, for daily
-# use. make test: all tests. Each sets up what it needs from Python >= 3.11 and nothing else.
+# use. make test: all tests. make test-processors: all tests as each kind of processor computes. Each sets up what it
+# needs from Python >= 3.11 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo check test lint bench performance clean
+# OpenBLAS' kernels, whose last bits differ; SkylakeX takes a processor with AVX-512
+PROCESSORS ?= Haswell Zen SkylakeX Sandybridge
+# One that this processor would not take by itself, and the tests where a last bit could decide what is a direction
+OTHER_KERNEL ?= $(shell grep -qs avx512f /proc/cpuinfo && echo Haswell || echo Sandybridge)
+NUMERICAL = admm_steps dkpca guards krylov linalg peer_vfedpca power projecting subspaces vfedpca
+
+.PHONY: demo check test test-kernel test-processors lint bench performance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fedkernel run experiments/quickstart.toml
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 3 --dist loadgroup
+
+test-kernel: $(VENV)/.dev
+	OPENBLAS_CORETYPE=$(OTHER_KERNEL) $(BIN)/python -m pytest -q -n 3 $(NUMERICAL:%=tests/test_%.py)
+
+test-processors: $(VENV)/.dev
+	for kernel in $(PROCESSORS); do \
+		echo "== $$kernel"; OPENBLAS_CORETYPE=$$kernel $(BIN)/python -m pytest -q -n 3 --dist loadgroup || exit 1; \
+	done
 
 check: lint
 	$(BIN)/python -m pytest --quick -n 2 --dist loadgroup

@@ -205,16 +205,16 @@ def test_where_nothing_can_be_written_rows_stay_in_memory(few_in_memory, monkeyp
 
 @pytest.mark.parametrize("engine", ["local", "grpc"])
 def test_a_round_leaves_nothing_in_memory(engine, few_in_memory, tmp_path):
-    """Bytes that are in use after round 40 and after round 120; what is written down of a round has 2 KB."""
-    seen = {}
+    """Of 5 times 16 rounds the least that a round has left; what is written down of one has 2 KB."""
+    in_use = []
 
     class Watched(Counting):
         def protocol(self, run):
-            for number in range(1, 121):
+            for number in range(1, 113):
                 yield from to_all(CountMe(ballast=np.zeros(128)))
-                if number in (40, 120):
+                if number >= 32 and number % 16 == 0:
                     gc.collect()
-                    seen[number] = tracemalloc.get_traced_memory()[0]
+                    in_use.append(tracemalloc.get_traced_memory()[0])
 
     def run(grid):
         tracemalloc.start()
@@ -231,6 +231,6 @@ def test_a_round_leaves_nothing_in_memory(engine, few_in_memory, tmp_path):
             hub.wait_for_all()
             run(hub)
         assert [site.end() for site in sites] == [None, None]
-    assert (
-        seen[120] - seen[40]
-    ) / 80 < 700  # of which 300 are a process that has answered a request, and knows it again, here twice
+    # What a busy machine lets threads hold at one moment they have let go of at another; what leaks leaks always
+    assert len(in_use) == 6
+    assert min(np.diff(in_use)) / 16 < 700  # of which 300 are a process that has answered a request, and knows it again
