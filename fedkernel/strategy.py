@@ -243,6 +243,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             if choice is not None:
                 result.metrics[choice.name] = float(choice.value)
                 result.findings.append(choice.why)
+        result.findings += getattr(model, "findings_", ())
         if (wire := execution.settings.wire) != "float64":
             result.wire = wire
             result.findings.append(f"arrays travelled as {wire} (wire), in half of the bytes")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Sigmoid,
         normalised_gram,
     )
-    from fedkernel.numerics.krylov import Search, block_krylov, block_krylov_above, block_krylov_gap
+    from fedkernel.numerics.krylov import Search, Unconverged, block_krylov, block_krylov_above, block_krylov_gap
     from fedkernel.numerics.linalg import (
         Eigenpairs,
         above_rounding,
@@ -89,6 +89,7 @@ __all__ = [
     "Sigmoid",
     "Silhouette",
     "SubspaceEmbedding",
+    "Unconverged",
     "WeightedPoints",
     "WidthFactors",
     "above_rounding",

@@ -1,6 +1,6 @@
 """Block Lanczos whose matrix lives elsewhere: a coroutine that yields blocks and is sent their products."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,8 +21,15 @@ _ROUNDING = 64
 Search: TypeAlias = Generator[FloatArray, FloatArray, Eigenpairs]
 """Yields blocks, is sent their products, returns eigenpairs."""
 
+Seen: TypeAlias = Sequence[tuple[FloatArray, FloatArray]]
+"""Blocks (n, b) that a search has yielded, each with its product (n, b)."""
 
-def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int) -> Search:
+
+class Unconverged(Eigenpairs):
+    """Eigenpairs of a search that `max_steps` ended before they were as good as was asked for."""
+
+
+def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen: Seen = ()) -> Search:
     """Find the k algebraically largest eigenpairs of a symmetric A from products with blocks; a coroutine.
 
     Yields an orthonormal block Q of shape (n, b) and is to be sent A Q, of the same shape. Each step is then one
@@ -55,11 +62,14 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int) -> Se
         At least 0, which asks for a residual at rounding level.
     max_steps : int
         The most products, at least k / b.
+    seen : sequence of (ndarray, ndarray)
+        Of a search that is resumed where a coroutine cannot be kept: its blocks, of which `start` is the first, and
+        their products. It yields the block after them.
 
     Returns
     -------
     Eigenpairs
-        Signs as by `fix_signs`.
+        Signs as by `fix_signs`; `Unconverged` where `max_steps` ended the search.
 
     Raises
     ------
@@ -67,7 +77,7 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int) -> Se
         If an argument is out of range, or a product has another shape than its block or is not finite.
     """
     _check_count(start, k, max_steps)
-    return (yield from _search(start, _Leading(k, tol), max_steps))
+    return (yield from _search(start, _Leading(k, tol), max_steps, seen))
 
 
 def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_steps: int) -> Search:
@@ -92,7 +102,7 @@ def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_s
     Returns
     -------
     Eigenpairs
-        As many as there are, perhaps none. Signs as by `fix_signs`.
+        As many as there are, perhaps none. Signs as by `fix_signs`; `Unconverged` as for `block_krylov`.
     """
     if np.isnan(threshold):
         raise InputError(f"threshold = {threshold} is not allowed; it must be a number")
@@ -120,7 +130,7 @@ def block_krylov_gap(start: FloatArray, most: int, *, tol: float, max_steps: int
     Returns
     -------
     Eigenpairs
-        `most` + 1, of which the number follows, or n. Signs as by `fix_signs`.
+        `most` + 1, of which the number follows, or n. Signs as by `fix_signs`; `Unconverged` as for `block_krylov`.
     """
     number = min(most + 1, len(start))
     _check_count(start, number, max_steps)
@@ -205,15 +215,15 @@ class _BeforeGap:
         return _Leading(number, self.tol).good(values[: number + 1], errors[: number + 1], n, number, scale)
 
 
-def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int) -> Search:
+def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int, seen: Seen = ()) -> Search:
     """Widen a Krylov basis, a block per product, until the rule is content, and return the pairs it wants."""
     n = _checked_start(start, rule.tol, max_steps)
     basis, products = GrowingColumns(n), GrowingColumns(n)
-    Q = _independent(start, basis, _norm(start))
+    Q = seen[0][0] if seen else _independent(start, basis, _norm(start))
     T = np.zeros((0, 0))
     scale = 0.0  # of A, as far as seen: what is small beside it is rounding
     for step in range(1, n + 1):
-        AQ = yield Q
+        Q, AQ = seen[step - 1] if step <= len(seen) else (Q, (yield Q))
         if AQ.shape != Q.shape or not all_finite(AQ):
             raise InputError(f"the product of step {step}, of shape {AQ.shape}, must be finite, of shape {Q.shape}")
         basis.append(Q)
@@ -221,18 +231,22 @@ def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: 
         T = _bordered(T, basis.dot(AQ))
         scale = max(scale, _norm(AQ))
         m = len(T)
+        if step < len(seen):
+            continue
         Q = _independent(AQ, basis, scale) if m < n else AQ[:, :0]
         if m >= rule.least:
             values, S = _ritz(T)
             wanted = rule.wanted(values)
             # One pair more than asked for tells where the rest begins.
             values, S = values[: wanted + 1], S[:, : wanted + 1]
-            ends = step >= max_steps or Q.shape[1] == 0
+            invariant, last = Q.shape[1] == 0, step >= max_steps
             # In most steps the vectors need not be formed: the residuals' part outside the basis is too large already.
-            if ends or rule.good(values, _outside(Q, AQ, S, scale), n, wanted, scale):
+            if invariant or last or rule.good(values, _outside(Q, AQ, S, scale), n, wanted, scale):
                 V = basis.combine(S)
-                if ends or rule.good(values, _norms(products.combine(S) - V * values), n, wanted, scale):
-                    return Eigenpairs(values[:wanted].copy(), fix_signs(V[:, :wanted]))
+                good = invariant or rule.good(values, _norms(products.combine(S) - V * values), n, wanted, scale)
+                if good or last:
+                    kind = Eigenpairs if good else Unconverged
+                    return kind(values[:wanted].copy(), fix_signs(V[:, :wanted]))
         elif Q.shape[1] == 0:
             Q = complement(basis.whole(), min(start.shape[1], n - m))
     raise AssertionError("a basis of n columns ends the search")  # pragma: no cover
