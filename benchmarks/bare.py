@@ -137,7 +137,7 @@ def vfedakpca(shards: Shards) -> Shards:
 
 
 def peers(shards: Shards) -> Shards:
-    strategy = PeerVFedPCA(K, graph="ring", local_iterations=ITERATIONS, rounds=ROUNDS)
+    strategy = PeerVFedPCA(K, graph="ring", merge="eigenvalue", local_iterations=ITERATIONS, rounds=ROUNDS)
     outputs = strategy.fit(shards).outputs
     return [outputs[client]["eigenvectors"] for client in range(len(shards))]
 

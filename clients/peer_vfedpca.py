@@ -318,11 +318,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
                 multiply.check_reply(Product(product=letter.product))
             except ValueError as error:
                 raise self.mail.refusal(child, str(error)) from None
-        try:
-            return SubtreeProduct(product=sum_in_order([own.product, *(letter.product for _, letter in letters)]))
-        except ValueError:
-            child, _ = max(letters, key=lambda item: float(np.abs(item[1].product).max()))
-            raise self.mail.refusal(child, "sums with it are too large") from None
+        return SubtreeProduct(product=sum_in_order([own.product, *(letter.product for _, letter in letters)]))
 
     def _keep(self, ask: LocalTable[ReplyT], directions: FloatArray) -> Receipt:
         self.outputs["iterates"] = MergedVectors.load(self.memory).vectors

@@ -314,7 +314,9 @@ def test_bad_input_is_one_sentence(build, text):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("pair", [VFedPCA(3, merge="exact"), VFedPCA(3, rounds=3), PeerVFedPCA(3, rounds=3)])
+@pytest.mark.parametrize(
+    "pair", [VFedPCA(3, merge="exact"), VFedPCA(3, rounds=3), PeerVFedPCA(3, rounds=3, merge="eigenvalue")]
+)
 def test_tall_tables_are_iterated_in_their_columns_coordinates_with_the_same_result(pair, monkeypatch):
     shards = [np.random.default_rng(i).standard_normal((600, 20)) * 0.9 ** np.arange(20) for i in range(3)]
     found = []
