@@ -163,8 +163,8 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
 
     def _searching(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
         N, k, height = cohort[0].rows, self.n_components, len(self._levels(graph))
-        # The vectors that are multiplied are independent, and in about the span of all columns
-        most = N if self.rounds or self.kernel else max(k, min(N, sum(member.columns for member in cohort)))
+        # The vectors that are multiplied are independent: the first block, and the span of all columns
+        most = N if self.rounds or self.kernel else min(N, k + sum(member.columns for member in cohort))
         products = min(self.rounds or math.ceil(-1.5 * math.log10(self.tol)), -(-most // k))
         floats = 2 * (len(cohort) - 1) * N * k * products
         memory = local_memory(cohort, k, self.local_iterations, self.kernel) + FLOAT * N * k * (4 * products + 6)

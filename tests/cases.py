@@ -327,9 +327,9 @@ RELAYED = PeerVFedPCA(graph="star", relay=True, merge="eigenvalue", rounds=10)
 
 
 def tree_floats(result: Any) -> int:
-    """Twice k N floats over each edge of the tree for every product, which the root counts."""
+    """Twice b N floats over each edge of the tree for every product, until the first 2 and all columns are used up."""
     products = sum(row["phase"] == "AddProducts" for row in result.history) // 3  # a round for each level
-    return products * 2 * (CLIENTS - 1) * 2 * N
+    return 2 * (CLIENTS - 1) * min(2 * products, 2 + WINE.shape[1]) * N
 
 
 def relayed_floats(result: Any) -> int:
