@@ -7,9 +7,8 @@ exact merge is that of `VFedPCA`, block Lanczos, with sums along a spanning tree
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from itertools import chain
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -73,9 +72,6 @@ from strategies.vfedpca import (
     merging_computing,
 )
 
-Asked: TypeAlias = tuple[type[Any], Mapping[str, Any]]
-"""A request: its class, and its fields."""
-
 
 @value_object()
 class PeerVFedPCA(KernelStrategy[PeerComponents]):
@@ -108,15 +104,12 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
 
     Notes
     -----
-    Costs of "exact", with M clients and P products: 2 (M - 1) N k floats in each. The tree is the shallowest, from a
-    client at the graph's centre, of depth h: 2 rounds for the keys, then 2 h P + 1 (one client alone: P). Sums go up to
-    the root, which takes the search's step and hands the next block down, in the end the directions. So the same
-    numbers are computed once, and no difference in rounding between sites can part them. Memory: a client
-    O(N (d_m + k)), the root O(N (d_m + k P)).
-
-    A leaf's parent sees the leaf's own products, other parents those of a subtree's sum; all see the blocks, and only
-    the root the pooled products. The coordinator, which sees no letter but says which client is where in the tree,
-    learns how many products there were, and whether the search had converged.
+    "exact", with M clients and P products: 2 (M - 1) N k floats in each. Sums go up the shallowest tree to its root, at
+    the graph's centre, which takes the search's step and hands the next block down, in the end the result: what is
+    decided by rounding is decided once. With a tree of depth h 2 rounds for the keys, then 2 h P + 1 (one client: P).
+    Memory: a client O(N (d_m + k)), the root O(N (d_m + k P)). A leaf's parent sees the leaf's own products, other
+    parents those of a subtree's sum; all see the blocks, and only the root the pooled products. The coordinator, which
+    sees no letter but says who is where in the tree, learns how many products there were and if the search converged.
 
     The paper's merges: 2 rounds for the keys and T + 1 more; k (N + 1) floats over every edge, each way, in each of T
     rounds. The coordinator forwards every letter: up once, down once. Memory: a client O(N (d_m + k T)). With `relay`
@@ -162,7 +155,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         return key_agreement(graph) + takes(cohort, graph)
 
     def _searching(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
-        N, k, height = cohort[0].rows, self.n_components, len(self._levels(graph))
+        N, k, height = cohort[0].rows, self.n_components, len(self._tree(graph)[0]) - 1
         # The vectors that are multiplied are independent: the first block, and the span of all columns
         most = N if self.rounds or self.kernel else min(N, k + sum(member.columns for member in cohort))
         products = min(self.rounds or math.ceil(-1.5 * math.log10(self.tol)), -(-most // k))
@@ -174,8 +167,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         root = server.coordinator + carried
         computing = Computing(server.sites + carried * (len(cohort) - 1) + root, server.site + root)
         rounds = 2 * height * products + 1 if height else products
-        meaning: Literal["at most", "about"] = "at most" if self.rounds else "about"
-        return Forecast(rounds, floats, floats, memory, meaning, computing)
+        return Forecast(rounds, floats, floats, memory, "at most" if self.rounds else "about", computing)
 
     def _merging(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
         N, k, T = cohort[0].rows, self.n_components, self._most
@@ -194,9 +186,15 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     def _most(self) -> int:
         return self.rounds or (MOST_ROUNDS if self.merge == "exact" else DEFAULT_ROUNDS)
 
-    def _levels(self, graph: Neighbours) -> list[list[tuple[int, int]]]:
-        """Return the tree's edges (parent, child) by their distance from the root."""
-        return spanning_tree(graph, root=centre(graph))
+    def _tree(self, graph: Neighbours) -> tuple[list[list[int]], dict[int, dict[str, Any]]]:
+        """Return the clients by their distance from the tree's root, and the fields of all that each is asked in it."""
+        levels, place = [[centre(graph)]], {client: self._measured_fields() for client in range(len(graph))}
+        for edges in spanning_tree(graph, root=levels[0][0]):
+            levels.append([child for _, child in edges])
+            for parent, child in edges:
+                place[child]["parent"] = parent
+                place[parent]["children"] = (*place[parent].get("children", ()), child)
+        return levels, place
 
     def _hops(self, graph: Neighbours) -> int:
         """Return how many rounds the letters of one of the paper's merges take."""
@@ -219,7 +217,8 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         """Return the fields of what is asked for the paper's merges: to iterate, but for ``first``, and to finish."""
         merging: dict[str, Any] = {"kernel": self.kernel, "center": self.center, "rule": self.merge}
         merging |= {"weight_scaling": self.weight_scaling, "relayed": len(graph) if self.relay else None}
-        return merging | self._local_fields(), merging
+        local = {"n_components": self.n_components, "iterations": self.local_iterations}
+        return {**merging, **local, "update": self.update, "warm_start": self.warm_start}, merging
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the keys; the products, or T iterations, of which only the first reads nothing; and the end."""
@@ -256,12 +255,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         return PeerComponents(self.kernel or Linear(), self.n_components)
 
     def _search(self, mail: Mail, graph: Neighbours) -> Protocol[PeerComponents]:
-        edges, root = self._levels(graph), centre(graph)
-        place = {client: self._measured_fields() | {"children": ()} for client in range(len(graph))}
-        for parent, child in chain(*edges):
-            place[child]["parent"] = parent
-            place[parent]["children"] += (child,)
-        levels = [[root], *([child for _, child in level] for level in edges)]
+        levels, place = self._tree(graph)
 
         def of_level(level: list[int], kind: type[Any], **more: Any) -> Protocol[list[Any]]:
             return mail.to_each({client: kind(**place[client], **more) for client in level})
@@ -273,22 +267,18 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
                 yield from of_level(level, TakeBlock, last=False)
             # Sums go up, to the root
             for depth, level in reversed([*enumerate(levels)]):
-                block = "first" if product == 0 else "delivered" if 0 < depth == len(edges) else "kept"
+                block = "first" if product == 0 else "delivered" if 0 < depth == len(levels) - 1 else "kept"
                 replies = yield from of_level(level, AddProducts, block=block, tol=self.tol, most=self._most)
             if (state := replies[0].state) != "searching":
                 break
         if state == "searching":
-            raise ProtocolError(f"client {root} has not ended its search after {self._most} products; allowed: no more")
+            raise ProtocolError(f"client {levels[0][0]} searches on after {self._most} products; allowed: no more")
         for level in levels[1:]:
             yield from of_level(level, TakeBlock, last=True)
         ended = f"rounds = {self._most} ended the search before it converged to tol = {self.tol:g}"
         what = "the components may be far from the leading ones; allow more rounds, or a larger tol"
         findings = (f"{ended}: {what}",) if state == "unconverged" else ()
         return PeerComponents(self.kernel or Linear(), self.n_components, findings_=findings)
-
-    def _local_fields(self) -> dict[str, Any]:
-        local = {"n_components": self.n_components, "iterations": self.local_iterations}
-        return {**local, "update": self.update, "warm_start": self.warm_start}
 
     @property
     def _agrees(self) -> bool:

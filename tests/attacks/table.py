@@ -252,30 +252,12 @@ ATTACKS: Mapping[str, Attack] = {
         "all where a site has no more columns than there are components; with more, their leading directions",
         table=WINE[:, :4],
     ),
-    "a leaf's products": Attack(
-        peer.products_of_a_leaf,
-        CURIOUS_PEER,
-        ("PeerVFedPCA",),
-        "is the parent of a leaf with 4 columns, knows 8 of its rows, and has the others from its product with 5 vectors",
-        "all where a leaf has no more columns than vectors were multiplied in the run; of other neighbours the sum of a "
-        "subtree",
-        table=WINE[:, :4],
-    ),
     "linear spectrum of a narrow table": Attack(
         coordinator.linear_spectrum,
         CURIOUS,
         ("DKPCA",),
         "knows 8 rows of a site with 4 columns, whose 5 eigenpairs give the others",
         "all where a site has no more columns than there are components; with more, their leading directions",
-        table=WINE[:, :4],
-    ),
-    "a leaf's products": Attack(
-        peer.products_of_a_leaf,
-        CURIOUS_PEER,
-        ("PeerVFedPCA",),
-        "is the parent of a leaf with 4 columns, knows 8 of its rows, and has the others from its product with 5 vectors",
-        "all where a leaf has no more columns than vectors were multiplied in the run; of other neighbours the sum of a "
-        "subtree",
         table=WINE[:, :4],
     ),
     "RBF kernel by inner products": Attack(
@@ -383,9 +365,8 @@ ATTACKS: Mapping[str, Attack] = {
         peer.products_of_a_leaf,
         CURIOUS_PEER,
         ("PeerVFedPCA",),
-        "is the parent of a leaf with 4 columns, knows 8 of its rows, and has the others from its product with 5 vectors",
-        "all where a leaf has no more columns than vectors were multiplied in the run; of other neighbours the sum of a "
-        "subtree",
+        "is the parent of a leaf with 4 columns, knows 8 of its rows, and has the rest from its product with 5 vectors",
+        "all where a leaf has no more columns than vectors were multiplied; of other sites the sum of a subtree",
         table=WINE[:, :4],
     ),
     "replays": Attack(
