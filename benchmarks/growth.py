@@ -61,7 +61,7 @@ class Grown:
 
 
 def _peers(k: int, gamma: float) -> KernelStrategy[Any]:
-    return PeerVFedPCA(k, graph="ring", local_iterations=10, rounds=10)
+    return PeerVFedPCA(k, graph="ring", merge="eigenvalue", local_iterations=10, rounds=10)
 
 
 def _admm(k: int, gamma: float) -> KernelStrategy[Any]:

@@ -40,9 +40,9 @@ METHODS: dict[str, tuple[KernelStrategy[Any], list[Any], str]] = {
         'n_components = 2\nkernel = { type = "rbf", gamma = 0.0005 }\niterations = 20\ntol = 0.0\nshare_rows = true',
     ),
     "PeerVFedPCA": (
-        PeerVFedPCA(2, merge="exact", rounds=20, graph="ring"),
+        PeerVFedPCA(2, graph="ring"),
         np.array_split(ROWS, 3, axis=1),
-        'n_components = 2\nmerge = "exact"\nrounds = 20\ngraph = "ring"',
+        'n_components = 2\ngraph = "ring"',
     ),
 }
 

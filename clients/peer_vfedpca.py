@@ -1,8 +1,7 @@
 """What a site does, and all that can leave it, in VFedPCA and VFedAKPCA without a server.
 
 Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5. Of the exact merge: Ye, Zhang: DeEPCA: Decentralized Exact
-PCA with Linear Convergence Rate, JMLR 22, 2021, algorithm 1.
+Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5. The exact merge is block Lanczos on sums along a tree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Generic, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from clients.merging import merged, merging_weights, moved
@@ -18,18 +18,17 @@ from clients.vfedpca import (
     Finish,
     LocalIterations,
     LocalTable,
+    Multiply,
+    Product,
     VarianceRequest,
     VFedPCAClient,
 )
 from fedkernel.arrays import FloatArray, sum_in_order
-from fedkernel.numerics import Eigenpairs, fix_signs, orthonormal_basis
+from fedkernel.numerics import Eigenpairs, Unconverged, block_krylov, orthonormal_basis
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Count, Orthonormal, Receipt, ReplyT, Request, Shape, State, Within
+from fedkernel.protocol import Count, Iterations, Orthonormal, Receipt, Reply, ReplyT, Request, Shape, State, Within
 from fedkernel.seeds import generator
 from fedkernel.validation import check_at_most
-
-FIRST_WEIGHT = 2.0
-"""From which the weights of Chebyshev's recurrence follow: w <- 1 / (1 - second^2 w / 4)."""
 
 
 class PeerVectors(Letter):
@@ -88,55 +87,72 @@ class FinishAmongPeers(Merging[Receipt]):
     """Delivers the neighbours' last vectors; asks to merge them and keep the result."""
 
 
-class TrackedProducts(Letter):
-    """The sender's estimate of the mean of all clients' matrices times k vectors, before or after mixing: k N floats.
+class SubtreeProduct(Letter):
+    """The matrices of the sender and of all below it in the tree, summed, times a block of vectors: N b floats.
 
-    Reveals in the first round the sender's own matrix times k random vectors that every client knows, and, as its
-    neighbours may subtract what they wrote, what that matrix adds in later ones: combinations of the sender's columns,
-    summed over them, as `Product` does with a server.
+    Reveals of a leaf its own matrix times the block, so combinations of its columns, summed over them; after N
+    independent vectors the whole matrix, by which who knows d_m + 1 rows of its table has the others. Of another sender
+    the same of the sum over its subtree, from which who is below it can subtract its own part.
     """
 
-    estimate: Annotated[FloatArray, Shape("N", "k")]
+    product: Annotated[FloatArray, Shape("N", "b")]
 
 
-class Gossip(CarriesLetters):
-    """How a site mixes its neighbours' estimates with its own, by Chebyshev's polynomials.
+class NextBlock(Letter):
+    """The block of vectors that all multiply next, or in the end the result: N b floats.
+
+    Reveals directions over the rows that powers of the pooled matrix span, in the end those along which all sites'
+    columns vary most, and not how much they do.
+    """
+
+    block: Annotated[FloatArray, Shape("N", "b"), Orthonormal()]
+
+
+class SearchState(CarriesLetters, Reply):
+    """Letters, and how the root's search goes: reveals when it ended, and whether it had converged, but no number.
 
     Attributes
     ----------
-    step : float
-        How far it moves towards each of them.
-    second : float
-        The second eigenvalue of such a step on this graph: what it leaves of differences, at least.
+    state : {"searching", "converged", "unconverged"}
+        "unconverged": its products were used up. Of other sites "searching".
     """
 
-    step: Annotated[float, Field(ge=0, le=1)]
-    second: Annotated[float, Field(ge=0, lt=1)]
+    state: Literal["searching", "converged", "unconverged"] = "searching"
 
 
-class TrackProducts(Gossip, LocalTable[Letters]):
-    """Delivers mixed estimates; asks for a power step from them, and for the estimate that follows.
+class InTree(CarriesLetters, LocalTable[ReplyT], Generic[ReplyT]):
+    """A site's place in a tree, at whose root ``parent`` is None."""
 
-    Attributes
-    ----------
-    first : bool
-        Nothing was written yet: all sites start at the same random vectors.
-    """
-
-    posts: ClassVar = (TrackedProducts,)
-    seeded: ClassVar = True
     n_components: Count
-    first: bool
+    parent: Annotated[int, Field(ge=0)] | None = None
+    children: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
 
-class MixWithPeers(Gossip, Request[Letters]):
-    """Delivers the neighbours' estimates; asks to mix them with the site's own, and to write the result to them."""
+class AddProducts(InTree[SearchState]):
+    """Delivers the children's sums; asks to add the site's own product and write the sum to the parent.
 
-    posts: ClassVar = (TrackedProducts,)
+    At the root it asks for a step of the search, and to write to the children the next block, or the result.
+
+    Attributes
+    ----------
+    block : {"first", "kept", "delivered"}
+        "first": the random one that all sites draw alike; "delivered": the parent's letter comes in place of sums.
+    tol, most
+        The search's, as `block_krylov` has them; ``most`` products.
+    """
+
+    posts: ClassVar = (SubtreeProduct, NextBlock)
+    seeded: ClassVar = True
+    block: Literal["first", "kept", "delivered"]
+    tol: Annotated[float, Field(gt=0, lt=1)]
+    most: Iterations
 
 
-class FinishTracking(Gossip, LocalTable[Receipt]):
-    """Delivers the last estimates; asks to mix them, and to keep an orthonormal basis of the result."""
+class TakeBlock(InTree[Letters]):
+    """Delivers the parent's letter; asks to keep the block, ``last`` as the result, and to write it to the children."""
+
+    posts: ClassVar = (NextBlock,)
+    last: bool
 
 
 class MeasureOwn(VarianceRequest):
@@ -171,36 +187,26 @@ class MergedVectors(State):
 
 
 @dataclass(frozen=True)
-class LastProduct(State):
-    """The site's matrix times its last vectors, (N, k)."""
+class Block(State):
+    """The block that all multiply now, (N, b)."""
 
-    product: FloatArray
+    block: FloatArray
 
 
 @dataclass(frozen=True)
-class Estimate(State):
-    """What is being mixed.
+class Searched(State):
+    """The root's search so far: its blocks side by side, their products, (N, m) each, and how wide each block is."""
 
-    Attributes
-    ----------
-    now : ndarray of shape (N, k)
-        The site's estimate.
-    weight : ndarray of shape (1,)
-        Of the last mixing.
-    before : ndarray of shape (N, k) or None
-        The estimate of one mixing earlier, if there was one.
-    """
-
-    now: FloatArray
-    weight: FloatArray
-    before: FloatArray | None = None
+    blocks: FloatArray
+    products: FloatArray
+    widths: npt.NDArray[np.int64]
 
 
 class PeerVFedPCAClient(VFedPCAClient, PeerClient):
-    """Merges its neighbours' vectors with its own, by its own weights; or mixes estimates of all clients' products.
+    """Merges its neighbours' vectors with its own, by its own weights; or adds products up along a tree.
 
-    Memory between rounds: besides what it has with a server, the vectors that have come, or four (N, k) arrays of
-    estimates and products, and the vectors merged in each round.
+    Memory between rounds: besides what it has with a server, the vectors that have come, and those merged in each
+    round; or a block, and at the root all blocks and products of its search.
     """
 
     answers = (
@@ -209,9 +215,8 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         IterateAmongPeers,
         ForwardVectors,
         FinishAmongPeers,
-        TrackProducts,
-        MixWithPeers,
-        FinishTracking,
+        AddProducts,
+        TakeBlock,
         MeasureOwn,
     )
 
@@ -236,51 +241,88 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         """Merge once more; keep the directions, those of every round, and the projected features."""
         return self._keep(ask, self._merged(ask))
 
-    def track_products(self, ask: TrackProducts) -> Letters:
-        """Take a power step from the mixed estimate; the new one adds how much the site's own product has changed."""
-        if ask.first:
-            check_at_most("n_components", ask.n_components, self.X.shape[0])
-            start = generator("common start", self.seed).standard_normal((self.X.shape[0], ask.n_components))
-            estimate = product = self._local(ask)(orthonormal_basis(start))
-        else:
-            mixed, last = self._mixed(ask), LastProduct.load(self.memory).product
-            product = self._local(ask)(self._noted(orthonormal_basis(mixed)))
-            estimate = mixed + product - last
-        LastProduct(product).save(self.memory)
-        Estimate(estimate, np.array([FIRST_WEIGHT])).save(self.memory)
-        self.mail.write_to_all(TrackedProducts(estimate=estimate))
-        return Letters()
+    def add_products(self, ask: AddProducts) -> SearchState:
+        """Multiply the block, and add what the children wrote; at the root take a step of block Lanczos."""
+        block = self._block(ask)
+        total = self._summed(ask, block)
+        if ask.parent is not None:
+            self.mail.write(ask.parent, total)
+            return SearchState()
+        blocks, products, widths = block, total.product, np.array([block.shape[1]])
+        if ask.block != "first":
+            before = Searched.load(self.memory)
+            blocks, products = np.hstack([before.blocks, blocks]), np.hstack([before.products, products])
+            widths = np.concatenate([before.widths, widths])
+        Searched(blocks, products, widths).save(self.memory)
+        # in one order in memory, wherever that was since: another one gives other last bits
+        parts = ([*map(np.ascontiguousarray, np.split(X, np.cumsum(widths)[:-1], axis=1))] for X in (blocks, products))
+        seen = list(zip(*parts, strict=True))
+        try:
+            block = next(block_krylov(seen[0][0], ask.n_components, tol=ask.tol, max_steps=ask.most, seen=seen))
+        except StopIteration as stop:
+            self._take(ask, stop.value.vectors, last=True)
+            return SearchState(state="unconverged" if isinstance(stop.value, Unconverged) else "converged")
+        self._take(ask, block)
+        return SearchState()
 
-    def mix_with_peers(self, ask: MixWithPeers) -> Letters:
-        """Mix once more."""
-        self.mail.write_to_all(TrackedProducts(estimate=self._mixed(ask)))
+    def take_block(self, ask: TakeBlock) -> Letters:
+        """Keep the parent's block; write it on."""
+        self._take(ask, self._delivered(ask), last=ask.last)
         return Letters()
-
-    def finish_tracking(self, ask: FinishTracking) -> Receipt:
-        """Take the last power step; keep the directions, those of every step, and the projected features."""
-        return self._keep(ask, self._noted(fix_signs(orthonormal_basis(self._mixed(ask)))))
 
     def measure_own(self, ask: MeasureOwn) -> CapturedVariance:
         """Measure the last of its directions."""
-        return self._captured(ask, MergedVectors.load(self.memory).vectors[-1])
+        directions = MergedVectors.load(self.memory).vectors[-1]
+        self._check(directions)
+        return self._captured(ask, directions)
+
+    def _take(self, ask: InTree[ReplyT], block: FloatArray, *, last: bool = False) -> None:
+        """Write a block to the children, and keep it, the last as the result."""
+        for child in ask.children:
+            self.mail.write(child, NextBlock(block=block))
+        if last:
+            MergedVectors(block[None]).save(self.memory)
+            self.finish(Finish(kernel=ask.kernel, center=ask.center, directions=block))
+        else:
+            self._check(block)
+            Block(block).save(self.memory)
+
+    def _block(self, ask: AddProducts) -> FloatArray:
+        """Return the block to multiply."""
+        N, k = self.X.shape[0], ask.n_components
+        if ask.block == "kept":
+            return Block.load(self.memory).block
+        if ask.block == "first":
+            check_at_most("n_components", k, N)
+            block = orthonormal_basis(generator("common start", self.seed).standard_normal((N, k)))
+        else:
+            block = self._delivered(ask)
+        self._check(block)
+        return Block(block).save(self.memory).block
+
+    def _delivered(self, ask: InTree[ReplyT]) -> FloatArray:
+        if ask.parent is None:
+            raise self.mail.error("no letter from a parent can come to the root")
+        ((parent, letter),) = self.mail.read(ask, NextBlock, [ask.parent], N=self.X.shape[0])
+        if (b := letter.block.shape[1]) > ask.n_components:
+            raise self.mail.refusal(parent, f"its block has {b} columns; allowed: at most {ask.n_components}")
+        return letter.block
+
+    def _summed(self, ask: InTree[ReplyT], block: FloatArray) -> SubtreeProduct:
+        """Return the sum over the subtree; each child's part must be the product of a matrix such as a site's."""
+        multiply = Multiply(kernel=ask.kernel, center=ask.center, block=block)
+        own, (N, b) = self.multiply(multiply), block.shape
+        letters = self.mail.read(ask, SubtreeProduct, ask.children, N=N, b=b) if ask.children else []
+        for child, letter in letters:
+            try:
+                multiply.check_reply(Product(product=letter.product))
+            except ValueError as error:
+                raise self.mail.refusal(child, str(error)) from None
+        return SubtreeProduct(product=sum_in_order([own.product, *(letter.product for _, letter in letters)]))
 
     def _keep(self, ask: LocalTable[ReplyT], directions: FloatArray) -> Receipt:
         self.outputs["iterates"] = MergedVectors.load(self.memory).vectors
         return self.finish(Finish(kernel=ask.kernel, center=ask.center, directions=directions))
-
-    def _mixed(self, ask: Gossip) -> FloatArray:
-        """Return the estimate after one more mixing: all of them so far are a Chebyshev polynomial of the averaging."""
-        estimate = Estimate.load(self.memory)
-        N, k = estimate.now.shape
-        letters = self.mail.read(ask, TrackedProducts, N=N, k=k)
-        mixed = sum_in_order([estimate.now, *(ask.step * (letter.estimate - estimate.now) for _, letter in letters)])
-        weight = estimate.weight
-        if estimate.before is not None:
-            # the polynomials' three-term recurrence, scaled to be 1 where there is consensus
-            weight = 1 / (1 - ask.second**2 * weight / 4)
-            mixed = estimate.before + weight * (mixed - estimate.before)
-        Estimate(mixed, weight, before=estimate.now).save(self.memory)
-        return mixed
 
     def _merged(self, ask: Merging[ReplyT]) -> FloatArray:
         self._learn(ask, PeerVectors if ask.relayed is None else RelayedVectors)
@@ -299,11 +341,15 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
 
     def _noted(self, directions: FloatArray) -> FloatArray:
         """Return what the site goes on with, if its guards let it; add it to the outcomes so far."""
-        if self.guards is not None:  # what neighbours wrote is no field of the request
-            self.guards.check_probes("what its neighbours wrote", directions, self.memory)
+        self._check(directions)
         before = [MergedVectors.load(self.memory).vectors] if MergedVectors.known(self.memory) else []
         MergedVectors(np.concatenate([*before, directions[None]])).save(self.memory)
         return directions
+
+    def _check(self, vectors: FloatArray) -> None:
+        """Hold vectors to the site's guards: what neighbours wrote is no field of the request."""
+        if self.guards is not None:
+            self.guards.check_probes("what its neighbours wrote", vectors, self.memory)
 
     def _learn(
         self, ask: CarriesLetters, kind: type[PeerVectors] | type[RelayedVectors]

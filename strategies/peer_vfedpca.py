@@ -1,32 +1,32 @@
-"""VFedPCA and VFedAKPCA without a server: clients merge what their neighbours on a graph send them.
+"""VFedPCA and VFedAKPCA without a server: clients add products up along a tree, or merge their neighbours' vectors.
 
 Source: Cheung, Jiang, Yu, Lou: Vertical Federated Principal Component Analysis and Its Kernel Extension on
-Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5, figure 13; signs, norms and centring as in `VFedPCA`. Of
-the exact merge: Ye, Zhang: DeEPCA: Decentralized Exact PCA with Linear Convergence Rate, JMLR 22, 2021, algorithm 1.
+Feature-wise Distributed Data, arXiv 2203.01752: algorithm 5, figure 13; signs, norms and centring as in `VFedPCA`. The
+exact merge is that of `VFedPCA`, block Lanczos, with sums along a spanning tree.
 """
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from clients.peer_vfedpca import (
+    AddProducts,
     FinishAmongPeers,
-    FinishTracking,
     ForwardVectors,
     IterateAmongPeers,
     MeasureOwn,
-    MixWithPeers,
     PeerVectors,
     PeerVFedPCAClient,
     RelayedVectors,
-    TrackProducts,
+    TakeBlock,
 )
 from fedkernel.arrays import FloatArray
-from fedkernel.errors import InputError
+from fedkernel.errors import InputError, ProtocolError
+from fedkernel.judging import Measures
 from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, kept_variance, over_clients
 from fedkernel.numerics import Kernel, Linear
 from fedkernel.peers import (
@@ -35,11 +35,12 @@ from fedkernel.peers import (
     Neighbours,
     Topology,
     agree_keys,
+    centre,
     distances,
-    gossip_rate,
     key_agreement,
     keys_plan,
     neighbours,
+    spanning_tree,
 )
 from fedkernel.protocol import (
     FLOAT,
@@ -62,23 +63,19 @@ from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import check_at_most, value_object
 from strategies.choosing_components import AMONG_PEERS, no_choice
-from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory, merging_computing
-
-MIXED = 0.2
-"""What gossip leaves of the differences between estimates. With 0.29 of them, as after 3 steps on a ring of 10, an
-iteration may not converge; a tenth takes a third more letters."""
-
-Asked: TypeAlias = tuple[type[Any], Mapping[str, Any]]
-"""A request: its class, and its fields."""
+from strategies.vfedpca import (
+    DEFAULT_ROUNDS,
+    MOST_ROUNDS,
+    VFedAKPCA,
+    VFedPCA,
+    local_memory,
+    merging_computing,
+)
 
 
 @value_object()
 class PeerVFedPCA(KernelStrategy[PeerComponents]):
-    """Clients send local leading vectors to their neighbours, and merge what they get with their own, T times.
-
-    On a graph that is not full, clients end with different vectors, farther from the pooled PCA's than on a full one,
-    however large T is. Where neighbours forward what they get (`relay`), each merge is of all clients' vectors, as
-    section 3.9 has it.
+    """Clients find the leading subspace of all columns, or merge local vectors with their neighbours', T times.
 
     Parameters
     ----------
@@ -86,47 +83,53 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         See `fedkernel.peers.graph`.
     kernel : Kernel, optional
         Of each client's columns, which makes it VFedAKPCA; by default VFedPCA.
-    n_components, local_iterations, rounds, update, warm_start, weight_scaling, center
+    n_components, local_iterations, update, warm_start, weight_scaling, center
         As for `VFedPCA`.
-    merge : {"eigenvalue", "average", "exact"}
-        "eigenvalue", "average": as for `VFedPCA`. "exact": T power steps on the sum of all clients' matrices, of whose
-        product with the last vectors each client has an estimate: it adds what its own product has changed, and mixes
-        with its neighbours. On any connected graph all clients come to the pooled PCA's subspace, with a kernel to that
-        of the sum of their kernels, as fast as power iteration does; local iterations, updates, warm starts and weights
-        have no meaning then.
+    merge : {"exact", "eigenvalue", "average"}
+        "exact": block Lanczos on the sum of all clients' matrices, whose products with a block of vectors are summed
+        along a spanning tree. On any connected graph all clients have the pooled PCA's subspace, with a kernel that of
+        the sum of their kernels, with the same bits; local iterations, updates, warm starts and weights have no meaning
+        then. "eigenvalue", "average": algorithm 5 with the merges of `VFedPCA`: each client merges its neighbours'
+        vectors with its own. On a graph that is not full clients end with different vectors, farther from the pooled
+        PCA's than on a full one, however large T is.
+    rounds : int, optional
+        T; by default 10, and with "exact" as many products as ``tol`` takes (at most 1000); where they end before, the
+        result has a finding.
     relay : bool
-        Neighbours write each other also what others wrote to them, until every client has the vectors of all: the
-        result is the full graph's, bit by bit. Keys are agreed on with neighbours only, and each of these passes on
-        what it can read, which is what it merges itself. Not with "exact".
-    gossip_steps : int, optional
-        With "exact": how often estimates are mixed in a power step. By default so often that at most a fifth of their
-        differences is left, by the second eigenvalue of the graph; with fewer, the iteration may not converge.
+        With the paper's merges, neighbours write each other also what others wrote to them, until every client has the
+        vectors of all, as section 3.9 has it: the result is the full graph's, bit by bit. Keys are agreed on with
+        neighbours only, and each of these passes on what it can read, which is what it merges itself.
+    tol : float
+        For "exact": the estimated sine of the largest angle to the true subspace at which it stops.
 
     Notes
     -----
-    Costs: 2 rounds for the keys and T + 1 more; k (N + 1) floats over every edge, each way, in each of T rounds. The
-    coordinator forwards every letter: up once, down once. Memory: a client O(N (d_m + k T)).
+    "exact", with M clients and P products: 2 (M - 1) N k floats in each. Sums go up the shallowest tree to its root, at
+    the graph's centre, which takes the search's step and hands the next block down, in the end the result: what is
+    decided by rounding is decided once. With a tree of depth h 2 rounds for the keys, then 2 h P + 1 (one client: P).
+    Memory: a client O(N (d_m + k)), the root O(N (d_m + k P)). A leaf's parent sees the leaf's own products, other
+    parents those of a subtree's sum; all see the blocks, and only the root the pooled products. The coordinator, which
+    sees no letter but says who is where in the tree, learns how many products there were and if the search converged.
 
-    With `relay` each of the T rounds becomes as many as edges lie between the clients farthest apart, and the vectors
-    of each of M clients cross at least one edge for each other: M (M - 1) (k (N + 1) + 1) floats in a merge, and more
-    where two ways are equally long. Memory: a client O(N (d_m + k T + k M)).
-
-    "exact", with K gossip steps: 2 rounds for the keys and T K + 1 more; k N floats over every edge, each way, T K
-    times. K is 1 on a full graph, 2 and 4 on rings of 5 and 10, 3 and 4 on stars of these.
+    The paper's merges: 2 rounds for the keys and T + 1 more; k (N + 1) floats over every edge, each way, in each of T
+    rounds. The coordinator forwards every letter: up once, down once. Memory: a client O(N (d_m + k T)). With `relay`
+    each of the T rounds becomes as many as edges lie between the clients farthest apart, and the vectors of each of M
+    clients cross at least one edge for each other: M (M - 1) (k (N + 1) + 1) floats in a merge, and more where two ways
+    are equally long. Memory: a client O(N (d_m + k T + k M)).
     """
 
     n_components: Annotated[int, Field(ge=1), no_choice(AMONG_PEERS)] = 1
     graph: Graph = Topology("full")
     kernel: Kernel | None = None
-    merge: Literal["eigenvalue", "average", "exact"] = "eigenvalue"
+    merge: Literal["exact", "eigenvalue", "average"] = "exact"
     local_iterations: Iterations = 10
-    rounds: Annotated[int, Field(ge=1)] = DEFAULT_ROUNDS
+    rounds: Annotated[int, Field(ge=1)] | None = None
     update: Literal["original", "inplace"] = "original"
     warm_start: bool = False
     weight_scaling: bool = False
     center: Literal["columns", "rows", "none"] = "columns"
     relay: bool = False
-    gossip_steps: Annotated[int, Field(ge=1)] | None = None
+    tol: Annotated[float, Field(gt=0, lt=1)] = 1e-8
 
     client: ClassVar = PeerVFedPCAClient
     needs_all: ClassVar[str] = "peers merge what their neighbours write, along a graph that a lost one would cut"
@@ -137,9 +140,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     def __post_init__(self) -> None:
         """Refuse what has no meaning with this merge."""
         if self.merge == "exact" and self.relay:
-            raise InputError('relay = true has no meaning with merge = "exact", whose estimates are of all clients')
-        if self.merge != "exact" and self.gossip_steps is not None:
-            raise InputError(f'gossip_steps = {self.gossip_steps} has a meaning only with merge = "exact"')
+            raise InputError('relay = true has no meaning with merge = "exact", whose sums are of all clients')
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that there are enough rows, and that the graph is one of these clients."""
@@ -148,13 +149,30 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         self.peers(len(cohort))
 
     def forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return the costs above."""
-        N, k, T = cohort[0].rows, self.n_components, self.rounds
+        """Return the costs above, of "exact" with at most ``rounds`` products, or about 3 for 2 digits of ``tol``."""
         graph = self.peers(len(cohort))
+        takes = self._searching if self.merge == "exact" else self._merging
+        return key_agreement(graph) + takes(cohort, graph)
+
+    def _searching(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
+        N, k, height = cohort[0].rows, self.n_components, len(self._tree(graph)[0]) - 1
+        # The vectors that are multiplied are independent: the first block, and the span of all columns
+        most = N if self.rounds or self.kernel else min(N, k + sum(member.columns for member in cohort))
+        products = min(self.rounds or math.ceil(-1.5 * math.log10(self.tol)), -(-most // k))
+        floats = 2 * (len(cohort) - 1) * N * k * products
+        memory = local_memory(cohort, k, self.local_iterations, self.kernel) + FLOAT * N * k * (4 * products + 6)
+        # What the coordinator does there the root does, and each node carries letters
+        server = self._server(merge="exact", local_iterations=1, rounds=products).forecast(cohort).computing
+        carried = letter(N * k) * (max(map(len, graph)) * products)
+        root = server.coordinator + carried
+        computing = Computing(server.sites + carried * (len(cohort) - 1) + root, server.site + root)
+        rounds = 2 * height * products + 1 if height else products
+        return Forecast(rounds, floats, floats, memory, "at most" if self.rounds else "about", computing)
+
+    def _merging(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
+        N, k, T = cohort[0].rows, self.n_components, self._most
         floats, known = sum(map(len, graph)) * k * (N + 1), max(map(len, graph))
-        if self.merge == "exact":
-            floats = self._hops(graph) * sum(map(len, graph)) * k * N
-        elif self.relay:
+        if self.relay:
             floats, known = self._crossings(graph) * (k * (N + 1) + 1), len(cohort)
         memory = local_memory(cohort, k, self.local_iterations, self.kernel) + FLOAT * N * k * (T + 3 * known)
         computing = merging_computing(cohort, k, T, self.local_iterations, self.kernel)
@@ -162,18 +180,25 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         merge = Work(passes=8.0 * FLOAT * N * k * (known + 1)) + orthonormalised(N, k)
         own = (merge + letter(floats / sum(map(len, graph))) * max(map(len, graph))) * T if known else Work()
         computing = Computing.of([computing.site + own] * len(cohort))
-        rounds = T * self._hops(graph) + 1
-        return key_agreement(graph) + Forecast(rounds, T * floats, T * floats, memory, computing=computing)
+        return Forecast(T * self._hops(graph) + 1, T * floats, T * floats, memory, computing=computing)
+
+    @property
+    def _most(self) -> int:
+        return self.rounds or (MOST_ROUNDS if self.merge == "exact" else DEFAULT_ROUNDS)
+
+    def _tree(self, graph: Neighbours) -> tuple[list[list[int]], dict[int, dict[str, Any]]]:
+        """Return the clients by their distance from the tree's root, and the fields of all that each is asked in it."""
+        levels, place = [[centre(graph)]], {client: self._measured_fields() for client in range(len(graph))}
+        for edges in spanning_tree(graph, root=levels[0][0]):
+            levels.append([child for _, child in edges])
+            for parent, child in edges:
+                place[child]["parent"] = parent
+                place[parent]["children"] = (*place[parent].get("children", ()), child)
+        return levels, place
 
     def _hops(self, graph: Neighbours) -> int:
-        """Return how many rounds the letters of one merge take: with the exact one, those of its gossip."""
-        if self.merge != "exact":
-            return max(1, int(distances(graph).max())) if self.relay else 1
-        _, second = gossip_rate(graph)
-        if self.gossip_steps or second <= MIXED:
-            return self.gossip_steps or 1
-        # After K steps 1 / cosh(K arcosh(1 / second)) is left of differences
-        return math.ceil(math.acosh(1 / MIXED) / math.acosh(1 / second))
+        """Return how many rounds the letters of one of the paper's merges take."""
+        return max(1, int(distances(graph).max())) if self.relay else 1
 
     def _crossings(self, graph: Neighbours) -> int:
         """Return how often a client's vectors cross an edge in one merge with relays.
@@ -188,64 +213,95 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
             for other in others
         )
 
-    def _requests(self, graph: Neighbours) -> tuple[Asked, Asked, Asked, int]:
-        """Return what is asked: to iterate, to pass letters on, and to finish; and how many rounds letters take.
-
-        Each is a class and its fields; to iterate, but for ``first``.
-        """
-        table = {"kernel": self.kernel, "center": self.center}
-        if self.merge == "exact":
-            gossip = dict(zip(("step", "second"), gossip_rate(graph), strict=True))
-            track = {**table, **gossip, "n_components": self.n_components}
-            return (TrackProducts, track), (MixWithPeers, gossip), (FinishTracking, table | gossip), self._hops(graph)
-        relayed = {"relayed": len(graph) if self.relay else None}
-        merging = {**table, **relayed, "rule": self.merge, "weight_scaling": self.weight_scaling}
-        iterate = (IterateAmongPeers, merging | self._local_fields())
-        return iterate, (ForwardVectors, {}), (FinishAmongPeers, merging), self._hops(graph)
+    def _requests(self, graph: Neighbours) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the fields of what is asked for the paper's merges: to iterate, but for ``first``, and to finish."""
+        merging: dict[str, Any] = {"kernel": self.kernel, "center": self.center, "rule": self.merge}
+        merging |= {"weight_scaling": self.weight_scaling, "relayed": len(graph) if self.relay else None}
+        local = {"n_components": self.n_components, "iterations": self.local_iterations}
+        return {**merging, **local, "update": self.update, "warm_start": self.warm_start}, merging
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the keys, T iterations, of which only the first reads nothing, each with its letters, and the end."""
+        """Return the keys; the products, or T iterations, of which only the first reads nothing; and the end."""
         graph = self.peers(clients)
-        (iterate, fields), (pass_on, passing), (finish, last), hops = self._requests(graph)
-        posts = (RelayedVectors if self.relay else PeerVectors,) if iterate is IterateAmongPeers else iterate.posts
-        again = ask(iterate, posts=posts, first=False, **fields)
-        steps = [once(iterate, posts=posts, first=True, **fields)]
+        if self.merge == "exact":
+            place = self._measured_fields()
+            add = ask(AddProducts, **place, tol=self.tol, most=self._most)
+            last = once(TakeBlock, **place, last=True)
+            return (*keys_plan(graph), repeated(self._most, add, ask(TakeBlock, **place, last=False)), last)
+        (iterate, finish), hops = self._requests(graph), self._hops(graph)
+        posts = (RelayedVectors if self.relay else PeerVectors,)
+        again = ask(IterateAmongPeers, posts=posts, first=False, **iterate)
+        steps = [once(IterateAmongPeers, posts=posts, first=True, **iterate)]
         if hops > 1:
-            between = repeated(hops - 1, ask(pass_on, **passing))
-            steps += [between, *[repeated(1, again), between] * (self.rounds - 1)]
-        elif self.rounds > 1:
-            steps.append(repeated(self.rounds - 1, again))
-        return (*keys_plan(graph), *steps, once(finish, **last))
+            between = repeated(hops - 1, ask(ForwardVectors))
+            steps += [between, *[repeated(1, again), between] * (self._most - 1)]
+        elif self._most > 1:
+            steps.append(repeated(self._most - 1, again))
+        return (*keys_plan(graph), *steps, once(FinishAmongPeers, **finish))
 
     def protocol(self, run: Run) -> Protocol[PeerComponents]:
-        """Algorithm 5, or DeEPCA."""
+        """Algorithm 5, or block Lanczos on sums along a tree."""
         mail, graph = Mail(len(run.members)), self.peers(len(run.members))
         yield from agree_keys(graph)
-        (iterate, fields), (pass_on, passing), (finish, last), hops = self._requests(graph)
+        if self.merge == "exact":
+            return (yield from self._search(mail, graph))
+        iterate, finish = self._requests(graph)
         # t is that of the vectors that are sent, and of their merge, which the next round's begins with
-        for t in range(self.rounds):
-            yield from mail.to_all(iterate(first=t == 0, **fields), t=t)
-            for _ in range(hops - 1):
-                yield from mail.to_all(pass_on(**passing), t=t)
-        yield from mail.to_all(finish(**last))
+        for t in range(self._most):
+            yield from mail.to_all(IterateAmongPeers(first=t == 0, **iterate), t=t)
+            for _ in range(self._hops(graph) - 1):
+                yield from mail.to_all(ForwardVectors(), t=t)
+        yield from mail.to_all(FinishAmongPeers(**finish))
         return PeerComponents(self.kernel or Linear(), self.n_components)
 
-    def _local_fields(self) -> dict[str, Any]:
-        local = {"n_components": self.n_components, "iterations": self.local_iterations}
-        return {**local, "update": self.update, "warm_start": self.warm_start}
+    def _search(self, mail: Mail, graph: Neighbours) -> Protocol[PeerComponents]:
+        levels, place = self._tree(graph)
+
+        def of_level(level: list[int], kind: type[Any], **more: Any) -> Protocol[list[Any]]:
+            return mail.to_each({client: kind(**place[client], **more) for client in level})
+
+        state = "searching"
+        for product in range(self._most):
+            # The block goes down; the lowest level takes it with its next request
+            for level in levels[1:-1] if product else ():
+                yield from of_level(level, TakeBlock, last=False)
+            # Sums go up, to the root
+            for depth, level in reversed([*enumerate(levels)]):
+                block = "first" if product == 0 else "delivered" if 0 < depth == len(levels) - 1 else "kept"
+                replies = yield from of_level(level, AddProducts, block=block, tol=self.tol, most=self._most)
+            if (state := replies[0].state) != "searching":
+                break
+        if state == "searching":
+            raise ProtocolError(f"client {levels[0][0]} searches on after {self._most} products; allowed: no more")
+        for level in levels[1:]:
+            yield from of_level(level, TakeBlock, last=True)
+        ended = f"rounds = {self._most} ended the search before it converged to tol = {self.tol:g}"
+        what = "the components may be far from the leading ones; allow more rounds, or a larger tol"
+        findings = (f"{ended}: {what}",) if state == "unconverged" else ()
+        return PeerComponents(self.kernel or Linear(), self.n_components, findings_=findings)
+
+    @property
+    def _agrees(self) -> bool:
+        """Whether all clients end with the same vectors, whatever their number."""
+        return self.merge == "exact" or self.relay or self.graph.kind == "full"
 
     def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
-        """Return how much of its own columns' variance what each client has ended with keeps, of all together.
+        """Return how much of its own columns' variance the vectors that all have ended with keep, of all together.
 
-        One round: k + 1 floats from each client, which are summed, none down. Where all end with the same vectors it is
-        the measure of `VFedPCA`.
+        One round: k + 1 floats from each client, which are summed, none down: the measure of `VFedPCA`. Where clients
+        end with different vectors nothing is measured: each client's share of its own columns, kept by its own vectors,
+        would add up to more than any one set of vectors keeps.
         """
+        if not self._agrees:
+            why = f"merge = {self.merge!r} on a graph that is not full leaves clients with different vectors"
+            mend = 'allowed: merge = "exact", or relay = true'
+            return Measures({}, warnings=[f"the variance is not measured, since {why}; {mend}"])
         variance = yield from to_sum(MeasureOwn(**self._measured_fields()))
         return kept_variance(float(variance.captured.sum()), variance.total, run.members[0].rows)
 
     def evaluation_plan(self) -> Plan:
-        """Return the request for the variance."""
-        return (once(MeasureOwn, **self._measured_fields()),)
+        """Return the request for the variance, where there is one."""
+        return (once(MeasureOwn, **self._measured_fields()),) if self._agrees else ()
 
     def projection(self, run: Run, model: PeerComponents, *, to_sites: bool = False) -> Protocol[FloatArray]:
         """Refuse: the vectors are at the clients, and a later run knows nothing of what an earlier one left there."""
@@ -259,9 +315,13 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
 
     def central(self, shards: Sequence[Any]) -> KernelPCA:  # type: ignore[override]
         """Return what `VFedPCA` or `VFedAKPCA` would find with all columns in one place."""
+        return self._server().central(shards)
+
+    def _server(self, **fields: Any) -> VFedPCA:
+        """Return the strategy that finds the same with a coordinator."""
         if self.kernel is None:
-            return VFedPCA(self.n_components, center=self.center).central(shards)
-        return VFedAKPCA(self.n_components, center=self.center, kernel=self.kernel).central(shards)
+            return VFedPCA(self.n_components, center=self.center, **fields)
+        return VFedAKPCA(self.n_components, center=self.center, kernel=self.kernel, **fields)
 
     def judge(self, result: Result[Any], shards: Sequence[Any], reference: Any = None) -> dict[str, float]:
         """Return errors and distances of the clients' vectors from the reference's: means, and the worst error.
@@ -282,7 +342,9 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         return {} if reference is None else over_clients([compare_kernel_pca(own, reference) for own in models])
 
     def judge_steps(self, result: Result[Any], shards: Sequence[Any], reference: Any) -> dict[str, list[float]]:
-        """Return the clients' mean distance from the reference after each merge."""
+        """Return the clients' mean distance from the reference after each of the paper's merges."""
+        if self.merge == "exact":
+            return {}
         merges = np.array([result.outputs[client]["iterates"] for client in range(len(shards))]).swapaxes(0, 1)
         distances = [[compare_vectors(V, reference)["distance"] for V in clients] for clients in merges]
         return {"distance": [float(np.mean(merge)) for merge in distances]}

@@ -323,15 +323,13 @@ def peers(name: str, strategy: Any, edges: int, scaled: Any = None, **promises: 
     return Case(name, strategy, floats, floats, again, promises, components=k)
 
 
-RELAYED = PeerVFedPCA(graph="star", relay=True, update="inplace")
+RELAYED = PeerVFedPCA(graph="star", relay=True, merge="eigenvalue", update="inplace", rounds=10)
 
 
-TRACKED = PeerVFedPCA(graph="ring", merge="exact", rounds=40)
-
-
-def tracked_floats(result: Any) -> int:
-    """N floats over every edge, each way, K times in each of T steps; on a ring of four K = 2."""
-    return TRACKED.rounds * 2 * 2 * CLIENTS * N
+def tree_floats(result: Any) -> int:
+    """Twice b N floats over each edge of the tree for every product, until the first 2 and all columns are used up."""
+    products = sum(row["phase"] == "AddProducts" for row in result.history) // 3  # a round for each level
+    return 2 * (CLIENTS - 1) * min(2 * products, 2 + WINE.shape[1]) * N
 
 
 def relayed_floats(result: Any) -> int:
@@ -420,7 +418,8 @@ CASES += [
     for case in CASES
     if str(case) in ("disKPCA RBF", "disKPCA, all rows", "uniform KPCA")
 ]
-GRAPH = {"graph": "ring", "n_components": 2, "update": "inplace"}
+MERGED = {"merge": "eigenvalue", "update": "inplace", "rounds": 10}
+GRAPH = {"graph": "ring", "n_components": 2, **MERGED}
 CASES += [
     decentralised("ADMM", np.vstack(digits(20, 6)), lambda kernel: admm(kernel=kernel), 0.001, order=True),
     decentralised(
@@ -445,7 +444,7 @@ CASES += [
         lambda kernel: admm(kernel=kernel, schedule="paper"),
         0.001,
     ),
-    peers("peer VFedPCA", PeerVFedPCA(update="inplace"), CLIENTS * (CLIENTS - 1), draws=1e-2, alone=False),
+    peers("peer VFedPCA", PeerVFedPCA(**MERGED), CLIENTS * (CLIENTS - 1), draws=1e-2, alone=False),
     peers(
         "peer VFedPCA, RBF, ring",
         PeerVFedPCA(kernel=RBF(gamma=0.1), **GRAPH),
@@ -466,10 +465,10 @@ CASES += [
     ),
     Case(
         "peer VFedPCA, ring, exact",
-        TRACKED,
-        tracked_floats,
-        tracked_floats,
-        lambda factor: TRACKED,
-        components=1,
+        PeerVFedPCA(2, graph="ring"),
+        tree_floats,
+        tree_floats,
+        lambda factor: PeerVFedPCA(2, graph="ring"),
+        components=2,
     ),
 ]

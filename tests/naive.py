@@ -180,34 +180,6 @@ def peer_vfedpca(shards, cells, rounds):
     return merged
 
 
-def tracked_pca(shards, neighbours, W, steps, gossip):
-    """DeEPCA on column-centred tables: power steps on tracked means, mixed by Chebyshev's polynomial of the averaging.
-
-    The polynomial is applied to the whole network at once, as a matrix. Returns each client's vectors of every step.
-    """
-    matrices = [(X - X.mean(axis=0)) @ (X - X.mean(axis=0)).T for X in shards]
-    n = len(shards)
-    laplacian = np.array(
-        [[len(others) if i == j else -float(j in others) for j in range(n)] for i, others in enumerate(neighbours)]
-    )
-    values, V = np.linalg.eigh(laplacian)
-    second = (values[-1] - values[1]) / (values[-1] + values[1])
-    polynomial = np.polynomial.chebyshev.Chebyshev.basis(gossip)
-    averaging = 1 - 2 / (values[1] + values[-1]) * values
-    mixing = V @ np.diag(polynomial(averaging / second) / polynomial(1 / second)) @ V.T
-    vectors, iterates = [W] * n, []
-    tracked = np.array([A @ W for A in matrices])
-    for _ in range(steps):
-        tracked, last = np.einsum("ij,jnk->ink", mixing, tracked), vectors
-        vectors = []
-        for S in tracked:
-            Q, R = np.linalg.qr(S)
-            vectors.append(Q * np.sign(np.diag(R)))
-        iterates.append(vectors)
-        tracked = tracked + np.array([A @ (new - old) for A, new, old in zip(matrices, vectors, last, strict=True)])
-    return iterates
-
-
 def forwarded(cells):
     """Whose vectors each client has once neighbours have forwarded them for long enough, and after how many rounds."""
     reached, rounds = [set(cell) for cell in cells], 1

@@ -85,13 +85,13 @@ from clients.kmeans import (
 )
 from clients.new_rows import TakeCoordinates
 from clients.peer_vfedpca import (
+    AddProducts,
     FinishAmongPeers,
-    FinishTracking,
     ForwardVectors,
     IterateAmongPeers,
     MeasureOwn,
-    MixWithPeers,
-    TrackProducts,
+    SearchState,
+    TakeBlock,
 )
 from clients.vfedpca import (
     CapturedVariance,
@@ -158,7 +158,8 @@ step = {"kernel": kernels, "precision": precision, "tol": st.floats(0, 0.999)}
 handed = {**step, "before": st.integers(0, 2**62)}
 exchange = {"features": st.none() | embedding, "noise": st.floats(0, 1e6)}
 penalties = {"rho_self": positive, "rho_peers": positive}
-gossip = {"step": st.floats(0, 1), "second": st.floats(0, 0.999)}
+clients = st.integers(0, 2**62)
+place = {**table, "n_components": counts, "parent": st.none() | clients, "children": st.tuples(clients)}
 merging = {**table, "rule": st.sampled_from(["eigenvalue", "average"]), "weight_scaling": st.booleans()}
 local_iterations = {
     "n_components": counts,
@@ -289,9 +290,16 @@ SCALARS = {
     IterateAmongPeers: st.fixed_dictionaries({**merging, **local_iterations, "first": st.booleans()}),
     ForwardVectors: st.just({}),
     FinishAmongPeers: st.fixed_dictionaries(merging),
-    TrackProducts: st.fixed_dictionaries({**gossip, **table, "n_components": counts, "first": st.booleans()}),
-    MixWithPeers: st.fixed_dictionaries(gossip),
-    FinishTracking: st.fixed_dictionaries({**gossip, **table}),
+    AddProducts: st.fixed_dictionaries(
+        {
+            **place,
+            "block": st.sampled_from(["first", "kept", "delivered"]),
+            "tol": st.floats(1e-300, 0.999),
+            "most": st.integers(1, 10**4),
+        }
+    ),
+    SearchState: st.fixed_dictionaries({"state": st.sampled_from(["searching", "converged", "unconverged"])}),
+    TakeBlock: st.fixed_dictionaries({**place, "last": st.booleans()}),
 }
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkernel.errors import InputError
-from fedkernel.peers.graph import Graph, Topology, neighbours, spanning_tree
+from fedkernel.peers.graph import Graph, Topology, centre, neighbours, spanning_tree
 from fedkernel.peers.graph import distances as all_distances
 from fedkernel.validation import value_object
 
@@ -52,9 +52,11 @@ def test_every_graph_is_symmetric_connected_sorted_and_without_loops(drawn):
 @given(topologies())
 def test_the_tree_holds_every_node_once_at_its_distance(drawn):
     adjacent = neighbours(*drawn)
-    levels = spanning_tree(adjacent)
-    far = distances(adjacent, 0)
-    reached = {0: 0}
+    root = centre(adjacent)
+    levels = spanning_tree(adjacent, root=root)
+    far = distances(adjacent, root)
+    assert len(levels) == min(max(distances(adjacent, node).values()) for node in range(len(adjacent)))
+    reached = {root: 0}
     for depth, level in enumerate(levels, start=1):
         assert level
         for parent, child in level:

@@ -18,13 +18,13 @@ from clients.diskpca import DisKPCAClient, SketchPoints
 from clients.dkpca import ComputeKernelRows, DKPCAClient, FindLocalEigenpairs, MeasureKept, ProjectNewRows
 from clients.fk_kmeans import EmbedRows, FKKMeansClient, SumFeatures
 from clients.kmeans import SampleCoreset, SolveLocally
-from clients.peer_vfedpca import PeerVectors, PeerVFedPCAClient
+from clients.peer_vfedpca import NextBlock, PeerVectors
 from clients.vfedpca import IterateLocally, MeasureVariance, Multiply, ProjectOntoDirections, VFedPCAClient
 from fedkernel import RBF, Laplacian, Linear, simulate
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.numerics.widths import median_sigma
-from fedkernel.peers import Letters
+from fedkernel.peers.mailbox import Mailbox
 from fedkernel.protocol.guards import Guards, Probed, widened, width_range
 from fedkernel.run.departures import read_outbox
 from fedkernel.run.site import Site
@@ -426,19 +426,18 @@ def test_a_sketch_that_shows_rows_is_refused_as_the_run_begins(tmp_path):
     assert [line.request for line in read_outbox(tmp_path / "north").departures] == ["Introduce"]
 
 
-def test_a_neighbour_that_writes_a_row_s_place_is_refused(tmp_path, monkeypatch):
-    honest = PeerVFedPCAClient.iterate_among_peers
+@pytest.mark.parametrize("merge", ["exact", "eigenvalue"])
+def test_a_neighbour_that_writes_a_row_s_place_is_refused(tmp_path, monkeypatch, merge):
+    write, place = Mailbox.write, np.eye(len(WINE))[:, :1]
+    lies = {PeerVectors: {"vectors": place, "values": np.array([1e9])}, NextBlock: {"block": place}}
 
-    def iterate(self, ask):
-        if self.client != 1:
-            return honest(self, ask)
-        self.mail.write_to_all(PeerVectors(vectors=np.eye(len(WINE))[:, :1], values=np.array([1e9])))
-        return Letters()
+    def lying(self, peer, letter):
+        write(self, peer, letter.model_copy(update=lies[type(letter)]) if type(letter) in lies else letter)
 
-    monkeypatch.setattr(PeerVFedPCAClient, "iterate_among_peers", iterate)
+    monkeypatch.setattr(Mailbox, "write", lying)
     nodes = list(guarded_nodes(tmp_path))
     with pytest.raises(ProtocolError, match="what its neighbours wrote tells a row from the others"):
-        run_on(nodes, PeerVFedPCA())
+        run_on(nodes, PeerVFedPCA(merge=merge))
 
 
 def test_a_coordinator_that_asks_for_every_row_gets_none(tmp_path):

@@ -199,7 +199,7 @@ def test_components_explain_what_they_do_where_all_rows_are_in_one_place(load):
         assert result.metrics["explained_variance_ratio"] == pytest.approx(
             np.sum((V.T @ of) ** 2) / np.sum(of**2), abs=1e-8
         )
-    peers = PeerVFedPCA(3, merge="exact", rounds=60).fit(columns, evaluate=True)
+    peers = PeerVFedPCA(3).fit(columns, evaluate=True)
     assert peers.metrics["explained_variance_ratio"] == pytest.approx(
         result.metrics["explained_variance_ratio"], abs=1e-6
     )

@@ -142,8 +142,27 @@ def test_max_steps_is_kept_and_gives_the_best_so_far():
     pairs, blocks = drive(A, start, 3, tol=0.0, max_steps=4)
     basis = np.hstack(blocks)
     assert len(blocks) == 4
+    assert isinstance(pairs, krylov.Unconverged)
     ritz = scipy.linalg.eigh(basis.T @ A @ basis, eigvals_only=True)[::-1]
     np.testing.assert_allclose(pairs.values, ritz[:3], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "max_steps"), [("decaying", 200), ("flat", 5), ("rank 3", 200)])
+def test_a_search_that_is_resumed_at_every_step_is_the_same(name, max_steps):
+    """Where no coroutine can be kept: by its blocks and their products."""
+    A, start = symmetric(SPECTRA[name]), np.random.default_rng(1).standard_normal((N, 3))
+    pairs, blocks = drive(A, start, 3, max_steps=max_steps)
+    seen, resumed = [], None
+    while resumed is None:
+        try:
+            Q = next(block_krylov(start, 3, tol=1e-8, max_steps=max_steps, seen=seen))
+            seen.append((Q, A @ Q))
+        except StopIteration as end:
+            resumed = end.value
+    assert [Q.shape for Q, _ in seen] == [Q.shape for Q in blocks]
+    assert type(resumed) is type(pairs) is (krylov.Unconverged if max_steps == 5 else krylov.Eigenpairs)
+    np.testing.assert_allclose(resumed.values, pairs.values, rtol=0, atol=1e-13 * abs(pairs.values).max())
+    assert sin_theta_error(resumed.vectors, pairs.vectors) < 1e-20
 
 
 def test_the_search_is_deterministic():
@@ -353,6 +372,7 @@ def test_max_steps_is_kept_by_a_search_above_a_threshold_too():
     pairs, blocks = drive_above(A, start, 1.6, tol=0.0, max_steps=4)
     basis = np.hstack(blocks)
     assert len(blocks) == 4
+    assert isinstance(pairs, krylov.Unconverged)
     ritz = scipy.linalg.eigh(basis.T @ A @ basis, eigvals_only=True)[::-1]
     np.testing.assert_allclose(pairs.values, ritz[ritz > 1.6], rtol=1e-12)
     assert 0 < len(pairs.values) < 8

@@ -169,10 +169,10 @@ VARIANTS = [
     (VFedPCA(2, merge="exact", rounds=2), COLUMNS),
     (VFedPCA("auto", merge="exact", max_components=4), COLUMNS),
     (VFedAKPCA(2), COLUMNS),  # each client has a width of its own
-    (PeerVFedPCA(rounds=1, graph="ring"), COLUMNS),
-    (PeerVFedPCA(rounds=2, graph="star", relay=True), COLUMNS),
-    (PeerVFedPCA(2, rounds=3, graph="star", merge="exact"), COLUMNS),
-    (PeerVFedPCA(rounds=3, merge="exact"), COLUMNS),
+    (PeerVFedPCA(rounds=1, graph="ring", merge="eigenvalue"), COLUMNS),
+    (PeerVFedPCA(rounds=2, graph="star", relay=True, merge="eigenvalue"), COLUMNS),
+    (PeerVFedPCA(2, rounds=3, graph="star"), COLUMNS),
+    (PeerVFedPCA(graph={"kind": "grid", "rows": 1}), COLUMNS),
     (FKKMeans(3, **FEW), ROWS),
     (FKKMeans(3, 2, kernel=Laplacian(), penalty=0.0, solver="gram", **FEW), ROWS),
     (FKKMeans(3, penalty=0.0, tol=0.5, **FEW), ROWS),
@@ -248,7 +248,7 @@ CHANGED = [
         "IterateLocally came 3 times, as often as the plan has it",
     ),
     (VFedAKPCA(kernel=RBF(gamma=1e6)), VFedAKPCA(), COLUMNS, "kernel.gamma = 1000000.0, but the plan None"),
-    (PeerVFedPCA(rounds=3), PeerVFedPCA(rounds=2), COLUMNS, "IterateAmongPeers came 1 times"),
+    (PeerVFedPCA(rounds=3), PeerVFedPCA(rounds=2), COLUMNS, "AddProducts has most = 3, but the plan 2"),
     (FKKMeans(3, **FEW | GRAM), FKKMeans(3, **FEW | GRAM | {"iterations": 2}), ROWS, "MultiplyColumns came 1 times"),
     (FKKMeans(3, **FEW), FKKMeans(3, **FEW | {"n_features": 8}), ROWS, "features.n_features = 10, but the plan 8"),
     (FKKMeans(3, **FEW), FKKMeans(3, **FEW | {"coreset_size": 4}), ROWS, "SampleCoreset has samples ="),
@@ -297,6 +297,7 @@ def test_sparse_landmarks_are_bounded_too():
 
 
 FOLLOWS = {"n_components", "epsilon", "rho_self", "rho_peers", "dual", "width", "directions", "each", "chosen"}
+FOLLOWS |= {"parent", "children", "block"}
 """What may be open at the top of a request: of DKPCA's two rules the other one; what follows from the data."""
 
 

@@ -225,7 +225,7 @@ def test_peer_vfedpca_forwards_each_letter_to_whom_it_is_for():
         return [Letters(letters=pack([letters[sender, number]])) for sender in (0, 1)]
 
     model = driven(
-        begun(PeerVFedPCA(rounds=2), (2, 1), (2, 1)),
+        begun(PeerVFedPCA(rounds=2, merge="eigenvalue"), (2, 1), (2, 1)),
         *AGREEING,
         ({node: IterateAmongPeers(first=True, **local) for node in (0, 1)}, of_round(3)),
         (

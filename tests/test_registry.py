@@ -138,7 +138,8 @@ def against_vfedakpca():
 
 
 def against_peer_vfedpca():
-    result = PeerVFedPCA(graph=Topology("grid", rows=1), rounds=2, local_iterations=500, update="inplace").fit(COLUMNS)
+    papers = {"merge": "eigenvalue", "update": "inplace", "rounds": 2, "local_iterations": 500}
+    result = PeerVFedPCA(graph=Topology("grid", rows=1), **papers).fit(COLUMNS)
     for client, u in enumerate(naive.peer_vfedpca(COLUMNS, [[0, 1], [0, 1, 2], [1, 2]], 2)):
         assert naive.up_to_sign(result.outputs[client]["eigenvectors"][:, 0], u) < 1e-8
 

@@ -250,6 +250,8 @@ class PeerComponents(Model):
         iterations, its last value.
     without_multipliers_ : ndarray of shape (k,) or None
         Of ADMM: the iteration from which on a component went without multipliers; 0: none.
+    findings_ : tuple of str
+        Sentences for the run's result; not in a file.
     """
 
     kernel: Kernel
@@ -257,6 +259,7 @@ class PeerComponents(Model):
     rho_: float | None = None
     lagrangian_: FloatArray | None = None
     without_multipliers_: FloatArray | None = None
+    findings_: tuple[str, ...] = field(default=(), repr=False)
 
     __repr__ = short
 
@@ -268,7 +271,7 @@ class PeerComponents(Model):
     @classmethod
     def _from_parts(cls, fields: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
         k, rho = int(fields["components"]), None if fields["rho"] is None else float(fields["rho"])
-        model = cls(KERNEL.validate_python(fields["kernel"]), k, rho, **arrays)
+        model = cls(KERNEL.validate_python(fields["kernel"]), k, rho, **dict[str, Any](arrays))
         consistent = k >= 1 and (model.lagrangian_ is None or model.lagrangian_.shape[:-1] == (k,))
         consistent &= model.without_multipliers_ is None or model.without_multipliers_.shape == (k,)
         if not consistent:

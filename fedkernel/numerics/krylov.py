@@ -1,6 +1,6 @@
 """Block Lanczos whose matrix lives elsewhere: a coroutine that yields blocks and is sent their products."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,12 +21,15 @@ _ROUNDING = 64
 Search: TypeAlias = Generator[FloatArray, FloatArray, Eigenpairs]
 """Yields blocks, is sent their products, returns eigenpairs."""
 
+Seen: TypeAlias = Sequence[tuple[FloatArray, FloatArray]]
+"""Blocks (n, b) that a search has yielded, each with its product (n, b)."""
+
 
 class Unconverged(Eigenpairs):
     """Eigenpairs of a search that `max_steps` ended before they were as good as was asked for."""
 
 
-def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int) -> Search:
+def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int, seen: Seen = ()) -> Search:
     """Find the k algebraically largest eigenpairs of a symmetric A from products with blocks; a coroutine.
 
     Yields an orthonormal block Q of shape (n, b) and is to be sent A Q, of the same shape. Each step is then one
@@ -59,6 +62,9 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int) -> Se
         At least 0, which asks for a residual at rounding level.
     max_steps : int
         The most products, at least k / b.
+    seen : sequence of (ndarray, ndarray)
+        Of a search that is resumed where a coroutine cannot be kept: its blocks, of which `start` is the first, and
+        their products. It yields the block after them.
 
     Returns
     -------
@@ -71,7 +77,7 @@ def block_krylov(start: FloatArray, k: int, *, tol: float, max_steps: int) -> Se
         If an argument is out of range, or a product has another shape than its block or is not finite.
     """
     _check_count(start, k, max_steps)
-    return (yield from _search(start, _Leading(k, tol), max_steps))
+    return (yield from _search(start, _Leading(k, tol), max_steps, seen))
 
 
 def block_krylov_above(start: FloatArray, threshold: float, *, tol: float, max_steps: int) -> Search:
@@ -209,15 +215,15 @@ class _BeforeGap:
         return _Leading(number, self.tol).good(values[: number + 1], errors[: number + 1], n, number, scale)
 
 
-def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int) -> Search:
+def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: int, seen: Seen = ()) -> Search:
     """Widen a Krylov basis, a block per product, until the rule is content, and return the pairs it wants."""
     n = _checked_start(start, rule.tol, max_steps)
     basis, products = GrowingColumns(n), GrowingColumns(n)
-    Q = _independent(start, basis, frobenius_norm(start))
+    Q = seen[0][0] if seen else _independent(start, basis, frobenius_norm(start))
     T = np.zeros((0, 0))
     scale = 0.0  # of A, as far as seen: what is small beside it is rounding
     for step in range(1, n + 1):
-        AQ = yield Q
+        Q, AQ = seen[step - 1] if step <= len(seen) else (Q, (yield Q))
         if AQ.shape != Q.shape or not all_finite(AQ):
             raise InputError(f"the product of step {step}, of shape {AQ.shape}, must be finite, of shape {Q.shape}")
         basis.append(Q)
@@ -225,6 +231,8 @@ def _search(start: FloatArray, rule: _Leading | _Above | _BeforeGap, max_steps: 
         T = _bordered(T, basis.dot(AQ))
         scale = max(scale, frobenius_norm(AQ))
         m = len(T)
+        if step < len(seen):
+            continue
         Q = _independent(AQ, basis, scale) if m < n else AQ[:, :0]
         if m >= rule.least:
             values, S = _ritz(T)

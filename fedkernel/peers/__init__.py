@@ -6,7 +6,7 @@ from fedkernel.lazily import lazily
 
 if TYPE_CHECKING:
     from fedkernel.peers.client import PeerClient
-    from fedkernel.peers.graph import Graph, Neighbours, Topology, distances, gossip_rate, neighbours, spanning_tree
+    from fedkernel.peers.graph import Graph, Neighbours, Topology, centre, distances, neighbours, spanning_tree
     from fedkernel.peers.keys import PublishKeys, TakeKeys, agree_keys, key_agreement, keys_plan
     from fedkernel.peers.letters import CarriesLetters, Letter, Letters, Mail, sort_mail
 else:
@@ -24,8 +24,8 @@ __all__ = [
     "TakeKeys",
     "Topology",
     "agree_keys",
+    "centre",
     "distances",
-    "gossip_rate",
     "key_agreement",
     "keys_plan",
     "neighbours",

@@ -116,9 +116,9 @@ def neighbours(spec: Topology, n: int) -> list[tuple[int, ...]]:
 
 
 def spanning_tree(
-    adjacent: Neighbours, weights: Mapping[tuple[int, int], float] | None = None
+    adjacent: Neighbours, weights: Mapping[tuple[int, int], float] | None = None, root: int = 0
 ) -> list[list[tuple[int, int]]]:
-    """Return the edges (parent, child) of a tree from node 0, a list per distance from it.
+    """Return the edges (parent, child) of a tree from its root, a list per distance from it.
 
     Without weights it is the breadth-first tree; with a weight for every edge (j, l), j < l, that of the largest sum,
     whose smallest weight is no smaller than any other tree's.
@@ -130,8 +130,8 @@ def spanning_tree(
         nx.set_edge_attributes(graph, dict(weights), "weight")
         graph = nx.maximum_spanning_tree(graph)
     levels: list[list[tuple[int, int]]] = []
-    depth = {0: 0}
-    for parent, child in nx.bfs_edges(graph, 0, sort_neighbors=sorted):
+    depth = {root: 0}
+    for parent, child in nx.bfs_edges(graph, root, sort_neighbors=sorted):
         depth[child] = depth[parent] + 1
         if depth[child] > len(levels):
             levels.append([])
@@ -147,20 +147,9 @@ def distances(adjacent: Neighbours) -> npt.NDArray[np.int64]:
     return np.array([[lengths[node][other] for other in range(len(adjacent))] for node in range(len(adjacent))])
 
 
-def gossip_rate(adjacent: Neighbours) -> tuple[float, float]:
-    """Return by how much nodes move towards each neighbour to average fastest, and what is left of differences then.
-
-    The step 2 / (l_2 + l_n), of the Laplacian's least eigenvalue but for zero and its largest, is the best of equal
-    ones; what is left is (l_n - l_2) / (l_n + l_2), the second eigenvalue of the averaging, 0 on a full graph. Source:
-    Xiao and Boyd, Fast Linear Iterations for Distributed Averaging, 2004, section 4.1.
-    """
-    if len(adjacent) == 1:
-        return 0.0, 0.0
-    import networkx as nx  # noqa: PLC0415 - no other command waits for it
-
-    values = np.linalg.eigvalsh(nx.laplacian_matrix(_graph(adjacent), nodelist=range(len(adjacent))).toarray())
-    both = float(values[1] + values[-1])
-    return 2 / both, max(0.0, float(values[-1] - values[1]) / both)
+def centre(adjacent: Neighbours) -> int:
+    """Return the first of the nodes from which the farthest node is nearest."""
+    return int(distances(adjacent).max(axis=1).argmin())
 
 
 def _graph(adjacent: Neighbours) -> Any:

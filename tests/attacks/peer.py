@@ -8,7 +8,7 @@ from attacks.algebra import relative, rows_of_features, unknown_error
 from attacks.coordinator import KNOWN
 from attacks.target import IDS, KEY, Target
 from clients.admm_kpca import Features, OwnRows, ShareRows
-from clients.peer_vfedpca import IterateAmongPeers, PeerVectors
+from clients.peer_vfedpca import AddProducts, IterateAmongPeers, PeerVectors, SubtreeProduct
 from fedkernel import RBF
 from fedkernel.numerics import SubspaceEmbedding
 from fedkernel.peers import PublishKeys, TakeKeys
@@ -82,6 +82,12 @@ def letters_of_all_vectors(target: Target) -> float:
 def letters_of_leading_vectors(target: Target) -> float:
     """Read the 5 vectors of a site with 4 columns, knowing 8 of its rows. Exact: they span its columns."""
     return unknown_error(_vectors(target, 5), target.X, KNOWN)
+
+
+def products_of_a_leaf(target: Target) -> float:
+    """Read, as its parent, a leaf's product with 5 vectors, which its 4 columns span, knowing 8 of its rows. Exact."""
+    ask = AddProducts(parent=1, n_components=5, block="first", tol=1e-8, most=1, center="none")
+    return unknown_error(Peer(target).read(target.ask(ask), SubtreeProduct).product, target.X, KNOWN)
 
 
 def claimed_ids(target: Target) -> float:

@@ -361,6 +361,14 @@ ATTACKS: Mapping[str, Attack] = {
         "all where a site has no more columns than there are components; with more, their leading directions",
         table=WINE[:, :4],
     ),
+    "a leaf's products": Attack(
+        peer.products_of_a_leaf,
+        CURIOUS_PEER,
+        ("PeerVFedPCA",),
+        "is the parent of a leaf with 4 columns, knows 8 of its rows, and has the rest from its product with 5 vectors",
+        "all where a leaf has no more columns than vectors were multiplied; of other sites the sum of a subtree",
+        table=WINE[:, :4],
+    ),
     "replays": Attack(
         coordinator.replays,
         MALICIOUS,
