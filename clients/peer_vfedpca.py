@@ -16,6 +16,7 @@ from clients.merging import merged, merging_weights
 from clients.vfedpca import (
     CapturedVariance,
     Finish,
+    Finished,
     LocalIterations,
     LocalTable,
     VarianceRequest,
@@ -24,7 +25,7 @@ from clients.vfedpca import (
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.numerics import Eigenpairs, fix_signs, orthonormal_basis
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Count, Orthonormal, Receipt, ReplyT, Request, Shape, State, Within
+from fedkernel.protocol import Count, Orthonormal, ReplyT, Request, Shape, State, Within
 from fedkernel.seeds import generator
 from fedkernel.validation import check_at_most
 
@@ -84,7 +85,7 @@ class ForwardVectors(CarriesLetters, Request[Letters]):
     posts: ClassVar = (RelayedVectors,)
 
 
-class FinishAmongPeers(Merging[Receipt]):
+class FinishAmongPeers(Merging[Finished]):
     """Delivers the neighbours' last vectors; asks to merge them and keep the result."""
 
 
@@ -135,7 +136,7 @@ class MixWithPeers(Gossip, Request[Letters]):
     posts: ClassVar = (TrackedProducts,)
 
 
-class FinishTracking(Gossip, LocalTable[Receipt]):
+class FinishTracking(Gossip, LocalTable[Finished]):
     """Delivers the last estimates; asks to mix them, and to keep an orthonormal basis of the result."""
 
 
@@ -232,7 +233,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             self.mail.write(peer, known.letter(new))
         return Letters()
 
-    def finish_among_peers(self, ask: FinishAmongPeers) -> Receipt:
+    def finish_among_peers(self, ask: FinishAmongPeers) -> Finished:
         """Merge once more; keep the directions, those of every round, and the projected features."""
         return self._keep(ask, self._merged(ask))
 
@@ -256,7 +257,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         self.mail.write_to_all(TrackedProducts(estimate=self._mixed(ask)))
         return Letters()
 
-    def finish_tracking(self, ask: FinishTracking) -> Receipt:
+    def finish_tracking(self, ask: FinishTracking) -> Finished:
         """Take the last power step; keep the directions, those of every step, and the projected features."""
         return self._keep(ask, self._noted(fix_signs(orthonormal_basis(self._mixed(ask)))))
 
@@ -264,7 +265,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         """Measure the last of its directions."""
         return self._captured(ask, MergedVectors.load(self.memory).vectors[-1])
 
-    def _keep(self, ask: LocalTable[ReplyT], directions: FloatArray) -> Receipt:
+    def _keep(self, ask: LocalTable[ReplyT], directions: FloatArray) -> Finished:
         self.outputs["iterates"] = MergedVectors.load(self.memory).vectors
         return self.finish(Finish(kernel=ask.kernel, center=ask.center, directions=directions))
 

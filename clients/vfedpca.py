@@ -22,8 +22,10 @@ from fedkernel.numerics import (
     center_gram,
     center_rows,
     low_rank,
+    mean_value,
     orthonormal_basis,
     power_iteration,
+    saturates,
     shortens,
     squared_norms,
     symmetric_product,
@@ -36,13 +38,13 @@ from fedkernel.protocol import (
     Count,
     Iterations,
     Orthonormal,
-    Receipt,
     Reply,
     ReplyT,
     Request,
     Shape,
     State,
     Summed,
+    Within,
     check_share,
 )
 from fedkernel.validation import check_at_most
@@ -145,7 +147,16 @@ class Multiply(LocalTable[Product]):
             raise ValueError(f"block^T product must have no eigenvalue below 0, as the site's matrix, not {least:.6g}")
 
 
-class Finish(LocalTable[Receipt]):
+class Finished(Reply):
+    """With a kernel whose width may fit nothing, the mean of its values between different rows of the site: 1 float.
+
+    Reveals how alike the site's rows are, all together; without such a kernel nothing.
+    """
+
+    kernel_mean: Annotated[float | None, Shape(), Within(-1, 1)] = None
+
+
+class Finish(LocalTable[Finished]):
     """Hands the result over, so that the site can compute its own projected features, which stay there."""
 
     directions: Annotated[FloatArray, Shape("N", "k")]
@@ -282,14 +293,14 @@ class VFedPCAClient(NewRowsClient):
             product = np.zeros_like(product)  # what rounding leaves of nothing is no product of a semidefinite matrix
         return Product(product=product)
 
-    def finish(self, ask: Finish) -> Receipt:
+    def finish(self, ask: Finish) -> Finished:
         """Keep the projected features ``U^T X_m`` (equation 10), shape (k, d_m), and the directions on the site."""
         features = np.zeros((ask.directions.shape[1], self.X.shape[1]))
         for rows, X in self._blocks(ask):
             features += transposed_product(ask.directions[rows], X)
         self.outputs["features"] = features
         self.outputs["eigenvectors"] = ask.directions
-        return Receipt()
+        return Finished(kernel_mean=self._kernel_mean(ask))
 
     def measure_variance(self, ask: MeasureVariance) -> CapturedVariance:
         """Compute ``||X_m^T u||^2`` for every direction and the total ``||X_m||^2``."""
@@ -378,6 +389,16 @@ class VFedPCAClient(NewRowsClient):
                     K[:] = 0.0  # but for rounding, which must have no vote
             KernelMatrix(frozen(K), column_means).save(self.memory)
         return KernelMatrix.load(self.memory)
+
+    def _kernel_mean(self, ask: LocalTable[ReplyT]) -> float | None:
+        """Return the mean of the kernel's values between different rows, before centring, where it may be too large."""
+        if ask.kernel is None or not saturates(ask.kernel):
+            return None
+        rows, matrix = self._centred(ask, self.X), self._kernel_matrix(ask, ask.kernel)
+        n, own = len(rows), float(ask.kernel.diag(rows).sum())
+        total = n * matrix.column_means.sum() if matrix.column_means is not None else matrix.K.sum()
+        mean = mean_value(float(total), own, n)
+        return None if mean is None else min(max(mean, -1.0), 1.0)
 
     def _local(self, ask: LocalTable[ReplyT]) -> Apply:
         """Return the product with the site's matrix as it was before any update."""

@@ -28,7 +28,7 @@ from clients.peer_vfedpca import (
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, kept_variance, over_clients
-from fedkernel.numerics import Kernel, Linear
+from fedkernel.numerics import Kernel, Linear, saturates
 from fedkernel.peers import (
     Graph,
     Mail,
@@ -62,7 +62,7 @@ from fedkernel.run import Result
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import check_at_most, value_object
 from strategies.choosing_components import AMONG_PEERS, no_choice
-from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory, merging_computing
+from strategies.vfedpca import DEFAULT_ROUNDS, VFedAKPCA, VFedPCA, local_memory, mean_of_clients, merging_computing
 
 MIXED = 0.2
 """What gossip leaves of the differences between estimates. With 0.29 of them, as after 3 steps on a ring of 10, an
@@ -163,7 +163,8 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         own = (merge + letter(floats / sum(map(len, graph))) * max(map(len, graph))) * T if known else Work()
         computing = Computing.of([computing.site + own] * len(cohort))
         rounds = T * self._hops(graph) + 1
-        return key_agreement(graph) + Forecast(rounds, T * floats, T * floats, memory, computing=computing)
+        means = len(cohort) if saturates(self.kernel) else 0
+        return key_agreement(graph) + Forecast(rounds, T * floats + means, T * floats, memory, computing=computing)
 
     def _hops(self, graph: Neighbours) -> int:
         """Return how many rounds the letters of one merge take: with the exact one, those of its gossip."""
@@ -227,8 +228,8 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
             yield from mail.to_all(iterate(first=t == 0, **fields), t=t)
             for _ in range(hops - 1):
                 yield from mail.to_all(pass_on(**passing), t=t)
-        yield from mail.to_all(finish(**last))
-        return PeerComponents(self.kernel or Linear(), self.n_components)
+        replies = yield from mail.to_all(finish(**last))
+        return PeerComponents(self.kernel or Linear(), self.n_components, kernel_mean_=mean_of_clients(replies))
 
     def _local_fields(self) -> dict[str, Any]:
         local = {"n_components": self.n_components, "iterations": self.local_iterations}

@@ -15,6 +15,7 @@ import pydantic
 from fedkernel.addresses import loaded, named
 from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import AnyKernel, Kernel
+from fedkernel.numerics.widths import width_finding
 from fedkernel.storage import Parts, load_parts, save_parts
 
 KERNEL: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(Kernel)
@@ -36,6 +37,14 @@ class Model(ABC):
     They know no names: a frame's columns are taken as they stand, and must be in the order of the first shard's. Beside
     the names that its file tells, a model is a `fedkernel.models.FittedModel`.
     """
+
+    kernel_mean_: float | None = None
+    """The mean of the kernel's values between different rows, where a run knows it; not in a file."""
+
+    def width_finding(self) -> str | None:
+        """Return what is wrong with the kernel's width, where the mean of its values shows that; None: nothing."""
+        kernel = getattr(self, "kernel", None) or getattr(getattr(self, "embedding", None), "kernel", None)
+        return None if kernel is None else width_finding(kernel, self.kernel_mean_)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as npz; the file appears whole or not at all."""
