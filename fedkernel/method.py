@@ -134,9 +134,8 @@ class Method(Judged[M], ABC, Generic[M]):
         return {}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the hyper-parameters by name, as scikit-learn asks for them; kernels within are values, as they are."""
-        fields = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-        return {field.name: getattr(self, field.name) for field in fields}
+        """Return the hyper-parameters by name, as scikit-learn asks for them; kernels within are values."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def set_params(self, **params: Any) -> Self:
         """Change hyper-parameters in place, checked as by a new strategy, as scikit-learn does to its own clones.

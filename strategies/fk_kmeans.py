@@ -36,7 +36,7 @@ from clients.fk_kmeans import (
 )
 from fedkernel.arrays import ROWS, FloatArray, Precision
 from fedkernel.errors import InputError
-from fedkernel.models import FeatureChain, KernelKMeans, recover_error, training_of
+from fedkernel.models import FeatureChain, KernelKMeans, is_found, recover_error, training_of
 from fedkernel.numerics import (
     RBF,
     AnyKernel,
@@ -405,7 +405,7 @@ class FKKMeans(KMeansStrategy):
     ) -> dict[str, list[float]]:
         """Return the recover error after each iteration; computes all features once more."""
         chain = result.model.embedding
-        if not isinstance(chain, FeatureChain):
+        if not isinstance(chain, FeatureChain) or not is_found(reference):
             return {}
         E = training_of(reference)
         return {"recover_error": [recover_error(H, E) for H in chain.estimates(np.vstack(list(shards)))]}

@@ -168,7 +168,7 @@ VARIANTS = [
     (VFedPCA(2, rounds=4), COLUMNS),
     (VFedPCA(2, merge="exact", rounds=2), COLUMNS),
     (VFedPCA("auto", merge="exact", max_components=4), COLUMNS),
-    (VFedAKPCA(2), COLUMNS),  # each client has a width of its own
+    (VFedAKPCA(2, kernel=RBF(width="columns")), COLUMNS),  # each client has a width of its own
     (PeerVFedPCA(rounds=1, graph="ring"), COLUMNS),
     (PeerVFedPCA(rounds=2, graph="star", relay=True), COLUMNS),
     (PeerVFedPCA(2, rounds=3, graph="star", merge="exact"), COLUMNS),
@@ -178,7 +178,7 @@ VARIANTS = [
     (FKKMeans(3, penalty=0.0, tol=0.5, **FEW), ROWS),
     (FKKMeans(3, penalty=0.0, cem=False, **FEW), ROWS),
     (FKKMeans(1, cem=False, n_features=4, iterations=3, tol=1e-15), ROWS),
-    (RFKKMeans(3, n_features=10, kernel=RBF()), ROWS),
+    (RFKKMeans(3, n_features=10, kernel=RBF(width="columns")), ROWS),
     (RFKKMeans("auto", n_features=10, max_clusters=3, width_factors=(0.5, 2)), ROWS),
     (DisKPCA(3, **SKETCHED), ROWS),
     (DisKPCA(3, Linear(), **SKETCHED | {"n_adaptive": 0}, dtype="float32", projection_size=4), ROWS),
@@ -197,6 +197,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize(("strategy", "shards"), VARIANTS, ids=str)
 def test_a_run_asks_what_its_plan_has_and_needs_each_step_of_it(strategy, shards):
+    strategy = strategy.settled_on(shards)
     pair = Pair(strategy, shards)
     requests_are_those_of_the_plan(pair)
     plan, needed = strategy.plan(len(shards), 0), []
@@ -242,7 +243,12 @@ CHANGED = [
         "FindLocalProducts is not in the plan",
     ),
     (VFedPCA(rounds=4), VFedPCA(rounds=3), COLUMNS, "IterateLocally came 3 times, as often as the plan has it"),
-    (VFedAKPCA(kernel=RBF(gamma=1e6)), VFedAKPCA(), COLUMNS, "kernel.gamma = 1000000.0, but the plan None"),
+    (
+        VFedAKPCA(kernel=RBF(gamma=1e6)),
+        VFedAKPCA(kernel=RBF(gamma=1.0)),
+        COLUMNS,
+        "kernel.gamma = 1000000.0, but the plan 1",
+    ),
     (PeerVFedPCA(rounds=3), PeerVFedPCA(rounds=2), COLUMNS, "IterateAmongPeers came 1 times"),
     (FKKMeans(3, **FEW | GRAM), FKKMeans(3, **FEW | GRAM | {"iterations": 2}), ROWS, "MultiplyColumns came 1 times"),
     (FKKMeans(3, **FEW), FKKMeans(3, **FEW | {"n_features": 8}), ROWS, "features.n_features = 10, but the plan 8"),
@@ -263,12 +269,12 @@ CHANGED = [
 
 @pytest.mark.parametrize(("strategy", "planned", "shards", "sentence"), CHANGED, ids=[case[3] for case in CHANGED])
 def test_a_run_of_other_hyper_parameters_is_another_plan(strategy, planned, shards, sentence):
-    assert sentence in Pair(strategy, shards).recording.outside(planned.plan(len(shards), 0))
+    assert sentence in Pair(strategy, shards).recording.outside(planned.plan_of_run(len(shards), 0))
 
 
 def test_seeds_that_clients_draw_by_are_settled():
     recording = Pair(RFKKMeans(3, n_features=10), ROWS).recording
-    assert "features.seed = 0, but the plan 1" in recording.outside(RFKKMeans(3, n_features=10).plan(4, 1))
+    assert "features.seed = 0, but the plan 1" in recording.outside(RFKKMeans(3, n_features=10).plan_of_run(4, 1))
 
 
 def test_sparse_landmarks_are_bounded_too():

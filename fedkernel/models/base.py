@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,14 @@ from fedkernel.numerics.kernels import AnyKernel, Kernel
 from fedkernel.numerics.widths import width_finding
 from fedkernel.storage import Parts, load_parts, save_parts
 
-KERNEL: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(Kernel)
+
+def _with_number(kernel: Kernel) -> Kernel:
+    if kernel.rule is not None:
+        raise ValueError(f"a model's kernel has a number, but {kernel!r} has none")
+    return kernel
+
+
+KERNEL: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(Annotated[Kernel, pydantic.AfterValidator(_with_number)])
 """How a model's file holds a kernel: by its table."""
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from fedkernel.addresses import find_function, loaded, names
 from fedkernel.arrays import AnyArray, Rows
+from fedkernel.data.labels import labelled
 from fedkernel.errors import FedkernelError, InputError, one_line
 from fedkernel.models.classification import classification_error, cluster_ari, cluster_nmi
 from fedkernel.models.clusters import clustering_objective
@@ -154,7 +155,9 @@ _KNOWN = (
         "reconstruction_error", "||phi(X) - L L^T phi(X)||^2 / ||phi(X)||^2 of components L, all rows (disKPCA paper)"
     ),
     _LEVEL(
-        "error_ratio", "reconstruction error relative to the least that so many components can have: 1 is the optimum"
+        "error_ratio",
+        "reconstruction error relative to the least that so many components can have: 1 is the optimum; none where "
+        "they capture hardly more than as many rows would",
     ),
     _LEVEL(
         "parallel_seconds",
@@ -205,7 +208,10 @@ _KNOWN = (
     Metric("n_clusters", "clusters that the run chose", leads=False, digits=(".3g", ".2g")),
     Metric("width_factor", "what the run chose to multiply the kernel's width by", leads=False, digits=(".3g", ".2g")),
     Metric("n_components", "components that the run chose", leads=False, digits=(".3g", ".2g")),
-    _SHARE("explained_variance_ratio", "share of the clients' total variance that the components keep"),
+    _SHARE(
+        "explained_variance_ratio",
+        "share of the rows' squared lengths, centred where the method centres, that the components keep",
+    ),
     _SHARE(
         "explained_variance",
         "squared length that the components keep of the rows, centred where the method centres: mean over the rows",
@@ -271,8 +277,9 @@ def own_metrics(
         metric = find_function(name, "metrics", "metric") if is_own(name) else METRICS.get(name)
         of_classes = metric.of_classes if isinstance(metric, Metric) else None
         if of_classes is not None:
-            if classes is None:
-                raise InputError(f"metric = {name!r} is about classes of rows, but the data name none")
+            if classes is None or len(set(classes[labelled(classes)].tolist())) < 2:
+                named_ones = "the data name none" if classes is None else "there are fewer than two"
+                raise InputError(f"metric = {name!r} is about classes of rows, but {named_ones}")
             computed[name] = _number(name, of_classes, model, shards, classes, seed)
         elif is_own(name) or getattr(metric, "function", None) is not None:
             computed[name] = _number(name, metric, model, shards)

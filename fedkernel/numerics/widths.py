@@ -279,10 +279,14 @@ def mean_value(total: float, own: float, rows: float) -> float | None:
 
 
 def mean_of_points(points: FloatArray, weights: FloatArray) -> float | None:
-    """Estimate that mean as the mean inner product of different points (c, s) in feature space, with weights (c,)."""
-    pairs = weights.sum() ** 2 - np.square(weights).sum()
+    """Estimate that mean from inner products of different points (c, s) in feature space, with weights (c,).
+
+    Points may be means of rows, others of them among these: of orthogonal rows that is 1 / rows, which is taken off.
+    """
+    rows = float(weights.sum())
+    pairs = rows**2 - float(np.square(weights).sum())
     total = np.square(weights @ points).sum() - np.square(weights[:, None] * points).sum()
-    return float(total / pairs) if pairs > 0 else None
+    return (float(total) / pairs * rows - 1) / (rows - 1) if pairs > 0 else None
 
 
 def mean_of_landmarks(K: FloatArray, squares: FloatArray) -> float | None:
@@ -306,7 +310,8 @@ def width_finding(kernel: Kernel, mean: float | None) -> str | None:
     too_wide = "hardly differ", "wide", "larger"
     alike, wrong, mend = too_wide if mean > WIDE else ("have nothing in common", "narrow", "smaller")
     width = 'width = "scale"' if isinstance(kernel, Sigmoid) else 'width = "mean" or "median"'
+    values = f"its values between different rows are about {max(mean, 0.0):.2g} in the mean"
     return (
-        f"for this kernel, {kernel!r}, the rows {alike}, since its values between different rows are {mean:.3g} in the "
-        f"mean: it is too {wrong}, and results mean little; take a {mend} gamma, or {width}"
+        f"for this kernel, {kernel!r}, the rows {alike}, since {values}: it is too {wrong}, and results mean little; "
+        f"take a {mend} gamma, or {width}"
     )
