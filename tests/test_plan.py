@@ -189,7 +189,7 @@ VARIANTS = [
     (UniformKPCA("auto", n_samples=9, share_rows=True, solver="batch", max_components=8), ROWS),
     (UniformKPCA(3, n_samples=9, share_rows=True, solver="batch", embed=False), ROWS),
     (SpectralKMeans(3, UniformKPCA(3, n_samples=9, share_rows=True, embed=False)), ROWS),
-    (admm(rho=3.0, center=False), spread(4)),
+    (admm(rho=40.0, center=False), spread(4)),
     (admm(schedule="paper", n_components=2, noise=0.1), spread(4)),
     (admm(exchange="features", n_features=50, tol=1.0), spread(3)),
 ]
@@ -263,7 +263,7 @@ CHANGED = [
     (UniformKPCA(2, n_samples=20, share_rows=True), UniformKPCA(2, n_samples=2), ROWS, "DrawUniformly has samples ="),
     (admm(), admm(exchange="features"), spread(3), "ShareRows has features = None, but the plan {"),
     (admm(), admm(graph="full", iterations=7), spread(3), "UpdateConsensus came 7 times"),
-    (admm(rho=2.0), admm(rho=1.0), spread(3), "UpdateConsensus has rho_self = 2.0, but the plan 1.0"),
+    (admm(rho=12.0), admm(rho=1.0), spread(3), "UpdateConsensus has rho_self = 12.0, but the plan 1.0"),
 ]
 
 

@@ -33,12 +33,8 @@ from clients.kmeans import (
     LabelRows,
     LocalCoreset,
     LocalCost,
-    MeasureScatter,
-    RowSum,
     SampleCoreset,
-    Scatter,
     SolveLocally,
-    SumRows,
 )
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
 from clients.vfedpca import Finish, IterateLocally, LeadingVectors, Multiply, Product
@@ -301,13 +297,10 @@ def test_fk_kmeans_shrinks_eigenvalues_and_restores_them_at_the_end():
     np.testing.assert_allclose(model.centers_, [[3.5]])
 
 
-def test_rfk_kmeans_takes_the_paper_s_width_of_all_rows():
-    # rows -1 and 1, 3 and 5: their squared distances sum up to 160, and gamma = 4^2 / (2 * 160)
+def test_rfk_kmeans_takes_features_of_its_kernel():
     features = RandomFeatures(RBF(gamma=0.05), 2, "pairs", 6, "orthogonal")
     model = driven(
-        begun(RFKKMeans(1, n_features=2, coreset_size=4), (2, 1), (2, 1), seed=6),
-        (SumRows(), [RowSum(sum=numbers(0)), RowSum(sum=numbers(8))]),
-        (MeasureScatter(mean=numbers(2)), [Scatter(scatter=10.0), Scatter(scatter=10.0)]),
+        begun(RFKKMeans(1, n_features=2, kernel=RBF(gamma=0.05), coreset_size=4), (2, 1), (2, 1), seed=6),
         (EmbedRows(features=features, t=1), DONE),
         *CLUSTERING,
     )

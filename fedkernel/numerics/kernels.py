@@ -75,13 +75,10 @@ class Kernel(abc.ABC):
     gamma: float | None = 1.0
     """What distances or products are multiplied by; None: by its rule. A kernel without a width has 1."""
 
-    width: WidthRule | None = None
-    factor: float = 1.0
-
     @property
     def rule(self) -> WidthRule | None:
         """The rule by which the width is to be settled; None: it is, or 1 / number of columns of the rows it is of."""
-        return None if self.width == "columns" else self.width
+        return self.width if isinstance(self, Ruled) and self.width != "columns" else None
 
     def gram(self, X: Rows, Y: Rows | None = None) -> FloatArray:
         """Compute k(x, y) for all rows of X (n, d) and of Y (m, d), or of X again: float64 of shape (n, m)."""
@@ -170,11 +167,12 @@ class Kernel(abc.ABC):
     def settled(self, columns: int) -> Self:
         """Return the kernel with gamma = 1 / columns where it was left to the number of columns."""
         self._require_number()
-        return self.with_gamma(1.0 / columns / self.factor**2) if self.gamma is None else self
+        factor = self.factor if isinstance(self, Ruled) else 1.0
+        return self.with_gamma(1.0 / columns / factor**2) if self.gamma is None else self
 
     def with_gamma(self, gamma: float) -> Self:
         """Return the kernel with this gamma in place of a rule, or of its own."""
-        settled = {"width": None, "factor": 1.0} if self.width is not None else {}
+        settled = {"width": None, "factor": 1.0} if isinstance(self, Ruled) else {}
         return dataclasses.replace(self, gamma=gamma, **settled)  # type: ignore[type-var]
 
     @classmethod

@@ -224,10 +224,10 @@ def rule_of(kernel: Kernel) -> str:
 def of_rule(kind: str, width: Mapping[str, float], factor: float) -> dict[str, float]:
     """Return the number that a kernel of a type takes of a rule's, sigma or gamma, and a factor."""
     table = {name: value * factor if name == "sigma" else value / factor**2 for name, value in width.items()}
-    if kind == "laplacian" and "sigma" in table:
-        # exp(-||x - y||_1 / sigma): the Laplacian's own reading of a width.
-        return {"gamma": 1.0 / table["sigma"]}
-    return table
+    if kind == "rbf" or "gamma" in table:
+        return table
+    # exp(-||x - y||_1 / sigma): the Laplacian's own reading of a width.
+    return {"gamma": 1.0 / table["sigma"] if kind == "laplacian" else 0.5 / table["sigma"] ** 2}
 
 
 def with_number(kernel: Kernel, width: Mapping[str, float]) -> Kernel:
@@ -248,16 +248,15 @@ def with_width(kernel: Mapping[str, Any] | Kernel, X: Rows) -> dict[str, Any] | 
 
     One without a rule is returned as it is.
     """
-    if not isinstance(kernel, Kernel):
-        if (settled := with_width(ruled := kernel_from(kernel), X)) is ruled:
-            return dict(kernel)
-        return {name: value for name, value in kernel.items() if name not in ("width", "factor")} | {
-            "gamma": settled.gamma
-        }
-    if kernel.rule is None:
-        return kernel
-    difference = rule_of(kernel) != kernel.rule
-    return with_number(kernel, {"sigma": _pooled_difference(X)} if difference else WIDTHS[kernel.rule](X))
+    ruled = kernel if isinstance(kernel, Kernel) else kernel_from(kernel)
+    if ruled.rule is None:
+        return kernel if isinstance(kernel, Kernel) else dict(kernel)
+    difference = rule_of(ruled) != ruled.rule
+    width = {"sigma": _pooled_difference(X)} if difference else WIDTHS[ruled.rule](X)
+    if isinstance(kernel, Kernel):
+        return with_number(kernel, width)
+    own = {name: value for name, value in kernel.items() if name not in ("width", "factor")}
+    return own | of_rule(str(own["type"]), width, kernel.get("factor", 1.0))
 
 
 NARROW, WIDE = 0.01, 0.99
