@@ -54,6 +54,10 @@ Centering = Literal["columns", "rows", "none"]
 ROUNDED = 100 * float(np.finfo(np.float64).eps)
 """A product that is shorter than this share of the trace, times its vectors' length, is rounding."""
 
+CANCELLED = 10 * float(np.finfo(np.float64).eps) / SEMIDEFINITE
+"""The same of a kernel matrix that is centred, and of the trace before: its rounding is of what it was, and makes
+eigenvalues below 0 that are too large for rounding of what is left."""
+
 KEPT = 2**26
 """Bytes of a centred table that a site keeps beside its own (64 MiB); a larger one's rows are centred in each pass."""
 
@@ -289,7 +293,8 @@ class VFedPCAClient(NewRowsClient):
     def multiply(self, ask: Multiply) -> Product:
         """Apply the local matrix to a block."""
         product = self._local(ask)(ask.block)
-        if float(np.linalg.norm(product)) <= ROUNDED * self._total(ask) * float(np.linalg.norm(ask.block)):
+        least = ROUNDED * self._total(ask) if ask.kernel is None else CANCELLED * self._squared_lengths(ask, ask.kernel)
+        if float(np.linalg.norm(product)) <= least * float(np.linalg.norm(ask.block)):
             product = np.zeros_like(product)  # what rounding leaves of nothing is no product of a semidefinite matrix
         return Product(product=product)
 
@@ -338,7 +343,8 @@ class VFedPCAClient(NewRowsClient):
             start = self.rng("start").standard_normal((self.X.shape[0], ask.n_components))
         scale = 1.0 if ask.kernel is not None else 1.0 / self.X.shape[1]
         pairs = power_iteration(self._matrix(ask), start, ask.iterations)
-        return Eigenpairs(pairs.values * scale, pairs.vectors)
+        # what rounding has left below 0 of an eigenvalue that cannot be is 0
+        return Eigenpairs((np.maximum(pairs.values, 0.0) if ask.semidefinite else pairs.values) * scale, pairs.vectors)
 
     def _blocks(self, ask: LocalTable[ReplyT]) -> Iterator[tuple[slice, FloatArray]]:
         """Yield the table's rows as the method reads them: a small table whole, as kept, a large one in blocks."""
@@ -385,7 +391,7 @@ class VFedPCAClient(NewRowsClient):
             K, column_means = kernel.gram(self._centred(ask, self.X)), None
             if ask.center == "columns":
                 column_means, _ = center_gram(K)
-                if (self.X[0] == self.X).all():
+                if np.trace(K) <= CANCELLED * self._squared_lengths(ask, kernel):
                     K[:] = 0.0  # but for rounding, which must have no vote
             KernelMatrix(frozen(K), column_means).save(self.memory)
         return KernelMatrix.load(self.memory)
@@ -394,11 +400,14 @@ class VFedPCAClient(NewRowsClient):
         """Return the mean of the kernel's values between different rows, before centring, where it may be too large."""
         if ask.kernel is None or not saturates(ask.kernel):
             return None
-        rows, matrix = self._centred(ask, self.X), self._kernel_matrix(ask, ask.kernel)
-        n, own = len(rows), float(ask.kernel.diag(rows).sum())
+        n, matrix = len(self.X), self._kernel_matrix(ask, ask.kernel)
         total = n * matrix.column_means.sum() if matrix.column_means is not None else matrix.K.sum()
-        mean = mean_value(float(total), own, n)
+        mean = mean_value(float(total), self._squared_lengths(ask, ask.kernel), n)
         return None if mean is None else min(max(mean, -1.0), 1.0)
+
+    def _squared_lengths(self, ask: LocalTable[ReplyT], kernel: Kernel) -> float:
+        """Return the sum of k(x, x) over the rows, before any centring in feature space."""
+        return float(kernel.diag(self._centred(ask, self.X)).sum())
 
     def _local(self, ask: LocalTable[ReplyT]) -> Apply:
         """Return the product with the site's matrix as it was before any update."""

@@ -186,7 +186,6 @@ _KNOWN = (
         "site_nmi",
         "normalised mutual information of clusters and sites, of sizes in steps of 5 rows: 0 is no relation, 1 is that "
         "clusters are sites",
-        better="lower",
         leads=False,
         digits=(".4f", ".4f"),
     ),

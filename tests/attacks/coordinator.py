@@ -34,7 +34,7 @@ from clients.kmeans import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import IterateAmongPeers
 from clients.vfedpca import IterateLocally, Multiply
 from fedkernel import RBF, Linear
-from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, unpack_symmetric
+from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, unpack_symmetric, with_width
 from fedkernel.numerics.blockwise import RowSketch
 from fedkernel.peers import PublishKeys
 from fedkernel.protocol import CarriesRows
@@ -160,9 +160,8 @@ def honest_coreset(target: Target) -> float:
     so that its coreset is all of them; by default it would be a quarter. 200 smooth functions of 13 numbers determine
     these. Exact but for rounding.
     """
-    n, d = target.X.shape
-    total = target.ask(SumColumns()).sums
-    gamma = n / (4 * target.ask(MeasureSquares(mean=total / n)).squares)  # the rule, were the site the only one
+    d = target.X.shape[1]
+    gamma = with_width(RBF(), target.X).gamma  # that of all sites, were this the only one
     features = RandomFeatures(RBF(gamma), 200)
     target.ask(EmbedRows(features=features, t=1))
     target.ask(SolveLocally(n_clusters=3))
