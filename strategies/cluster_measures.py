@@ -42,7 +42,7 @@ def measure_clusters(run: Run, model: KernelKMeans) -> Protocol[Measures]:
     replies = yield from to_all(CountClusters())
     N, k = run.rows, len(model.centers_)
     scatter = sums.lengths - float(sums.sum @ sums.sum) / N
-    figures: dict[str, float | None] = {"kmeans_objective": (sums.total - sums.lengths + sums.cost) / N}
+    figures: dict[str, float | None] = {"kmeans_objective": (max(sums.total - sums.lengths, 0.0) + sums.cost) / N}
     figures["calinski_harabasz_rows"] = ratio_of_variances(scatter - sums.cost, sums.cost, k, N)
     if model.coreset_ is not None:
         labels, _ = assign(model.coreset_.points, model.centers_)
