@@ -39,6 +39,7 @@ from fedkernel.arrays import EPS, FloatArray, sum_in_order
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, compare_kernel_pca, compare_vectors, kept_variance
 from fedkernel.numerics import (
+    NARROW,
     RBF,
     Eigenpairs,
     Kernel,
@@ -51,7 +52,6 @@ from fedkernel.numerics import (
     saturates,
     shortens,
 )
-from fedkernel.numerics.widths import NARROW
 from fedkernel.protocol import (
     FLOAT,
     Computing,

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from fedkernel.addresses import find_function, loaded, names
 from fedkernel.arrays import AnyArray, Rows
-from fedkernel.data.labels import labelled
 from fedkernel.errors import FedkernelError, InputError, one_line
 from fedkernel.models.classification import classification_error, cluster_ari, cluster_nmi
 from fedkernel.models.clusters import clustering_objective
@@ -276,9 +275,8 @@ def own_metrics(
         metric = find_function(name, "metrics", "metric") if is_own(name) else METRICS.get(name)
         of_classes = metric.of_classes if isinstance(metric, Metric) else None
         if of_classes is not None:
-            if classes is None or len(set(classes[labelled(classes)].tolist())) < 2:
-                named_ones = "the data name none" if classes is None else "there are fewer than two"
-                raise InputError(f"metric = {name!r} is about classes of rows, but {named_ones}")
+            if classes is None:
+                raise InputError(f"metric = {name!r} is about classes of rows, but the data name none")
             computed[name] = _number(name, of_classes, model, shards, classes, seed)
         elif is_own(name) or getattr(metric, "function", None) is not None:
             computed[name] = _number(name, metric, model, shards)

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from fedkernel.numerics.symmetric import symmetric_by_rows
     from fedkernel.numerics.width_grid import WidthFactors, scaled_width
     from fedkernel.numerics.widths import (
+        NARROW,
         deviations,
         difference_sigma,
         dimension_sigma,
@@ -79,6 +80,7 @@ else:
 
 __all__ = [
     "KERNELS",
+    "NARROW",
     "RBF",
     "Agreement",
     "AnyKernel",
