@@ -105,7 +105,8 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     Notes
     -----
     Costs: 2 rounds for the keys and T + 1 more; k (N + 1) floats over every edge, each way, in each of T rounds. The
-    coordinator forwards every letter: up once, down once. Memory: a client O(N (d_m + k T)).
+    coordinator forwards every letter: up once, down once; with an RBF, Laplacian or sigmoid kernel each client sends it
+    1 float in the end, by which the result says whether the width fits. Memory: a client O(N (d_m + k T)).
 
     With `relay` each of the T rounds becomes as many as edges lie between the clients farthest apart, and the vectors
     of each of M clients cross at least one edge for each other: M (M - 1) (k (N + 1) + 1) floats in a merge, and more
