@@ -29,8 +29,10 @@ from fedkernel.numerics import (
     Linear,
     SubspaceEmbedding,
     leading_eigenpairs,
+    mean_value,
     normalised_gram,
     orthonormal_basis,
+    saturates,
 )
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
 from fedkernel.protocol import (
@@ -123,10 +125,13 @@ class RowLetters(Letters):
 class PenaltyBound(CarriesLetters, Reply):
     """The least penalty that assumption 2 allows the node, 1 float, and letters to the neighbours.
 
-    Reveals one number made of the eigenvalues of the node's kernel matrix.
+    Reveals one number made of the eigenvalues of the node's kernel matrix; and of the first component, with RBF and
+    Laplacian kernels, 1 float more: the mean of the kernel's values between different rows of the node and its
+    neighbours.
     """
 
     bound: Annotated[float, Shape(), Within()]
+    kernel_mean: Annotated[float | None, Shape(), Within(-1 - ROUNDING, 1 + ROUNDING)] = None
 
 
 class Likeness(Reply):
@@ -447,6 +452,7 @@ class ADMMKPCAClient(PeerClient):
         for peer in self.mail.neighbours:
             self._check_rows(peer, tables[peer], largest, kernel)
         K = normalised_gram(kernel, cell.pooled(tables))
+        kernel_mean = mean_value(float(K.sum()), len(K), len(K)) if saturates(ask.kernel) else None
         K = center_blocks(K, np.cumsum(cell.rows).tolist()) if ask.center else K
         KernelBlocks(frozen(K)).save(self.memory)
         n = len(self.X)
@@ -456,7 +462,7 @@ class ADMMKPCAClient(PeerClient):
         started = self._start(largest=1.0)  # k(x, x) = 1, if it was so before
         spectrum = Spectrum.load(self.memory)
         FirstSpectrum(spectrum.values, spectrum.vectors).save(self.memory)
-        return started
+        return started.model_copy(update={"kernel_mean": kernel_mean})
 
     def share_direction(self, ask: ShareDirection) -> Letters:
         """Write the direction that is to be taken off to the neighbours."""

@@ -20,10 +20,8 @@ from clients.kmeans import (
     LabelNewRows,
     LabelRows,
     MeasureClusters,
-    MeasureScatter,
     SampleCoreset,
     SolveLocally,
-    SumRows,
 )
 from clients.width_grid import EmbedAtWidths, LabelAtWidth, SampleAtWidths, SolveAtWidths, WidthGridClient
 from fedkernel.arrays import ROWS, AnyArray, FloatArray, Precision, frozen, row_blocks
@@ -278,7 +276,7 @@ class FKKMeansClient(WidthGridClient):
     """
 
     answers = (
-        *(SumRows, MeasureScatter, LabelNewRows, SolveLocally, SampleCoreset, LabelRows),
+        *(LabelNewRows, SolveLocally, SampleCoreset, LabelRows),
         *(MeasureClusters, CountClusters, CompareClusters),
         *(MultiplyColumns, MultiplyGram, SumFeatures, CombineFeatures, EmbedRows, TakeEmbedding),
         *(EmbedAtWidths, SolveAtWidths, SampleAtWidths, LabelAtWidth),

@@ -2,7 +2,7 @@
 
 Source: Balcan, Ehrlich, Liang: Distributed k-Means and k-Median Clustering on General Topologies, NIPS 2013,
 algorithm 1. A pair whose client embeds its rows inherits these requests; where the embedding is kernel-made,
-this is kernel k-means. So do pairs whose kernel's width follows from all rows, or that label new ones.
+this is kernel k-means. So do pairs that label new rows.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,9 @@ from pydantic import Field
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import ProtocolError, TellableError
 from fedkernel.models import combine_draws
-from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means, moments
+from fedkernel.numerics import AnyKernel, Kernel, RandomFeatures, assign, coreset, k_means
 from fedkernel.protocol import (
     COORDINATE,
-    ENTRY,
     Answers,
     Count,
     KernelClient,
@@ -215,28 +214,6 @@ class CompareClusters(Request[SharedRows]):
             raise ValueError(f"sizes add up to {total:g}, but there are {rows} rows")
 
 
-class RowSum(Summed):
-    """The sum of the site's rows: d floats. Reveals the site's mean row."""
-
-    sum: Annotated[FloatArray, Shape("d"), Within(-ENTRY, ENTRY)]
-
-
-class SumRows(Request[RowSum]):
-    """Asks for what the mean of all rows follows from."""
-
-
-class Scatter(Summed):
-    """The sum of the rows' squared distances to a point: 1 float. Reveals how far they are from it, all together."""
-
-    scatter: Annotated[float, Shape(), Within()]
-
-
-class MeasureScatter(Request[Scatter]):
-    """Asks for the sum of squared distances to the mean of all rows, from which the kernel's width follows."""
-
-    mean: Annotated[FloatArray, Shape("d")]
-
-
 class LabelNewRows(Request[Receipt]):
     """Hands over what labelling rows that are new at the site needs; the labels stay there.
 
@@ -277,7 +254,7 @@ class KMeansClient(KernelClient):
     """
 
     answers: ClassVar[Answers] = (
-        *(SolveLocally, SampleCoreset, LabelRows, SumRows, MeasureScatter, LabelNewRows),
+        *(SolveLocally, SampleCoreset, LabelRows, LabelNewRows),
         *(MeasureClusters, CountClusters, CompareClusters),
     )
 
@@ -345,23 +322,6 @@ class KMeansClient(KernelClient):
     def _squared_lengths(self, kernel: AnyKernel) -> float:
         """Return the sum of k(x, x) over the rows."""
         return float(kernel.diag(self.X).sum())
-
-    def sum_rows(self, ask: SumRows) -> RowSum:
-        """Add the rows up."""
-        rows, mean, _ = self._moments
-        return RowSum(sum=rows * mean)
-
-    def measure_scatter(self, ask: MeasureScatter) -> Scatter:
-        """Add squared distances up."""
-        if len(ask.mean) != self.X.shape[1]:
-            raise ProtocolError(f"a mean of {len(ask.mean)} entries does not fit the site's {self.X.shape[1]} columns")
-        rows, mean, scatter = self._moments
-        return Scatter(scatter=scatter + rows * float(np.square(mean - ask.mean).sum()))
-
-    @property
-    def _moments(self) -> tuple[int, FloatArray, float]:
-        """How many rows there are, their mean (d,), and the sum of their squared distances to it."""
-        return self.once("moments", lambda: moments(self.X))
 
     def label_new_rows(self, ask: LabelNewRows) -> Receipt:
         """Keep labels of shape (n_new,) and the embedding of new rows on the site."""

@@ -16,6 +16,7 @@ from clients.merging import merged, merging_weights, moved
 from clients.vfedpca import (
     CapturedVariance,
     Finish,
+    Finished,
     LocalIterations,
     LocalTable,
     Multiply,
@@ -26,7 +27,7 @@ from clients.vfedpca import (
 from fedkernel.arrays import FloatArray, sum_in_order
 from fedkernel.numerics import Eigenpairs, Unconverged, block_krylov, orthonormal_basis
 from fedkernel.peers import CarriesLetters, Letter, Letters, PeerClient, PublishKeys, TakeKeys
-from fedkernel.protocol import Count, Iterations, Orthonormal, Receipt, Reply, ReplyT, Request, Shape, State, Within
+from fedkernel.protocol import Count, Iterations, Orthonormal, ReplyT, Request, Shape, State, Within
 from fedkernel.seeds import generator
 from fedkernel.validation import check_at_most
 
@@ -83,7 +84,7 @@ class ForwardVectors(CarriesLetters, Request[Letters]):
     posts: ClassVar = (RelayedVectors,)
 
 
-class FinishAmongPeers(Merging[Receipt]):
+class FinishAmongPeers(Merging[Finished]):
     """Delivers the neighbours' last vectors; asks to merge them and keep the result."""
 
 
@@ -108,8 +109,10 @@ class NextBlock(Letter):
     block: Annotated[FloatArray, Shape("N", "b"), Orthonormal()]
 
 
-class SearchState(CarriesLetters, Reply):
-    """Letters, and how the root's search goes: reveals when it ended, and whether it had converged, but no number.
+class SearchState(CarriesLetters, Finished):
+    """Letters, and how the root's search goes; with the first product the mean of a kernel's values, as `Finished`.
+
+    Reveals when the search ended, and whether it had converged, and how alike the site's rows are, all together.
 
     Attributes
     ----------
@@ -237,7 +240,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             self.mail.write(peer, known.letter(new))
         return Letters()
 
-    def finish_among_peers(self, ask: FinishAmongPeers) -> Receipt:
+    def finish_among_peers(self, ask: FinishAmongPeers) -> Finished:
         """Merge once more; keep the directions, those of every round, and the projected features."""
         return self._keep(ask, self._merged(ask))
 
@@ -245,9 +248,10 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
         """Multiply the block, and add what the children wrote; at the root take a step of block Lanczos."""
         block = self._block(ask)
         total = self._summed(ask, block)
+        mean = self._kernel_mean(ask) if ask.block == "first" else None
         if ask.parent is not None:
             self.mail.write(ask.parent, total)
-            return SearchState()
+            return SearchState(kernel_mean=mean)
         blocks, products, widths = block, total.product, np.array([block.shape[1]])
         if ask.block != "first":
             before = Searched.load(self.memory)
@@ -261,9 +265,11 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
             block = next(block_krylov(seen[0][0], ask.n_components, tol=ask.tol, max_steps=ask.most, seen=seen))
         except StopIteration as stop:
             self._take(ask, stop.value.vectors, last=True)
-            return SearchState(state="unconverged" if isinstance(stop.value, Unconverged) else "converged")
+            state: Literal["converged", "unconverged"]
+            state = "unconverged" if isinstance(stop.value, Unconverged) else "converged"
+            return SearchState(state=state, kernel_mean=mean)
         self._take(ask, block)
-        return SearchState()
+        return SearchState(kernel_mean=mean)
 
     def take_block(self, ask: TakeBlock) -> Letters:
         """Keep the parent's block; write it on."""
@@ -320,7 +326,7 @@ class PeerVFedPCAClient(VFedPCAClient, PeerClient):
                 raise self.mail.refusal(child, str(error)) from None
         return SubtreeProduct(product=sum_in_order([own.product, *(letter.product for _, letter in letters)]))
 
-    def _keep(self, ask: LocalTable[ReplyT], directions: FloatArray) -> Receipt:
+    def _keep(self, ask: LocalTable[ReplyT], directions: FloatArray) -> Finished:
         self.outputs["iterates"] = MergedVectors.load(self.memory).vectors
         return self.finish(Finish(kernel=ask.kernel, center=ask.center, directions=directions))
 

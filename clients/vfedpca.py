@@ -23,8 +23,10 @@ from fedkernel.numerics import (
     center_rows,
     frobenius_norm,
     low_rank,
+    mean_value,
     orthonormal_basis,
     power_iteration,
+    saturates,
     shortens,
     squared_norms,
     symmetric_product,
@@ -37,13 +39,13 @@ from fedkernel.protocol import (
     Count,
     Iterations,
     Orthonormal,
-    Receipt,
     Reply,
     ReplyT,
     Request,
     Shape,
     State,
     Summed,
+    Within,
     check_share,
 )
 from fedkernel.validation import check_at_most
@@ -52,6 +54,10 @@ Centering = Literal["columns", "rows", "none"]
 
 ROUNDED = 100 * float(np.finfo(np.float64).eps)
 """A product that is shorter than this share of the trace, times its vectors' length, is rounding."""
+
+CANCELLED = 10 * float(np.finfo(np.float64).eps) / SEMIDEFINITE
+"""The same of a kernel matrix that is centred, and of the trace before: its rounding is of what it was, and makes
+eigenvalues below 0 that are too large for rounding of what is left."""
 
 KEPT = 2**26
 """Bytes of a centred table that a site keeps beside its own (64 MiB); a larger one's rows are centred in each pass."""
@@ -146,7 +152,16 @@ class Multiply(LocalTable[Product]):
             raise ValueError(f"block^T product must have no eigenvalue below 0, as the site's matrix, not {least:.6g}")
 
 
-class Finish(LocalTable[Receipt]):
+class Finished(Reply):
+    """With a kernel whose width may fit nothing, the mean of its values between different rows of the site: 1 float.
+
+    Reveals how alike the site's rows are, all together; without such a kernel nothing.
+    """
+
+    kernel_mean: Annotated[float | None, Shape(), Within(-1, 1)] = None
+
+
+class Finish(LocalTable[Finished]):
     """Hands the result over, so that the site can compute its own projected features, which stay there."""
 
     directions: Annotated[FloatArray, Shape("N", "k")]
@@ -279,18 +294,19 @@ class VFedPCAClient(NewRowsClient):
     def multiply(self, ask: Multiply) -> Product:
         """Apply the local matrix to a block."""
         product = self._local(ask)(ask.block)
-        if frobenius_norm(product) <= ROUNDED * self._total(ask) * float(np.linalg.norm(ask.block)):
+        least = ROUNDED * self._total(ask) if ask.kernel is None else CANCELLED * self._squared_lengths(ask, ask.kernel)
+        if frobenius_norm(product) <= least * float(np.linalg.norm(ask.block)):
             product = np.zeros_like(product)  # what rounding leaves of nothing is no product of a semidefinite matrix
         return Product(product=product)
 
-    def finish(self, ask: Finish) -> Receipt:
+    def finish(self, ask: Finish) -> Finished:
         """Keep the projected features ``U^T X_m`` (equation 10), shape (k, d_m), and the directions on the site."""
         features = np.zeros((ask.directions.shape[1], self.X.shape[1]))
         for rows, X in self._blocks(ask):
             features += transposed_product(ask.directions[rows], X)
         self.outputs["features"] = features
         self.outputs["eigenvectors"] = ask.directions
-        return Receipt()
+        return Finished(kernel_mean=self._kernel_mean(ask))
 
     def measure_variance(self, ask: MeasureVariance) -> CapturedVariance:
         """Compute ``||X_m^T u||^2`` for every direction and the total ``||X_m||^2``."""
@@ -328,7 +344,8 @@ class VFedPCAClient(NewRowsClient):
             start = self.rng("start").standard_normal((self.X.shape[0], ask.n_components))
         scale = 1.0 if ask.kernel is not None else 1.0 / self.X.shape[1]
         pairs = power_iteration(self._matrix(ask), start, ask.iterations)
-        return Eigenpairs(pairs.values * scale, pairs.vectors)
+        # what rounding has left below 0 of an eigenvalue that cannot be is 0
+        return Eigenpairs((np.maximum(pairs.values, 0.0) if ask.semidefinite else pairs.values) * scale, pairs.vectors)
 
     def _blocks(self, ask: LocalTable[ReplyT]) -> Iterator[tuple[slice, FloatArray]]:
         """Yield the table's rows as the method reads them: a small table whole, as kept, a large one in blocks."""
@@ -375,10 +392,23 @@ class VFedPCAClient(NewRowsClient):
             K, column_means = kernel.gram(self._centred(ask, self.X)), None
             if ask.center == "columns":
                 column_means, _ = center_gram(K)
-                if (self.X[0] == self.X).all():
+                if np.trace(K) <= CANCELLED * self._squared_lengths(ask, kernel):
                     K[:] = 0.0  # but for rounding, which must have no vote
             KernelMatrix(frozen(K), column_means).save(self.memory)
         return KernelMatrix.load(self.memory)
+
+    def _kernel_mean(self, ask: LocalTable[ReplyT]) -> float | None:
+        """Return the mean of the kernel's values between different rows, before centring, where it may be too large."""
+        if ask.kernel is None or not saturates(ask.kernel):
+            return None
+        n, matrix = len(self.X), self._kernel_matrix(ask, ask.kernel)
+        total = n * matrix.column_means.sum() if matrix.column_means is not None else matrix.K.sum()
+        mean = mean_value(float(total), self._squared_lengths(ask, ask.kernel), n)
+        return None if mean is None else min(max(mean, -1.0), 1.0)
+
+    def _squared_lengths(self, ask: LocalTable[ReplyT], kernel: Kernel) -> float:
+        """Return the sum of k(x, x) over the rows, before any centring in feature space."""
+        return float(kernel.diag(self._centred(ask, self.X)).sum())
 
     def _local(self, ask: LocalTable[ReplyT]) -> Apply:
         """Return the product with the site's matrix as it was before any update."""

@@ -152,7 +152,7 @@ class Baseline:
         ``central`` is the reference itself. Where each client has a model, figures are means over the clients,
         ``worst_error`` is the largest error, and the model is client 0's.
         """
-        strategy = self.strategy
+        strategy = self.strategy.settled_on(shards)  # clients' own models, too, which are compared with that of all
         if self.place in {"isolated", "pooled"}:
             tables = self._pooled(shards) if self.place == "pooled" else shards
             timings = [timed(strategy.alone, table) for table in tables]

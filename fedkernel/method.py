@@ -3,7 +3,7 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import pydantic
 
@@ -132,3 +132,20 @@ class Method(Judged[M], ABC, Generic[M]):
         if dataclasses.is_dataclass(self):
             return dict(pydantic.TypeAdapter(type(self)).dump_python(self, mode="json"))
         return {}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the hyper-parameters by name, as scikit-learn asks for them; kernels within are values."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change hyper-parameters in place, checked as by a new strategy, as scikit-learn does to its own clones.
+
+        That is the one way in which a strategy changes: one that is a key of a dictionary must not be.
+        """
+        for name, value in type(self)(**self.get_params() | params).get_params().items():
+            object.__setattr__(self, name, value)
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an equal strategy of its own, which scikit-learn's `clone` asks for."""
+        return type(self)(**self.get_params())

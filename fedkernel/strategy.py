@@ -17,6 +17,7 @@ from fedkernel.engines import ENGINES
 from fedkernel.errors import InputError
 from fedkernel.flower_strategy import FlowerStrategy
 from fedkernel.judging import Measures
+from fedkernel.models.base import Model
 from fedkernel.preparing import TableToPrepare, prepared_here, tables_to_prepare
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.plan import Plan
@@ -244,6 +245,8 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
                 result.metrics[choice.name] = float(choice.value)
                 result.findings.append(choice.why)
         result.findings += getattr(model, "findings_", ())
+        if isinstance(model, Model) and (warning := model.width_finding()) is not None:
+            result.findings.append(warning)
         if (wire := execution.settings.wire) != "float64":
             result.wire = wire
             result.findings.append(f"arrays travelled as {wire} (wire), in half of the bytes")

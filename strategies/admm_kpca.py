@@ -52,7 +52,7 @@ from fedkernel.models import (
     kept_variance,
     normalised_kernel_pca,
 )
-from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmbedding
+from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmbedding, saturates
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours, spanning_tree
 from fedkernel.protocol import (
     FLOAT,
@@ -178,7 +178,8 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
     -----
     Costs: 2 rounds for the keys, 3 to start, 2 per iteration, 1 at the end; each further component 3 more and its
     iterations. To each neighbour l, a node j sends n_j d floats to start (or n_j n_features) and n_j more, and in an
-    iteration 2 n_j + n_l, however large the network is. The coordinator forwards every letter: up once, down once.
+    iteration 2 n_j + n_l, however large the network is. The coordinator forwards every letter: up once, down once; with
+    an RBF or Laplacian kernel each node sends it 1 float, by which the result says whether the width fits.
     Memory: a node the square of the rows in its cell.
 
     The history's figures are component and t, and of the iteration before lagrangian (the nodes' sum, which need not
@@ -271,6 +272,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         down = on_edges * width + (more + 1) * (on_edges + M + edges + (3 * T - 2) * on_edges) + more * 3 * on_edges
         cell = max(rows + sum(n[peer] for peer in others) for others, rows in zip(peers, n, strict=True))
         memory = FLOAT * cell * ((4 if more else 3) * cell + 2 * width)
+        up += M if saturates(self.kernel) else 0
         rounds = (more + 1) * (3 + 2 * T) + 1
         works = [self._work(n[j], n[j] + sum(n[peer] for peer in peers[j]), width, len(peers[j])) for j in range(M)]
         return key_agreement(peers) + Forecast(rounds, up, down, memory, "at most", Computing.of(works))
@@ -315,6 +317,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         yield from mail.to_all(ShareRows(features=features, noise=self.noise))
         start = StartLocally(features=features, kernel=kernel, **self._start_fields())
         started = yield from mail.to_all(start)
+        means = [reply.kernel_mean for reply in started if reply.kernel_mean is not None]
         courses = []
         for component in range(1, self.n_components + 1):
             if component > 1:
@@ -328,7 +331,9 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         longest = max(len(course.lagrangians) for course in courses)
         lagrangians = [np.pad(c.lagrangians, (0, longest - len(c.lagrangians)), mode="edge") for c in courses]
         without = np.array([course.without for course in courses], dtype=np.float64)
-        return PeerComponents(kernel, self.n_components, penalties[0][0], np.array(lagrangians), without)
+        kernel_mean = float(np.mean(means)) if means else None
+        fields = (self.n_components, penalties[0][0], np.array(lagrangians), without)
+        return PeerComponents(kernel, *fields, kernel_mean_=kernel_mean)
 
     def evaluation(self, run: Run, model: PeerComponents) -> Protocol[dict[str, float]]:
         """Return how much of its own rows each node's components keep, of all nodes together: one round, 2 floats each.

@@ -31,12 +31,9 @@ from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, compare_kernel_pca, kept_variance
 from fedkernel.numerics import (
     RBF,
-    Eigenpairs,
     Kernel,
     Laplacian,
     Linear,
-    center_gram,
-    leading_eigenpairs,
     leading_eigenpairs_of_factor,
     symmetric_by_rows,
 )
@@ -282,25 +279,22 @@ class DKPCA(ProjectsNewRows):
             column_means, mean = F @ row, float(row @ row)
             F = F - row
         pairs = leading_eigenpairs_of_factor(F, self._wanted(len(F), omitted))
-        return self._model(pairs, column_means, mean, omitted)
+        return self._certified(KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean), omitted)
 
     def _solve_gram(self, K: FloatArray, omitted: Sequence[float] | None = None) -> KernelPCA:
-        column_means, mean = center_gram(K) if self.center else (None, 0.0)
-        pairs = leading_eigenpairs(K, self._wanted(len(K), omitted))
-        return self._model(pairs, column_means, mean, omitted)
+        model = KernelPCA.of_gram(K, self.kernel, self._wanted(len(K), omitted), center=self.center)
+        return self._certified(model, omitted)
 
     def _wanted(self, rows: int, omitted: Sequence[float] | None) -> int:
         """Return how many eigenpairs are needed: for a certificate, or to choose, the next one too."""
         most, next_too = self.most_components, omitted is not None or self.n_components == "auto"
         return min(most + 1, rows) if next_too else most
 
-    def _model(
-        self, pairs: Eigenpairs, column_means: FloatArray | None, mean: float, omitted: Sequence[float] | None
-    ) -> KernelPCA:
-        model = self._chosen(KernelPCA(pairs.values, pairs.vectors, self.kernel, column_means, mean))
+    def _certified(self, found: KernelPCA, omitted: Sequence[float] | None) -> KernelPCA:
+        model = self._chosen(found)
         if omitted is None:
             return model
-        bound = certified(pairs.values, model.n_components, len(pairs.vectors), sum(omitted))
+        bound = certified(found.eigenvalues_, model.n_components, len(found.eigenvectors_), sum(omitted))
         return dataclasses.replace(model, certificate_=bound)
 
     def _chosen(self, model: KernelPCA) -> KernelPCA:

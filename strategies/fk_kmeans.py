@@ -36,7 +36,7 @@ from clients.fk_kmeans import (
 )
 from fedkernel.arrays import ROWS, FloatArray, Precision
 from fedkernel.errors import InputError
-from fedkernel.models import FeatureChain, KernelKMeans, recover_error, training_of
+from fedkernel.models import FeatureChain, KernelKMeans, is_found, recover_error, training_of
 from fedkernel.numerics import (
     RBF,
     AnyKernel,
@@ -45,6 +45,7 @@ from fedkernel.numerics import (
     ShiftInvariant,
     eigengap,
     mean_error,
+    mean_of_points,
     squared_move,
 )
 from fedkernel.protocol import (
@@ -101,9 +102,9 @@ class FKKMeans(KMeansStrategy):
         D, random features per iteration; at least s + 2 unless ``penalty`` is given.
     iterations : int
         T, the most.
-    kernel : RBF or Laplacian, optional
-        By default RBF with the paper's gamma = N^2 / (2 sum_ij ||x_i - x_j||^2), from
-        sums over the clients' rows (d + 1 floats up and d down, each).
+    kernel : RBF or Laplacian
+        By default RBF with the paper's gamma = N^2 / (2 sum_ij ||x_i - x_j||^2), the rule "mean", from sums over the
+        clients' rows (d + 1 floats up and d down, each).
     penalty : float, optional
         lambda; by default the (s + 2)-th eigenvalue of the first iteration, which for s = k is the paper's.
     solver : {"lanczos", "gram"}
@@ -170,7 +171,7 @@ class FKKMeans(KMeansStrategy):
     n_components: Annotated[Annotated[int, Field(ge=1)] | None, no_choice(BY_EIGENGAP)] = None
     n_features: Annotated[int, Field(ge=1)] = 50
     iterations: Annotated[int, Field(ge=1)] = 50
-    kernel: ShiftInvariant | None = None
+    kernel: ShiftInvariant = RBF()
     penalty: Annotated[float, Field(ge=0)] | None = None
     solver: Literal["lanczos", "gram"] = "lanczos"
     cem: bool = True
@@ -267,7 +268,7 @@ class FKKMeans(KMeansStrategy):
         memory += max(map(self._kept, n))
         iterated = Forecast(rounds + 1, up, down, memory, "about", self._computing(cohort, D, T, r, usual))
         clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, s)
-        return self.width_forecast(cohort) + iterated + clustered
+        return iterated + clustered
 
     def _computing(self, cohort: Sequence[Member], D: int, T: int, r: int, usual: int) -> Computing:
         """Return what T iterations compute."""
@@ -297,7 +298,7 @@ class FKKMeans(KMeansStrategy):
         return drawn if drawn <= KEPT else 0
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the width, T iterations at most, the coordinates and the k-means.
+        """Return T iterations at most, the coordinates and the k-means.
 
         How many columns an iteration has, and how many products its search takes, the data decide: runs take about what
         `forecast` says. What they cannot exceed is larger, and grows with t: after the first iteration B_t has s + 1
@@ -308,7 +309,7 @@ class FKKMeans(KMeansStrategy):
         most = [D]
         for t in range(2, T + 1):
             most.append(D + (self._number - 1 if t == 2 and self.penalty is None else most[-1]))
-        features = any_width(self.kernel or RBF(), lambda kernel: self._features(kernel, seed))
+        features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))
 
         def iteration(t: int, p: int, before: int) -> Step:
             common: dict[str, Any] = {"features": features, "t": t, "precision": self.dtype}
@@ -326,7 +327,6 @@ class FKKMeans(KMeansStrategy):
         if not self.cem:
             embed = once(TakeEmbedding, {"s": self.dimensions})
         return (
-            *self.width_plan(),
             *iterations,
             embed,
             *kmeans_plan(self.most_clusters, self.coreset_size, self.dimensions, choose=self.n_clusters == "auto"),
@@ -334,12 +334,17 @@ class FKKMeans(KMeansStrategy):
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """Algorithm 1."""
-        features = self._features((yield from self.federated_kernel(run)), run.seed)
+        features = self._features(self.kernel.settled(run.columns), run.seed)
         # Lines 4 to 18: T iterations, after which the clients have their rows' coordinates
         chain, values = yield from self._iterate(run, features)
         # Line 19
         clustered = yield from self.clusters(run)
-        return KernelKMeans(clustered.centers, chain, values, coreset_=clustered.coreset, choice_=clustered.choice)
+        return KernelKMeans(
+            *(clustered.centers, chain, values),
+            coreset_=clustered.coreset,
+            choice_=clustered.choice,
+            kernel_mean_=mean_of_points(*clustered.coreset),
+        )
 
     def _iterate(self, run: Run, features: RandomFeatures) -> Protocol[tuple[FeatureChain, FloatArray]]:
         """Return the embedding and its eigenvalues; the clients then have their rows' coordinates."""
@@ -400,7 +405,7 @@ class FKKMeans(KMeansStrategy):
     ) -> dict[str, list[float]]:
         """Return the recover error after each iteration; computes all features once more."""
         chain = result.model.embedding
-        if not isinstance(chain, FeatureChain):
+        if not isinstance(chain, FeatureChain) or not is_found(reference):
             return {}
         E = training_of(reference)
         return {"recover_error": [recover_error(H, E) for H in chain.estimates(np.vstack(list(shards)))]}

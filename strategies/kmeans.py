@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, MeasureScatter, SampleCoreset, SolveLocally, SumRows
+from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, SampleCoreset, SolveLocally
 from fedkernel.arrays import FloatArray, Precision
 from fedkernel.data import Prepare
 from fedkernel.errors import InputError
@@ -27,15 +27,12 @@ from fedkernel.models import (
     nystroem_kernel_kmeans,
 )
 from fedkernel.numerics import (
-    RBF,
     AnyKernel,
     WeightedPoints,
     allot,
     eigengap,
-    fk_gamma,
     k_means,
     leading_eigenpairs,
-    moments,
 )
 from fedkernel.protocol import (
     FLOAT,
@@ -53,7 +50,6 @@ from fedkernel.protocol import (
     once,
     to_all,
     to_each,
-    to_sum,
 )
 from fedkernel.run import Result, RunSettings
 from fedkernel.strategy import KernelStrategy
@@ -189,7 +185,7 @@ class Nystroem(Rival[KernelKMeans]):
     def find(self, strategy: "KMeansStrategy", shards: Sequence[FloatArray], seed: int) -> KernelKMeans:
         """Return approximate kernel k-means of all rows."""
         X, s, m = np.vstack(list(shards)), strategy.dimensions, self.n_landmarks
-        kernel = strategy.central_kernel(X)
+        kernel = strategy.settled_on(shards).kernel.settled(X.shape[1])
         return nystroem_kernel_kmeans(X, kernel, strategy.most_clusters, s, n_landmarks=m, seed=seed)
 
 
@@ -206,7 +202,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     n_clusters: int | Literal["auto"]
     max_clusters: int | None
-    kernel: AnyKernel | None
+    kernel: AnyKernel
     coreset_size: int | None
     eigengap: bool = False
 
@@ -249,7 +245,7 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
 
     def evaluation_plan(self) -> Plan:
         """Return the requests for sums and sizes."""
-        return measuring_plan(self.kernel or RBF())
+        return measuring_plan(self.kernel)
 
     def comparison(self, run: Run, earlier: str) -> Protocol[dict[str, float]]:
         """Return `stability` of the clusters: one round, k^2 + 1 floats from each client, which are summed."""
@@ -258,27 +254,6 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
     def comparison_plan(self, earlier: str) -> Plan:
         """Return the request for what the clusters of both runs share."""
         return comparing_plan(earlier, self.most_clusters)
-
-    def federated_kernel(self, run: Run) -> Protocol[AnyKernel]:
-        """Return the kernel: as given, or RBF with the paper's width, from sums over all rows: two rounds."""
-        if self.kernel is not None:
-            return self.kernel.settled(run.columns)
-        rows = yield from to_sum(SumRows())
-        mean = rows.sum / run.rows
-        about_it = yield from to_sum(MeasureScatter(mean=mean))
-        return RBF(gamma=fk_gamma(run.rows, mean, about_it.scatter))
-
-    def width_forecast(self, cohort: Sequence[Member]) -> Forecast:
-        """Return what `federated_kernel` takes."""
-        M, d = len(cohort), cohort[0].columns
-        if self.kernel is not None:
-            return Forecast(0)
-        works = [Work(passes=6.0 * FLOAT * member.rows * d) for member in cohort]  # means, and squares about them
-        return Forecast(2, M * (d + 1), M * d, computing=Computing.of(works))
-
-    def width_plan(self) -> Plan:
-        """Return what `federated_kernel` asks."""
-        return (once(SumRows), once(MeasureScatter)) if self.kernel is None else ()
 
     def prediction(self, run: Run, model: KernelKMeans) -> Protocol[None]:
         """Have the clients label the rows that are new there: one round, T D s + k s floats down, none up."""
@@ -323,14 +298,10 @@ class KMeansStrategy(KernelStrategy[KernelKMeans]):
     def central(self, shards: Sequence[FloatArray]) -> KernelKMeans:
         """Return exact kernel k-means of all rows in one place, which takes two (N, N) arrays."""
         X, s = np.vstack(list(shards)), self.dimensions
-        kernel = self.central_kernel(X)
+        kernel = self.kernel.settled(X.shape[1])
         if self.eigengap:
             s = eigengap(leading_eigenpairs(kernel.gram(X), min(s + 1, len(X))).values, self.most_clusters, s)
         return settled_clusters(kernel_kmeans(X, kernel, self.most_clusters, s), self.n_clusters)
-
-    def central_kernel(self, X: FloatArray) -> AnyKernel:
-        """Return what `federated_kernel` finds, from all rows X (N, d) in one place."""
-        return RBF(gamma=fk_gamma(*moments(X))) if self.kernel is None else self.kernel.settled(X.shape[1])
 
     def judge(
         self, result: Result[KernelKMeans], shards: Sequence[FloatArray], reference: KernelKMeans | None = None

@@ -27,7 +27,16 @@ from clients.diskpca import (
 from fedkernel.arrays import ROWS, Precision, Rows, stack_rows, sum_in_order
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.models import LandmarkPCA, compare_components, kept_variance
-from fedkernel.numerics import AnyKernel, above_rounding, is_sketched, leading_eigenpairs, whitening
+from fedkernel.numerics import (
+    AnyKernel,
+    above_rounding,
+    is_sketched,
+    leading_eigenpairs,
+    mean_of_landmarks,
+    mean_value,
+    saturates,
+    whitening,
+)
 from fedkernel.protocol import (
     BESIDE,
     COORDINATE,
@@ -204,7 +213,8 @@ def low_rank(
         requests = {client: SketchKernel(**fields, columns=w) for client, fields in handed.items()}
         product = sum_in_order([reply.product for reply in (yield from to_each(requests))])
     # Step 2: the coordinator projects onto a basis phi(Y) R of the span, and takes the leading left singular vectors
-    R = whitening(step.kernel.gram(landmarks), step.tol)
+    K = step.kernel.gram(landmarks)
+    R = whitening(K, step.tol)
     A = R.T @ product @ R
     k = min(n_components, len(A))
     if k == 0:
@@ -212,7 +222,9 @@ def low_rank(
     if k < n_components and not choose:
         log.warning("the landmarks span %d dimensions, fewer than the %d components asked for", k, n_components)
     pairs = leading_eigenpairs((A + A.T) / 2, min(k + 1, len(A)) if choose else k)
-    model = LandmarkPCA(step.kernel, landmarks, R @ pairs.vectors, np.maximum(pairs.values, 0.0))
+    kernel_mean = mean_of_landmarks(K, np.diag(product)) if saturates(step.kernel) else None
+    values = np.maximum(pairs.values, 0.0)
+    model = LandmarkPCA(step.kernel, landmarks, R @ pairs.vectors, values, kernel_mean_=kernel_mean)
     if choose:
         model = chosen(model, n_components, len(A))
     # Step 3: L = phi(Y) C, at every client
@@ -379,9 +391,11 @@ def kernel_pca(X: Rows, kernel: AnyKernel, n_components: int) -> LandmarkPCA:
     """Compute kernel PCA of rows X (N, d), not centred, by the eigenpairs of the (N, N) kernel matrix."""
     N = X.shape[0]
     check_at_most("n_components", n_components, N)
-    pairs = leading_eigenpairs(kernel.gram(X), n_components)
+    K = kernel.gram(X)
+    pairs = leading_eigenpairs(K, n_components)
     if not pairs.values[0] > 0:
         raise InputError(f"the kernel is zero on all {N} rows, so that there are no components")
     above = above_rounding(pairs.values, N)
     values, vectors = pairs.values[above], pairs.vectors[:, above]
-    return LandmarkPCA(kernel, X, vectors / np.sqrt(values), values)
+    kernel_mean = mean_value(float(K.sum()), float(np.trace(K)), N)
+    return LandmarkPCA(kernel, X, vectors / np.sqrt(values), values, kernel_mean_=kernel_mean)

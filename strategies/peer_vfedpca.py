@@ -22,13 +22,14 @@ from clients.peer_vfedpca import (
     PeerVectors,
     PeerVFedPCAClient,
     RelayedVectors,
+    SearchState,
     TakeBlock,
 )
 from fedkernel.arrays import FloatArray
 from fedkernel.errors import InputError, ProtocolError
 from fedkernel.judging import Measures
 from fedkernel.models import KernelPCA, PeerComponents, compare_kernel_pca, compare_vectors, kept_variance, over_clients
-from fedkernel.numerics import Kernel, Linear
+from fedkernel.numerics import Kernel, Linear, saturates
 from fedkernel.peers import (
     Graph,
     Mail,
@@ -69,6 +70,7 @@ from strategies.vfedpca import (
     VFedAKPCA,
     VFedPCA,
     local_memory,
+    mean_of_clients,
     merging_computing,
 )
 
@@ -116,6 +118,9 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
     each of the T rounds becomes as many as edges lie between the clients farthest apart, and the vectors of each of M
     clients cross at least one edge for each other: M (M - 1) (k (N + 1) + 1) floats in a merge, and more where two ways
     are equally long. Memory: a client O(N (d_m + k T + k M)).
+
+    With an RBF, Laplacian or sigmoid kernel each client sends the coordinator 1 float besides, by which the result says
+    whether the width fits.
     """
 
     n_components: Annotated[int, Field(ge=1), no_choice(AMONG_PEERS)] = 1
@@ -152,7 +157,8 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         """Return the costs above, of "exact" with at most ``rounds`` products, or about 3 for 2 digits of ``tol``."""
         graph = self.peers(len(cohort))
         takes = self._searching if self.merge == "exact" else self._merging
-        return key_agreement(graph) + takes(cohort, graph)
+        means = Forecast(0, len(cohort) if saturates(self.kernel) else 0, 0, 0)
+        return key_agreement(graph) + takes(cohort, graph) + means
 
     def _searching(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
         N, k, height = cohort[0].rows, self.n_components, len(self._tree(graph)[0]) - 1
@@ -251,8 +257,8 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
             yield from mail.to_all(IterateAmongPeers(first=t == 0, **iterate), t=t)
             for _ in range(self._hops(graph) - 1):
                 yield from mail.to_all(ForwardVectors(), t=t)
-        yield from mail.to_all(FinishAmongPeers(**finish))
-        return PeerComponents(self.kernel or Linear(), self.n_components)
+        replies = yield from mail.to_all(FinishAmongPeers(**finish))
+        return PeerComponents(self.kernel or Linear(), self.n_components, kernel_mean_=mean_of_clients(replies))
 
     def _search(self, mail: Mail, graph: Neighbours) -> Protocol[PeerComponents]:
         levels, place = self._tree(graph)
@@ -260,7 +266,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         def of_level(level: list[int], kind: type[Any], **more: Any) -> Protocol[list[Any]]:
             return mail.to_each({client: kind(**place[client], **more) for client in level})
 
-        state = "searching"
+        state, means = "searching", list[SearchState]()
         for product in range(self._most):
             # The block goes down; the lowest level takes it with its next request
             for level in levels[1:-1] if product else ():
@@ -269,6 +275,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
             for depth, level in reversed([*enumerate(levels)]):
                 block = "first" if product == 0 else "delivered" if 0 < depth == len(levels) - 1 else "kept"
                 replies = yield from of_level(level, AddProducts, block=block, tol=self.tol, most=self._most)
+                means += replies if product == 0 else ()
             if (state := replies[0].state) != "searching":
                 break
         if state == "searching":
@@ -278,7 +285,8 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         ended = f"rounds = {self._most} ended the search before it converged to tol = {self.tol:g}"
         what = "the components may be far from the leading ones; allow more rounds, or a larger tol"
         findings = (f"{ended}: {what}",) if state == "unconverged" else ()
-        return PeerComponents(self.kernel or Linear(), self.n_components, findings_=findings)
+        mean = mean_of_clients(means)
+        return PeerComponents(self.kernel or Linear(), self.n_components, findings_=findings, kernel_mean_=mean)
 
     @property
     def _agrees(self) -> bool:

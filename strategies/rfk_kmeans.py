@@ -24,6 +24,7 @@ from fedkernel.numerics import (
     WidthFactors,
     assign,
     kernel_silhouette,
+    mean_of_points,
     scaled_width,
 )
 from fedkernel.protocol import Computing, Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
@@ -48,21 +49,21 @@ class RFKKMeans(KMeansStrategy):
         As for `FKKMeans`.
     width_factors : sequence of float, optional
         A grid of widths, such as (0.25, 0.5, 1, 2, 4): what the kernel's width is multiplied by, sigma of an RBF, so
-        that gamma is divided by the factor's square, and 1 / gamma of a Laplacian; also one by rule, or the paper's. In
-        one run, of the same features drawn once, the width with the largest mean silhouette on its coreset is taken;
+        that gamma is divided by the factor's square, and 1 / gamma of a Laplacian; also one by rule. In one
+        run, of the same features drawn once, the width with the largest mean silhouette on its coreset is taken;
         ``"auto"`` chooses the number of clusters at each. A coreset is sampled at each width, of `coreset_size` points;
         by default the quarter of its rows that a client samples at most is of all together.
 
     Notes
     -----
-    Costs: 2 rounds for the width, 1 for the features, 3 for the k-means, whose floats are those of D dimensions.
-    Memory: a client needs n_m D floats. With G widths as many rounds, G times the floats up and as many down, and
-    G n_m D floats of memory.
+    Costs: those of the width (`fedkernel.settling.widths`), 1 round for the features, 3 for the k-means, whose floats
+    are those of D dimensions. Memory: a client needs n_m D floats. With G widths as many rounds, G times the floats up
+    and as many down, and G n_m D floats of memory.
     """
 
     n_clusters: NumberOfClusters
     n_features: Annotated[int, Field(ge=1)] = 200
-    kernel: ShiftInvariant | None = None
+    kernel: ShiftInvariant = RBF()
     coreset_size: Annotated[int, Field(ge=1)] | None = None
     features: Literal["pairs", "cosine"] = "pairs"
     frequencies: Frequencies = "orthogonal"
@@ -92,24 +93,24 @@ class RFKKMeans(KMeansStrategy):
         """Return the costs above; coresets may be smaller."""
         if self.width_factors is not None:
             sizes = self.most_clusters, self.coreset_size, self.n_features, len(self.width_factors)
-            return self.width_forecast(cohort) + widths_forecast(cohort, *sizes)
+            return widths_forecast(cohort, *sizes)
         clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, self.n_features)
         embedded = Forecast(1, computing=Computing.of(features_work(member, self.n_features) for member in cohort))
-        return self.width_forecast(cohort) + embedded + clustered
+        return embedded + clustered
 
     def plan(self, clients: int, seed: int) -> Plan:
-        """Return the width, the features, without a map from others, and the k-means."""
-        features = any_width(self.kernel or RBF(), lambda kernel: self._features(kernel, seed))
+        """Return the features, without a map from others, and the k-means."""
+        features = any_width(self.kernel, lambda kernel: self._features(kernel, seed))
         k, choose = self.most_clusters, self.n_clusters == "auto"
         if self.width_factors is not None:
             sizes = k, self.coreset_size, self.n_features
-            return (*self.width_plan(), *widths_plan(features, self.width_factors, *sizes, choose=choose))
+            return widths_plan(features, self.width_factors, *sizes, choose=choose)
         embed = once(EmbedRows, {"r": 0}, precision="float64", features=features, t=1)
-        return (*self.width_plan(), embed, *kmeans_plan(k, self.coreset_size, self.n_features, choose=choose))
+        return (embed, *kmeans_plan(k, self.coreset_size, self.n_features, choose=choose))
 
     def protocol(self, run: Run) -> Protocol[KernelKMeans]:
         """One draw of features, then distributed k-means."""
-        features, width = self._features((yield from self.federated_kernel(run)), run.seed), None
+        features, width = self._features(self.kernel.settled(run.columns), run.seed), None
         if self.width_factors is None:
             yield from to_all(EmbedRows(features=features, t=1))
             clustered = yield from self.clusters(run)
@@ -124,12 +125,12 @@ class RFKKMeans(KMeansStrategy):
             coreset_=clustered.coreset,
             choice_=clustered.choice,
             width_choice_=width,
+            kernel_mean_=mean_of_points(*clustered.coreset),
         )
 
     def evaluation_plan(self) -> Plan:
         """Return the requests for sums and sizes; where the run chooses the width, with any."""
-        kernel = self.kernel or RBF()
-        return measuring_plan(kernel if self.width_factors is None else type(kernel)())
+        return measuring_plan(self.kernel if self.width_factors is None else type(self.kernel)())
 
     def check_cohort(self, cohort: Sequence[Member]) -> None:
         """Check also that sites let be sampled what the coresets of all widths have together."""
@@ -144,7 +145,8 @@ class RFKKMeans(KMeansStrategy):
         if self.width_factors is None:
             return super().central(shards)
         X, models, worth = np.vstack(list(shards)), [], []
-        kernels: list[Any] = [scaled_width(self.central_kernel(X), factor) for factor in self.width_factors]
+        own: Any = self.kernel.settled(X.shape[1])
+        kernels = [scaled_width(own, factor) for factor in self.width_factors]
         for kernel in kernels:
             clustered = kernel_kmeans(X, kernel, self.most_clusters, self.dimensions)
             models.append(settled_clusters(clustered, self.n_clusters))

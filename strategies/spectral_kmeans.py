@@ -123,9 +123,11 @@ class SpectralKMeans(KernelStrategy[KernelKMeans]):
         spanned = yield from self._embedding.protocol(run)
         k, choose = most_among(self.n_clusters, self.max_clusters, run.members), self.n_clusters == "auto"
         clustered = yield from distributed_kmeans(run, k, self.coreset_size, choose=choose)
-        values = spanned.eigenvalues_
         return KernelKMeans(
-            clustered.centers, spanned.embedding, values, coreset_=clustered.coreset, choice_=clustered.choice
+            *(clustered.centers, spanned.embedding, spanned.eigenvalues_),
+            coreset_=clustered.coreset,
+            choice_=clustered.choice,
+            kernel_mean_=spanned.kernel_mean_,
         )
 
     def evaluation(self, run: Run, model: KernelKMeans) -> Protocol[Measures]:

@@ -35,6 +35,8 @@ def compare_clusters(run: Run, earlier: str, n_clusters: int) -> Protocol[Measur
     missing = run.rows - float(shared.sizes.sum())
     if not 0 <= missing <= shared.slack * np.size(shared.sizes):
         raise ProtocolError(f"CompareClusters: {missing:g} of {run.rows} rows are in no pair of clusters")
+    if min(int(np.count_nonzero(shared.sizes.sum(axis=axis))) for axis in (0, 1)) == 1:
+        return Measures({}, warnings=["stability is not measured: a run has all rows in one cluster"])
     agreement = adjusted_rand_within(shared.sizes, missing, shared.slack)
     vague = (
         f"stability is {agreement.estimate:.2f}, but for {agreement.error:.2f} at most: sites tell in steps of rows "

@@ -18,6 +18,7 @@ Where this departs from the paper:
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -28,6 +29,7 @@ from clients.vfedpca import (
     BLOCK,
     KEPT,
     Finish,
+    Finished,
     IterateLocally,
     LeadingVectors,
     MeasureVariance,
@@ -39,6 +41,7 @@ from fedkernel.arrays import EPS, FloatArray
 from fedkernel.errors import InputError
 from fedkernel.models import KernelPCA, compare_kernel_pca, compare_vectors, kept_variance
 from fedkernel.numerics import (
+    NARROW,
     RBF,
     Eigenpairs,
     Kernel,
@@ -49,6 +52,7 @@ from fedkernel.numerics import (
     center_gram,
     leading_eigenpairs,
     leading_eigenpairs_of_factor,
+    saturates,
     shortens,
 )
 from fedkernel.protocol import (
@@ -97,6 +101,16 @@ DRAWN = 80.0
 
 CALLS_OF_AN_ITERATION = 5e6
 """Bytes in whose time a client calls what its local iterations take, but for what grows: about 0.7 ms."""
+
+
+def mean_of_clients(replies: Sequence[Finished]) -> float | None:
+    """Return what stands for the mean of the kernel's values between rows on all columns, of the clients' own ones.
+
+    The values of a product kernel are products of theirs, and so is about their mean. But the method adds kernel
+    matrices up: they are too narrow only where each client's is.
+    """
+    means = [reply.kernel_mean for reply in replies if reply.kernel_mean is not None]
+    return (largest if (largest := max(means)) < NARROW else math.prod(means)) if means else None
 
 
 def _product(member: Member, vectors: int, kernel: Kernel | None) -> Work:
@@ -267,15 +281,16 @@ class VFedPCA(ProjectsNewRows):
         """Return the costs above; with "exact" R is at most ``rounds``, or else about one for each digit of ``tol``."""
         M, N, k = len(cohort), cohort[0].rows, self.most_components
         memory = local_memory(cohort, k, self.local_iterations, self._local_kernel())
+        means = M if saturates(self._local_kernel()) else 0
         if self.merge != "exact":
             T = self.rounds or DEFAULT_ROUNDS
             computing = merging_computing(cohort, k, T, self.local_iterations, self._local_kernel())
-            return Forecast(T + 1, T * M * k * (N + 1), T * M * k * N, memory, computing=computing)
+            return Forecast(T + 1, T * M * k * (N + 1) + means, T * M * k * N, memory, computing=computing)
         # the vectors that are multiplied are independent, and in about the span of all columns
         most = N if self.rounds or self._local_kernel() else max(k, min(N, sum(member.columns for member in cohort)))
         steps = min(self.rounds, N) if self.rounds else min(math.ceil(-math.log10(self.tol)), -(-most // k))
         products = M * N * min(steps * k, most)
-        up, down = M * k * (N + 1) + products, M * k * N + products
+        up, down = M * k * (N + 1) + products + means, M * k * N + products
         computing = merging_computing(cohort, k, 1, self.local_iterations, self._local_kernel())
         # Block Lanczos: a product at the clients in each step
         pair = [(_product(member, k, self._local_kernel()) + _carried(N, k)) * steps for member in cohort]
@@ -306,8 +321,8 @@ class VFedPCA(ProjectsNewRows):
         """Algorithm 2, or the exact iteration."""
         model = yield from self._exact(run) if self.merge == "exact" else self._merging()
         # The last broadcast: clients compute their projected features, which stay with them
-        yield from to_all(Finish(**self._table_fields(), directions=model.eigenvectors_))
-        return model
+        replies = yield from to_all(Finish(**self._table_fields(), directions=model.eigenvectors_))
+        return replace(model, kernel_mean_=mean_of_clients(replies))
 
     def _merging(self) -> Protocol[KernelPCA]:
         merges: list[Eigenpairs] = []
@@ -418,13 +433,18 @@ class VFedAKPCA(VFedPCA):
     Parameters are those of `VFedPCA` and
 
     kernel : Kernel
-        Applied to each client's columns; ``gamma`` None means 1 / d_m, which scales with the client's columns.
+        Applied to each client's columns. A width by rule, by default the mean distance, is that of all columns, so that
+        what varies more counts for more, and the sum of the clients' kernels is about the kernel of all columns where
+        these are many. ``width="columns"`` is 1 / d_m, of each client's own.
 
     Notes
     -----
     ``center="columns"`` centres in feature space, ``"rows"`` the table. With ``merge="exact"`` the result is exact for
     the sum of the clients' kernels, a kernel of its own, and not for the kernel of the pooled columns, whose matrix is
     no sum over clients: DKPCA is the method for that. New rows' coordinates are by that sum, too.
+
+    Costs beside those of `VFedPCA`: the width's (`fedkernel.settling.widths`), and with RBF, Laplacian and sigmoid
+    kernels 1 float up from each client in the last round, by which the result says whether the width fits.
     """
 
     kernel: Kernel = RBF()

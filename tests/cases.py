@@ -123,12 +123,15 @@ def whole_multiple(floats: int, unit: int) -> int:
 
 
 def vfedpca(name: str, strategy: Any, rounds: int, *, scaled: Any = None, **promises: Any) -> Case:
-    """T p k (N + 1) floats up; down T p k N, the last broadcast included and none before the first round."""
-    k = strategy.n_components
+    """T p k (N + 1) floats up; down T p k N, the last broadcast included and none before the first round.
+
+    With a kernel up p more, its mean at each client.
+    """
+    k, means = strategy.n_components, CLIENTS * isinstance(strategy, VFedAKPCA)
     return Case(
         name,
         strategy,
-        lambda result: rounds * CLIENTS * k * (N + 1),
+        lambda result: rounds * CLIENTS * k * (N + 1) + means,
         lambda result: rounds * CLIENTS * k * N,
         scaled or (lambda factor: strategy),
         promises,
@@ -137,8 +140,8 @@ def vfedpca(name: str, strategy: Any, rounds: int, *, scaled: Any = None, **prom
 
 
 def exact(name: str, strategy: Any, scaled: Any = None) -> Case:
-    """One round of k (N + 1) up, R products of at most k N each way, and the last broadcast."""
-    k = strategy.n_components
+    """One round of k (N + 1) up, R products of at most k N each way, and the last broadcast; means as `vfedpca`."""
+    k, means = strategy.n_components, CLIENTS * isinstance(strategy, VFedAKPCA)
 
     def products(result: Any) -> int:
         return sum(row["floats_down"] for row in result.history if row["phase"] == "Multiply")
@@ -146,7 +149,7 @@ def exact(name: str, strategy: Any, scaled: Any = None) -> Case:
     return Case(
         name,
         strategy,
-        lambda result: CLIENTS * k * (N + 1) + products(result),
+        lambda result: CLIENTS * k * (N + 1) + products(result) + means,
         lambda result: products(result) + CLIENTS * k * N,
         scaled or (lambda factor: strategy),
         components=k,
@@ -165,7 +168,7 @@ def fk_kmeans(name: str, **fields: Any) -> Case:
 
     def iterations(result: Any) -> list[tuple[int, int]]:
         """Return r_t and Q_t."""
-        figures = [row["values"] for row in result.history if "values" in row]
+        figures = [row["values"] for row in result.history if "t" in row.get("values", {})]
         return [
             (
                 next(int(row["rank"]) for row in figures if row["t"] == t),
@@ -286,9 +289,9 @@ def decentralised(name: str, table: Any, make: Callable[[Any], Any], gamma: floa
     """ADMM of six nodes of n rows, each with four neighbours, T iterations in all, a letter over each of E edges.
 
     Up: n w floats of rows or features; for each component n of a start, and besides a bound from each node and a cosine
-    for each edge; in an iteration n of projections and 2 n of the direction, and two figures of each node; between
-    components n of directions. Down: the same letters, but for those of the last iteration, and for each component the
-    signs of a cell.
+    for each edge, once the kernel's mean from each node; in an iteration n of projections and 2 n of the direction, and
+    two figures of each node; between components n of directions. Down: the same letters, but for those of the last
+    iteration, and for each component the signs of a cell.
 
     As long as no z is longer than 1, it cancels in the sums over cells which of the five others is not a neighbour.
     """
@@ -302,7 +305,7 @@ def decentralised(name: str, table: Any, make: Callable[[Any], Any], gamma: floa
         return sum(row["phase"] == "UpdateDirection" for row in result.history)
 
     def up(result: Any) -> int:
-        return E * width + k * (E + nodes + edges) + iterations(result) * (3 * E + 2 * nodes) + (k - 1) * E
+        return E * width + nodes + k * (E + nodes + edges) + iterations(result) * (3 * E + 2 * nodes) + (k - 1) * E
 
     def down(result: Any) -> int:
         # the last letters of each component but the last go into the next one
@@ -315,12 +318,15 @@ def decentralised(name: str, table: Any, make: Callable[[Any], Any], gamma: floa
 def peers(name: str, strategy: Any, edges: int, scaled: Any = None, **promises: Any) -> Case:
     """T k (N + 1) floats over every edge, each way; the coordinator forwards them and sends nothing of its own.
 
+    With a kernel up the mean of its values from each client, besides.
+
     Ten local iterations: the random start shows.
     """
     k = strategy.n_components
     floats = lambda result: strategy.rounds * edges * k * (N + 1)  # noqa: E731
     again = scaled or (lambda factor: strategy)
-    return Case(name, strategy, floats, floats, again, promises, components=k)
+    means = 0 if strategy.kernel is None else CLIENTS
+    return Case(name, strategy, lambda result: floats(result) + means, floats, again, promises, components=k)
 
 
 RELAYED = PeerVFedPCA(graph="star", relay=True, merge="eigenvalue", update="inplace", rounds=10)

@@ -22,7 +22,7 @@ CASES = [
     ),
 ]
 KERNELS_WITH_GAMMA = [kernel for kernel, _ in CASES]
-WITHOUT_GAMMA = [RBF(), Laplacian(), Polynomial(), Sigmoid()]
+WITHOUT_GAMMA = [kernel(width="columns") for kernel in (RBF, Laplacian, Polynomial, Sigmoid)]
 ARC_COSINES = [ArcCosine(degree=0), ArcCosine(degree=1), ArcCosine(degree=2)]  # their formula: test_arc_cosine.py
 EVERY = [*KERNELS_WITH_GAMMA, *WITHOUT_GAMMA, Polynomial(degree=7, gamma=0.3), *ARC_COSINES]
 

@@ -8,7 +8,7 @@ from fedkernel.errors import InputError
 
 KERNELS = [
     Linear(),
-    RBF(),
+    RBF(width="columns"),
     RBF(gamma=0.1),
     RBF(sigma=0.3),
     Laplacian(gamma=1 / 3),

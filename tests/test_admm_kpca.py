@@ -169,8 +169,8 @@ def test_floats_are_those_of_the_paper(graph):
     # beside these, the rows and the start
     expected = {(j, q): 5 * sizes[j] + T * (2 * sizes[j] + sizes[q]) for j, q in edges}
     assert {edge: load.floats for edge, load in result.ledger.edges.items()} == expected
-    # the coordinator's own figures: a bound, a cosine for each neighbour, and two numbers per iteration
-    assert result.ledger.floats_up == sum(expected.values()) + len(sizes) * (1 + 2 * T) + len(edges)
+    # the coordinator's own: a bound, the kernel's mean, a cosine for each neighbour, and two numbers per iteration
+    assert result.ledger.floats_up == sum(expected.values()) + len(sizes) * (2 + 2 * T) + len(edges)
 
 
 def test_floats_of_a_node_do_not_grow_with_the_network():

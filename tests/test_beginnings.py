@@ -13,7 +13,7 @@ from test_gate import Approved, Target, nodes_of, study_of
 from clients.diskpca import DrawUniformly
 from clients.dkpca import FindLocalEigenpairs
 from clients.vfedpca import Multiply
-from fedkernel import Linear
+from fedkernel import RBF, Linear
 from fedkernel.errors import ProtocolError, RefusedError, TellableError
 from fedkernel.noise import noise_on
 from fedkernel.run import flower, outbox
@@ -303,7 +303,7 @@ def test_guards_count_the_same_where_requests_are_answered_at_the_same_time(tmp_
 
 @pytest.mark.parametrize(
     "strategy",
-    [PeerVFedPCA(2, rounds=2), ADMMKPCA(exchange="features", n_features=50, noise=0.1, iterations=2)],
+    [PeerVFedPCA(2, rounds=2), ADMMKPCA(kernel=RBF(0.5), exchange="features", n_features=50, noise=0.1, iterations=2)],
     ids=["vfedpca", "admm"],
 )
 def test_begun_again_peers_write_the_same(tmp_path, strategy):

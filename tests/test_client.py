@@ -33,7 +33,7 @@ ASKS = [
     (DKPCAClient, FindLocalEigenpairs(kernel=Linear(), n_components=2)),
     (DKPCAClient, FindLocalEigenpairs(kernel=RBF(gamma=0.3), epsilon=0.1)),
     (VFedPCAClient, IterateLocally(n_components=2, iterations=3)),
-    (VFedPCAClient, IterateLocally(n_components=2, iterations=3, kernel=RBF(), directions=V)),
+    (VFedPCAClient, IterateLocally(n_components=2, iterations=3, kernel=RBF(width="columns"), directions=V)),
     (VFedPCAClient, Multiply(block=V)),
     (VFedPCAClient, MeasureVariance(directions=V)),
     (VFedPCAClient, Finish(directions=V)),

@@ -41,7 +41,7 @@ EMBEDDINGS = {
     "cosines": chain_of(1, "cosine", Laplacian(gamma=1 / 3)),
     "no steps": chain_of(0),
     "landmarks": Landmarks(RBF(gamma=0.3), rows(11, 3), np.asfortranarray(rows(11, 4, seed=1))),
-    "landmarks, no gamma": Landmarks(Laplacian(), rows(5, 6)[:, ::2], rows(5, 1, seed=1)),
+    "landmarks, no gamma": Landmarks(Laplacian(width="columns"), rows(5, 6)[:, ::2], rows(5, 1, seed=1)),
     "landmarks, polynomial": Landmarks(Polynomial(degree=2, gamma=0.7, coef0=0.1), rows(5, 3), rows(5, 2, seed=1)),
 }
 every_embedding = pytest.mark.parametrize("embedding", EMBEDDINGS.values(), ids=EMBEDDINGS)

@@ -117,6 +117,8 @@ def test_a_width_by_rule_is_the_rules_number_on_the_pooled_data(tmp_path: Path, 
     X = load_iris().data
     sigma = {"median": median_sigma(X), "dimension": dimension_sigma(4)}.get(rule)
     gamma = len(X) ** 2 / (4 * (pdist(X) ** 2).sum())  # each pair twice, as the paper sums
+    if kind == "laplacian":
+        gamma = len(X) / (np.sqrt(2) * np.abs(X - X.mean(axis=0)).sum())
     if sigma is not None:
         gamma = 1 / (2 * sigma**2) if kind == "rbf" else 1 / sigma
     run = plan(experiment(tmp_path, f'strategy.a.kernel={{type = "{kind}", width = "{rule}"}}'))[0]
@@ -129,8 +131,7 @@ def test_a_factor_multiplies_the_width(kernel: dict[str, str], sigma: float) -> 
     for rule in ("median", "mean", "dimension"):
         expected_kernel = kernel_from(with_width({**kernel, "width": rule}, X))
         other = kernel_from(with_width({**kernel, "width": rule, "factor": sigma}, X))
-        # a Laplacian's gamma is 1 / sigma where the rule gives a sigma, as it gives that of the mean distance
-        power = 1 if kernel["type"] == "laplacian" and rule != "mean" else 2
+        power = 1 if kernel["type"] == "laplacian" else 2  # whose gamma is 1 / sigma
         np.testing.assert_allclose(other.gamma, expected_kernel.gamma / sigma**power, rtol=1e-12)  # type: ignore[union-attr]
 
 
@@ -157,22 +158,17 @@ def test_kernels_within_a_method_have_widths_by_rule_too(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("kernel", "says"),
     [
-        ('{type="rbf", factor=2}', "kernel.factor is for a kernel.width by rule; without it, give sigma or gamma"),
-        ('{type="rbf", width="median", factor=0}', "kernel.factor = 0, but must be a number above 0"),
-        ('{type="rbf", width="median", factor=true}', "kernel.factor = True, but must be a number above 0"),
-        ('{type="rbf", width="median", gamma=1}', "kernel.width and kernel.gamma are the same thing"),
-        ('{type="rbf", width="median", sigma=1}', "kernel.width and kernel.sigma are the same thing"),
-        ('{type="linear", width="median"}', "for rbf and laplacian kernels, not for type = 'linear'"),
-        ('{type="rbf", width="middle"}', "kernel.width = 'middle', but must be one of median, mean, dimension, scale"),
-        (
-            '{type="rbf", width=["median"]}',
-            "kernel.width = ['median'], but must be one of median, mean, dimension, scale",
-        ),
+        ('{type="rbf", gamma=1, factor=2}', "kernel: factor is for a width by rule, not beside gamma"),
+        ('{type="rbf", width="median", factor=0}', "kernel.factor = 0: input should be greater than 0"),
+        ('{type="rbf", width="median", gamma=1}', "kernel: width and gamma are the same thing"),
+        ('{type="rbf", width="median", sigma=1}', "kernel: width and sigma are the same thing"),
+        ('{type="linear", width="median"}', "kernel.width is not a known name here"),
+        ('{type="rbf", width="middle"}', "kernel.width = 'middle': input should be 'median', 'mean', 'scale', "),
         ('{width="median"}', "kernel.type is required"),
         ('{type="rbff"}', "kernel.type = 'rbff' is not known (allowed: linear, rbf, laplacian, polynomial, sigmoid, "),
         ('{type="rbf", gamma=-1}', "kernel.gamma = -1: input should be greater than 0"),
-        ('{type="rbf"}', "gamma is required where columns are split over clients"),
-        ("rbf", "kernel = 'rbf': input should be a table"),
+        ('{type="rbf", width="columns"}', 'width = "columns" is not for columns that are split over clients'),
+        ("rbff", "kernel.type = 'rbff' is not known (allowed: linear, rbf, laplacian, polynomial, sigmoid, "),
     ],
 )
 def test_a_kernel_that_cannot_be_is_refused(tmp_path: Path, kernel: str, says: str) -> None:

@@ -172,7 +172,7 @@ def test_few_rows():
 
 @pytest.mark.parametrize("form", [list, as_csr], ids=["dense", "csr"])
 @pytest.mark.parametrize("n_adaptive", [5, 100])
-@pytest.mark.parametrize("kernel", [Linear(), ArcCosine(0), ArcCosine(1), Polynomial(2, coef0=0.0)], ids=repr)
+@pytest.mark.parametrize("kernel", [Linear(), ArcCosine(0), ArcCosine(1), Polynomial(2, 1.0, 0.0)], ids=repr)
 def test_rows_that_are_all_zero_have_no_components(kernel, n_adaptive, form):
     with pytest.raises(InputError, match="the kernel is zero on all"):
         strategy(kernel, n_adaptive=n_adaptive).fit(form([np.zeros((20, 4)), np.zeros((30, 4))]))
@@ -190,7 +190,7 @@ def test_rows_that_are_all_equal_have_one_component(kernel, n_adaptive, caplog):
     assert "the landmarks span 1 dimensions, fewer than the 5 components asked for" in caplog.text
 
 
-@pytest.mark.parametrize("kernel", [Linear(), ArcCosine(0), ArcCosine(1), Polynomial(2, coef0=0.0)], ids=repr)
+@pytest.mark.parametrize("kernel", [Linear(), ArcCosine(0), ArcCosine(1), Polynomial(2, 1.0, 0.0)], ids=repr)
 def test_rows_that_are_zero_are_never_drawn(kernel):
     """They have neither leverage nor distance."""
     X = np.concatenate([np.zeros((2100, 8)), SMALL])  # a whole block of them

@@ -270,7 +270,7 @@ def test_more_local_pairs_never_hurt_much_and_help_in_the_end():
     ("build", "text"),
     [
         (lambda: DKPCA(0), "DKPCA: n_components = 0: input should be greater than or equal to 1"),
-        (lambda: DKPCA(2, RBF()), "RBF: gamma is required"),
+        (lambda: DKPCA(2, RBF(width="columns")), 'RBF: width = "columns" is not for columns that are split'),
         (lambda: DKPCA(2, local_components=5, epsilon=0.1), "epsilon = 0.1 has a meaning only with"),
         (lambda: DKPCA(2, local_components="adaptive", epsilon=2.0), "epsilon = 2.0: input should be less than 1"),
         (lambda: DKPCA(61).fit([WINE]), "n_components = 61, but must be at most the number of rows, 60"),

@@ -151,7 +151,9 @@ def landmarks_of(kernel, X, s=4):
     return Landmarks(kernel, X, vectors / np.sqrt(values)), values, vectors
 
 
-@pytest.mark.parametrize("kernel", [RBF(gamma=0.2), RBF(), Laplacian(gamma=0.1), Polynomial(degree=2)], ids=repr)
+@pytest.mark.parametrize(
+    "kernel", [RBF(gamma=0.2), RBF(width="columns"), Laplacian(gamma=0.1), Polynomial(degree=2, gamma=0.5)], ids=repr
+)
 def test_landmarks_at_all_rows_give_the_coordinates_of_kernel_pca(kernel):
     X, new = rows(50, 3), rows(9, 3, seed=1)
     embedding, values, vectors = landmarks_of(kernel, X)
@@ -175,7 +177,10 @@ def test_landmarks_and_coefficients_must_fit(landmarks, coefficients):
 # All embeddings
 
 EVERY = {**CHAINS, "no steps": FeatureChain(RandomFeatures(Laplacian(gamma=2.0), 4), 3)}
-EVERY |= {repr(kernel): landmarks_of(kernel, rows(12, 3))[0] for kernel in (RBF(gamma=0.2), RBF(), Laplacian())}
+EVERY |= {
+    repr(kernel): landmarks_of(kernel, rows(12, 3))[0]
+    for kernel in (RBF(gamma=0.2), RBF(width="columns"), Laplacian(width="columns"))
+}
 every_embedding = pytest.mark.parametrize("embedding", EVERY.values(), ids=EVERY)
 
 

@@ -189,7 +189,7 @@ def test_by_default_sites_with_guards_refuse_no_coreset_and_weigh_what_they_have
         answer = site.sample_coreset
         site.sample_coreset = lambda ask, answer=answer: weights.append((ask.samples, (reply := answer(ask)))) or reply
     members = tuple(Member(number, number, len(part), 64) for number, part in enumerate(shards))
-    model = drive(pair.protocol(Run(members, 0)), sites)
+    model = drive(pair.settled_on(shards).protocol(Run(members, 0)), sites)
     assert [samples for samples, _ in weights] == [15, 15, 35]
     assert sum(reply.weights.sum() for _, reply in weights) == pytest.approx(260, rel=1e-12)
     np.testing.assert_array_equal(np.concatenate([site.outputs["labels"] for site in sites]), model.predict(X))
@@ -327,8 +327,8 @@ def test_rounds_are_one_per_iteration_with_gram():
     phases = [row["phase"] for row in result.history]
     expected = [
         "join",
-        "SumRows",
-        "MeasureScatter",
+        "SumColumns",
+        "MeasureSquares",
         *["MultiplyColumns"] * 4,
         "EmbedRows",
         "SolveLocally",
@@ -462,7 +462,9 @@ def test_a_laplacian_kernel_converges_to_its_central_counterpart(features):
 
 
 def test_gamma_left_to_the_columns_is_one_over_their_number():
-    result = FKKMeans(3, n_features=10, iterations=1, kernel=RBF(), solver="gram").fit([DIGITS.data[:30]])
+    result = FKKMeans(3, n_features=10, iterations=1, kernel=RBF(width="columns"), solver="gram").fit(
+        [DIGITS.data[:30]]
+    )
     assert result.model.embedding.features.kernel == RBF(gamma=1 / 64)
 
 

@@ -107,13 +107,13 @@ def test_a_run_takes_what_was_forecast(strategy, shards):
     [
         ADMMKPCA(2, KERNEL, iterations=3, tol=0.0, **SHOWN),
         ADMMKPCA(kernel=KERNEL, neighbors=2, iterations=4, tol=0.0, exchange="features", n_features=30),
-        RFKKMeans(3, n_features=20, coreset_size=10),
-        RFKKMeans(3, n_features=20, coreset_size=10, width_factors=(0.5, 1, 3)),
+        RFKKMeans(3, n_features=20, kernel=KERNEL, coreset_size=10),
+        RFKKMeans(3, n_features=20, kernel=KERNEL, coreset_size=10, width_factors=(0.5, 1, 3)),
         UniformKPCA(3, KERNEL, n_samples=20, **SHOWN),
         VFedPCA(merge="exact", rounds=4),
         VFedAKPCA(3, kernel=KERNEL, merge="exact", rounds=3),
         DisKPCA(3, KERNEL, n_adaptive=100, **SHOWN),
-        FKKMeans(3, n_features=20, iterations=1, solver="gram", coreset_size=10),
+        FKKMeans(3, n_features=20, iterations=1, kernel=KERNEL, solver="gram", coreset_size=10),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -91,10 +91,10 @@ def test_every_pair_runs_under_the_policy_that_its_study_asks_for_and_gives_the_
     What has left is what the server counts; simulated sites have neither policy nor guards.
     """
     # of so few rows some seeds that sites may draw have vectors that a guard refuses
-    monkeypatch.setattr(seeding.secrets, "token_bytes", lambda size: bytes(range(1, size + 1)))
+    monkeypatch.setattr(seeding.secrets, "token_bytes", lambda size: bytes(range(2, size + 2)))
     strategy, shards = case.strategy, shards_of(case)
     names = [f"site-{number}" for number in range(len(shards))]
-    plan = *strategy.plan(len(names), SEED), *strategy.evaluation_plan()
+    plan = strategy.plan_of_run(len(names), SEED, evaluate=True)
     study = study_of(strategy, names, evaluate=True, plan=plan)
     times: dict[str, int] = {}
     for step in study.runs[0].plan:

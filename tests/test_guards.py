@@ -148,9 +148,7 @@ def test_a_basis_stays_orthonormal_where_vectors_are_nearly_the_same():
 NO_PROBES = {
     "combine columns, over all rows alike": ("MultiplyGram.vector", "Iteration.map", "ScoreRows.whitening"),
     "combine columns, for replies that have a number of each row whatever they are": ("CombineFeatures.vector",),
-    "are points among the rows, which all rows are compared with": (
-        *("MeasureScatter.mean", "CarriesRows.dense", "LabelRows.centers"),
-    ),
+    "are points among the rows, which all rows are compared with": (*("CarriesRows.dense", "LabelRows.centers"),),
     "are results, from which nothing comes back": (
         *("Finish.directions", "LabelNewRows.coefficients", "TakeCoordinates.coordinates"),
         *("LabelNewRows.centers", "TakeEmbedding.embedding", "TakeComponents.coefficients"),

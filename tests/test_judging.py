@@ -1,5 +1,6 @@
 """Runs judge themselves: measures by sums and on the coreset, clusters that are sites, numbers that are chosen."""
 
+import dataclasses
 import itertools
 
 import naive
@@ -9,17 +10,26 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, normalized_mutual_info_score, silhouette_score
 from sklearn.preprocessing import StandardScaler
 
-from clients.kmeans import CountClusters, KMeansClient
+from clients.kmeans import CountClusters, KMeansClient, SharedRows
 from experiments.config import Experiment
 from experiments.results import recommendations
 from experiments.running import plan, run_experiment, study_of
 from fedkernel import RBF, Laplacian, Linear
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.models import KernelKMeans
+from fedkernel.models import (
+    KernelKMeans,
+    compare_classes,
+    compare_components,
+    kept_variance,
+    metric_of,
+    own_metrics,
+    recover_error,
+)
 from fedkernel.numerics import WeightedPoints, calinski_harabasz, silhouette, site_agreement
-from fedkernel.protocol import Guards
+from fedkernel.protocol import Guards, Member, Run
 from strategies import DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, SpectralKMeans, UniformKPCA, VFedPCA
 from strategies.choosing import best_division
+from strategies.stability import compare_clusters
 
 LOADERS = (load_iris, load_wine, load_breast_cancer, load_diabetes, load_digits)
 EVERY = 10**6  # points of a coreset: all
@@ -251,6 +261,107 @@ def test_where_columns_end_or_what_was_sent_of_them_is_no_gap(local, most):
     result = DKPCA("auto", Linear(), local_components=local).fit(np.array_split(X, 3, axis=1))
     assert result.model.n_components == 1
     assert result.findings[0].startswith(f"n_components = 1: of 1 to {most} the eigenvalues")
+
+
+# No figure reads better for a worse answer
+
+SHARDS, EXACT = np.array_split(table(load_wine), 3), UniformKPCA(3, share_rows=True)
+CENTRAL = EXACT.central(SHARDS)
+CLASSES = load_wine().target[np.random.default_rng(0).permutation(178)]
+
+
+def components_of(n_samples, k=3, noise=0.0):
+    """Components in the span of some rows, perhaps of a part of each noise."""
+    model = dataclasses.replace(EXACT, n_components=k, n_samples=n_samples, solver="batch").fit(SHARDS).model
+    C = model.coefficients_ + noise * np.random.default_rng(1).standard_normal(model.coefficients_.shape)
+    K = model.kernel.gram(model.landmarks_)
+    return dataclasses.replace(model, coefficients_=C @ np.linalg.inv(np.linalg.cholesky(C.T @ K @ C)).T)
+
+
+def of_components(model):
+    total, captured = np.sum([model.captured(shard) for shard in SHARDS], axis=0)
+    return compare_components(model, CENTRAL, SHARDS) | kept_variance(captured, total, 178)
+
+
+def of_coordinates(H):
+    return {"recover_error": recover_error(H, CENTRAL.transform(np.vstack(SHARDS)))}
+
+
+def of_labels(labels):
+    H = CENTRAL.transform(np.vstack(SHARDS))
+    coreset = WeightedPoints(H, np.ones(len(H)))
+    worth = silhouette(coreset, labels), calinski_harabasz(coreset, labels)
+    figures = compare_classes(labels, CLASSES) | {"silhouette": worth[0], "calinski_harabasz": worth[1]}
+    return {name: getattr(value, "mean", value) for name, value in figures.items() if value is not None}
+
+
+def of_run(strategy):
+    """Of a run with its measures on the sites."""
+    return strategy.fit(SHARDS, evaluate=True, reference=strategy.central(SHARDS)).metrics
+
+
+RNG = np.random.default_rng(2)
+GOOD_AND_WORSE = {
+    "components": (
+        of_components,
+        components_of(60),
+        [components_of(3), components_of(60, 1), components_of(60, 3, 9.0)],
+    ),
+    "coordinates": (
+        of_coordinates,
+        CENTRAL.transform(np.vstack(SHARDS)),
+        [np.zeros((178, 3)), RNG.standard_normal((178, 3)), np.full((178, 3), 0.5)],
+    ),
+    "labels": (of_labels, CLASSES, [np.zeros(178, int), RNG.integers(0, 3, 178), np.arange(178) > 0]),
+    "clusters": (of_run, RFKKMeans(3, n_features=300), [RFKKMeans(1, n_features=300)]),
+}
+
+
+@pytest.mark.parametrize("name", GOOD_AND_WORSE)
+def test_no_figure_reads_better_for_a_worse_answer(name):
+    measure, good, worse = GOOD_AND_WORSE[name]
+    figures = measure(good)
+    judged = {figure: metric_of(figure).better for figure in figures if not metric_of(figure).cost}
+    assert any(judged.values())
+    for answer in worse:
+        for figure, value in measure(answer).items():
+            if (better := judged.get(figure)) is not None:
+                assert (value - figures[figure]) * (1 if better == "lower" else -1) >= -1e-12, figure
+
+
+@pytest.mark.parametrize("kernel", [RBF(gamma=1e6), RBF(gamma=1e-9)], ids=["identity", "all rows alike"])
+def test_where_every_answer_is_near_the_best_nothing_says_that_this_one_is(kernel):
+    """What is left is said to mean little."""
+    for strategy in (
+        UniformKPCA(3, kernel, share_rows=True, n_samples=20),
+        DisKPCA(3, kernel, share_rows=True, n_adaptive=20),
+        FKKMeans(3, kernel=kernel, solver="gram", iterations=2),
+        SpectralKMeans(3, UniformKPCA(3, kernel, share_rows=True, n_samples=20)),
+    ):
+        result = strategy.fit(SHARDS, evaluate=True, reference=strategy.central(SHARDS))
+        if kernel.gamma > 1:
+            assert not {"error_ratio", "recover_error"} & result.metrics.keys()
+            assert result.metrics.get("explained_variance_ratio", 0.0) < 0.02
+        assert any("results mean little" in finding for finding in result.findings)
+
+
+def test_agreement_on_a_single_cluster_or_class_is_none():
+    assert compare_classes(np.zeros(5), np.zeros(5)) == {}
+    with pytest.raises(InputError, match="all rows are of one class, which any answer would find"):
+        own_metrics(["features_nmi"], CENTRAL, SHARDS, np.zeros(178))
+    one = RFKKMeans(1, n_features=20).fit(SHARDS, evaluate=True, reference=RFKKMeans(1).central(SHARDS)).metrics
+    assert not {"site_nmi", "silhouette", "calinski_harabasz", "nmi_central"} & one.keys()
+    shared = driven_comparison(np.array([[178.0, 0.0], [0.0, 0.0]]))
+    assert shared == {}
+    assert shared.warnings == ["stability is not measured: a run has all rows in one cluster"]
+
+
+def driven_comparison(sizes):
+    protocol = compare_clusters(Run((Member(0, 0, 178, 13),), 0), "r", 2)
+    next(protocol)
+    with pytest.raises(StopIteration) as stopped:
+        protocol.send(SharedRows(sizes=sizes, slack=4.0))
+    return stopped.value.value
 
 
 def test_a_request_before_the_labels_is_refused():

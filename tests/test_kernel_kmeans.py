@@ -21,7 +21,7 @@ from fedkernel.numerics.clustering import assign, k_means
 from fedkernel.numerics.kernels import RBF, Laplacian, Linear, Polynomial
 from fedkernel.numerics.sketch import RandomFeatures
 
-KERNELS = [RBF(gamma=0.2), RBF(), Laplacian(gamma=0.3), Polynomial(degree=2, gamma=0.5)]
+KERNELS = [RBF(gamma=0.2), RBF(width="columns"), Laplacian(gamma=0.3), Polynomial(degree=2, gamma=0.5)]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 
 
@@ -217,9 +217,9 @@ def test_low_rank_leaves_numbers_and_labels(X, kernel, rank, m, s):
 def test_numbers_out_of_range_are_refused(options, text):
     fields = {"n_clusters": 2, "n_components": 3} | options
     with pytest.raises(InputError, match=text):
-        kernel_kmeans(rows(8), RBF(), **fields)
+        kernel_kmeans(rows(8), RBF(width="columns"), **fields)
     with pytest.raises(InputError, match=text):
-        nystroem_kernel_kmeans(rows(8), RBF(), n_landmarks=5, **fields)
+        nystroem_kernel_kmeans(rows(8), RBF(width="columns"), n_landmarks=5, **fields)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_numbers_out_of_range_are_refused(options, text):
 )
 def test_landmarks_out_of_range_are_refused(m, text):
     with pytest.raises(InputError, match=text):
-        nystroem_kernel_kmeans(rows(8), RBF(), 2, 3, n_landmarks=m)
+        nystroem_kernel_kmeans(rows(8), RBF(width="columns"), 2, 3, n_landmarks=m)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -239,9 +239,9 @@ def test_rows_that_are_not_finite_are_refused(bad):
     X = rows(8)
     X[3, 1] = bad
     with pytest.raises(InputError, match="not finite"):
-        kernel_kmeans(X, RBF(), 2, 3)
+        kernel_kmeans(X, RBF(width="columns"), 2, 3)
     with pytest.raises(InputError, match="not finite"):
-        nystroem_kernel_kmeans(X, RBF(), 2, 3, n_landmarks=8)
+        nystroem_kernel_kmeans(X, RBF(width="columns"), 2, 3, n_landmarks=8)
 
 
 # How far a result is
@@ -367,9 +367,9 @@ def test_a_model_is_compared_with_the_reference_on_its_training_rows():
 
 def test_a_reference_without_its_training_rows_is_refused():
     X = rows(10)
-    model = kernel_kmeans(X, RBF(), 2, 2)
+    model = kernel_kmeans(X, RBF(width="columns"), 2, 2)
     assert training_of(model) is model.training_
-    bare = KernelKMeans(model.centers_, Landmarks(RBF(), X, np.ones((10, 2))))
+    bare = KernelKMeans(model.centers_, Landmarks(RBF(width="columns"), X, np.ones((10, 2))))
     for call in (lambda: training_of(bare), lambda: compare_kernel_kmeans(model, bare, [X])):
         with pytest.raises(InputError, match=r"holds no coordinates .* central\(shards\)"):
             call()

@@ -50,13 +50,13 @@ def test_gram_and_diag_follow_the_formula(kernel, formula, d):
     ("kernel", "theirs"),
     [
         (Linear(), pairwise.linear_kernel),
-        (RBF(), pairwise.rbf_kernel),
-        (Laplacian(), pairwise.laplacian_kernel),
-        (Polynomial(), pairwise.polynomial_kernel),
-        (Sigmoid(), pairwise.sigmoid_kernel),
+        (RBF(width="columns"), pairwise.rbf_kernel),
+        (Laplacian(width="columns"), pairwise.laplacian_kernel),
+        (Polynomial(width="columns"), pairwise.polynomial_kernel),
+        (Sigmoid(width="columns"), pairwise.sigmoid_kernel),
     ],
 )
-def test_defaults_agree_with_scikit_learn(kernel, theirs):
+def test_one_over_the_columns_is_scikit_learns_default(kernel, theirs):
     X, Y = rows(40, 6), rows(30, 6, seed=1)
     np.testing.assert_allclose(kernel.gram(X, Y), theirs(X, Y), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(kernel.gram(X), theirs(X), rtol=1e-12, atol=1e-12)
@@ -166,12 +166,13 @@ def test_a_read_only_first_part_is_copied():
 @pytest.mark.parametrize("kernel", WITHOUT_GAMMA, ids=repr)
 def test_vertical_use_requires_gamma(kernel):
     name = type(kernel).__name__
-    with pytest.raises(InputError, match=rf"{name}\(gamma="):
+    text = rf'{name}: width = "columns" is not for columns that are split over clients'
+    with pytest.raises(InputError, match=text):
         kernel.require_vertical()
-    with pytest.raises(InputError, match="gamma is required"):
+    with pytest.raises(InputError, match=text):
         kernel.combine([np.ones((2, 2))])
     if kernel.vertical == "product":
-        with pytest.raises(InputError, match="gamma is required"):
+        with pytest.raises(InputError, match=text):
             kernel.part(rows(3, 2))
     else:  # inner products do not depend on gamma
         X = rows(3, 2)
@@ -194,7 +195,7 @@ def test_a_settled_kernel_is_the_same_on_so_many_columns(kernel):
     if kernel in KERNELS_WITH_GAMMA:
         assert settled == kernel
     else:
-        assert settled == dataclasses.replace(kernel, gamma=0.25)
+        assert settled == dataclasses.replace(kernel, gamma=0.25, width=None)
         assert kernel.gamma is None
 
 
@@ -282,7 +283,7 @@ def test_bad_tables_are_refused_in_one_line(table, text):
         (np.ones((2, 3)), np.full((1, 3), np.inf), "Y of shape"),
     ],
 )
-@pytest.mark.parametrize("kernel", [Linear(), RBF(), Sigmoid()], ids=repr)
+@pytest.mark.parametrize("kernel", [Linear(), RBF(gamma=1.0), Sigmoid(gamma=1.0)], ids=repr)
 def test_bad_rows_are_refused(kernel, X, Y, text):
     with pytest.raises(InputError, match=text):
         kernel.gram(X, Y)

@@ -205,7 +205,8 @@ def test_the_central_counterpart_is_kernel_pca_of_all_rows(kernel):
 
 
 def test_gamma_left_to_the_columns_is_one_over_their_number():
-    for strategy in (uniform(RBF()), uniform(RBF(), solver="batch"), DisKPCA(K, n_adaptive=20, share_rows=True)):
+    own = RBF(width="columns")
+    for strategy in (uniform(own), uniform(own, solver="batch"), DisKPCA(K, own, n_adaptive=20, share_rows=True)):
         assert strategy.fit(SHARDS).model.kernel == RBF(gamma=1 / 64) == strategy.central(SHARDS).kernel
 
 

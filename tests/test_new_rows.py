@@ -18,7 +18,7 @@ TRAIN, FRESH = np.split(np.random.default_rng(2).permutation(178), [120])
 SHARDS, NEW = (np.split(TABLE[rows], [4, 9], axis=1) for rows in (TRAIN, FRESH))
 METHODS = {
     "linear": (VFedPCA, {}, {"metric": "linear"}),
-    "1/d_m": (VFedAKPCA, {"kernel": RBF()}, {"metric": "rbf"}),
+    "1/d_m": (VFedAKPCA, {"kernel": RBF(width="columns")}, {"metric": "rbf"}),
     "laplacian": (VFedAKPCA, {"kernel": Laplacian(gamma=0.1)}, {"metric": "laplacian", "gamma": 0.1}),
 }
 

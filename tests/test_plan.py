@@ -168,7 +168,7 @@ VARIANTS = [
     (VFedPCA(2, merge="eigenvalue", rounds=4), COLUMNS),
     (VFedPCA(2, merge="exact", rounds=2), COLUMNS),
     (VFedPCA("auto", merge="exact", max_components=4), COLUMNS),
-    (VFedAKPCA(2), COLUMNS),  # each client has a width of its own
+    (VFedAKPCA(2, kernel=RBF(width="columns")), COLUMNS),  # each client has a width of its own
     (PeerVFedPCA(rounds=1, graph="ring", merge="eigenvalue"), COLUMNS),
     (PeerVFedPCA(rounds=2, graph="star", relay=True, merge="eigenvalue"), COLUMNS),
     (PeerVFedPCA(2, rounds=3, graph="star"), COLUMNS),
@@ -178,7 +178,7 @@ VARIANTS = [
     (FKKMeans(3, penalty=0.0, tol=0.5, **FEW), ROWS),
     (FKKMeans(3, penalty=0.0, cem=False, **FEW), ROWS),
     (FKKMeans(1, cem=False, n_features=4, iterations=3, tol=1e-15), ROWS),
-    (RFKKMeans(3, n_features=10, kernel=RBF()), ROWS),
+    (RFKKMeans(3, n_features=10, kernel=RBF(width="columns")), ROWS),
     (RFKKMeans("auto", n_features=10, max_clusters=3, width_factors=(0.5, 2)), ROWS),
     (DisKPCA(3, **SKETCHED), ROWS),
     (DisKPCA(3, Linear(), **SKETCHED | {"n_adaptive": 0}, dtype="float32", projection_size=4), ROWS),
@@ -189,7 +189,7 @@ VARIANTS = [
     (UniformKPCA("auto", n_samples=9, share_rows=True, solver="batch", max_components=8), ROWS),
     (UniformKPCA(3, n_samples=9, share_rows=True, solver="batch", embed=False), ROWS),
     (SpectralKMeans(3, UniformKPCA(3, n_samples=9, share_rows=True, embed=False)), ROWS),
-    (admm(rho=3.0, center=False), spread(4)),
+    (admm(rho=40.0, center=False), spread(4)),
     (admm(schedule="paper", n_components=2, noise=0.1), spread(4)),
     (admm(exchange="features", n_features=50, tol=1.0), spread(3)),
 ]
@@ -197,6 +197,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize(("strategy", "shards"), VARIANTS, ids=str)
 def test_a_run_asks_what_its_plan_has_and_needs_each_step_of_it(strategy, shards):
+    strategy = strategy.settled_on(shards)
     pair = Pair(strategy, shards)
     requests_are_those_of_the_plan(pair)
     plan, needed = strategy.plan(len(shards), 0), []
@@ -247,7 +248,12 @@ CHANGED = [
         COLUMNS,
         "IterateLocally came 3 times, as often as the plan has it",
     ),
-    (VFedAKPCA(kernel=RBF(gamma=1e6)), VFedAKPCA(), COLUMNS, "kernel.gamma = 1000000.0, but the plan None"),
+    (
+        VFedAKPCA(kernel=RBF(gamma=1e6)),
+        VFedAKPCA(kernel=RBF(gamma=1.0)),
+        COLUMNS,
+        "kernel.gamma = 1000000.0, but the plan 1",
+    ),
     (PeerVFedPCA(rounds=3), PeerVFedPCA(rounds=2), COLUMNS, "AddProducts has most = 3, but the plan 2"),
     (FKKMeans(3, **FEW | GRAM), FKKMeans(3, **FEW | GRAM | {"iterations": 2}), ROWS, "MultiplyColumns came 1 times"),
     (FKKMeans(3, **FEW), FKKMeans(3, **FEW | {"n_features": 8}), ROWS, "features.n_features = 10, but the plan 8"),
@@ -262,18 +268,18 @@ CHANGED = [
     (UniformKPCA(2, n_samples=20, share_rows=True), UniformKPCA(2, n_samples=2), ROWS, "DrawUniformly has samples ="),
     (admm(), admm(exchange="features"), spread(3), "ShareRows has features = None, but the plan {"),
     (admm(), admm(graph="full", iterations=7), spread(3), "UpdateConsensus came 7 times"),
-    (admm(rho=2.0), admm(rho=1.0), spread(3), "UpdateConsensus has rho_self = 2.0, but the plan 1.0"),
+    (admm(rho=12.0), admm(rho=1.0), spread(3), "UpdateConsensus has rho_self = 12.0, but the plan 1.0"),
 ]
 
 
 @pytest.mark.parametrize(("strategy", "planned", "shards", "sentence"), CHANGED, ids=[case[3] for case in CHANGED])
 def test_a_run_of_other_hyper_parameters_is_another_plan(strategy, planned, shards, sentence):
-    assert sentence in Pair(strategy, shards).recording.outside(planned.plan(len(shards), 0))
+    assert sentence in Pair(strategy, shards).recording.outside(planned.plan_of_run(len(shards), 0))
 
 
 def test_seeds_that_clients_draw_by_are_settled():
     recording = Pair(RFKKMeans(3, n_features=10), ROWS).recording
-    assert "features.seed = 0, but the plan 1" in recording.outside(RFKKMeans(3, n_features=10).plan(4, 1))
+    assert "features.seed = 0, but the plan 1" in recording.outside(RFKKMeans(3, n_features=10).plan_of_run(4, 1))
 
 
 def test_sparse_landmarks_are_bounded_too():

@@ -466,7 +466,7 @@ def init(folder, study, *more, code=0):
     ids=lambda strategy: type(strategy).__name__,
 )
 def test_a_run_passes_under_the_replies_that_its_study_has_and_no_others_do(tmp_path, strategy):
-    own = {"strategy": type(strategy).__name__, "pair": strategy.client.__name__, "plan": strategy.plan(3, 0)}
+    own = {"strategy": type(strategy).__name__, "pair": strategy.client.__name__, "plan": strategy.plan_of_run(3, 0)}
     study = Study(name="s", runs=[run(id="trial", parameters=strategy.hyperparameters, **own)])
     init(tmp_path, study, "--shape", f"{len(WINE)}x{WINE.shape[1]}")
     rules = read_policy(tmp_path / "own.toml")

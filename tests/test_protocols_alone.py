@@ -33,15 +33,11 @@ from clients.kmeans import (
     LabelRows,
     LocalCoreset,
     LocalCost,
-    MeasureScatter,
-    RowSum,
     SampleCoreset,
-    Scatter,
     SolveLocally,
-    SumRows,
 )
 from clients.peer_vfedpca import FinishAmongPeers, IterateAmongPeers
-from clients.vfedpca import Finish, IterateLocally, LeadingVectors, Multiply, Product
+from clients.vfedpca import Finish, Finished, IterateLocally, LeadingVectors, Multiply, Product
 from fedkernel import RBF, Linear
 from fedkernel.numerics.sketch import RandomFeatures, SubspaceEmbedding
 from fedkernel.peers.keys import PublicKeys, PublishKeys, TakeKeys
@@ -172,7 +168,7 @@ def test_vfedpca_merges_by_weight_and_sends_the_merged_vector_on():
         begun(VFedPCA(merge="eigenvalue", rounds=2), (2, 1), (2, 1)),
         (IterateLocally(**fields), first),
         (IterateLocally(**fields, directions=merged), second),
-        (Finish(directions=column(1, 0)), DONE),
+        (Finish(directions=column(1, 0)), [Finished(), Finished()]),
     )
     np.testing.assert_allclose(model.eigenvectors_, column(1, 0), atol=1e-12)
     np.testing.assert_allclose(model.iterates_[0], merged)
@@ -193,7 +189,7 @@ def test_vfedakpca_exact_multiplies_until_the_basis_is_whole():
         (IterateLocally(kernel=kernel, n_components=1, iterations=10), starts),
         (up_to_sign(column(0.6, 0.8)), multiplied),
         (up_to_sign(column(0.8, -0.6)), multiplied),
-        (Finish(kernel=kernel, directions=column(1, 0)), DONE),
+        (Finish(kernel=kernel, directions=column(1, 0)), [Finished(kernel_mean=0.5), Finished(kernel_mean=0.4)]),
     )
     np.testing.assert_allclose(model.eigenvalues_, [3])
 
@@ -232,7 +228,10 @@ def test_peer_vfedpca_forwards_each_letter_to_whom_it_is_for():
             {node: IterateAmongPeers(first=False, letters=pack([letters[1 - node, 3]]), **local) for node in (0, 1)},
             of_round(4),
         ),
-        ({node: FinishAmongPeers(letters=pack([letters[1 - node, 4]]), **fields) for node in (0, 1)}, DONE),
+        (
+            {node: FinishAmongPeers(letters=pack([letters[1 - node, 4]]), **fields) for node in (0, 1)},
+            [Finished(), Finished()],
+        ),
     )
     assert (model.kernel, model.n_components) == (Linear(), 1)
 
@@ -301,13 +300,10 @@ def test_fk_kmeans_shrinks_eigenvalues_and_restores_them_at_the_end():
     np.testing.assert_allclose(model.centers_, [[3.5]])
 
 
-def test_rfk_kmeans_takes_the_paper_s_width_of_all_rows():
-    # rows -1 and 1, 3 and 5: their squared distances sum up to 160, and gamma = 4^2 / (2 * 160)
+def test_rfk_kmeans_takes_features_of_its_kernel():
     features = RandomFeatures(RBF(gamma=0.05), 2, "pairs", 6, "orthogonal")
     model = driven(
-        begun(RFKKMeans(1, n_features=2, coreset_size=4), (2, 1), (2, 1), seed=6),
-        (SumRows(), [RowSum(sum=numbers(0)), RowSum(sum=numbers(8))]),
-        (MeasureScatter(mean=numbers(2)), [Scatter(scatter=10.0), Scatter(scatter=10.0)]),
+        begun(RFKKMeans(1, n_features=2, kernel=RBF(gamma=0.05), coreset_size=4), (2, 1), (2, 1), seed=6),
         (EmbedRows(features=features, t=1), DONE),
         *CLUSTERING,
     )

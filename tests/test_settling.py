@@ -1,6 +1,8 @@
 """Kernel widths by rule where sites hold the rows: the pooled rule's number, or one within the error that is stated."""
 
+import dataclasses
 import math
+import re
 
 import numpy as np
 import pytest
@@ -13,10 +15,10 @@ from sklearn import datasets
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from fedkernel import RBF, Laplacian
+from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.data import SparseTable
 from fedkernel.errors import InputError, ProtocolError
-from fedkernel.numerics import KERNELS, RandomFeatures, with_width
+from fedkernel.numerics import KERNELS, RandomFeatures, mean_of_landmarks, width_finding, with_width
 from fedkernel.numerics.kernels import kernel_from
 from fedkernel.protocol import Guards, Member
 from fedkernel.protocol.messages import encode
@@ -105,6 +107,57 @@ def test_every_pair_settles_every_rule_on_the_sites_rows_and_then_runs_as_with_t
     for total in ("rounds", "floats_up", "floats_down"):
         before = getattr(result.ledger, total) - getattr(expected.ledger, total)
         assert before == getattr(took, total)
+
+
+RAW = datasets.load_wine().data[np.random.default_rng(0).permutation(178)]
+SKEWED = np.random.default_rng(1).lognormal(sigma=1.5, size=(178, 13)) * 10.0 ** np.arange(-3, 10)
+
+
+@pytest.mark.parametrize("X", [RAW, SKEWED, StandardScaler().fit_transform(RAW)], ids=["wine", "skewed", "scaled"])
+@pytest.mark.parametrize("kind", [RBF, Laplacian])
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_pair_takes_the_data_s_own_width_and_says_where_one_that_is_given_fits_nothing(name, kind, X):
+    """By the mean of the kernel's values between different rows, which the coordinator knows about."""
+    own = with_width(kind(), X)
+    power = 1 if kind is Laplacian else 2
+    for factor in (1.0, 1e-4, 1e4):
+        strategy = PAIRS[name](kernel := kind() if factor == 1 else own.with_gamma(own.gamma / factor**power))
+        if isinstance(strategy, FKKMeans | RFKKMeans):
+            strategy = dataclasses.replace(strategy, n_features=300)
+        result = strategy.fit(divided(strategy, X))
+        mean = float(pairs_of(with_width(kernel, X).gram(X)).mean())
+        assert result.model.kernel_mean_ == pytest.approx(mean, abs=0.2 if factor == 1 else 0.02)
+        said = [finding for finding in result.findings if "its values between different rows" in finding]
+        if factor == 1:
+            assert 0.1 < mean < 0.9
+            assert not said
+        else:
+            wrong, mend = ("narrow", "smaller") if factor < 1 else ("wide", "larger")
+            assert re.search(f"it is too {wrong}, and results mean little; take a {mend} gamma, or width", *said)
+
+
+def pairs_of(K):
+    return K[np.triu_indices(len(K), 1)]
+
+
+def test_where_a_kernel_s_mean_counts_as_too_small_or_large():
+    said = [width_finding(RBF(1.0), mean) for mean in (None, -1e-3, 0.0099, 0.0101, 0.9899, 0.9901)]
+    assert [text is not None for text in said] == [False, True, True, False, False, True]
+    assert width_finding(Sigmoid(), 0.0) is None, "its values may be of either sign"
+    assert "rows hardly differ" in width_finding(Sigmoid(gamma=1.0), 1.0)
+    assert width_finding(Polynomial(), 1e6) is width_finding(Linear(), 0.0) is None, "they have no width"
+    wide = DKPCA(2, Sigmoid(width="scale", factor=1e-3)).fit(np.array_split(RAW, 3, axis=1))
+    assert "it is too wide" in wide.findings[0]
+
+
+def test_landmarks_stand_for_as_many_rows_as_are_like_them():
+    """Most rows lie together, and most landmarks do not: their own mean is 0.08, that of all rows 0.66."""
+    rng = np.random.default_rng(0)
+    X = np.vstack([0.1 * rng.standard_normal((400, 3)), 9 * rng.standard_normal((90, 3))])
+    landmarks, kernel = np.vstack([X[:10], X[400:]]), RBF(1.0)
+    K, squares = kernel.gram(landmarks), np.square(kernel.gram(landmarks, X)).sum(axis=1)
+    assert pairs_of(K).mean() < 0.1
+    assert mean_of_landmarks(K, squares) == pytest.approx(pairs_of(kernel.gram(X)).mean(), abs=0.02)
 
 
 def test_what_holds_for_every_pair_holds_where_the_width_is_a_rule():
@@ -229,7 +282,7 @@ def test_rows_that_do_not_differ_give_no_width(name, rule):
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"factor": 2.0}, "factor is for a width by rule"),
+        ({"factor": 2.0, "gamma": 1.0}, "factor is for a width by rule, not beside gamma"),
         ({"width": "mean", "gamma": 1.0}, "width and gamma are the same thing"),
         ({"width": "mean", "sigma": 1.0}, "width and sigma are the same thing"),
         ({"width": "middle"}, "width = 'middle'"),

@@ -10,10 +10,11 @@ from cases import CASES, PAIRS, WINE
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
+from sklearn.base import clone
 
 from clients.dkpca import DKPCAClient
 from clients.vfedpca import VFedPCAClient
-from fedkernel import RBF, Laplacian, Linear, Polynomial
+from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.engines import ENGINES
 from fedkernel.engines.local import LocalGrid
 from fedkernel.errors import InputError
@@ -24,7 +25,7 @@ from fedkernel.run.result import Result
 from fedkernel.run.site import Site
 from fedkernel.strategy import KernelStrategy
 from fedkernel.validation import value_object
-from strategies import DKPCA, PeerVFedPCA, VFedAKPCA, VFedPCA
+from strategies import ADMMKPCA, DKPCA, DisKPCA, FKKMeans, PeerVFedPCA, RFKKMeans, UniformKPCA, VFedAKPCA, VFedPCA
 
 rng = np.random.default_rng(0)
 SHARDS = [rng.standard_normal((12, d)) * scale for d, scale in ((3, 1), (2, 2), (4, 0.5))]
@@ -115,6 +116,46 @@ def test_a_strategy_is_a_value_and_keeps_nothing_of_a_run(strategy):
     assert vars(strategy) == before
     with pytest.raises(dataclasses.FrozenInstanceError):
         strategy.n_components = -3
+
+
+@each
+def test_scikit_learn_clones_it_and_sets_its_parameters(strategy):
+    copy = clone(strategy)
+    assert copy == strategy
+    assert copy is not strategy
+    assert copy.get_params() == {field.name: getattr(strategy, field.name) for field in dataclasses.fields(strategy)}
+    assert copy.set_params(n_components=2) is copy
+    assert copy == dataclasses.replace(strategy, n_components=2)
+    for wrong, says in (({"n_components": -1}, "n_components = -1"), ({"n_component": 2}, "did you mean n_components")):
+        with pytest.raises(InputError, match=says):
+            copy.set_params(**wrong)
+    assert copy.n_components == 2
+
+
+NAMED = {"rbf": RBF(), "laplacian": Laplacian(), "linear": Linear(), "poly": Polynomial(), "sigmoid": Sigmoid()}
+
+
+@pytest.mark.parametrize(
+    ("named", "allowed"),
+    [
+        (lambda kernel: DKPCA(2, kernel), 5),
+        (lambda kernel: VFedAKPCA(kernel=kernel), 5),
+        (lambda kernel: PeerVFedPCA(kernel=kernel), 5),
+        (lambda kernel: DisKPCA(kernel=kernel), 4),
+        (lambda kernel: UniformKPCA(kernel=kernel), 4),
+        (lambda kernel: ADMMKPCA(kernel=kernel), 4),
+        (lambda kernel: FKKMeans(2, kernel=kernel), 2),
+        (lambda kernel: RFKKMeans(2, kernel=kernel), 2),
+    ],
+)
+def test_a_kernel_may_be_given_by_its_name(named, allowed):
+    for name, kernel in [*NAMED.items()][:allowed]:
+        assert named(name).kernel == kernel
+    with pytest.raises(InputError, match=r"kernel.type = 'rbff' is not known \(allowed: .*rbf, laplacian"):
+        named("rbff")
+    if allowed < 5:
+        with pytest.raises(InputError, match=r"no embedding|is not known"):
+            named("sigmoid")
 
 
 # Evaluation
@@ -226,7 +267,11 @@ WITH_NAN[3, 1] = np.nan
         ([SHARDS[0], SHARDS[1][:7]], {}, "client 1 has 7 rows, but client 0 has 12"),
         ([SHARDS[0], WITH_NAN], {}, "shards[1]: the value in row 3, column 1 (counted from 0) is nan"),
         ([SHARDS[0], np.full((12, 1), np.inf)], {}, "shards[1]: the value in row 0, column 0"),
-        (SHARDS[0], {}, "shards[0] has shape (3,)"),
+        (
+            SHARDS[0],
+            {},
+            "shards is one table, but must be a list with one for each client, such as numpy.array_",
+        ),
         ([SHARDS[0], np.ones((12, 2, 2))], {}, "shards[1] has shape (12, 2, 2)"),
         ([[[1.0, 2.0], [3.0]]], {}, "shards[0] has rows of different lengths"),
         ([[["a"], ["b"]]], {}, "shards[0] holds values of type <U1; allowed: real numbers only"),
@@ -330,7 +375,7 @@ def watched(strategy, read, prefix=""):
 def test_the_key_of_the_central_answer_has_all_that_it_reads(strategy):
     shards = np.array_split(WINE, 4, axis=1 if strategy.partition == "vertical" else 0)
     by_answer, by_key = set(), set()
-    watched(strategy, by_answer).central(shards)
+    watched(strategy.settled_on(shards), by_answer).central(shards)
     assert watched(strategy, by_key).central_key
     assert by_answer <= by_key
 

@@ -368,7 +368,7 @@ def test_round_trips_through_json(kernel):
         ({"kernel": {"type": "sigmoid"}}, "kernel: the sigmoid kernel is not positive semidefinite"),
         ({"kernel": {"type": "rfb"}}, "'rfb' is not known .allowed: linear, rbf, laplacian, polynomial, arc-cosine"),
         ({"kernel": {"type": "polynomial", "degree": 0}}, "degree = 0"),
-        ({"kernel": "rbf"}, "kernel = 'rbf': input should be a table"),
+        ({"kernel": "rbf"}, "kernel.gamma must be a number"),
         ({"kernel": RBF()}, "kernel.gamma must be a number"),
         ({"kernel": Laplacian()}, "kernel.gamma must be a number"),
         ({"kernel": Polynomial()}, "kernel.gamma must be a number"),

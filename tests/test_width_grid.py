@@ -38,7 +38,7 @@ def uploaded(result):
 
 
 @pytest.mark.parametrize("form", ["pairs", "cosine"])
-@pytest.mark.parametrize("kernel", [None, RBF(width="median"), Laplacian(gamma=0.01)], ids=repr)
+@pytest.mark.parametrize("kernel", [RBF(), RBF(width="median"), Laplacian(gamma=0.01)], ids=repr)
 def test_one_factor_is_the_run_without_bit_for_bit(kernel, form):
     settings = {"n_features": 40, "kernel": kernel, "features": form}
     alone = RFKKMeans(5, **settings).fit(SHARDS, seed=3, evaluate=True)

@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_cases import rows
 from scipy.spatial.distance import pdist
+from sites import drive
 
-from clients.fk_kmeans import FKKMeansClient
-from clients.kmeans import MeasureScatter, RowSum, Scatter, SumRows
 from fedkernel.arrays import ROWS
 from fedkernel.errors import InputError
-from fedkernel.numerics.widths import dimension_sigma, fk_gamma, median_sigma, moments, with_width
+from fedkernel.numerics import RBF, Laplacian, with_width
+from fedkernel.numerics.widths import dimension_sigma, fk_gamma, median_sigma, moments
+from fedkernel.protocol import Member, Run
+from fedkernel.settling import WidthClient, settle_width
 
 
 def test_median_sigma_is_the_median_over_all_pairs():
@@ -43,13 +45,26 @@ def fk_gamma_of_pairs(X):
     return len(X) ** 2 / (4 * (pdist(X) ** 2).sum())
 
 
+def settled(shards, kernel):
+    """As sites do that never show their own moments: the mean of all rows first, then what lies about it."""
+    members = tuple(Member(number, number, *shard.shape) for number, shard in enumerate(shards))
+    return drive(settle_width(Run(members, 0), "horizontal", kernel), [WidthClient(shard) for shard in shards]).gamma
+
+
 def fk_gamma_of(shards):
-    """As clients do that never show their own moments: the mean of all rows first, then the squares about it."""
-    sites = [FKKMeansClient(shard) for shard in shards]
-    rows = sum(len(shard) for shard in shards)
-    mean = RowSum.sum_of([site.sum_rows(SumRows()) for site in sites]).sum / rows
-    scatter = Scatter.sum_of([site.measure_scatter(MeasureScatter(mean=mean)) for site in sites]).scatter
-    return fk_gamma(rows, mean, scatter)
+    return settled(shards, RBF())
+
+
+def test_a_laplacians_width_is_near_the_mean_difference_of_all_pairs_however_rows_are_split():
+    """Between 0.71 and 1.41 times it, whatever the rows' distribution, and the columns' units."""
+    heavy = np.random.default_rng(3).standard_cauchy((200, 4)) * [1e-3, 1.0, 1e3, 0.0]
+    for X in (rows(50, 3), heavy, np.repeat(np.eye(2), [199, 1], axis=0)):
+        gamma = settled(np.array_split(X, 3), Laplacian())
+        assert gamma == pytest.approx(with_width(Laplacian(), X).gamma, rel=1e-12)
+        mean = pdist(X, "cityblock").mean() * (len(X) - 1) / len(X)
+        assert math.sqrt(0.5) * (1 - 1e-9) <= gamma * mean <= math.sqrt(2) * (1 + 1e-9)
+    with pytest.raises(InputError, match="50 rows do not differ"):
+        settled([np.full((50, 3), 1e6 / 3)], Laplacian())
 
 
 def test_fk_gamma_is_the_mean_squared_distance_of_all_pairs():

@@ -4,7 +4,7 @@ import ast
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.table import Table
@@ -66,9 +66,12 @@ def _lines(kind: Kind) -> list[tuple[str, ...]]:
     if kind is Kind.engines:
         return [(name, _sentence_of(f"fedkernel.engines.{name}")) for name in ENGINES]
     if kind is Kind.kernels:
-        widths = f'; width = "{"|".join(numerics.WIDTHS)}", perhaps times factor'
-        sentences = {name: _first_line(find(name, numerics.Kernel, "kernels", "kernel")) for name in names("kernels")}
-        return [(name, text + (widths if name in ("rbf", "laplacian") else "")) for name, text in sentences.items()]
+        widths = f'; width = "{"|".join(get_args(numerics.WidthRule))}", perhaps times factor'
+        kinds = {name: find(name, numerics.Kernel, "kernels", "kernel") for name in names("kernels")}
+        return [
+            (name, _first_line(kind) + (widths if numerics.KERNELS.get(name) and "width" in vars(kind) else ""))
+            for name, kind in kinds.items()
+        ]
     pairs = {name: find(name, fedkernel.KernelStrategy, "pairs", "strategy") for name in names("pairs")}
     return [(name, f"{_first_line(kind)} ({kind.partition} data)") for name, kind in pairs.items()]
 

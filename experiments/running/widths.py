@@ -1,14 +1,14 @@
 """Kernel widths by rule of the methods of an experiment, where the clients' tables are all here."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from fedkernel.addresses import names
 from fedkernel.arrays import Rows, stack_rows
 from fedkernel.errors import InputError
-from fedkernel.numerics import KERNELS, with_width
+from fedkernel.numerics import KERNELS, kernel_from, table_of_name, with_width
 
 
 class Widths:
@@ -20,7 +20,7 @@ class Widths:
     def resolved(
         self, parameters: Mapping[str, Any], shards: Sequence[Rows], divided: str, data: str
     ) -> dict[str, Any]:
-        """Replace each kernel's ``width = "rule"`` by the number that the rule gives on the pooled data.
+        """Replace the width by rule of each kernel by the number that the rule gives on the pooled data.
 
         Parameters
         ----------
@@ -34,23 +34,29 @@ class Widths:
         """
         resolved = dict(parameters)
         for name, value in parameters.items():
-            if name == "kernel" and isinstance(value, Mapping) and _is_ruled(value):
+            if name == "kernel" and (table := _ruled_table(value)) is not None:
                 if not shards:  # sites hold them, and settle it as the run begins
                     continue
-                key = repr((sorted(value.items(), key=str), divided, data))
+                key = repr((sorted(table.items(), key=str), divided, data))
                 if key not in self._known:
-                    self._known[key] = with_width(value, _pooled(shards, divided))
+                    self._known[key] = with_width(table, _pooled(shards, divided))
                 resolved[name] = self._known[key]
             elif isinstance(value, Mapping):
                 resolved[name] = self.resolved(value, shards, divided, data)
         return resolved
 
 
-def _is_ruled(kernel: Mapping[str, Any]) -> bool:
-    """Tell whether a kernel's table may say a width by rule; fields of somebody else's kernel are its own."""
-    name = str(kernel.get("type"))
-    others = ":" in name or name in names("kernels").keys() - KERNELS.keys()
-    return not others and bool({"width", "factor"} & kernel.keys())
+def _ruled_table(value: Any) -> Mapping[str, Any] | None:
+    """Return the table of a kernel of fedkernel's whose width is by rule; None of all others.
+
+    What no kernel can be made of its method refuses, in words of its own.
+    """
+    table = table_of_name(value)
+    if not isinstance(table, Mapping) or str(table.get("type")) not in KERNELS:
+        return None
+    with suppress(InputError):
+        return table if kernel_from(table).rule is not None else None
+    return None
 
 
 def _pooled(shards: Sequence[Any], divided: str) -> Rows:

@@ -110,9 +110,12 @@ def without_names(
     Raises
     ------
     InputError
-        Frames of other columns or other rows than the first, or rows of which only some tables have an index; with
-        columns divided, a column of several frames that looks like ids in different orders.
+        One table in place of a list; frames of other columns or other rows than the first, or rows of which only some
+        tables have an index; with columns divided, a column of several frames that looks like ids in different orders.
     """
+    if getattr(shards, "ndim", 0) == 2:
+        split = f"numpy.array_split(X, 3, axis={0 if partition == 'horizontal' else 1})"
+        raise InputError(f"{what} is one table, but must be a list with one for each client, such as {split}")
     tables = {f"{what}[{number}]": _opened(shard, f"{what}[{number}]", id_) for number, shard in enumerate(shards)}
     columns, rows = _orders(tables, partition, trained, id_)
     return [

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,17 @@ import pydantic
 from fedkernel.addresses import loaded, named
 from fedkernel.errors import InputError
 from fedkernel.numerics.kernels import AnyKernel, Kernel
+from fedkernel.numerics.widths import width_finding
 from fedkernel.storage import Parts, load_parts, save_parts
 
-KERNEL: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(Kernel)
+
+def _with_number(kernel: Kernel) -> Kernel:
+    if kernel.rule is not None:
+        raise ValueError(f"a model's kernel has a number, but {kernel!r} has none")
+    return kernel
+
+
+KERNEL: pydantic.TypeAdapter[AnyKernel] = pydantic.TypeAdapter(Annotated[Kernel, pydantic.AfterValidator(_with_number)])
 """How a model's file holds a kernel: by its table."""
 
 
@@ -36,6 +44,14 @@ class Model(ABC):
     They know no names: a frame's columns are taken as they stand, and must be in the order of the first shard's. Beside
     the names that its file tells, a model is a `fedkernel.models.FittedModel`.
     """
+
+    kernel_mean_: float | None = None
+    """The mean of the kernel's values between different rows, where a run knows it; not in a file."""
+
+    def width_finding(self) -> str | None:
+        """Return what is wrong with the kernel's width, where the mean of its values shows that; None: nothing."""
+        kernel = getattr(self, "kernel", None) or getattr(getattr(self, "embedding", None), "kernel", None)
+        return None if kernel is None else width_finding(kernel, self.kernel_mean_)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as npz; the file appears whole or not at all."""

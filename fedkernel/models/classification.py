@@ -36,6 +36,8 @@ def _coordinates_of(classes: AnyArray, model: Any, shards: Sequence[Rows]) -> Fl
     Z = coordinates(model, shards)
     if len(classes) != len(Z):
         raise InputError(f"there are {len(Z)} rows, but classes of {len(classes)}")
+    if len(set(classes[labelled(classes)].tolist())) < 2:
+        raise InputError("all rows are of one class, which any answer would find; at least 2 are needed")
     return Z
 
 
@@ -61,8 +63,6 @@ def classification_error(model: Any, shards: Sequence[Rows], classes: AnyArray, 
     Z = _coordinates_of(classes, model, shards)
     known = labelled(classes)
     Z, classes = Z[known] / (Z.std(axis=0).max() or 1.0), np.array(classes[known].tolist())
-    if len(Z) < 2:
-        raise InputError("a row alone trains no classifier that others could try; at least 2 are needed")
     order = generator("classification", seed).permutation(len(Z))
     training, others = np.split(order, [min(TRAINING_ROWS, len(Z) // 2)])
     if len(np.unique(classes[training])) == 1:

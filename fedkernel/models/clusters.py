@@ -46,6 +46,7 @@ class KernelKMeans(Model):
     coreset_: WeightedPoints | None = field(default=None, repr=False)
     choice_: Choice | None = field(default=None, repr=False)
     width_choice_: Choice | None = field(default=None, repr=False)
+    kernel_mean_: float | None = field(default=None, repr=False)
 
     __repr__ = short
 

@@ -1,5 +1,6 @@
 """How far a result is from the exact answer, and what it is worth by itself."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,10 +14,25 @@ from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.clustering import assign
+from fedkernel.numerics.kernels import Kernel
 from fedkernel.numerics.subspaces import align_signs, sin_theta_error
 
 _ROUNDING = 1e-12
 """Share of the rows' squared lengths that sums of them are exact to."""
+
+
+_TELLING = 0.05
+"""Share of the rows' squared lengths, beyond chance, that the best answer must capture for others to be held to it."""
+
+
+def is_telling(best: float, total: float, k: int, rows: int) -> bool:
+    """Tell whether there is anything to be found: of `total`, all rows' squared lengths, the best k directions' share.
+
+    Any k of the rows capture k / rows of it and more. Where the best capture hardly more, as of the identity matrix,
+    every answer is near the best, and figures relative to it are left out: they would read as perfect.
+    """
+    chance = k / rows
+    return best / total - chance >= _TELLING * (1 - chance) if total > 0 else False
 
 
 def eigenvector_distance(V: FloatArray, W: FloatArray) -> float:
@@ -45,23 +61,30 @@ def compare_vectors(V: FloatArray, reference: KernelPCA) -> dict[str, float]:
 def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Sequence[Rows]) -> dict[str, float]:
     """Return how much of all rows the components miss, also relative to the reference's, and how far the spans are.
 
-    What is missed counts as no less than rounding leaves: where neither misses anything, the ratio is 1. The reference
-    itself captures of all rows, which are its own, what its eigenvalues say.
+    What is missed counts as no less than rounding leaves: where neither misses anything, the ratio is 1. There is none
+    where the reference captures hardly more than chance (`is_telling`). It captures of all rows, which are its own,
+    what its eigenvalues say.
     Source: the disKPCA paper (2016), section 6, and for `error` the sin-theta error in feature space.
     """
-    if model.kernel != reference.kernel:
+    if not same_kernel(model.kernel, reference.kernel):
         raise InputError(f"the reference has the kernel {reference.kernel!r}, but the model {model.kernel!r}")
     if model is reference:
         total = sum(float(model.kernel.diag(shard).sum()) for shard in shards)
-        return {"reconstruction_error": float(1 - model.eigenvalues_.sum() / total), "error_ratio": 1.0, "error": 0.0}
-    (total, captured), (_, best) = (np.sum([pca.captured(X) for X in shards], axis=0) for pca in (model, reference))
+        captured = best = float(model.eigenvalues_.sum())
+    else:
+        (total, captured), (_, best) = (np.sum([pca.captured(X) for X in shards], axis=0) for pca in (model, reference))
     missed, least = max(total - captured, _ROUNDING * total), max(total - best, _ROUNDING * total)
-    overlap = float(np.square(model.inner_products(reference)).sum())
-    return {
-        "reconstruction_error": float(1 - captured / total),
-        "error_ratio": float(missed / least),
-        "error": reference.n_components - overlap,
-    }
+    k, rows = reference.n_components, sum(shard.shape[0] for shard in shards)
+    overlap = k if model is reference else float(np.square(model.inner_products(reference)).sum())
+    figures = {"reconstruction_error": float(1 - captured / total), "error": float(k - overlap)}
+    return figures | ({"error_ratio": float(missed / least)} if is_telling(best, total, k, rows) else {})
+
+
+def same_kernel(own: Kernel, other: Kernel) -> bool:
+    """Tell whether two kernels are equal but for the rounding of sums, over all rows or over the clients', in gamma."""
+    if own.gamma is None or other.gamma is None or not math.isclose(own.gamma, other.gamma, rel_tol=1e-9):
+        return own == other
+    return own == other or own == other.with_gamma(own.gamma)
 
 
 def kept_variance(captured: float, total: float, rows: int) -> dict[str, float]:
@@ -102,7 +125,11 @@ def recover_error(H: FloatArray, E: FloatArray) -> float:
 
 
 def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: Sequence[Rows]) -> dict[str, float]:
-    """Return recover error and agreement of the clusters, for a reference that holds its training coordinates."""
+    """Return recover error and agreement of the clusters, for a reference that holds its training coordinates.
+
+    No recover error where these are hardly more than chance (`is_telling`), since that of no coordinates would be as
+    small; no agreement with a single cluster.
+    """
     # A central model is often the reference itself, and transforming its own rows again is what costs most.
     H = model.training_
     if H is None or len(H) != sum(shard.shape[0] for shard in shards):
@@ -111,8 +138,19 @@ def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: 
     labels, expected = assign(H, model.centers_)[0], assign(E, reference.centers_)[0]
     from sklearn.metrics import normalized_mutual_info_score  # noqa: PLC0415 - a second to import, for those who need it
 
-    agreement = float(normalized_mutual_info_score(expected, labels))
-    return {"recover_error": recover_error(H, E), "nmi_central": agreement}
+    figures = {"recover_error": recover_error(H, E)} if is_found(reference) else {}
+    if len(np.unique(expected)) > 1:
+        figures["nmi_central"] = float(normalized_mutual_info_score(expected, labels))
+    return figures
+
+
+def is_found(reference: KernelKMeans) -> bool:
+    """Tell whether a central model's coordinates capture more of its rows, which are its landmarks, than chance."""
+    E, embedding = training_of(reference), reference.embedding
+    if not isinstance(embedding, Landmarks) or embedding.landmarks.shape[0] != len(E):
+        return True
+    total = float(embedding.kernel.diag(embedding.landmarks).sum())
+    return is_telling(float(np.square(E).sum()), total, E.shape[1], len(E))
 
 
 def kmeans_objective(model: KernelKMeans, X: Rows | Table) -> float:
@@ -140,11 +178,12 @@ def training_of(reference: KernelKMeans) -> FloatArray:
 def compare_classes(labels: npt.ArrayLike, classes: npt.ArrayLike) -> dict[str, float]:
     """Return how far clusters agree with classes that the data set names, both of shape (N,).
 
-    Rows whose class is None are left out; where no row is left, so are the figures.
+    Rows whose class is None are left out; where the others have fewer than two classes, so are the figures.
     """
-    if not (known := labelled(classes)).any():
-        return {}
+    known = labelled(classes)
     labels, classes = (np.array(np.asarray(column)[known].tolist()) for column in (labels, classes))
+    if len(np.unique(classes)) < 2:
+        return {}
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score  # noqa: PLC0415 - a second to import, for those who need it
 
     nmi, ari = normalized_mutual_info_score(classes, labels), adjusted_rand_score(classes, labels)

@@ -17,6 +17,7 @@ from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.kernels import RBF, Kernel, Linear, normalised_gram
 from fedkernel.numerics.linalg import center_gram, center_rows, leading_eigenpairs
 from fedkernel.numerics.sketch import SubspaceEmbedding
+from fedkernel.numerics.widths import mean_value
 
 _FEATURES: pydantic.TypeAdapter[SubspaceEmbedding | None] = pydantic.TypeAdapter(SubspaceEmbedding | None)
 
@@ -60,16 +61,23 @@ class KernelPCA(Model):
     coordinates_: FloatArray | None = None
     choice_: Choice | None = field(default=None, repr=False)
     findings_: tuple[str, ...] = field(default=(), repr=False)
+    kernel_mean_: float | None = field(default=None, repr=False)
 
     __repr__ = short
 
     @classmethod
     def of_coordinates(cls, F: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
         """Return kernel PCA of rows of which some coordinates F (N, r) are known; memory: two (N, N) arrays."""
-        K = kernel.gram(F)
+        own = cls.of_gram(kernel.gram(F), kernel, n_components, center=center)
+        return replace(own, coordinates_=F)
+
+    @classmethod
+    def of_gram(cls, K: FloatArray, kernel: Kernel, n_components: int, *, center: bool) -> Self:
+        """Return kernel PCA of a kernel matrix K (N, N), which is overwritten where it is centred."""
+        kernel_mean = mean_value(float(K.sum()), float(np.trace(K)), len(K))
         column_means, mean = center_gram(K) if center else (None, 0.0)
         pairs = leading_eigenpairs(K, n_components)
-        return cls(pairs.values, pairs.vectors, kernel, column_means, mean, coordinates_=F)
+        return cls(pairs.values, pairs.vectors, kernel, column_means, mean, kernel_mean_=kernel_mean)
 
     def with_kernel(self, kernel: RBF) -> Self:
         """Return the model of the same rows and as many components at another width, for which no client is asked.
@@ -188,6 +196,7 @@ class LandmarkPCA(Model):
     coefficients_: FloatArray
     eigenvalues_: FloatArray
     choice_: Choice | None = field(default=None, repr=False)
+    kernel_mean_: float | None = field(default=None, repr=False)
 
     __repr__ = short
 
@@ -260,6 +269,7 @@ class PeerComponents(Model):
     lagrangian_: FloatArray | None = None
     without_multipliers_: FloatArray | None = None
     findings_: tuple[str, ...] = field(default=(), repr=False)
+    kernel_mean_: float | None = field(default=None, repr=False)
 
     __repr__ = short
 

@@ -154,7 +154,9 @@ _KNOWN = (
         "reconstruction_error", "||phi(X) - L L^T phi(X)||^2 / ||phi(X)||^2 of components L, all rows (disKPCA paper)"
     ),
     _LEVEL(
-        "error_ratio", "reconstruction error relative to the least that so many components can have: 1 is the optimum"
+        "error_ratio",
+        "reconstruction error relative to the least that so many components can have: 1 is the optimum; none where "
+        "they capture hardly more than as many rows would",
     ),
     _LEVEL(
         "parallel_seconds",
@@ -183,7 +185,6 @@ _KNOWN = (
         "site_nmi",
         "normalised mutual information of clusters and sites, of sizes in steps of 5 rows: 0 is no relation, 1 is that "
         "clusters are sites",
-        better="lower",
         leads=False,
         digits=(".4f", ".4f"),
     ),
@@ -205,7 +206,10 @@ _KNOWN = (
     Metric("n_clusters", "clusters that the run chose", leads=False, digits=(".3g", ".2g")),
     Metric("width_factor", "what the run chose to multiply the kernel's width by", leads=False, digits=(".3g", ".2g")),
     Metric("n_components", "components that the run chose", leads=False, digits=(".3g", ".2g")),
-    _SHARE("explained_variance_ratio", "share of the clients' total variance that the components keep"),
+    _SHARE(
+        "explained_variance_ratio",
+        "share of the rows' squared lengths, centred where the method centres, that the components keep",
+    ),
     _SHARE(
         "explained_variance",
         "squared length that the components keep of the rows, centred where the method centres: mean over the rows",

@@ -1,10 +1,9 @@
 """Kernels as value objects: Gram matrices, their diagonals, and how parts of the columns combine into a whole.
 
 Gram matrices come through `fedkernel.numerics.row_products`. A TOML or JSON table builds a kernel by its field `type`,
-a short name or an address: see `kernel_from`; fields of pydantic models are annotated as `Kernel`. A kernel without
-`gamma` takes 1 / number of columns of the data it is given, as scikit-learn does. RBF and Laplacian kernels may say a
-rule in place of a number, ``RBF(width="median")``, which is settled before a protocol begins
-(`fedkernel.numerics.widths`).
+a short name or an address: see `kernel_from`; fields of pydantic models are annotated as `Kernel`, and take the short
+name alone, ``kernel="rbf"``. A kernel without `gamma` has a rule in place of a number, by default the data's own scale,
+which is settled before a protocol begins (`fedkernel.numerics.widths`).
 
 In a vertical federation each client holds some columns of the same rows. It computes `part` on its own, and `combine`
 makes the Gram matrix on all columns of the clients' parts.
@@ -45,7 +44,7 @@ from fedkernel.numerics.symmetric import mirrored
 from fedkernel.validation import value_object
 
 Vertical: TypeAlias = Literal["sum", "sum-then-map", "product", "none"]
-WidthRule: TypeAlias = Literal["median", "mean", "scale", "dimension"]
+WidthRule: TypeAlias = Literal["median", "mean", "scale", "dimension", "columns"]
 SWEEP = 'widths are compared by an experiment, with "strategy.NAME.kernel.gamma" = [0.1, 1.0] in its table [sweep]'
 
 
@@ -74,12 +73,12 @@ class Kernel(abc.ABC):
     """Whether no Gram matrix has an eigenvalue below 0."""
 
     gamma: float | None = 1.0
-    """What distances or products are multiplied by; None: 1 / number of columns. A kernel without a width has 1."""
+    """What distances or products are multiplied by; None: by its rule. A kernel without a width has 1."""
 
     @property
     def rule(self) -> WidthRule | None:
-        """The rule by which the width is to be settled; None: it is settled, or left to the number of columns."""
-        return None
+        """The rule by which the width is to be settled; None: it is, or 1 / number of columns of the rows it is of."""
+        return self.width if isinstance(self, Ruled) and self.width != "columns" else None
 
     def gram(self, X: Rows, Y: Rows | None = None) -> FloatArray:
         """Compute k(x, y) for all rows of X (n, d) and of Y (m, d), or of X again: float64 of shape (n, m)."""
@@ -148,7 +147,7 @@ class Kernel(abc.ABC):
     def require_vertical(self) -> None:
         """Raise an InputError unless clients who hold different columns of the same rows can use the kernel.
 
-        They cannot if `gamma` was left to the number of columns, which no client of a vertical run knows, or if the
+        They cannot if `gamma` is left to the number of columns, which no client of a vertical run knows, or if the
         kernel needs more than a sum or product of the parts.
         """
         name = type(self).__name__
@@ -161,18 +160,19 @@ class Kernel(abc.ABC):
             )
         if self.gamma is None:
             raise InputError(
-                f"{name}: gamma is required where columns are split over clients, since the number of all columns is "
-                f"not known there; give it, for example {name}(gamma=0.1)"
+                f'{name}: width = "columns" is not for columns that are split over clients, none of whom knows the '
+                f'number of all; give another, for example {name}(width="mean"), or gamma'
             )
 
     def settled(self, columns: int) -> Self:
         """Return the kernel with gamma = 1 / columns where it was left to the number of columns."""
         self._require_number()
-        return self.with_gamma(1.0 / columns) if self.gamma is None else self
+        factor = self.factor if isinstance(self, Ruled) else 1.0
+        return self.with_gamma(1.0 / columns / factor**2) if self.gamma is None else self
 
     def with_gamma(self, gamma: float) -> Self:
         """Return the kernel with this gamma in place of a rule, or of its own."""
-        settled = {"width": None, "factor": 1.0} if self.rule is not None else {}
+        settled = {"width": None, "factor": 1.0} if isinstance(self, Ruled) else {}
         return dataclasses.replace(self, gamma=gamma, **settled)  # type: ignore[type-var]
 
     @classmethod
@@ -192,8 +192,7 @@ class Kernel(abc.ABC):
             )
 
     def _gamma_for(self, X: Rows) -> float:
-        self._require_number()
-        return 1.0 / X.shape[1] if self.gamma is None else float(self.gamma)
+        return float(self.settled(X.shape[1]).gamma or 0.0)
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
         return np.asarray(inner_products(X, Y), dtype=np.float64)
@@ -219,19 +218,24 @@ class Linear(Kernel):
     type: Literal["linear"] = dataclasses.field(default="linear", kw_only=True, repr=False)
 
 
-def _check_rule(kernel: "RBF | Laplacian", sigma: float | None = None) -> None:
-    """Raise ValueError where a kernel has both a rule and a number, or a factor without a rule."""
-    if kernel.width is None and kernel.factor != 1:
-        raise ValueError("factor is for a width by rule; without it, give sigma or gamma itself")
-    if kernel.width is not None and (kernel.gamma is not None or sigma is not None):
-        number = "sigma" if sigma is not None else "gamma"
+def _settle_rule(kernel: "Ruled", rule: WidthRule, sigma: float | None = None) -> None:
+    """Give a kernel without a number its rule; raise ValueError where it has both, or a factor beside a number."""
+    if kernel.gamma is None and sigma is None:
+        object.__setattr__(kernel, "width", kernel.width or rule)
+        return
+    number = "sigma" if sigma is not None else "gamma"
+    if kernel.width is not None:
         raise ValueError(f"width and {number} are the same thing; give only one of them")
+    if kernel.factor != 1:
+        raise ValueError(f"factor is for a width by rule, not beside {number}")
 
 
-def _shown(kernel: "RBF | Laplacian") -> str:
-    rule = "" if kernel.width is None else f"width={kernel.width!r}"
-    factor = "" if kernel.factor == 1 else f", factor={kernel.factor:g}"
-    return f"{type(kernel).__name__}({rule or f'gamma={kernel.gamma!r}'}{factor})"
+def _shown(kernel: "Ruled") -> str:
+    more = {name: value for name, value in vars(kernel).items() if name in ("degree", "coef0")}
+    width = {"gamma": kernel.gamma} if kernel.width is None else {"width": kernel.width}
+    factor = {} if kernel.factor == 1 else {"factor": kernel.factor}
+    fields = ", ".join(f"{name}={value!r}" for name, value in (more | width | factor).items())
+    return f"{type(kernel).__name__}({fields})"
 
 
 def _without_rule(table: dict[str, Any]) -> dict[str, Any]:
@@ -246,12 +250,12 @@ class RBF(Kernel):
     Parameters
     ----------
     gamma : float, optional
-        Above 0; 1 / number of columns if neither it nor `sigma` is given.
+        Above 0.
     sigma : float, optional
         The same width as gamma = 1 / (2 sigma^2); only one of the two may be given. It is not kept: only `gamma` is.
-    width : {"median", "mean", "scale", "dimension"}, optional
-        In place of both, the rule by which a strategy settles gamma on the data of all sites, before it begins; see
-        `fedkernel.numerics.widths`.
+    width : {"mean", "median", "scale", "dimension", "columns"}
+        In place of both, by default "mean": the rule by which a strategy settles gamma on the data of all sites, before
+        it begins; see `fedkernel.numerics.widths`.
     factor : float, default=1
         By what the width sigma that the rule gives is multiplied: gamma is divided by its square.
     """
@@ -266,17 +270,12 @@ class RBF(Kernel):
 
     __repr__ = _shown
 
-    @property
-    def rule(self) -> WidthRule | None:
-        """The rule by which the width is to be settled; None: it is settled, or left to the number of columns."""
-        return self.width
-
     @pydantic.model_serializer(mode="wrap")
     def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         return _without_rule(table(self))
 
     def __post_init__(self, sigma: float | None) -> None:
-        _check_rule(self, sigma)
+        _settle_rule(self, "mean", sigma)
         if sigma is None:
             return
         if self.gamma is not None:
@@ -342,10 +341,11 @@ class Laplacian(Kernel):
     Parameters
     ----------
     gamma : float, optional
-        Above 0; 1 / number of columns if it is not given.
-    width : {"median", "mean", "scale", "dimension"}, optional
-        In its place, the rule by which a strategy settles gamma on the data of all sites, before it begins; see
-        `fedkernel.numerics.widths`. Rules are of Euclidean distances, which sums of differences are 1 to sqrt(d) times.
+        Above 0.
+    width : {"mean", "median", "scale", "dimension", "columns"}
+        In its place, by default "mean", the rule by which a strategy settles gamma on the data of all sites, before it
+        begins; see `fedkernel.numerics.widths`. Other rules than "mean" are of Euclidean distances, which sums of
+        differences are 1 to sqrt(d) times.
     factor : float, default=1
         By what the width that the rule gives is multiplied.
     """
@@ -359,17 +359,12 @@ class Laplacian(Kernel):
 
     __repr__ = _shown
 
-    @property
-    def rule(self) -> WidthRule | None:
-        """The rule by which the width is to be settled; None: it is settled, or left to the number of columns."""
-        return self.width
-
     @pydantic.model_serializer(mode="wrap")
     def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         return _without_rule(table(self))
 
     def __post_init__(self) -> None:
-        _check_rule(self)
+        _settle_rule(self, "mean")
 
     def _part(self, X: Rows, Y: Rows, gamma: float) -> FloatArray:
         return _exponential(city_block_distances(X, Y), gamma)
@@ -384,14 +379,29 @@ class Laplacian(Kernel):
 
 @value_object()
 class Polynomial(Kernel):
-    """k(x, y) = (gamma x^T y + coef0)^degree; coef0 is at least 0, else the kernel is not positive semidefinite."""
+    """k(x, y) = (gamma x^T y + coef0)^degree; coef0 is at least 0, else the kernel is not positive semidefinite.
+
+    Without a gamma `width` is "scale", as scikit-learn's support vector machines have it, so that products are of the
+    order of coef0 whatever the units of the columns; `factor` divides gamma by its square.
+    """
 
     vertical: ClassVar[Vertical] = "sum-then-map"
 
     degree: Annotated[int, pydantic.Field(ge=1, le=100)] = 3
     gamma: Positive | None = None
     coef0: Annotated[float, pydantic.Field(ge=0)] = 1.0
+    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
+    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["polynomial"] = dataclasses.field(default="polynomial", kw_only=True, repr=False)
+
+    __repr__ = _shown
+
+    @pydantic.model_serializer(mode="wrap")
+    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_rule(table(self))
+
+    def __post_init__(self) -> None:
+        _settle_rule(self, "scale")
 
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
         K *= gamma
@@ -401,14 +411,25 @@ class Polynomial(Kernel):
 
 @value_object()
 class Sigmoid(Kernel):
-    """k(x, y) = tanh(gamma x^T y + coef0); not positive semidefinite in general."""
+    """k(x, y) = tanh(gamma x^T y + coef0); not positive semidefinite in general. Without a gamma as `Polynomial`."""
 
     vertical: ClassVar[Vertical] = "sum-then-map"
     semidefinite: ClassVar[bool] = False
 
     gamma: Positive | None = None
     coef0: float = 1.0
+    width: WidthRule | None = dataclasses.field(default=None, kw_only=True)
+    factor: Positive = dataclasses.field(default=1.0, kw_only=True)
     type: Literal["sigmoid"] = dataclasses.field(default="sigmoid", kw_only=True, repr=False)
+
+    __repr__ = _shown
+
+    @pydantic.model_serializer(mode="wrap")
+    def _to_table(self, table: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_rule(table(self))
+
+    def __post_init__(self) -> None:
+        _settle_rule(self, "scale")
 
     def _map(self, K: FloatArray, gamma: float) -> FloatArray:
         K *= gamma
@@ -495,6 +516,7 @@ class ArcCosine(Kernel):
 
 
 AnyKernel: TypeAlias = Kernel
+Ruled: TypeAlias = RBF | Laplacian | Polynomial | Sigmoid
 KERNELS: dict[str, type[Kernel]] = {str(vars(kernel)["type"]): kernel for kernel in Kernel.__subclasses__()}
 """Those of this module by their types."""
 
@@ -549,7 +571,8 @@ def _allowed(name: Any) -> str:
 
 
 def _validated(value: Any) -> Kernel:
-    """Return the kernel that a field was given, or the one that its table says; pydantic adds the field to errors."""
+    """Return the kernel that a field was given, or the one that its table or name says; pydantic names the field."""
+    value = table_of_name(value)
     if isinstance(value, Kernel):
         return value
     if not isinstance(value, Mapping):
@@ -563,6 +586,11 @@ def _validated(value: Any) -> Kernel:
             "union_tag_invalid", {"discriminator": "'type'", "tag": str(tag), "expected_tags": _allowed(tag)}
         )
     return pydantic.TypeAdapter(kind).validate_python(fields)
+
+
+def table_of_name(value: Any) -> Any:
+    """Return the table of a kernel that is given by its name alone, scikit-learn's too; any other value as it is."""
+    return {"type": "polynomial" if value == "poly" else value} if isinstance(value, str) else value
 
 
 def _table_of(kernel: Kernel) -> dict[str, Any]:

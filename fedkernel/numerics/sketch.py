@@ -25,7 +25,16 @@ from fedkernel.arrays import FloatArray, Rows, row_blocks
 from fedkernel.cores import each
 from fedkernel.errors import InputError
 from fedkernel.numerics.frequencies import Frequencies, orthogonal_blocks, possible
-from fedkernel.numerics.kernels import RBF, AnyKernel, ArcCosine, Laplacian, Linear, Polynomial, Sigmoid
+from fedkernel.numerics.kernels import (
+    RBF,
+    AnyKernel,
+    ArcCosine,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Sigmoid,
+    table_of_name,
+)
 from fedkernel.numerics.row_products import OfRows, cached_blocks, dense_copy, float_type, in_dtype, times
 from fedkernel.numerics.structured import StructuredFrequencies
 from fedkernel.numerics.trigonometry import cosines, cosines_and_sines
@@ -41,7 +50,7 @@ MOST_REMEMBERED = 1 << 19
 
 FeatureCount = Annotated[int, Field(ge=1, le=MOST_FEATURES)]
 
-ShiftInvariant = Annotated[RBF | Laplacian, Field(discriminator="type")]
+ShiftInvariant = Annotated[RBF | Laplacian, Field(discriminator="type"), BeforeValidator(table_of_name)]
 Fill: TypeAlias = Callable[[Rows, FloatArray], None]
 """Computes features of rows (n, d), without their common factor, into an array (n, m)."""
 
@@ -317,6 +326,7 @@ class TensorSketch:
 
 
 def _refuse_sigmoid(kernel: Any) -> Any:
+    kernel = table_of_name(kernel)
     named = kernel.get("type") if isinstance(kernel, dict) else getattr(kernel, "type", None)
     if named == Sigmoid.type:
         raise ValueError("the sigmoid kernel is not positive semidefinite, so that it has no embedding")

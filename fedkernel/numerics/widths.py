@@ -1,16 +1,19 @@
-"""Kernel widths by rule: a kernel, or its table, may say ``width = "median"`` in place of a number.
+"""Kernel widths by rule: what a kernel without a number has, or ``width = "median"`` in its place.
 
-| rule | RBF | Laplacian |
+| rule | RBF, polynomial and sigmoid | Laplacian |
 |---|---|---|
+| `mean` | gamma = N^2 / (2 sum_ij ||x_i - x_j||^2), of the FK k-means paper | N / (sqrt(2) sum_i ||x_i - mean||_1) |
 | `median` | sigma, the median Euclidean distance between rows | gamma = 1 / sigma |
-| `mean` | gamma = N^2 / (2 sum_ij of squared Euclidean distances), of the federated kernel k-means paper | that gamma |
 | `scale` | gamma = 1 / (d Var(X)), the variance of all entries: scikit-learn's ``gamma="scale"`` | that gamma |
 | `dimension` | sigma = sqrt(d) / 3, of the DKPCA letter | gamma = 1 / sigma |
+| `columns` | gamma = 1 / d, scikit-learn's ``gamma="auto"``; of divided columns 1 / d_m of each part | that gamma |
 
-``factor`` is by what the width sigma is multiplied, so that a gamma is divided by its square: disKPCA's experiments
-take 0.2 medians. A Laplacian's sums of differences are 1 to sqrt(d) times as long as the Euclidean distances that the
-rules are of, so that its values are smaller than those of the distances themselves; and a gamma of squared distances,
-which it takes as it is, is not of its units: give it `mean` and `scale` for columns that were standardised.
+RBF and Laplacian kernels have `mean` where nothing is said, by which the mean of their values is at least exp(-1/2) and
+exp(-sqrt(2)); polynomial and sigmoid ones `scale`. `columns` fits standardised columns only: of raw ones it makes the
+kernel matrix the identity. ``factor`` is by what the width sigma is multiplied, so that a gamma is divided by its
+square: disKPCA's experiments take 0.2 medians. A Laplacian's sums of differences are 1 to sqrt(d) times as long as the
+Euclidean distances that `median` and `dimension` are of; and the gamma of `scale`, of squared distances, is not of its
+units: it is for columns that were standardised.
 
 Here they are of rows in one place; `fedkernel.settling` finds them where sites hold the rows.
 """
@@ -26,7 +29,7 @@ from scipy.spatial.distance import pdist
 from fedkernel.arrays import EPS, FloatArray, Rows, row_blocks
 from fedkernel.data import check_rows
 from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import Kernel
+from fedkernel.numerics.kernels import RBF, Kernel, Laplacian, Sigmoid, kernel_from
 from fedkernel.numerics.row_products import squared_norms
 
 
@@ -133,6 +136,29 @@ def fk_gamma(rows: int, mean: FloatArray, scatter: float) -> float:
     return rows / (4 * scatter)
 
 
+def deviations(X: Rows, mean: FloatArray) -> float:
+    """Return the sum of all rows' sums of differences ||x - mean||_1, X being (n, d) and the mean (d,)."""
+    if isinstance(X, np.ndarray):
+        return sum(float(np.abs(X[rows] - mean).sum()) for rows in row_blocks(len(X)))
+    zeros = X.shape[0] - np.bincount(X.indices, minlength=X.shape[1])
+    return float(np.abs(X.data - mean[X.indices]).sum() + zeros @ np.abs(mean))
+
+
+def difference_sigma(rows: int, mean: FloatArray, total: float) -> float:
+    """Compute sigma = sqrt(2) A from the sum N A of N rows' sums of differences from their mean row (d,).
+
+    The mean of ||x_i - x_j||_1 over all pairs is A at least (Jensen) and 2 A at most (triangle inequality).
+
+    Raises
+    ------
+    InputError
+        If the rows are the same up to rounding.
+    """
+    if not total > rows * 100 * EPS * float(np.abs(mean).sum()):
+        raise InputError(f"the {rows} rows do not differ from each other, which gives no width; give gamma")
+    return math.sqrt(2) * total / rows
+
+
 def dimension_sigma(d: int) -> float:
     """Compute sigma = sqrt(d) / 3 for d columns: the width of the DKPCA letter (He et al., 2021), section IV."""
     if d < 1:
@@ -171,6 +197,11 @@ def entry_moments(X: Rows) -> tuple[float, float]:
     return center, scatter + n * float(np.square(mean - center).sum())
 
 
+def _pooled_difference(X: Rows) -> float:
+    n, mean, _ = moments(X)
+    return difference_sigma(n, mean, deviations(X, mean))
+
+
 def _pooled_scale(X: Rows) -> float:
     center, scatter = entry_moments(X)
     return scale_gamma(X.shape[0], scatter, X.shape[1] * center**2)
@@ -182,16 +213,21 @@ WIDTHS: dict[str, Callable[[Rows], dict[str, float]]] = {
     "dimension": lambda X: {"sigma": dimension_sigma(X.shape[1])},
     "scale": lambda X: {"gamma": _pooled_scale(X)},
 }
-"""Rules by name, as the module has them, on rows in one place."""
+"""Rules by name, as the module has them, on rows in one place; a Laplacian has a "mean" of its own."""
+
+
+def rule_of(kernel: Kernel) -> str:
+    """Return the name of the rule by which the width is to be settled, a Laplacian's own "mean difference" too."""
+    return "mean difference" if kernel.rule == "mean" and isinstance(kernel, Laplacian) else str(kernel.rule)
 
 
 def of_rule(kind: str, width: Mapping[str, float], factor: float) -> dict[str, float]:
     """Return the number that a kernel of a type takes of a rule's, sigma or gamma, and a factor."""
     table = {name: value * factor if name == "sigma" else value / factor**2 for name, value in width.items()}
-    if kind == "laplacian" and "sigma" in table:
-        # exp(-||x - y||_1 / sigma): the Laplacian's own reading of a width.
-        return {"gamma": 1.0 / table["sigma"]}
-    return table
+    if kind == "rbf" or "gamma" in table:
+        return table
+    # exp(-||x - y||_1 / sigma): the Laplacian's own reading of a width.
+    return {"gamma": 1.0 / table["sigma"] if kind == "laplacian" else 0.5 / table["sigma"] ** 2}
 
 
 def with_number(kernel: Kernel, width: Mapping[str, float]) -> Kernel:
@@ -212,22 +248,69 @@ def with_width(kernel: Mapping[str, Any] | Kernel, X: Rows) -> dict[str, Any] | 
 
     One without a rule is returned as it is.
     """
+    ruled = kernel if isinstance(kernel, Kernel) else kernel_from(kernel)
+    if ruled.rule is None:
+        return kernel if isinstance(kernel, Kernel) else dict(kernel)
+    difference = rule_of(ruled) != ruled.rule
+    width = {"sigma": _pooled_difference(X)} if difference else WIDTHS[ruled.rule](X)
     if isinstance(kernel, Kernel):
-        return kernel if kernel.rule is None else with_number(kernel, WIDTHS[kernel.rule](X))
-    table = dict(kernel)
-    if (rule := table.pop("width", None)) is None:
-        if "factor" in table:
-            raise InputError("kernel.factor is for a kernel.width by rule; without it, give sigma or gamma itself")
-        return table
-    factor = table.pop("factor", 1.0)
-    if "type" not in table:
-        raise InputError("kernel.type is required: kernel.width is for rbf and laplacian kernels")
-    if table["type"] not in ("rbf", "laplacian"):
-        raise InputError(f"kernel.width is for rbf and laplacian kernels, not for type = {table['type']!r}")
-    if not isinstance(rule, str) or rule not in WIDTHS:
-        raise InputError(f"kernel.width = {rule!r}, but must be one of {', '.join(WIDTHS)}")
-    if explicit := {"gamma", "sigma"} & set(table):
-        raise InputError(f"kernel.width and kernel.{min(explicit)} are the same thing; give only one of them")
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
-        raise InputError(f"kernel.factor = {factor!r}, but must be a number above 0")
-    return {**table, **of_rule(table["type"], WIDTHS[rule](X), factor)}
+        return with_number(kernel, width)
+    own = {name: value for name, value in kernel.items() if name not in ("width", "factor")}
+    return own | of_rule(str(own["type"]), width, kernel.get("factor", 1.0))
+
+
+NARROW, WIDE = 0.01, 0.99
+"""Means of a kernel's values between different rows: below the first rows are like themselves only, above the second
+all rows are alike."""
+
+
+def saturates(kernel: Kernel | None) -> bool:
+    """Tell whether a kernel has a width that can fit no data: its values are from 0 or -1 to 1 whatever the rows.
+
+    Linear, polynomial and arc-cosine kernels' grow with the rows, and lose nothing where all rows lie in one direction.
+    """
+    return isinstance(kernel, RBF | Laplacian | Sigmoid)
+
+
+def mean_value(total: float, own: float, rows: float) -> float | None:
+    """Return the mean of a kernel's values between different rows, of the sum over all pairs and that of k(x, x)."""
+    return (total - own) / (rows * (rows - 1)) if rows > 1 else None
+
+
+def mean_of_points(points: FloatArray, weights: FloatArray) -> float | None:
+    """Estimate that mean from inner products of different points (c, s) in feature space, with weights (c,).
+
+    Points may be means of rows, others of them among these: of orthogonal rows that is 1 / rows, which is taken off.
+    """
+    rows = float(weights.sum())
+    pairs = rows**2 - float(np.square(weights).sum())
+    total = np.square(weights @ points).sum() - np.square(weights[:, None] * points).sum()
+    return (float(total) / pairs * rows - 1) / (rows - 1) if pairs > 0 else None
+
+
+def mean_of_landmarks(K: FloatArray, squares: FloatArray) -> float | None:
+    """Estimate the mean of a kernel's values between all rows from those between landmarks, K (n, n) with k(y, y) = 1.
+
+    Landmarks need not be drawn alike, as rows that lie apart are drawn more often. Each stands for so many rows w that
+    sum_y' w_y' k(y, y')^2 is about sum_x k(y, x)^2, the `squares` (n,): found by the expectation maximisation of
+    Richardson and Lucy, which keeps w above 0.
+    """
+    B, q = np.square(K), np.maximum(squares, 1.0)
+    w = q / B.sum(axis=1)
+    for _ in range(50):
+        w *= (B @ (q / (B @ w))) / B.sum(axis=1)
+    return mean_value(float(w @ K @ w), float(w.sum()), float(w.sum()))
+
+
+def width_finding(kernel: Kernel, mean: float | None) -> str | None:
+    """Return what is wrong with a kernel's width, by the mean of its values between different rows; None: nothing."""
+    if mean is None or not saturates(kernel) or (mean <= WIDE and (mean >= NARROW or isinstance(kernel, Sigmoid))):
+        return None
+    too_wide = "hardly differ", "wide", "larger"
+    alike, wrong, mend = too_wide if mean > WIDE else ("have nothing in common", "narrow", "smaller")
+    width = 'width = "scale"' if isinstance(kernel, Sigmoid) else 'width = "mean" or "median"'
+    values = f"its values between different rows are about {max(mean, 0.0):.2g} in the mean"
+    return (
+        f"for this kernel, {kernel!r}, the rows {alike}, since {values}: it is too {wrong}, and results mean little; "
+        f"take a {mend} gamma, or {width}"
+    )

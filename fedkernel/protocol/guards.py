@@ -239,7 +239,8 @@ class Guards:
         low, high = WidthRange.load(memory).gammas
         if isinstance(kernel, Laplacian):  # of sums of differences, which are up to sqrt(d) as large as distances
             low, high = math.sqrt(2 * low / X.shape[1]), math.sqrt(2 * high)
-        gamma, least = float(kernel.gamma or 1.0 / X.shape[1]), low if is_embedded else 0.0
+        own = 1.0 / X.shape[1] / kernel.factor**2  # of width = "columns"
+        gamma, least = float(kernel.gamma or own), low if is_embedded else 0.0
         if not least <= gamma <= high:
             raise TellableError(
                 f"{name}.gamma = {gamma:.3g}, but the site's rows allow from {least:.1g} to {high:.1g} (guard: widths)"

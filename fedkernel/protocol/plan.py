@@ -14,7 +14,7 @@ import pydantic
 from pydantic import FailFast, Field
 
 from fedkernel.errors import InputError
-from fedkernel.numerics.kernels import Kernel
+from fedkernel.numerics.kernels import KERNELS, Kernel
 from fedkernel.protocol.messages import Message, Request, Summed
 
 AT_MOST = "at most"
@@ -186,7 +186,7 @@ def _open_widths(table: Any) -> Any:
         return [_open_widths(value) for value in table]
     if not isinstance(table, Mapping):
         return table
-    is_ruled = table.get("type") in ("rbf", "laplacian") and table.get("width") is not None
+    is_ruled = table.get("type") in KERNELS and table.get("width") not in (None, "columns")
     without = ("gamma", "width", "factor") if is_ruled else ()
     return {name: _open_widths(value) for name, value in table.items() if name not in without}
 

@@ -6,16 +6,17 @@ of the table only, and not on the run's seed, which a coordinator could try, and
 each of a study's runs.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedkernel.arrays import EPS, FloatArray, row_blocks
+from fedkernel.arrays import EPS, FloatArray, Rows, row_blocks
 from fedkernel.data import Table, TableLike, as_table
 from fedkernel.errors import ProtocolError, TellableError
-from fedkernel.numerics.widths import Moments, moments_of_blocks
+from fedkernel.numerics.widths import Moments, deviations, moments_of_blocks
 from fedkernel.protocol import ENTRY, Answers, KernelClient, Reply, Request, Shape, Summed, Within
 from fedkernel.seeds import generator
 
@@ -41,17 +42,28 @@ class SumColumns(Request[ColumnSums]):
     once: ClassVar = True
 
 
+Power = Literal[1, 2]
+"""Of the differences that are summed: 1, sums of differences, as a Laplacian has them; 2, squared distances."""
+
+
 class Squares(Summed):
-    """The sum of the rows' squared distances to a point: 1 float. Reveals how far apart they are, all together."""
+    """The sum of the rows' squared distances to a point, or of their sums of differences from it: 1 float.
+
+    Reveals how far apart they are, all together.
+    """
 
     squares: Annotated[float, Shape(), Within()]
 
 
 class MeasureSquares(Request[Squares]):
-    """Asks for the squared distances to the mean of all rows or, without one, to the site's own of its columns."""
+    """Asks for the squared distances to the mean of all rows or, without one, to the site's own of its columns.
+
+    Or for sums of differences from it, where `power` is 1.
+    """
 
     once: ClassVar = True
     mean: Annotated[FloatArray | None, Shape("d")] = None
+    power: Power = 2
 
 
 class EntrySum(Summed):
@@ -149,9 +161,11 @@ class WidthClient(KernelClient):
         """Return the rows as a table, which is read block by block."""
         return as_table(X, what)
 
+    def _blocks(self) -> Iterator[Rows]:
+        return (self.X.block(rows.start, rows.stop) for rows in row_blocks(self.X.shape[0]))
+
     def _moments(self) -> Moments:
-        n, d = self.X.shape
-        return moments_of_blocks((self.X.block(rows.start, rows.stop) for rows in row_blocks(n)), d)
+        return moments_of_blocks(self._blocks(), self.X.shape[1])
 
     def sum_columns(self, ask: SumColumns) -> ColumnSums:
         """Add the rows up."""
@@ -161,11 +175,15 @@ class WidthClient(KernelClient):
     def measure_squares(self, ask: MeasureSquares) -> Squares:
         """Add squared distances up; what rounding leaves of rows that are the same is none."""
         rows, mean, scatter = self._moments()
-        if ask.mean is None:
-            differ = scatter > rows * (100 * EPS) ** 2 * float(np.square(mean).sum())
-            return Squares(squares=scatter if differ else 0.0)
-        if len(ask.mean) != len(mean):
+        if ask.mean is not None and len(ask.mean) != len(mean):
             raise ProtocolError(f"a mean of {len(ask.mean)} entries does not fit the site's {len(mean)} columns")
+        if ask.mean is None and not scatter > rows * (100 * EPS) ** 2 * float(np.square(mean).sum()):
+            return Squares(squares=0.0)
+        if ask.power == 1:
+            point = mean if ask.mean is None else ask.mean
+            return Squares(squares=sum(deviations(block, point) for block in self._blocks()))
+        if ask.mean is None:
+            return Squares(squares=scatter)
         return Squares(squares=scatter + rows * float(np.square(mean - ask.mean).sum()))
 
     def sum_entries(self, ask: SumEntries) -> EntrySum:

@@ -5,12 +5,12 @@ near the number is to that of the pooled rows:
 
 | rule | partition | rounds | floats up | floats down | error |
 |---|---|---|---|---|---|
-| `mean` | horizontal | 2 | M (d + 1) | M d | rounding |
-| `mean` | vertical | 1 | M | 0 | rounding |
+| `mean`, also a Laplacian's | horizontal | 2 | M (d + 1) | M d | rounding |
+| `mean`, also a Laplacian's | vertical | 1 | M | 0 | rounding |
 | `scale` | both | 2 | 2 M | M | rounding |
 | `median` | vertical | 1 | M P, P = min(N / 2, 5000) | 0 | of a sample, below |
 | `median` | horizontal | 1 | 2 d for each 10 to 19 of at most 2000 rows of a client | 0 | of a model, below |
-| `dimension` | both | 0 | 0 | 0 | none |
+| `dimension`, `columns` | both | 0 | 0 | 0 | none |
 
 All but the last `median` are sums over the clients (`to_sum`).
 
@@ -28,6 +28,7 @@ fewer than 10 rows, far apart, would be seen as fewer wide ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,7 +37,7 @@ from scipy.spatial.distance import pdist
 from fedkernel.arrays import EPS, ROWS, FloatArray
 from fedkernel.data import Divided
 from fedkernel.errors import InputError
-from fedkernel.numerics import Kernel, dimension_sigma, fk_gamma, scale_gamma, with_number
+from fedkernel.numerics import Kernel, difference_sigma, dimension_sigma, fk_gamma, rule_of, scale_gamma, with_number
 from fedkernel.protocol import FLOAT, AtMost, Forecast, Member, Plan, Protocol, Run, once, to_all, to_sum
 from fedkernel.seeds import generator
 from fedkernel.settling.client import (
@@ -46,6 +47,7 @@ from fedkernel.settling.client import (
     MeasureEntries,
     MeasurePairs,
     MeasureSquares,
+    Power,
     SumColumns,
     SumEntries,
     count_groups,
@@ -70,7 +72,7 @@ def settle_widths(run: Run, partition: Divided, kernels: Sequence[Kernel]) -> Pr
     widths: dict[str, Width] = {}
     for rule in _rules(kernels):
         widths[rule] = yield from _RULES[rule].measure(run, partition)
-    return {kernel: with_number(kernel, widths[str(kernel.rule)]) for kernel in kernels}
+    return {kernel: with_number(kernel, widths[rule_of(kernel)]) for kernel in kernels}
 
 
 def width_plan(kernels: Iterable[Kernel], partition: Divided) -> Plan:
@@ -87,7 +89,7 @@ def width_forecast(kernels: Iterable[Kernel], partition: Divided, cohort: Sequen
 
 
 def _rules(kernels: Iterable[Kernel]) -> list[str]:
-    return list(dict.fromkeys(str(kernel.rule) for kernel in kernels if kernel.rule is not None))
+    return list(dict.fromkeys(rule_of(kernel) for kernel in kernels if kernel.rule is not None))
 
 
 def _columns(cohort: Sequence[Member], partition: Divided) -> int:
@@ -103,20 +105,31 @@ def _rows(run: Run, partition: Divided) -> int:
 # --- mean
 
 
-def _mean(run: Run, partition: Divided) -> Protocol[Width]:
-    """From the mean of all rows and the squares about it; the mean of a column that is one site's stays there."""
+def _about_mean(run: Run, partition: Divided, power: Power) -> Protocol[tuple[int, FloatArray, float]]:
+    """Return N, the mean of all rows, and what is summed about it; the mean of a site's own columns stays there."""
     rows = _rows(run, partition)
     if partition == "vertical":
-        about_own = yield from to_sum(MeasureSquares())
-        return {"gamma": fk_gamma(rows, np.zeros(1), about_own.squares)}
+        about_own = yield from to_sum(MeasureSquares(power=power))
+        return rows, np.zeros(1), about_own.squares
     total = yield from to_sum(SumColumns())
     mean = total.sums / rows
-    about_it = yield from to_sum(MeasureSquares(mean=mean))
-    return {"gamma": fk_gamma(rows, mean, about_it.squares)}
+    about_it = yield from to_sum(MeasureSquares(mean=mean, power=power))
+    return rows, mean, about_it.squares
 
 
-def _mean_plan(partition: Divided) -> Plan:
-    return (once(MeasureSquares),) if partition == "vertical" else (once(SumColumns), once(MeasureSquares))
+def _mean(run: Run, partition: Divided) -> Protocol[Width]:
+    """From the squares about the mean of all rows."""
+    return {"gamma": fk_gamma(*(yield from _about_mean(run, partition, 2)))}
+
+
+def _mean_difference(run: Run, partition: Divided) -> Protocol[Width]:
+    """From the sums of differences from the mean of all rows."""
+    return {"sigma": difference_sigma(*(yield from _about_mean(run, partition, 1)))}
+
+
+def _mean_plan(partition: Divided, power: Power = 2) -> Plan:
+    measured = once(MeasureSquares, power=power)
+    return (measured,) if partition == "vertical" else (once(SumColumns), measured)
 
 
 def _mean_forecast(partition: Divided, cohort: Sequence[Member]) -> Forecast:
@@ -221,6 +234,7 @@ class _Rule(NamedTuple):
 
 _RULES: Mapping[str, _Rule] = {
     "mean": _Rule(_mean, _mean_plan, _mean_forecast),
+    "mean difference": _Rule(_mean_difference, partial(_mean_plan, power=1), _mean_forecast),
     "scale": _Rule(_scale, _scale_plan, _scale_forecast),
     "median": _Rule(_median, _median_plan, _median_forecast),
     "dimension": _Rule(_dimension, lambda partition: (), lambda partition, cohort: Forecast(0)),

@@ -30,17 +30,18 @@ from clients.diskpca import (
 )
 from clients.dkpca import FindLocalEigenpairs, FindLocalProducts
 from clients.fk_kmeans import CombineFeatures, EmbedRows, MultiplyColumns, MultiplyGram, SumFeatures
-from clients.kmeans import MeasureScatter, SampleCoreset, SolveLocally, SumRows
+from clients.kmeans import SampleCoreset, SolveLocally
 from clients.peer_vfedpca import IterateAmongPeers
 from clients.vfedpca import IterateLocally, Multiply
 from fedkernel import RBF, Linear
-from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, unpack_symmetric
+from fedkernel.numerics import RandomFeatures, SubspaceEmbedding, unpack_symmetric, with_width
 from fedkernel.numerics.blockwise import RowSketch
 from fedkernel.peers import PublishKeys
 from fedkernel.protocol import CarriesRows
 from fedkernel.run.alignment import hash_ids
 from fedkernel.run.joining import HashIds, TakeRows
 from fedkernel.seeds import generator
+from fedkernel.settling.client import MeasureSquares, SumColumns
 
 KNOWN = 8
 """Rows of the table that an attack knows beforehand, where it says that it knows some."""
@@ -159,9 +160,8 @@ def honest_coreset(target: Target) -> float:
     so that its coreset is all of them; by default it would be a quarter. 200 smooth functions of 13 numbers determine
     these. Exact but for rounding.
     """
-    n, d = target.X.shape
-    total = target.ask(SumRows()).sum
-    gamma = n / (4 * target.ask(MeasureScatter(mean=total / n)).scatter)  # the rule, were the site the only one
+    d = target.X.shape[1]
+    gamma = with_width(RBF(), target.X).gamma  # that of all sites, were this the only one
     features = RandomFeatures(RBF(gamma), 200)
     target.ask(EmbedRows(features=features, t=1))
     target.ask(SolveLocally(n_clusters=3))
@@ -211,8 +211,8 @@ def products_of_features(target: Target) -> float:
 def scatter_of_means(target: Target) -> float:
     """Ask for the scatter around d + 1 points: n ||m - p||^2 + c is linear in what differs. The mean, exact."""
     n, d = target.X.shape
-    at_zero = target.ask(MeasureScatter(mean=np.zeros(d))).scatter
-    recovered = [(1 + (at_zero - target.ask(MeasureScatter(mean=e)).scatter) / n) / 2 for e in np.eye(d)]
+    at_zero = target.ask(MeasureSquares(mean=np.zeros(d))).squares
+    recovered = [(1 + (at_zero - target.ask(MeasureSquares(mean=e)).squares) / n) / 2 for e in np.eye(d)]
     return relative(recovered, target.X.mean(axis=0))
 
 
@@ -291,7 +291,7 @@ def _sum_over(target: Target, hashes: Any, places: Any) -> Any:
     common = sorted(hashes[place].tobytes() for place in places)
     target.restart()
     target.ask(TakeRows(hashes=np.frombuffer(b"".join(common), np.uint8).reshape(-1, 16)))
-    return target.ask(SumRows()).sum
+    return target.ask(SumColumns()).sums
 
 
 def align_to_one(target: Target) -> float:

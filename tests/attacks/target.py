@@ -22,6 +22,7 @@ from fedkernel.run.joining import HashIds, Introduce, ShowShare, TakeRows, TakeS
 from fedkernel.run.placement import site_of_job
 from fedkernel.run.site import Site
 from fedkernel.run.wire import from_content, to_content
+from fedkernel.settling import WidthClient
 from fedkernel.strategy import KernelStrategy
 
 NAMES = ("north", "east", "south")
@@ -129,7 +130,7 @@ def job_of(strategy: str, client: type, mode: Mode, folder: Path) -> Job:
     if mode != "honest study":
         return Job(runs=[run])
     honest = strategy_of(strategy, STUDIES[strategy])
-    plan = honest.plan(len(NAMES), 0)
+    plan = honest.plan_of_run(len(NAMES), 0)
     run = run.model_copy(
         update={
             "parameters": honest.hyperparameters,
@@ -210,7 +211,8 @@ class Target:
         """Return the site's reply, where a run has a seed that suits; Refused, with its reason, if it gives none."""
         self._round += 1
         seed = self.seed if seed is None else seed
-        header = {"pair": self.client, "run": self.run, "seed": seed, "round": self._round}
+        pair = WidthClient.__name__ if type(request) in WidthClient.answers else self.client
+        header = {"pair": pair, "run": self.run, "seed": seed, "round": self._round}
         reply = self._app(Message(to_content(request, header), 1, KINDS.get(type(request), "train")), self._context)
         if reply.has_error():
             self.refused += 1
