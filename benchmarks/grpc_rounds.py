@@ -25,12 +25,12 @@ from typing import Any
 
 import grpc
 import numpy as np
+from echo import Echo, EchoClient, EchoStrategy
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from rich.console import Console
 from rich.table import Table
 
-from experiments.running.echo import Echo, EchoClient, EchoStrategy
 from fedkernel.engines.grpc.certificates import TLS, make_certificates, read_tls
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.node import Node

@@ -17,11 +17,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from echo import FLOATS, Echo, EchoClient, EchoStrategy
 from grpc_rounds import node
 from rich.console import Console
 from rich.table import Table
 
-from experiments.running.echo import FLOATS, Echo, EchoClient, EchoStrategy
 from fedkernel.engines.grpc.certificates import make_certificates, read_tls
 from fedkernel.engines.grpc.hub import Hub
 from fedkernel.engines.grpc.serving import listening

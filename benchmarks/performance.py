@@ -1,6 +1,6 @@
 """Write docs/performance.md: tables of the other benchmarks, measured now, each with its command: `make performance`.
 
-    python benchmarks/performance.py [--quick] [--only growth]
+    python benchmarks/performance.py [--quick] [--only bare]
 
 Rows are printed as they are measured; the page and a line of benchmarks/history/performance.jsonl are written in the
 end. It takes about seven minutes, with `--quick` (smaller sizes, fewer engines) two. `--only` keeps the page's other
@@ -18,7 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from experiments.running.calibration import fingerprint
+from threadpoolctl import threadpool_info
+
+from fedkernel.cores import usable_cores
 from fedkernel.storage import write_whole
 
 HERE = Path(__file__).parent
@@ -50,15 +52,6 @@ class Part:
 
 
 PARTS = (
-    Part(
-        "growth",
-        "Growth and forecast",
-        "One number is varied, the others stay at the pair's base. A slope is that of the logarithms of seconds: 1 is\n"
-        "proportional, 2 quadratic. The forecast is what `fedkernel run --dry-run` says of the machine after\n"
-        "`fedkernel calibrate`; the last column is the furthest that it is off, as forecast over measured seconds.",
-        ("growth.py",),
-        ("--quick", "--repeat", "1"),
-    ),
     Part(
         "bare",
         "Against the bare arithmetic",
@@ -116,6 +109,13 @@ def commit() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
+def machine() -> dict[str, Any]:
+    """Return what tells machines apart: the cores, the BLAS and its kernel."""
+    libraries = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    names = sorted({f"{info['internal_api']} {info['version']} {info.get('architecture', '')}" for info in libraries})
+    return {"cores": usable_cores(), "blas": names}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
@@ -123,15 +123,15 @@ def main() -> None:
     arguments = parser.parse_args()
     began = time.perf_counter()
     tables = {part.name: measured(part, quick=arguments.quick) for part in PARTS if arguments.only in (None, part.name)}
-    machine = fingerprint()
+    here = machine()
     known = sections(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
     anew = [part for part in PARTS if part.name in tables]
     known |= {part.name: section(part, tables[part.name], quick=arguments.quick) for part in anew}
     now = datetime.now(UTC).date().isoformat()
-    described = f"{machine['cores']} cores, {', '.join(machine['blas'])}; {now}, commit {commit()}."
+    described = f"{here['cores']} cores, {', '.join(here['blas'])}; {now}, commit {commit()}."
     text = "\n".join([TITLE.format(machine=described), *(known[part.name] for part in PARTS if part.name in known)])
     write_whole(PAGE, lambda file: file.write(text.encode()))
-    entry: dict[str, Any] = {"date": now, "commit": commit(), "machine": machine, "quick": arguments.quick}
+    entry: dict[str, Any] = {"date": now, "commit": commit(), "machine": here, "quick": arguments.quick}
     entry["tables"] = {name: table.splitlines() for name, table in tables.items()}
     HISTORY.parent.mkdir(exist_ok=True)
     with HISTORY.open("a", encoding="utf-8") as file:

@@ -8,10 +8,10 @@ import statistics
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from echo import FLOATS, EchoStrategy
 from rich.console import Console
 from rich.table import Table
 
-from experiments.running.echo import FLOATS, EchoStrategy
 from fedkernel.engines.ray import run_job
 from fedkernel.flower_apps import APPS
 from fedkernel.run.job import Job, RunSpec

@@ -34,10 +34,6 @@ COMMANDS = {
         "advise:advise",
         "Say which pairs fit the sites' tables, what each takes, what leaves, and which to take.",
     ),
-    "calibrate": (
-        "calibrate:calibrate",
-        "Measure how fast this machine computes, in less than 20 seconds, for what `run --dry-run` forecasts.",
-    ),
     "check": (
         "checking:check",
         "Say all that is wrong with a site's file at once, and what to do about it; nothing leaves.",

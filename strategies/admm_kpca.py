@@ -56,19 +56,13 @@ from fedkernel.numerics import RBF, Embeddable, Frequencies, Linear, SubspaceEmb
 from fedkernel.peers import Graph, Mail, Topology, agree_keys, key_agreement, keys_plan, neighbours, spanning_tree
 from fedkernel.protocol import (
     FLOAT,
-    Computing,
     Forecast,
     Member,
     Plan,
     Protocol,
     Run,
-    Work,
-    all_eigenpairs,
     any_width,
     ask,
-    kernel_matrix,
-    letter,
-    multiplied,
     once,
     repeated,
     to_all,
@@ -274,21 +268,7 @@ class ADMMKPCA(KernelStrategy[PeerComponents]):
         memory = FLOAT * cell * ((4 if more else 3) * cell + 2 * width)
         up += M if saturates(self.kernel) else 0
         rounds = (more + 1) * (3 + 2 * T) + 1
-        works = [self._work(n[j], n[j] + sum(n[peer] for peer in peers[j]), width, len(peers[j])) for j in range(M)]
-        return key_agreement(peers) + Forecast(rounds, up, down, memory, "at most", Computing.of(works))
-
-    def _work(self, rows: int, pooled: int, columns: int, neighbours: int) -> Work:
-        """Return what a node computes, with so many rows of its own and in its cell together."""
-        started = kernel_matrix(pooled, pooled, columns) + Work(passes=3.0 * FLOAT * pooled**2)
-        # Each component: the own block's whole spectrum; then products with the cell's kernel and the own eigenvectors
-        # in each iteration, and letters that are sealed and opened
-        vectors = neighbours + 1
-        letters = letter(1.5 * rows) * (2 * neighbours)
-        iteration = multiplied(pooled, pooled, 1) + multiplied(rows, rows, vectors) * 2 + letters
-        iteration += multiplied(rows, rows, 1) * 3
-        component = all_eigenpairs(rows) + multiplied(pooled, rows, 1) + iteration * self.iterations
-        deflation = Work(passes=3.0 * FLOAT * pooled**2) * (self.n_components - 1)
-        return started + component * self.n_components + deflation
+        return key_agreement(peers) + Forecast(rounds, up, down, memory, "at most")
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the keys, the rows or features, and for each component a start, its signs and the iterations."""

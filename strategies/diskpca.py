@@ -40,18 +40,13 @@ from fedkernel.numerics import RBF, AnyKernel, Embeddable, Frequencies, Linear, 
 from fedkernel.protocol import (
     FLOAT,
     AtMost,
-    Computing,
     Forecast,
     Member,
     Plan,
     Protocol,
     Run,
-    Work,
-    all_eigenpairs,
     any_width,
-    cosines,
     instead,
-    kernel_matrix,
     once,
     to_all,
     to_each,
@@ -314,23 +309,7 @@ class DisKPCA(LandmarkStrategy):
         memory = FLOAT * products + np.dtype(self.dtype).itemsize * (
             min(n, ROWS) * (d + t) + d * self.n_random_features
         )
-        works = []
-        for member in cohort:
-            rows = member.rows
-            # Steps 1 and 2: features, which a cache holds, and their sketch to t, products of each block; blocks that
-            # landmarks are drawn from are computed again, as for step 3's distances to the span of the first landmarks
-            m = self.n_random_features if t < d or not isinstance(self.kernel, Linear) else 0
-            embedded = self._computed(Work(2.0 * rows * d * m, FLOAT * rows * (d + 1.0 * t)))
-            embedded += cosines(rows * m, self.dtype)
-            scored = Work(2.0 * rows * t * t, FLOAT * rows * 2.0 * t)
-            first, second = (min(1.0, drawn / M * ROWS / rows) for drawn in (self._by_leverage, self.n_adaptive))
-            Y = self._by_leverage
-            distances = kernel_matrix(rows, Y, d) + Work(products=2.0 * rows * Y * Y)
-            distances *= 1 + second if self.n_adaptive else 0
-            works.append(embedded * (1 + first) + self._computed(scored + distances))
-        solved = all_eigenpairs(t)
-        computing = Computing.of(works, solved)
-        return Forecast(5 if self.n_adaptive else 3, up, M * t * t, memory, "at most", computing) + span
+        return Forecast(5 if self.n_adaptive else 3, up, M * t * t, memory, "at most") + span
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return scores, draws and components; where there are no more rows than landmarks, all are drawn instead."""

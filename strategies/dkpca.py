@@ -39,7 +39,6 @@ from fedkernel.numerics import (
 )
 from fedkernel.protocol import (
     FLOAT,
-    Computing,
     Forecast,
     Member,
     Plan,
@@ -47,15 +46,10 @@ from fedkernel.protocol import (
     Request,
     Run,
     Step,
-    Work,
-    centred,
-    leading,
     leading_bytes,
     once,
-    singular,
     to_all,
     to_sum,
-    whole_kernel_matrix,
 )
 from fedkernel.run import Result
 from fedkernel.tags import Tags
@@ -175,27 +169,7 @@ class DKPCA(ProjectsNewRows):
         sent = [min(most, rank) for rank in ranks]
         memory = leading_bytes(N, max(sent)) if product else 3 * FLOAT * N * max(ranks)
         floats = sum(sent) * (N + 1) + (len(cohort) if self.certificate else 0)
-        computing = self._computing(cohort, sent)
-        return Forecast(1, floats, 0, memory, "at most" if adaptive else "exact", computing)
-
-    def _computing(self, cohort: Sequence[Member], sent: Sequence[int]) -> Computing:
-        """Return what is computed where each client sends so many eigenpairs."""
-        N, k = cohort[0].rows, self.most_components
-        solved = leading(N, k) + (centred(N) if self.center else Work())
-        if self._elementwise:
-            # Step 1: a kernel matrix at each client, and its leading eigenpairs, with a certificate found twice
-            times = 2 if self.certificate else 1
-            sites = zip(cohort, sent, strict=True)
-            own = [whole_kernel_matrix(N, member.columns) + leading(N, D) * times for member, D in sites]
-            # Steps 2 and 3: one triangle of each part, multiplied onto the result, and the eigenpairs of that
-            rebuilt = Work(products=1.0 * N * N * sum(sent), passes=(2.0 + 0.8 * len(cohort)) * FLOAT * N * N)
-            return Computing.of(own, rebuilt + solved)
-        # Singular values of a factor, about 8 n r^2 operations of which half are products with vectors
-        factors = [singular(N, member.columns) for member in cohort]
-        width = min(N, sum(sent))
-        # Of other kernels than a linear one: distances from the factor's rows, and the kernel matrix of these
-        sums = self.kernel.vertical == "sum"
-        return Computing.of(factors, singular(N, width) if sums else whole_kernel_matrix(N, width) + solved)
+        return Forecast(1, floats, 0, memory, "at most" if adaptive else "exact")
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the one request."""

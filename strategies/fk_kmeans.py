@@ -49,21 +49,16 @@ from fedkernel.numerics import (
     squared_move,
 )
 from fedkernel.protocol import (
-    CALLS_OF_A_STEP,
     FLOAT,
     AtMost,
-    Computing,
     Forecast,
     Member,
     Plan,
     Protocol,
     Run,
     Step,
-    Work,
-    all_eigenpairs,
     any_width,
     ask,
-    multiplied,
     once,
     repeated,
     to_all,
@@ -74,7 +69,7 @@ from fedkernel.validation import value_object
 from strategies.choosing import MostClusters, NumberOfClusters, most_clusters
 from strategies.choosing_components import BY_EIGENGAP, no_choice
 from strategies.feature_eigenpairs import IterationStep, by_gram, by_lanczos, divided, of_rows
-from strategies.kmeans import KMeansStrategy, features_work, kmeans_forecast, kmeans_plan
+from strategies.kmeans import KMeansStrategy, kmeans_forecast, kmeans_plan
 
 log = logging.getLogger(__name__)
 
@@ -266,31 +261,9 @@ class FKKMeans(KMeansStrategy):
         down += M * (((T - 2) * (D + r) + D) * r * (T > 1) + last * s) if self.cem else sum(n) * s
         memory = FLOAT * (max(n) * (2 * r + s) + min(max(n), ROWS) * 2 * (D + r) + 2 * (D + r) ** 2)
         memory += max(map(self._kept, n))
-        iterated = Forecast(rounds + 1, up, down, memory, "about", self._computing(cohort, D, T, r, usual))
+        iterated = Forecast(rounds + 1, up, down, memory, "about")
         clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, s)
         return iterated + clustered
-
-    def _computing(self, cohort: Sequence[Member], D: int, T: int, r: int, usual: int) -> Computing:
-        """Return what T iterations compute."""
-        p, width = D + r, np.dtype(self.dtype).itemsize / FLOAT
-        works = []
-        for member in cohort:
-            n = member.rows
-            drawn = features_work(member, D, self.dtype)
-            if not self.cem:
-                # Each product takes the features twice, drawn anew where they are too many to keep
-                uses = 2 * min(p, usual)
-                works.append((drawn * (1 if self._kept(n) else uses) + multiplied(n, D, 1) * uses) * T)
-                continue
-            # Features, drawn again for the next B where they are too many to keep; [A, B]^T [A, B]; and that B
-            drawn *= 1 if self._kept(n) else 2
-            gram = Work(products=2.0 * n * p * p, passes=4.0 * FLOAT * n * p) + multiplied(n, p, r)
-            steps = multiplied(p, p, 1) * (min(p, usual) if self._solver == "lanczos" else 0)
-            works.append((drawn + gram * width + steps) * T)
-        solved = all_eigenpairs(p)
-        if self._solver == "lanczos" or not self.cem:
-            solved = multiplied(p, usual, 1) * (4 * usual) + Work(passes=CALLS_OF_A_STEP * min(p, usual))
-        return Computing.of(works, solved * T)
 
     def _kept(self, rows: int) -> int:
         """Return how many bytes of a client's features are kept from one iteration to the next."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from clients.kmeans import KMeansClient, LabelNewRows, LabelRows, SampleCoreset, SolveLocally
-from fedkernel.arrays import FloatArray, Precision
+from fedkernel.arrays import FloatArray
 from fedkernel.data import Prepare
 from fedkernel.errors import InputError
 from fedkernel.judging import Measures, Rival
@@ -37,16 +37,11 @@ from fedkernel.numerics import (
 from fedkernel.protocol import (
     FLOAT,
     AtMost,
-    Computing,
     Forecast,
     Member,
     Plan,
     Protocol,
     Run,
-    Work,
-    assigned,
-    clustering,
-    cosines,
     once,
     to_all,
     to_each,
@@ -139,13 +134,6 @@ def check_coreset(cohort: Sequence[Member], coreset_size: int | None, coresets: 
         )
 
 
-def features_work(member: Member, n_features: int, precision: Precision = "float64") -> Work:
-    """Return a draw of random features of a client's rows; of float32 products and passes take half as long."""
-    n, d, D = member.rows, member.columns, n_features
-    products = Work(1.0 * n * d * D, FLOAT * n * (d + 3.0 * D)) * (np.dtype(precision).itemsize / FLOAT)
-    return products + cosines(n * D, precision)
-
-
 def kmeans_forecast(
     cohort: Sequence[Member], n_clusters: int, coreset_size: int | None, dimensions: int, coresets: int = 1
 ) -> Forecast:
@@ -154,10 +142,7 @@ def kmeans_forecast(
     most = sum(rows) - M if coreset_size is not None else sum(int(SHARE * own) // coresets for own in rows)
     points = min(coreset_size or CORESET, most) + M * n_clusters
     memory = 3 * FLOAT * max(rows) * dimensions
-    # the local cost, the coreset and the labels: each row's nearest centre each time
-    works = [clustering(own, n_clusters, dimensions) + assigned(own, n_clusters, dimensions) * 3 for own in rows]
-    computing = Computing.of(works, clustering(points, n_clusters, dimensions, RESTARTS))
-    return Forecast(3, M + points * (dimensions + 1), M * n_clusters * dimensions, memory, "at most", computing)
+    return Forecast(3, M + points * (dimensions + 1), M * n_clusters * dimensions, memory, "at most")
 
 
 def kmeans_plan(n_clusters: int, coreset_size: int | None, dimensions: int, *, choose: bool) -> Plan:

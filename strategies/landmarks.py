@@ -43,19 +43,14 @@ from fedkernel.protocol import (
     FLOAT,
     AtMost,
     CarriesRows,
-    Computing,
     Forecast,
     Member,
     Plan,
     Protocol,
     Run,
     Step,
-    Work,
-    all_eigenpairs,
     any_width,
-    kernel_matrix,
     lost_to_rounding,
-    multiplied,
     once,
     to_all,
     to_each,
@@ -330,20 +325,7 @@ class LandmarkStrategy(KernelStrategy[LandmarkPCA]):
         up = Y * d + sketched_floats(cohort, Y, Y if columns == "landmarks" else columns)
         own = Y * (d + k) + (n * k if self.embed else 0) + Y * (columns if isinstance(columns, int) else Y)
         memory = FLOAT * (own + min(n, ROWS) * (Y + k)) + np.dtype(self.dtype).itemsize * min(n, ROWS) * (d + Y)
-        works = []
-        for member in cohort:
-            own = member.rows
-            # Step 1: kernel values, in the basis, multiplied or sketched; then again for the coordinates
-            values = self._computed(kernel_matrix(own, Y, d))
-            sketched = Work(products=2.0 * own * Y * Y) if columns != 0 else Work()
-            embedded = values + self._computed(multiplied(own, Y, k)) if self.embed else Work()
-            works.append((values if columns != 0 else Work()) + self._computed(sketched) + embedded)
-        solved = kernel_matrix(Y, Y, d) + Work(products=4.0 * Y**3) + all_eigenpairs(Y) * 2
-        return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most", Computing.of(works, solved))
-
-    def _computed(self, work: Work) -> Work:
-        """Return how much it is in double precision, of which half as many bits take half as long."""
-        return work * (np.dtype(self.dtype).itemsize / FLOAT)
+        return Forecast(2, up, (M - 1) * Y * d + M * Y * k, memory, "at most")
 
     def _step(self, kernel: AnyKernel) -> LowRank:
         tol = float(np.sqrt(np.finfo(self.dtype).eps)) if self.tol is None else self.tol

@@ -45,18 +45,14 @@ from fedkernel.peers import (
 )
 from fedkernel.protocol import (
     FLOAT,
-    Computing,
     Forecast,
     Iterations,
     Member,
     Plan,
     Protocol,
     Run,
-    Work,
     ask,
-    letter,
     once,
-    orthonormalised,
     repeated,
     to_sum,
 )
@@ -71,7 +67,6 @@ from strategies.vfedpca import (
     VFedPCA,
     local_memory,
     mean_of_clients,
-    merging_computing,
 )
 
 
@@ -167,13 +162,8 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         products = min(self.rounds or math.ceil(-1.5 * math.log10(self.tol)), -(-most // k))
         floats = 2 * (len(cohort) - 1) * N * k * products
         memory = local_memory(cohort, k, self.local_iterations, self.kernel) + FLOAT * N * k * (4 * products + 6)
-        # What the coordinator does there the root does, and each node carries letters
-        server = self._server(merge="exact", local_iterations=1, rounds=products).forecast(cohort).computing
-        carried = letter(N * k) * (max(map(len, graph)) * products)
-        root = server.coordinator + carried
-        computing = Computing(server.sites + carried * (len(cohort) - 1) + root, server.site + root)
         rounds = 2 * height * products + 1 if height else products
-        return Forecast(rounds, floats, floats, memory, "at most" if self.rounds else "about", computing)
+        return Forecast(rounds, floats, floats, memory, "at most" if self.rounds else "about")
 
     def _merging(self, cohort: Sequence[Member], graph: Neighbours) -> Forecast:
         N, k, T = cohort[0].rows, self.n_components, self._most
@@ -181,12 +171,7 @@ class PeerVFedPCA(KernelStrategy[PeerComponents]):
         if self.relay:
             floats, known = self._crossings(graph) * (k * (N + 1) + 1), len(cohort)
         memory = local_memory(cohort, k, self.local_iterations, self.kernel) + FLOAT * N * k * (T + 3 * known)
-        computing = merging_computing(cohort, k, T, self.local_iterations, self.kernel)
-        # What the coordinator does there each node does for itself and its neighbours
-        merge = Work(passes=8.0 * FLOAT * N * k * (known + 1)) + orthonormalised(N, k)
-        own = (merge + letter(floats / sum(map(len, graph))) * max(map(len, graph))) * T if known else Work()
-        computing = Computing.of([computing.site + own] * len(cohort))
-        return Forecast(T * self._hops(graph) + 1, T * floats, T * floats, memory, computing=computing)
+        return Forecast(T * self._hops(graph) + 1, T * floats, T * floats, memory)
 
     @property
     def _most(self) -> int:

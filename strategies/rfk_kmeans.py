@@ -27,11 +27,11 @@ from fedkernel.numerics import (
     mean_of_points,
     scaled_width,
 )
-from fedkernel.protocol import Computing, Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
+from fedkernel.protocol import Forecast, Member, Plan, Protocol, Run, any_width, once, to_all
 from fedkernel.validation import value_object
 from strategies.choosing import MostClusters, NumberOfClusters, most_clusters, settled_clusters
 from strategies.cluster_measures import measuring_plan
-from strategies.kmeans import KMeansStrategy, check_coreset, features_work, kmeans_forecast, kmeans_plan
+from strategies.kmeans import KMeansStrategy, check_coreset, kmeans_forecast, kmeans_plan
 from strategies.width_grid import best_width, kmeans_at_widths, widths_forecast, widths_plan
 
 
@@ -94,9 +94,7 @@ class RFKKMeans(KMeansStrategy):
         if self.width_factors is not None:
             sizes = self.most_clusters, self.coreset_size, self.n_features, len(self.width_factors)
             return widths_forecast(cohort, *sizes)
-        clustered = kmeans_forecast(cohort, self.most_clusters, self.coreset_size, self.n_features)
-        embedded = Forecast(1, computing=Computing.of(features_work(member, self.n_features) for member in cohort))
-        return embedded + clustered
+        return Forecast(1) + kmeans_forecast(cohort, self.most_clusters, self.coreset_size, self.n_features)
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the features, without a map from others, and the k-means."""

@@ -57,7 +57,6 @@ from fedkernel.numerics import (
 )
 from fedkernel.protocol import (
     FLOAT,
-    Computing,
     Forecast,
     Iterations,
     Member,
@@ -65,20 +64,13 @@ from fedkernel.protocol import (
     Protocol,
     Run,
     Step,
-    Work,
-    all_eigenpairs,
     ask,
-    centred,
     distributed,
     leading_bytes,
-    multiplied,
     once,
-    orthonormalised,
     repeated,
-    singular,
     to_all,
     to_sum,
-    whole_kernel_matrix,
 )
 from fedkernel.run import Result
 from fedkernel.tags import Tags
@@ -96,12 +88,6 @@ from strategies.new_rows import ProjectsNewRows
 DEFAULT_ROUNDS = 10
 MOST_ROUNDS = 1000
 
-DRAWN = 80.0
-"""Bytes in whose time a normally distributed number is drawn: about 11 ns."""
-
-CALLS_OF_AN_ITERATION = 5e6
-"""Bytes in whose time a client calls what its local iterations take, but for what grows: about 0.7 ms."""
-
 
 def mean_of_clients(replies: Sequence[Finished]) -> float | None:
     """Return what stands for the mean of the kernel's values between rows on all columns, of the clients' own ones.
@@ -111,51 +97,6 @@ def mean_of_clients(replies: Sequence[Finished]) -> float | None:
     """
     means = [reply.kernel_mean for reply in replies if reply.kernel_mean is not None]
     return (largest if (largest := max(means)) < NARROW else math.prod(means)) if means else None
-
-
-def _product(member: Member, vectors: int, kernel: Kernel | None) -> Work:
-    """Return a client's product of its matrix with some vectors: X (X^T V), or K V."""
-    rows = member.rows
-    if kernel:  # which no cache holds
-        return Work(products=2.0 * rows * rows * vectors, passes=1.0 * FLOAT * rows * rows)
-    return multiplied(rows, member.columns, vectors) * 2
-
-
-def _carried(rows: int, vectors: int) -> Work:
-    """Return what a client does with vectors that it is sent, and with as many that it sends: reads, checks, copies."""
-    return Work(passes=10.0 * FLOAT * rows * vectors)
-
-
-def merging_computing(
-    cohort: Sequence[Member], n_components: int, rounds: int, iterations: int, kernel: Kernel | None
-) -> Computing:
-    """Return what local iterations and merges compute."""
-    N, k = cohort[0].rows, n_components
-    basis = orthonormalised(N, k)
-    # Equation 14: the matrix of a later round has rank k, and what it does to vectors is told by their k coordinates
-    later = multiplied(N, k, k) * 6 + basis
-    # In each round vectors come and go, those that an iteration starts from are drawn, and much is called
-    each = _carried(N, k) + Work(passes=DRAWN * N * k + CALLS_OF_AN_ITERATION)
-    works = []
-    for member in cohort:
-        product = _product(member, k, kernel)
-        iterated = (product + basis) * (iterations + 1)
-        if kernel:
-            work = whole_kernel_matrix(N, member.columns) + centred(N)
-        else:
-            work = Work(passes=3.0 * FLOAT * N * member.columns)
-            if shortens((N, member.columns), k, iterations):
-                # In coordinates: the Gram matrix, its eigenvectors, and the table once with what goes in and comes out
-                iterated = multiplied(N, member.columns, member.columns) + all_eigenpairs(member.columns) + product
-        work += iterated
-        work += (product if rounds > 1 else Work()) + product * 0.5
-        works.append(work + each * rounds + later * (rounds - 1))
-    # Equation 13: signs, the weighted sum, an orthonormal basis; rules on what was sent: products of vectors
-    received = Work(passes=8.0 * FLOAT * N * k) + multiplied(N, k, k)
-    # Of several vectors: singular values of all clients' together
-    basis = basis if k == 1 else singular(N, k * len(cohort))
-    merge = (received * len(cohort) + basis) * rounds
-    return Computing.of(works, merge)
 
 
 def local_memory(cohort: Sequence[Member], n_components: int, iterations: int, kernel: Kernel | None) -> int:
@@ -284,24 +225,13 @@ class VFedPCA(ProjectsNewRows):
         means = M if saturates(self._local_kernel()) else 0
         if self.merge != "exact":
             T = self.rounds or DEFAULT_ROUNDS
-            computing = merging_computing(cohort, k, T, self.local_iterations, self._local_kernel())
-            return Forecast(T + 1, T * M * k * (N + 1) + means, T * M * k * N, memory, computing=computing)
+            return Forecast(T + 1, T * M * k * (N + 1) + means, T * M * k * N, memory)
         # the vectors that are multiplied are independent, and in about the span of all columns
         most = N if self.rounds or self._local_kernel() else max(k, min(N, sum(member.columns for member in cohort)))
         steps = min(self.rounds, N) if self.rounds else min(math.ceil(-math.log10(self.tol)), -(-most // k))
         products = M * N * min(steps * k, most)
         up, down = M * k * (N + 1) + products + means, M * k * N + products
-        computing = merging_computing(cohort, k, 1, self.local_iterations, self._local_kernel())
-        # Block Lanczos: a product at the clients in each step
-        pair = [(_product(member, k, self._local_kernel()) + _carried(N, k)) * steps for member in cohort]
-        # At the coordinator what comes is read, checked and added up; each block is orthogonalised against all before,
-        # twice, the products with all before are multiplied with it, and the pairs and their residuals made of both
-        solved = Work()
-        for step in range(1, steps + 1):
-            solved += multiplied(N, step * k, k) * 7 + orthonormalised(N, k) * 2
-            solved += Work(passes=FLOAT * N * k * (3.0 * M + 8))
-        computing += Computing.of(pair, solved)
-        return Forecast(steps + 2, up, down, memory, "at most" if self.rounds else "about", computing)
+        return Forecast(steps + 2, up, down, memory, "at most" if self.rounds else "about")
 
     def plan(self, clients: int, seed: int) -> Plan:
         """Return the local iterations, with "exact" as many products as the search may take, and the result."""

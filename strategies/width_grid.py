@@ -12,7 +12,6 @@ from fedkernel.numerics import AnyKernel, RandomFeatures, WeightedPoints, allot,
 from fedkernel.protocol import (
     FLOAT,
     AtMost,
-    Computing,
     Forecast,
     Member,
     Plan,
@@ -23,7 +22,7 @@ from fedkernel.protocol import (
     to_each,
 )
 from strategies.choosing import WEAK, Clustered
-from strategies.kmeans import CORESET, division, features_work, kmeans_forecast, shares
+from strategies.kmeans import CORESET, division, kmeans_forecast, shares
 
 
 def kmeans_at_widths(
@@ -126,10 +125,7 @@ def widths_forecast(
     """Return what `kmeans_at_widths` takes at most."""
     single = kmeans_forecast(cohort, n_clusters, coreset_size, dimensions, widths)
     memory = single.memory + 2 * FLOAT * (widths - 1) * max(member.rows for member in cohort) * dimensions
-    works = [features_work(member, dimensions) * widths for member in cohort]
-    several = Computing(*(own * widths for own in (single.computing.sites, single.computing.site)))
-    several += Computing(coordinator=single.computing.coordinator * widths) + Computing.of(works)
-    return Forecast(4, widths * single.floats_up, single.floats_down, memory, single.meaning, several)
+    return Forecast(4, widths * single.floats_up, single.floats_down, memory, single.meaning)
 
 
 def widths_plan(

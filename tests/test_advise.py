@@ -1,6 +1,5 @@
 """`fedkernel advise`: what it recommends fits, takes what it says, and is where the documents say the rules are."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -18,9 +17,9 @@ from experiments.commands.parts import Part, part_of
 from experiments.commands.which_method import advise, rules
 from experiments.config import read_config
 from experiments.results import read_runs
-from experiments.running import calibration, plan
+from experiments.running import plan
 from fedkernel.errors import InputError
-from fedkernel.protocol import TYPICAL, Member, seconds
+from fedkernel.protocol import Member
 
 DOCS = Path(__file__).parent.parent / "docs"
 WHICH = Path(__file__).parent.parent / "experiments" / "which_method"
@@ -93,21 +92,6 @@ def test_the_experiment_to_start_with_runs_and_takes_what_was_said(tmp_path, mon
         assert f"{row.floats_up:,}" in text
 
 
-def test_the_seconds_of_an_engine_are_those_of_a_dry_run(tmp_path, monkeypatch):
-    """The computing too, at whichever speeds there are: of this machine, or of a typical one."""
-    monkeypatch.setattr(calibration.typer, "get_app_dir", lambda name: str(tmp_path / name))
-    its = situation([(200_000, 50), (200_000, 60)])
-    (forecast,) = [line.forecast for line in advise(its) if line.candidate.name == "DKPCA, inner products"]
-    for speeds, whose in ((TYPICAL, "typical machine"), (dataclasses.replace(TYPICAL, product=2.0), "this machine")):
-        if speeds is not TYPICAL:
-            calibration.save(speeds)
-        lines = command("200000x50", "200000x60", "--engine", "local").splitlines()
-        assert any(line.startswith("Seconds ") and whose in line and "the computing" in line for line in lines)
-        (line,) = [line for line in lines if line.strip().startswith("DKPCA, inner")]
-        assert f"{seconds('local', forecast, 2, speeds=speeds):,.1f}" in line.split()
-        assert seconds("local", forecast, 2, speeds=speeds) > 2 * seconds("local", forecast, 2)
-
-
 def test_files_say_what_is_divided_and_are_what_is_started_with(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     sites = tmp_path / "sites"
@@ -175,7 +159,6 @@ def test_columns_that_are_no_numbers_are_left_out_or_categories_and_said(tmp_pat
         (["60x5"], "the tables' sizes do not tell whether rows or columns are divided"),
         (["60x5", "50x5", "--sites", "3"], "--sites 3, but 2 tables; allowed: one table, or as many as sites"),
         (["60x5", "50x5", "--goal", "clusters", "--partition", "peers"], "no pair finds clusters of such tables"),
-        (["60x5", "50x5", "--engine", "steam"], "engine = 'steam', but must be one of local"),
         (["nobody.csv"], "there is no file nobody.csv"),
     ],
 )

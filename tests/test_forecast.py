@@ -1,7 +1,6 @@
 """What a strategy says that a run will take, against what it takes."""
 
 import dataclasses
-import itertools
 import os
 import re
 import subprocess
@@ -15,18 +14,15 @@ import pytest
 from cases import WINE
 from typer.testing import CliRunner
 
+from clients.dkpca import DKPCAClient, FindLocalEigenpairs
 from experiments import cli
 from experiments.commands.forecast import cohort, forecast_table, lines_of
 from experiments.config import read_config
-from experiments.running import calibration, plan
+from experiments.running import plan
 from fedkernel import RBF
-from fedkernel.addresses import names
-from fedkernel.errors import InputError
-from fedkernel.protocol import Computing, Speeds, Work
 from fedkernel.protocol.client import KernelClient
-from fedkernel.protocol.forecast import ANOTHER_CORE, ENGINE_COSTS, Forecast, largest, seconds
+from fedkernel.protocol.forecast import Forecast, largest
 from fedkernel.protocol.rounds import Member
-from fedkernel.protocol.work import CALLS_OF_A_MESSAGE
 from strategies import (
     ADMMKPCA,
     DKPCA,
@@ -165,101 +161,17 @@ def test_memory_is_that_of_a_client_within_a_factor_of_three(strategy, shards, m
     assert max(peaks) / 3 < strategy.forecast(cohort(shards)).memory < 3 * max(peaks)
 
 
-# seconds by engine, and of what is computed
-
-
-SPEEDS = Speeds(0.02, 0.1, 0.001, 0.01, 0.1, round=0.0, message=0.0, cores=2)
-BIG = [Member(client, client, 40_000, 300, 0) for client in range(4)]
-
-
-def grown(strategy, **changes):
-    """Return by what the computing's forecast is multiplied as each client's table changes."""
-    before, after = (
-        strategy.forecast([dataclasses.replace(member, **change) for member in BIG]) for change in ({}, changes)
-    )
-    return SPEEDS.computing(after.computing, at_once=2) / SPEEDS.computing(before.computing, at_once=2)
-
-
-@pytest.mark.parametrize("name", names("pairs"))
-def test_every_pair_says_what_it_computes(name):
-    strategy = next(strategy for strategy in VARIANTS if type(strategy).__name__ == name)
-    computing = strategy.forecast([Member(client, client, 100, 20, 0) for client in range(5)]).computing
-    site, sites = SPEEDS.seconds(computing.site), SPEEDS.seconds(computing.sites)
-    assert 0 < site <= sites <= 5 * site * (1 + 1e-12)
-    assert SPEEDS.computing(computing, at_once=2) > 0
-
-
-def test_the_growth_of_every_pair_is_measured():
-    script = (FOLDER.parent / "benchmarks" / "growth.py").read_text(encoding="utf-8")
-    assert [
-        name for name in names("pairs") if f'Grown("{name}' not in script.replace("Grown(\n        ", "Grown(")
-    ] == []
-
-
-def test_a_forecast_grows_as_the_method_does():
-    twice = {"rows": 80_000}
-    # products with the table, and with vectors of its rows, are linear in these; a kernel matrix is quadratic
-    assert grown(VFedPCA(5), **twice) == pytest.approx(2, rel=0.05)
-    assert grown(FKKMeans(5, iterations=3, solver="gram"), **twice) == pytest.approx(2, rel=0.2)
-    assert 1.7 < grown(DisKPCA(10, KERNEL, **SHOWN), **twice) < 2  # it draws from as many blocks, computed again
-    for quadratic in (DKPCA(10, KERNEL, local_components=50), VFedAKPCA(5, kernel=KERNEL)):
-        assert grown(quadratic, **twice) == pytest.approx(4, rel=0.1)
-    assert grown(ADMMKPCA(kernel=KERNEL, iterations=2, **SHOWN), **twice) == pytest.approx(8, rel=0.3)  # eigenproblems
-    assert 1 < grown(VFedPCA(5), columns=600) < 2
-
-
-def test_clients_in_threads_answer_one_after_the_other():
-    """Each in Python, which local threads share; elsewhere a process each."""
-    forecast = Forecast(10)
-    for engine, clients in (("local", 4), ("grpc", 1)):
-        added = dataclasses.replace(SPEEDS, round=ENGINE_COSTS[engine].round, message=ENGINE_COSTS[engine].client)
-        spent = seconds(engine, forecast, 4, speeds=added) - seconds(engine, forecast, 4)
-        assert spent == pytest.approx(10 * clients * CALLS_OF_A_MESSAGE * SPEEDS.passing / 1e9)
-
-
-def test_clients_share_this_machines_cores_but_have_their_own_elsewhere():
-    own = Work(passes=1e9)
-    forecast = Forecast(0, computing=Computing.of([own] * 4, own * 3))
-    here, apart, threads = (
-        seconds(engine, forecast, 4, speeds=SPEEDS) - seconds(engine, forecast, 4)
-        for engine in ("ray", "grpc", "local")
-    )
-    assert here == pytest.approx((4 / 2 + 3) * SPEEDS.passing)
-    assert apart == pytest.approx((1 + 3) * SPEEDS.passing)
-    assert threads == pytest.approx((4 / (1 + ANOTHER_CORE) + 3) * SPEEDS.passing)
-
-
-@pytest.fixture
-def settings(monkeypatch, tmp_path):
-    monkeypatch.setattr(calibration.typer, "get_app_dir", lambda name: str(tmp_path / name))
-    return tmp_path
-
-
-def test_a_calibration_is_of_this_machine_only(settings, monkeypatch):
-    assert calibration.load() is None
-    calibration.save(SPEEDS)
-    assert calibration.load() == SPEEDS
-    with monkeypatch.context() as other:
-        other.setattr(calibration.np, "__version__", "0")
-        assert calibration.load() is None
-    calibration.file_of().write_text("{}", encoding="utf-8")
-    with pytest.raises(InputError, match="holds no calibration"):
-        calibration.load()
-
-
-@pytest.mark.slow
-def test_a_machine_is_measured_by_the_clock(settings, monkeypatch):
-    """Each look at this clock is 0.6 s after the last: a product of 2 GFLOP takes 0.3 s for each."""
-    ticks = itertools.count()
-    figures = dict(calibration.measured(lambda: 0.6 * next(ticks)))
-    assert figures["product"] == pytest.approx(0.3)
-    assert figures["round"] == figures["message"] == 0  # 5 rounds take as long as 45
-    assert calibration.speeds_of(figures).cores >= 1
-    monkeypatch.setattr(calibration, "measured", figures.items)
-    done = CliRunner().invoke(cli.app, ["calibrate"])
-    assert done.exit_code == 0
-    assert "speeds.json" in done.stdout
-    assert CliRunner().invoke(cli.app, ["calibrate", "--show"]).stdout.split() == done.stdout.split()[:-2]
+@pytest.mark.parametrize(("rows", "local"), [(1000, 10), (1000, 50), (500, 20), (400, 400), (400, "adaptive")])
+def test_memory_of_dkpca_is_what_its_client_takes(rows, local):
+    strategy, shard = DKPCA(2, KERNEL, local_components=local), np.random.default_rng(0).standard_normal((rows, 20))
+    fields = {"epsilon": 0.0005} if local == "adaptive" else {"n_components": local}
+    tracemalloc.start()
+    try:
+        DKPCAClient(shard).find_local_eigenpairs(FindLocalEigenpairs(kernel=KERNEL, **fields))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.8 < strategy.forecast(cohort([shard])).memory / peak < 1.3
 
 
 def test_spectral_k_means_needs_the_coordinates_whatever_its_components_say():
@@ -270,21 +182,6 @@ def test_spectral_k_means_needs_the_coordinates_whatever_its_components_say():
         SpectralKMeans(3, components).forecast(members) for components in (without, with_them)
     )
     assert without_them == with_coordinates
-
-
-def test_seconds_are_those_that_were_measured():
-    small, large = Forecast(1, 128 * 5, 128 * 5), Forecast(1, 5 * 1_250_000, 5 * 1_250_000)  # 10 MB each way
-    for engine, one_round, megabytes in (("local", 0.0009, 0.035), ("grpc", 0.005, 0.34), ("ray", 0.10, 0.43)):
-        start = ENGINE_COSTS[engine].start
-        assert seconds(engine, small, 5) - start == pytest.approx(one_round, rel=0.1)
-        assert seconds(engine, large, 5) - start == pytest.approx(megabytes, rel=0.05)
-    assert seconds("local", Forecast(1), 50) == pytest.approx(0.0075, rel=0.05)
-    assert seconds("ray", Forecast(1), 50) - 10 == pytest.approx(0.21, rel=0.05)
-    assert seconds("superlink", Forecast(20), 3) == pytest.approx(130)
-    by_double, by_single = (
-        seconds("grpc", large, 5, wire) - seconds("grpc", Forecast(1), 5) for wire in ("float64", "float32")
-    )
-    assert by_single == pytest.approx(by_double / 2)
 
 
 def test_forecasts_add_up_and_the_largest_is_at_most():
@@ -337,7 +234,6 @@ def test_the_quickstart_is_forecast_as_it_runs(tmp_path, monkeypatch):
     assert line.endswith("exact")
     assert sum("DKPCA" in line or "VFedPCA" in line for line in lines) == 9
     assert any(line.startswith("all 27 runs") for line in lines)
-    assert "`fedkernel calibrate` measures it" in lines[-1]
     assert all(word in lines[-1] for word in ("exact", "at most", "about", "Memory"))
 
 
@@ -359,11 +255,11 @@ def test_a_narrow_terminal_shows_every_name_and_every_figure():
     command = [Path(sys.executable).parent / "fedkernel", "run", FOLDER / "quickstart.toml", "--dry-run"]
     terminal = {"COLUMNS": str(columns), "TTY_COMPATIBLE": "1", "TERM": "xterm"}
     done = subprocess.run(command, env=os.environ | terminal, capture_output=True, text=True, check=True)
-    text = re.sub("\x1b[^m]*m", "", done.stdout).split("Seconds of a typical")[0]
+    text = re.sub("\x1b[^m]*m", "", done.stdout).split("Figures: exact")[0]
     assert "…" not in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= columns
     assert text.count("DKPCA linear,") == 3 * text.count("VFedPCA (paper)") == 3 * text.count("Method") >= 6
-    for figure in ("28,500", "28,450", "47.0 kB", "5,642,430", "642"):
+    for figure in ("28,500", "28,450", "47.0 kB", "5,642,430"):
         assert figure in text
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from counting import Counting
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 from threadpoolctl import ThreadpoolController
 
-from experiments.running.echo import EchoStrategy
 from fedkernel.engines.local import LocalGrid
 
 IDENTITY = ("_task_id", "_run_id", "_node_id")
@@ -62,7 +62,9 @@ def test_threads_are_limited_once_for_all_rounds(monkeypatch):
     monkeypatch.setattr(
         ThreadpoolController, "limit", lambda self, **counts: limits.append(counts) or limit(self, **counts)
     )
-    EchoStrategy(20, 8).fit([np.zeros((2, 1))] * 3)
+    strategy = Counting()
+    strategy.rounds = 20
+    strategy.fit([np.zeros((2, 1))] * 3)
     assert len(limits) < 20
 
 

@@ -9,7 +9,6 @@ import typer
 from experiments import commands
 from experiments.commands.console import errors
 from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id
-from fedkernel.engines import ENGINES
 
 
 class Partition(StrEnum):
@@ -51,10 +50,6 @@ def advise(  # noqa: PLR0917 - one option each
     memory: Annotated[float, typer.Option(min=0.001, help="Gigabytes of memory that each machine has for it.")] = 16.0,
     round_time: Annotated[float, typer.Option(min=0, help="Seconds that a round takes, beside what it sends.")] = 0.1,
     bandwidth: Annotated[float, typer.Option(min=0.001, help="Megabits a second of each site.")] = 100.0,
-    engine: Annotated[
-        str | None,
-        typer.Option(help=f"In place of these two what engine and computing take here: {', '.join(ENGINES)}."),
-    ] = None,
     toml: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an experiment to start with.")] = None,
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
@@ -72,6 +67,5 @@ def advise(  # noqa: PLR0917 - one option each
             memory=memory,
             round_time=round_time,
             bandwidth=bandwidth,
-            engine=engine,
             toml=toml,
         )

@@ -14,7 +14,6 @@ from rich.text import Text
 from experiments.commands.advise import Aim, Partition
 from experiments.commands.candidates import Goal, Situation
 from experiments.commands.console import output, say, show
-from experiments.commands.forecast import about_seconds
 from experiments.commands.parts import (
     Part,
     about_columns,
@@ -27,10 +26,9 @@ from experiments.commands.parts import (
 )
 from experiments.commands.which_method import Advice, advise
 from experiments.report import NARROWEST, WideTable
-from experiments.running.calibration import load
 from fedkernel.data import Divided
 from fedkernel.errors import InputError
-from fedkernel.protocol import ENGINE_COSTS, TYPICAL, Forecast, Member, seconds
+from fedkernel.protocol import Forecast, Member
 from fedkernel.protocol.forecast import FLOAT
 from fedkernel.protocol.messages import Receipt
 from fedkernel.protocol.plan import Plan, PlannedRequest
@@ -49,15 +47,12 @@ def print_advice(
     memory: float,
     round_time: float,
     bandwidth: float,
-    engine: str | None,
     toml: Path | None,
 ) -> None:
     """Print which pairs fit the sites' tables, what each takes, what leaves, and which to take.
 
     Parameters are the options of `fedkernel advise`; `reading` has those by which files are read.
     """
-    if engine is not None and engine not in ENGINE_COSTS:
-        raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINE_COSTS)}")
     form = {name: reading[name] for name in ("delimiter", "decimal", "encoding")}
     out = (reading["label"], *(reading["drop"] or ()))
     parts = [part_of(table, reading["id"], out, **form) for table in tables]
@@ -81,17 +76,11 @@ def print_advice(
     for sentence in about_columns(tables, parts, aside, categories):
         say(sentence)
 
-    calibrated = load()
-
     def lasts(forecast: Forecast) -> float:
-        if engine is not None:
-            return seconds(engine, forecast, len(cohort), speeds=calibrated or TYPICAL)
         megabits = 8e-6 * FLOAT * (forecast.floats_up + forecast.floats_down) / len(cohort)
         return forecast.rounds * round_time + megabits / bandwidth
 
     _show_fitting([fit for fit in advice if fit.strategy is not None], lasts, len(cohort), goal is Aim.clusters)
-    if engine is not None:
-        output.print(about_seconds(calibrated), highlight=False, markup=False, soft_wrap=True)
     refused = {misfit.candidate.name: misfit.refusal for misfit in advice if misfit.strategy is None}
     for name, reason in refused.items():
         output.print(f"not {name}: {reason}", highlight=False, markup=False, soft_wrap=True)

@@ -12,17 +12,11 @@ from experiments.commands.console import output, show
 from experiments.config import Experiment, Sites
 from experiments.report import NARROWEST, WideTable
 from experiments.running import Planned, plan
-from experiments.running.calibration import load
-from fedkernel.arrays import Precision
 from fedkernel.errors import InputError
-from fedkernel.protocol import ENGINE_COSTS, TYPICAL, Forecast, Member, Speeds, largest, seconds
+from fedkernel.protocol import Forecast, Member, largest
 
-SECONDS_NOTE = (
-    ": the engine's, its start included, and the computing, for grpc with a machine for each site; a network's "
-    "delays come on top."
-)
 NOTE = (
-    " Figures: exact; at most, where a run may end early or send less; about, where convergence decides. Memory: of "
+    "Figures: exact; at most, where a run may end early or send less; about, where convergence decides. Memory: of "
     "one client beside its rows, estimated. A line is one run, of the seed that takes most."
 )
 
@@ -37,29 +31,17 @@ class Line:
     clients : int
     forecasts : list of Forecast or None
         For each seed; None: the strategy has none, or the shape of the sites' tables is not known here.
-    wire : {"float64", "float32"}
-        What arrays travel as.
     """
 
     name: str
     setting: str
     clients: int
     forecasts: list[Forecast | None] = field(default_factory=list)
-    wire: Precision = "float64"
 
     @property
     def known(self) -> list[Forecast]:
         """The forecasts that there are."""
         return [forecast for forecast in self.forecasts if forecast is not None]
-
-    def seconds(self, engine: str, speeds: Speeds) -> float:
-        """Return what the runs of all seeds take on an engine that was started."""
-        start = ENGINE_COSTS[engine].start
-        return sum(self.run_seconds(engine, forecast, speeds) - start for forecast in self.known)
-
-    def run_seconds(self, engine: str, forecast: Forecast, speeds: Speeds) -> float:
-        """Return what one run takes."""
-        return seconds(engine, forecast, self.clients, self.wire, speeds)
 
 
 def read_shape(text: str) -> tuple[int, int]:
@@ -71,18 +53,10 @@ def read_shape(text: str) -> tuple[int, int]:
 
 def show_forecast(experiment: Experiment, shape: tuple[int, int] | None) -> None:
     """Print what the experiment's runs will take; `shape` as for `lines_of`."""
-    speeds = load()
-    show(forecast_table(lines_of(plan(experiment), shape), speeds or TYPICAL))
+    show(forecast_table(lines_of(plan(experiment), shape)))
     if shape is None and isinstance(experiment.data, Sites):
         output.print("Sites hold their own tables: --shape ROWSxCOLUMNS tells how large one is.", soft_wrap=True)
-    output.print(about_seconds(speeds) + NOTE, highlight=False, markup=False, soft_wrap=True)
-
-
-def about_seconds(speeds: Speeds | None) -> str:
-    """Return what forecast seconds are made of, by these speeds; None: this machine is not calibrated."""
-    by = "by the speeds of this machine that `fedkernel calibrate` measured"
-    typical = "of a typical machine, for this one is not calibrated: `fedkernel calibrate` measures it"
-    return f"Seconds {typical if speeds is None else by}{SECONDS_NOTE}"
+    output.print(NOTE, highlight=False, markup=False, soft_wrap=True)
 
 
 def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -> list[Line]:
@@ -102,48 +76,36 @@ def lines_of(planned: Sequence[Planned], shape: tuple[int, int] | None = None) -
             if not members and shape is not None:
                 members = [Member(number, number, *shape, 0) for number in range(clients)]
             setting = ", ".join(f"{key.rsplit('.', 1)[-1]}={value}" for key, value in run.point.values.items())
-            new = Line(run.method.name, setting, clients, wire=run.point.experiment.wire)
-            line = lines.setdefault((run.method.name, setting), new)
+            line = lines.setdefault((run.method.name, setting), Line(run.method.name, setting, clients))
             line.forecasts.append(
                 run.strategy.forecast_of_run(members, run.point.experiment.prepare) if members else None
             )
     return list(lines.values())
 
 
-def forecast_table(lines: Sequence[Line], speeds: Speeds = TYPICAL) -> WideTable:
-    """Lay out what one run of each line takes, and all runs one after the other, the engine being started once."""
+def forecast_table(lines: Sequence[Line]) -> WideTable:
+    """Lay out what one run of each line takes, and all runs one after the other."""
     swept = any(line.setting for line in lines)
     table = WideTable(2 if swept else 1)
     for heading in ("Method", *(["setting"] if swept else [])):
         table.add_column(heading, overflow="fold", min_width=NARROWEST)
-    engines = [f"{engine} s" for engine in ENGINE_COSTS]
-    for heading in ("clients", "rounds", "floats up", "floats down", "memory", *engines):
+    for heading in ("clients", "rounds", "floats up", "floats down", "memory"):
         table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     table.add_column("figures", no_wrap=True)
     for line in lines:
         most = largest(line.known) if len(line.known) == len(line.forecasts) else None
-        took = [] if most is None else [line.run_seconds(engine, most, speeds) for engine in ENGINE_COSTS]
         named = [line.name, *([line.setting] if swept else []), str(line.clients)]
-        table.add_row(*map(Text, [*named, *_cells(most, took)]))
+        table.add_row(*map(Text, [*named, *_cells(most)]))
     forecasts = [forecast for line in lines for forecast in line.known]
     if len(forecasts) == (runs := sum(len(line.forecasts) for line in lines)):
-        took = [
-            cost.start + sum(line.seconds(engine, speeds) for line in lines) for engine, cost in ENGINE_COSTS.items()
-        ]
         table.add_section()
         named = [f"all {runs} runs", *([""] if swept else []), ""]
-        table.add_row(*map(Text, [*named, *_cells(sum(forecasts, Forecast(0)), took)]))
+        table.add_row(*map(Text, [*named, *_cells(sum(forecasts, Forecast(0)))]))
     return table
 
 
-def _cells(forecast: Forecast | None, took: Sequence[float]) -> list[str]:
+def _cells(forecast: Forecast | None) -> list[str]:
     if forecast is None:
         return ["unknown"]
     floats = [f"{count:,}" for count in (forecast.rounds, forecast.floats_up, forecast.floats_down)]
-    return [*floats, decimal(forecast.memory), *map(_seconds, took), forecast.meaning]
-
-
-def _seconds(value: float) -> str:
-    if value < 0.005:
-        return "<0.01"
-    return f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
+    return [*floats, decimal(forecast.memory), forecast.meaning]

@@ -6,7 +6,7 @@ from fedkernel.lazily import lazily
 
 if TYPE_CHECKING:
     from fedkernel.protocol.client import Answers, KernelClient
-    from fedkernel.protocol.forecast import ENGINE_COSTS, FLOAT, TYPICAL, Forecast, largest, seconds
+    from fedkernel.protocol.forecast import FLOAT, Forecast, largest, leading_bytes
     from fedkernel.protocol.guards import Guards
     from fedkernel.protocol.lanczos import distributed
     from fedkernel.protocol.messages import (
@@ -37,42 +37,19 @@ if TYPE_CHECKING:
         lost_to_rounding,
     )
     from fedkernel.protocol.state import State
-    from fedkernel.protocol.work import (
-        CALLS_OF_A_STEP,
-        Computing,
-        Speeds,
-        Work,
-        all_eigenpairs,
-        assigned,
-        centred,
-        clustering,
-        cosines,
-        kernel_matrix,
-        leading,
-        leading_bytes,
-        letter,
-        multiplied,
-        orthonormalised,
-        singular,
-        whole_kernel_matrix,
-    )
 else:
     __getattr__ = lazily(__name__)
 
 __all__ = [
     "BESIDE",
-    "CALLS_OF_A_STEP",
     "COORDINATE",
-    "ENGINE_COSTS",
     "ENTRY",
     "FLOAT",
     "ROUNDING",
     "SEMIDEFINITE",
-    "TYPICAL",
     "Answers",
     "AtMost",
     "CarriesRows",
-    "Computing",
     "Count",
     "Eigenvalues",
     "Forecast",
@@ -91,36 +68,21 @@ __all__ = [
     "Rule",
     "Run",
     "Shape",
-    "Speeds",
     "State",
     "Step",
     "Summed",
     "Within",
-    "Work",
-    "all_eigenpairs",
     "any_width",
     "ask",
-    "assigned",
-    "centred",
     "check_share",
-    "clustering",
-    "cosines",
     "distributed",
     "instead",
-    "kernel_matrix",
     "largest",
-    "leading",
     "leading_bytes",
-    "letter",
     "lost_to_rounding",
-    "multiplied",
     "once",
-    "orthonormalised",
     "repeated",
-    "seconds",
-    "singular",
     "to_all",
     "to_each",
     "to_sum",
-    "whole_kernel_matrix",
 ]

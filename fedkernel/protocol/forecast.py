@@ -1,14 +1,10 @@
-"""What a run will take, before it runs: rounds, floats and memory by the method's formulas, seconds by the engine."""
+"""Forecast of a run's rounds, floats and memory, by the method's formulas."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
-from fedkernel.arrays import Precision
-from fedkernel.protocol.work import CALLS_OF_A_MESSAGE, Computing, Speeds, Work, largest_computing
+from fedkernel.numerics import lanczos_width
 
 FLOAT = 8
 """Bytes."""
@@ -32,8 +28,6 @@ class Forecast:
         Bytes, the most that one client holds at a time beside its rows: an estimate, whatever the meaning.
     meaning : {"exact", "at most", "about"}
         Of rounds and floats; see `MEANINGS`.
-    computing : Computing
-        What clients and coordinator compute: as much as the rounds above take, an estimate whatever the meaning.
     """
 
     rounds: int
@@ -41,7 +35,6 @@ class Forecast:
     floats_down: int = 0
     memory: int = 0
     meaning: Meaning = "exact"
-    computing: Computing = field(default_factory=Computing)
 
     def __add__(self, other: "Forecast") -> "Forecast":
         return Forecast(
@@ -50,7 +43,6 @@ class Forecast:
             self.floats_down + other.floats_down,
             max(self.memory, other.memory),
             max(self.meaning, other.meaning, key=MEANINGS.index),
-            self.computing + other.computing,
         )
 
 
@@ -62,78 +54,17 @@ def largest(forecasts: Sequence[Forecast]) -> Forecast:
         max(forecast.floats_down for forecast in forecasts),
         max(forecast.memory for forecast in forecasts),
         max((forecast.meaning for forecast in forecasts), key=MEANINGS.index),
-        largest_computing(forecast.computing for forecast in forecasts),
     )
     return most if most.meaning != "exact" or len(set(forecasts)) == 1 else replace(most, meaning="at most")
 
 
-@dataclass(frozen=True)
-class EngineCost:
-    """Seconds that an engine adds to what the clients compute.
+def leading_bytes(size: int, pairs: int) -> int:
+    """Return the most bytes that finding these takes, the matrix included.
 
-    Attributes
-    ----------
-    start : float
-        Once, to start and stop it.
-    round, client : float
-        For each round, and for each client in it.
-    megabyte : float
-        For each megabyte that all clients together send or get.
+    Lanczos has its basis, the products with that and what a restart makes of both; LAPACK a copy of the matrix, where
+    all pairs are wanted its divide and conquer four.
     """
-
-    start: float
-    round: float
-    client: float
-    megabyte: float
-
-
-ENGINE_COSTS: Mapping[str, EngineCost] = MappingProxyType(
-    {
-        "local": EngineCost(0.0, 0.00015, 0.00015, 0.00034),
-        "grpc": EngineCost(4.0, 0.002, 0.0006, 0.00335),
-        "ray": EngineCost(10.0, 0.088, 0.0024, 0.0033),
-        "superlink": EngineCost(10.0, 6.0, 0.0, 0.05),
-    }
-)
-"""Measured on 2 cores with flwr 1.41, 3 to 5 clients, local and ray also 50, on one machine: a network comes on top.
-
-Seconds per round with 1 KB, and with 10 MB to and from every client: local 0.0009 and 0.035, 50 clients 0.0075 with
-1 KB (`benchmarks/rounds.py`); grpc 0.005 and 0.34 (`benchmarks/grpc_rounds.py`); ray 0.10 and 0.43, 50 clients 0.21 and
-3.4; superlink 5.6 to 8 and 3 more. The start of grpc is that of 5 processes here: sites that have joined need none.
-"""
-
-_LOCAL = ENGINE_COSTS["local"]
-TYPICAL = Speeds(0.017, 0.14, 0.001, 0.011, 0.12, round=_LOCAL.round, message=_LOCAL.client, cores=2)
-"""Of a machine that nobody has measured: two cores of a server of 2023, by `fedkernel calibrate`; no numba."""
-
-
-SEPARATE = frozenset({"grpc"})
-"""Engines whose sites are counted as machines of their own."""
-
-ANOTHER_CORE = 0.45
-"""What a core adds to the first for clients in threads, which wait for each other in Python.
-
-By what `benchmarks/growth.py` measures of all pairs on two cores (docs/performance.md); with more it was not measured.
-"""
-
-
-def seconds(
-    engine: str, forecast: Forecast, clients: int, wire: Precision = "float64", speeds: Speeds | None = None
-) -> float:
-    """Return what a run takes, the engine's start included; what is computed only where a machine's speeds are given.
-
-    Clients share this machine's cores, those of the local engine as threads; those of `SEPARATE` engines have a machine
-    like it each, with one core at work.
-    """
-    cost, computed = ENGINE_COSTS[engine], 0.0
-    if speeds is not None:
-        cores = 1 + ANOTHER_CORE * (speeds.cores - 1) if engine == "local" else speeds.cores
-        computed = speeds.computing(forecast.computing, at_once=None if engine in SEPARATE else cores)
-        answering = speeds.seconds(Work(passes=CALLS_OF_A_MESSAGE))
-        if engine == "local":  # whose clients are threads: one at a time is in Python
-            cost = replace(cost, round=speeds.round, client=speeds.message + answering)
-        else:
-            computed += forecast.rounds * answering
-    moved = np.dtype(wire).itemsize * (forecast.floats_up + forecast.floats_down) / 1e6
-    added = cost.start + forecast.rounds * (cost.round + clients * cost.client) + moved * cost.megabyte
-    return computed + added
+    width = lanczos_width(size, pairs)
+    if width:
+        return FLOAT * size * (size + 6 * pairs + 18 * width)
+    return FLOAT * size * (2 * (size + pairs) if pairs < size else 5 * size)
