@@ -58,7 +58,7 @@ def print_advice(
     """
     if engine is not None and engine not in ENGINE_COSTS:
         raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINE_COSTS)}")
-    form = {name: reading[name] for name in ("delimiter", "decimal", "encoding")}
+    form = {name: reading[name] for name in ("delimiter", "decimal", "encoding", "header")}
     out = (reading["label"], *(reading["drop"] or ()))
     parts = [part_of(table, reading["id"], out, **form) for table in tables]
     if sites is not None and len(parts) not in (1, sites):
