@@ -170,7 +170,11 @@ def site_killed(stage: Stage) -> Seen:
     seconds = watch.seconds
     sites["a"].end()
     sentences = {"server": server.says("error: "), "another site": sites["a"].says()}
-    return Seen("the run fails", seconds, numberless(sentences), THE_RUN)
+    again = stage.serve()
+    ended(0, again, *(stage.join(name) for name in SITES))
+    again.says("resumed at round")
+    happened = f"the run fails, and the same commands go on in its middle; {same_bits(stage)}"
+    return Seen(happened, seconds, numberless(sentences), NOTHING)
 
 
 @drill("a site hangs (SIGSTOP), and stays so (--patience 3)")

@@ -35,6 +35,7 @@ joint_seed = false
 [[strategy]]
 name = "slow"
 method = "VFedPCA"
+merge = "eigenvalue"
 rounds = {ROUNDS}
 """
 HORIZONTAL = """name = "drill"

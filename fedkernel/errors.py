@@ -82,6 +82,16 @@ class ProtocolError(FedkernelError, RuntimeError):
     """A party broke the protocol or did not answer; the text names protocol, round, request and client."""
 
 
+class QuorumError(ProtocolError):
+    """Too few clients are left: the text names who is missing, how long was waited, how many are left and needed."""
+
+    @classmethod
+    def of(cls, cause: str, others: Sequence[str], needs: str) -> Self:
+        """Return what the cause of one that is missing comes to, with the others and with why a run needs them."""
+        also = f"; {some(others)} {'is' if len(others) == 1 else 'are'} missing, too" if others else ""
+        return cls(f"{cause}{also}; {needs}")
+
+
 class LetterError(ProtocolError):
     """A client cannot go on with what another wrote to it, or did not: the cause does not lie with who says so."""
 
@@ -138,9 +148,10 @@ def called(client: int, site: str | None) -> str:
     return f"client {client}" if site is None else f"client {client} (site {site!r})"
 
 
-def row_of_file(position: int) -> str:
+def row_of_file(position: int, header: int = 1) -> str:
     """Return what a spreadsheet calls a row of a file, and how it counts; position 0 is the first below the names.
 
-    Empty lines, which are passed over in reading, are not counted; `fedkernel check` counts them, too.
+    These stand in the row `header`. Empty lines, which are passed over in reading, are not counted; `fedkernel check`
+    counts them, too.
     """
-    return f"row {position + 2} (row 1 has the names)"
+    return f"row {position + header + 1} (row {header} has the names)"

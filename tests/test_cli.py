@@ -71,8 +71,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.app, arguments)
+def call(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(cli.app, arguments, env=environment)
 
 
 def failure(*arguments: str, code: int) -> str:
@@ -308,7 +308,12 @@ def test_restart_runs_it_all_again_with_another_configuration() -> None:
         ("engines", list(ENGINES)),
     ],
 )
-def test_list_prints_every_entry_of_the_registry_on_a_line(kind: str, names: list[str]) -> None:
+def test_list_prints_every_entry_of_the_registry_on_a_line(
+    kind: str, names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pipe; in 80 columns lines are broken between words, and nothing is cut."""
+    np.savez(tmp_path / "a_set_of_our_own.npz", X=np.zeros((4, 7)))
+    monkeypatch.setenv("FEDKERNEL_DATA", str(tmp_path))
     done = call("list", kind)
     assert (done.exit_code, done.stderr) == (0, "")
     heading, *lines = done.stdout.splitlines()
@@ -318,6 +323,11 @@ def test_list_prints_every_entry_of_the_registry_on_a_line(kind: str, names: lis
     listed = "\n".join(lines) if kind == "kernels" else "\n".join(re.split(r" {2,}", line)[0] for line in lines)
     assert [name for name in names if name not in listed] == []
     assert len(lines) == (len(KERNELS) if kind == "kernels" else len(names))
+    narrow = call("list", kind, COLUMNS="80").stdout
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert narrow.split() == done.stdout.split()
+    starts = [line for line in narrow.splitlines() if line[0] != " "]
+    assert [line.split()[0] for line in starts] == [line.split()[0] for line in done.stdout.splitlines()]
 
 
 def test_every_metric_of_a_row_is_explained_by_list() -> None:

@@ -391,5 +391,5 @@ def test_a_connection_that_shows_no_certificate_is_closed(certified, monkeypatch
 def test_who_is_not_connected_as_a_run_begins_is_named():
     with pytest.raises(ProtocolError) as caught:
         join(Hub(["a", "b"]), RunSettings(clients=2, deadline=0.01), "Counting", Account(), "vertical")
-    assert str(caught.value) == "0 of 2 clients were connected after 0.01 s; site 'a' (and 1 more) was not"
+    assert str(caught.value) == "0 of 2 clients were connected after 0.01 s; without: site 'a', site 'b'"
     assert caught.value.nodes == (1, 2)

@@ -59,9 +59,9 @@ def test_fewer_than_the_quorum_end_the_run_with_both_numbers(monkeypatch):
 def test_who_goes_on_everywhere_still_keeps_to_a_quorum():
     losses = Losses(everywhere=True, quorum=2, clients=3)
     assert losses.fault(4, "Ask", 2, summed=False) is None
-    assert losses.fault(4, "Ask", 1, summed=False) == "; 1 of 3 clients are left, but quorum = 2 asks for 2"
-    assert "cannot go on" in losses.fault(4, "Ask", 2, summed=True)
-    assert Losses(everywhere=True).fault(4, "Ask", 0, summed=False) == "", "nobody is left"
+    assert losses.fault(4, "Ask", 1, summed=False) == "quorum = 2 asks for 2"
+    assert "all are needed in this round" in losses.fault(4, "Ask", 2, summed=True)
+    assert Losses(everywhere=True).fault(4, "Ask", 0, summed=False) == "1 is needed", "nobody is left"
 
 
 def test_what_is_left_is_not_measured_as_if_it_were_all(monkeypatch):

@@ -1,5 +1,7 @@
 """A site's own file gives the same table whatever its kind, and says in one sentence what is wrong with it."""
 
+import csv
+import re
 import sys
 import zipfile
 from dataclasses import replace
@@ -11,7 +13,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from scipy import sparse
+from typer.testing import CliRunner
 
+from experiments.cli import app
+from experiments.config.sections import Shards
 from fedkernel.data import ParquetTable, SiteFile, read_raw
 from fedkernel.errors import InputError
 
@@ -193,6 +198,80 @@ def test_what_could_be_read_in_two_ways_is_not_guessed(tmp_path, text, options, 
     assert sentence in str(caught.value)
 
 
+def titled(folder, suffix):
+    """A file whose third row has the names: above a title in two lines and an empty row, below 30 rows of a site."""
+    rows = [["Ward; 2024,\nsouth", None, None], [None, None, None], ["i", "x", "y"]]
+    rows += [[f"p{row}", row + 0.5, 2 * row] for row in range(30)]
+    path = folder / f"titled{suffix}"
+    if suffix == ".xlsx":
+        book = openpyxl.Workbook()
+        for row in rows:
+            book.active.append(row)
+        book.save(path)
+        return path
+    delimiter = ";" if path.stem.endswith("german") else ","
+    with path.open("w", newline="") as file:
+        sheet = csv.writer(file, delimiter=delimiter)
+        for row in rows:
+            cells = ("" if cell is None else str(cell) for cell in row)
+            sheet.writerow(cell.replace(".", ",") if delimiter == ";" else cell for cell in cells)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", "-german.csv", ".xlsx"])
+def test_the_row_with_the_names_may_be_another_than_the_first(tmp_path, monkeypatch, suffix):
+    """On every way in: a site's own file, prepared or not, a node's configuration, [data], `check` and `advise`."""
+    path = titled(tmp_path, suffix)
+    file = SiteFile(path, id="i", header=3)
+    data, raw = file.read(), read_raw(SiteFile.of_node(file.to_node()))
+    assert (data.columns, data.ids) == (("x", "y"), tuple(f"p{row}" for row in range(30)))
+    expected = np.column_stack([np.arange(30) + 0.5, 2 * np.arange(30)])
+    np.testing.assert_array_equal(data.X, expected)
+    np.testing.assert_array_equal(np.column_stack(list(raw.columns.values())), expected)
+    assert raw.row(0) == "row 4 (row 3 has the names)"
+    monkeypatch.chdir(tmp_path)
+    (shard,) = Shards(shards=[path.name], id="i", header=3).within(tmp_path).files
+    np.testing.assert_array_equal(shard.read().X, expected)
+    for command in (("check", path.name, "--id", "i"), ("advise", path.name, "--id", "i", "--goal", "clusters")):
+        done = CliRunner().invoke(app, [*command, "--header", "3"])
+        assert done.exit_code == 0, done.output
+        done = CliRunner().invoke(app, [*command, "--header", "99"])
+        assert done.exit_code == 2
+        assert f"header = 99, but {path.name} has 33 rows; allowed: the row with the names" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+@pytest.mark.parametrize(
+    ("header", "sentence"),
+    [
+        (0, "header = 0, but must be the number of a row, from 1"),
+        (2, "row 2 of {path} is empty; allowed: the names of the columns there, or another --header"),
+        (33, "id = 'i' is no column of {path}; there are: 'p29', '29.5', '58'"),
+        (34, "header = 34, but {path} has 33 rows; allowed: the row with the names of the columns"),
+    ],
+)
+def test_a_row_that_has_no_names_is_refused(tmp_path, suffix, header, sentence):
+    path = titled(tmp_path, suffix)
+    with pytest.raises(InputError) as caught:
+        SiteFile(path, id="i", header=header).read()
+    assert str(caught.value) == sentence.format(path=path)
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("b,5", "row 5 (row 3 has the names) has 2 values"),
+        ("b,c,5", "column 'x' holds string in row 5 (row 3 has the names)"),
+        ("b,,5", "row 5 (row 3 has the names), column 'x' holds no value"),
+        ("a,1,5", "rows 4 and 5 (row 3 has the names) have the same id"),
+    ],
+)
+def test_rows_are_counted_from_the_file_s_first(tmp_path, row, sentence):
+    path = written(tmp_path, f'"a\nb"\n\ni,x,y\na,1,2\n{row}\n')
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        SiteFile(path, id="i", header=3).read()
+
+
 def test_latin_1_is_read_where_it_is_named(tmp_path):
     file = SiteFile(written(tmp_path, "gr\xf6\xdfe,wer\n1,\xfc\n", "latin-1"), id="wer", encoding="latin-1")
     assert (file.read().columns, file.read().ids) == (("gr\xf6\xdfe",), ("\xfc",))
@@ -256,7 +335,7 @@ REFUSED = {
     "a folder": (lambda f: (f / "a.csv").mkdir() or f / "a.csv", {}, "{path} cannot be read (IsADirectoryError)"),
     "unknown": (lambda f: f / "a.ods", {}, "{path} ends in '.ods'; allowed: .csv, .xlsx, .parquet, .npy, .npz"),
     "no suffix": (lambda f: f / "data", {}, "{path} ends in 'nothing'; allowed: .csv"),
-    "empty": (csv_of(""), {}, "{path} is empty; allowed: a line with the names"),
+    "empty": (csv_of(""), {}, "{path} is empty; allowed: a row with the names"),
     "no rows": (csv_of("a,b\n"), {}, "{path} has no rows; allowed: at least one"),
     "no rows, parquet": (lambda f: write_parquet(f, {"a": pa.array([], pa.float64())}), {}, "{path} has shape (0, 1)"),
     "not UTF-8": (csv_of(b"a,b\n\xff,1\n"), {}, "{path} cannot be read (UnicodeDecodeError); allowed: text in UTF-8"),
@@ -378,6 +457,7 @@ def test_what_is_wrong_is_said_in_one_sentence_without_a_value(kind, tmp_path):
         ({"decimal": ";"}, "decimal = ';', but must be '.' or ','"),
         ({"encoding": "latin-99"}, "encoding = 'latin-99' is unknown; allowed: utf-8, latin-1, ..."),
         ({"path": "a.npz", "decimal": ","}, "decimal is for .csv files, but a.npz ends in '.npz'"),
+        ({"path": "a.npz", "header": 2}, "header is for .csv and .xlsx files, but a.npz ends in '.npz'"),
     ],
 )
 def test_choices_that_contradict_each_other_are_refused(options, sentence):

@@ -202,20 +202,38 @@ def test_new_rows_are_labelled_at_each_site(place, tls):
     )
 
 
-def test_a_site_that_is_killed_fails_the_run_with_one_cause(place, tls):
-    """In plaintext, which a loopback may have."""
-    (place / "run.toml").write_text(CONFIG + SLOW)
+def test_a_run_below_its_quorum_ends_with_one_cause_and_the_same_commands_go_on_with_it(place, tls):
+    """In plaintext, which a loopback may have; two of three sites are killed, and then all are started again."""
+    (place / "run.toml").write_text("quorum = 2\n" + CONFIG.split("[[strategy]]", maxsplit=1)[0] + SLOW)
     with federation(place, tls) as (serve, join):
-        server, sites = serve("--insecure", "--patience", "1"), {name: join(name, "--insecure") for name in NAMES}
-        server.until("common to all")
-        until_folder(place / "out" / "results" / "DKPCA__seed=0" / "result.json")
-        sites["b"].kill()
+
+        def start(again=""):
+            server = serve("--insecure", "--patience", "2", name=f"serve{again}")
+            return server, {name: join(name, "--insecure", log=f"{name}{again}") for name in NAMES}
+
+        server, sites = start()
+        server.until("phase IterateLocally, round 1 of 401, 3 of 3 sites answered")
+        for name in "bc":
+            sites[name].kill()
         assert server.end() == 1
-        (ended,) = re.findall(r"error: \d of \d runs? ha\w+ failed: .*", server.text)
-        assert ended.count("site 'b' is no longer connected (1 s)") == 1, server.text
-        for name in "ac":
-            assert sites[name].end() == 1
-            assert "the server ended the work: \"site 'b' is no longer connected" in sites[name].text
+        cause = (
+            r"VFedPCA, round \d+ \(IterateLocally\), client (1|2) \(site '(b|c)'\): site '\2' is no longer connected "
+            r"\(waited 2 s\); client (2|1) \(site '(c|b)'\) is missing, too; 1 of 3 clients are left, but all are "
+            r"needed in this round, whatever quorum = 2 asks for"
+        )
+        assert re.search(f"error: run slow__seed=0 has failed: {cause}", server.text), server.text
+        (failure,) = map(json.loads, (place / "out" / "failures.jsonl").read_text().splitlines())
+        assert "QuorumError" in failure.values(), failure
+        assert sites["a"].end() == 1
+        assert re.search(f'the server ended the work: "{cause}"', sites["a"].text), sites["a"].text
+        server, sites = start(" again")
+        assert [one.end(90) for one in (server, *sites.values())] == [0, 0, 0, 0], server.text
+    folder = place / "out" / "results" / "slow__seed=0"
+    result, ids = Result.load(folder), RunRows.load(place / "kept-b", "slow__seed=0").ids
+    assert re.search(r"the run had been stopped, and was resumed at round \d+'", str(result.findings))
+    parts = [part[[int(patient[1:]) for patient in ids]] for part in PARTS]
+    reference = VFedPCA(merge="eigenvalue", rounds=400).fit(parts, seed=drawn_seed(result))
+    np.testing.assert_array_equal(result.model.eigenvectors_, reference.model.eigenvectors_)
 
 
 def test_a_site_whose_columns_do_not_fit_comes_back_mended_while_the_others_wait(place, tls):

@@ -8,7 +8,7 @@ import typer
 
 from experiments import commands
 from experiments.commands.console import errors
-from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id
+from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Header, Id
 
 
 class Partition(StrEnum):
@@ -44,6 +44,7 @@ def advise(  # noqa: PLR0917 - one option each
     delimiter: Delimiter = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    header: Header = None,
     share_rows: Annotated[
         bool, typer.Option("--share-rows/--no-share-rows", help="Whether rows may leave as they are.")
     ] = False,
@@ -58,7 +59,7 @@ def advise(  # noqa: PLR0917 - one option each
         reading = {"id": id_, "label": label, "drop": drop, "delimiter": delimiter, "decimal": decimal}
         commands.print_advice(
             tables,
-            {**reading, "encoding": encoding},
+            {**reading, "encoding": encoding, "header": header},
             partition=partition,
             goal=goal,
             number=number,

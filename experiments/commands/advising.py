@@ -53,7 +53,7 @@ def print_advice(
 
     Parameters are the options of `fedkernel advise`; `reading` has those by which files are read.
     """
-    form = {name: reading[name] for name in ("delimiter", "decimal", "encoding")}
+    form = {name: reading[name] for name in ("delimiter", "decimal", "encoding", "header")}
     out = (reading["label"], *(reading["drop"] or ()))
     parts = [part_of(table, reading["id"], out, **form) for table in tables]
     if sites is not None and len(parts) not in (1, sites):

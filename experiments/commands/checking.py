@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.commands.console import BAD_INPUT, errors, output, say, show
-from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, File, Id, Label, site_file
+from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, File, Header, Id, Label, site_file
 from fedkernel import data, run
 from fedkernel.data import checks
 from fedkernel.errors import InputError, one_line
@@ -29,6 +29,7 @@ def check(  # noqa: PLR0917 - one option each
     delimiter: Delimiter = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    header: Header = None,
     against: Annotated[
         Path | None,
         typer.Option(metavar="SCHEMA", help="Compare with what all sites agreed on; FILE may be a schema then, too."),
@@ -67,7 +68,7 @@ def check(  # noqa: PLR0917 - one option each
         else:
             file = site_file(
                 path, id_=id_, label=label, drop=drop, columns=columns,
-                delimiter=delimiter, decimal=decimal, encoding=encoding,
+                delimiter=delimiter, decimal=decimal, encoding=encoding, header=header,
             )  # fmt: skip
             look = checks.look_at(file, run.MIN_ROWS)
             compared = [] if agreed is None else checks.compare(look, agreed)

@@ -15,6 +15,7 @@ from experiments.commands.reading import (
     Delimiter,
     Drop,
     Encoding,
+    Header,
     Id,
     Label,
     as_agreed,
@@ -61,6 +62,7 @@ def join(  # noqa: PLR0917 - one option each
     delimiter: Delimiter = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    header: Header = None,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -178,7 +180,7 @@ def join(  # noqa: PLR0917 - one option each
             raise InputError(f"name = {name!r}, but the certificate in {tls} is that of {secured.name!r}")
         file = site_file(
             data, id_=id_, label=label, drop=drop, columns=columns,
-            delimiter=delimiter, decimal=decimal, encoding=encoding,
+            delimiter=delimiter, decimal=decimal, encoding=encoding, header=header,
         )  # fmt: skip
         options = {
             "new": new,

@@ -1,18 +1,19 @@
 """The command `fedkernel list`: what a configuration can name."""
 
 import ast
+import os
+import sys
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import TextWrapper
 from typing import Annotated, Any, get_args
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 import fedkernel
-from experiments.commands.console import errors
-from experiments.commands.console import show as print_table
+from experiments.commands.console import errors, output
 from fedkernel import data, models, numerics
 from fedkernel.addresses import find, find_function, names
 from fedkernel.engines import ENGINES
@@ -33,17 +34,23 @@ HEADINGS = {Kind.datasets: ("name", "kind", "shape", "note"), Kind.metrics: ("na
 
 
 def list_(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"What to list: {', '.join(Kind)}.")],
     debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
 ) -> None:
     """List what a configuration can name."""
     with errors(debug):
-        table = Table(box=None, pad_edge=False)
-        for heading in HEADINGS.get(kind, ("name", "what it is")):
-            table.add_column(heading, overflow="fold", no_wrap=heading == "name")
-        for line in _lines(kind):
-            table.add_row(*map(Text, line))
-        print_table(table)
+        lines = [HEADINGS.get(kind, ("name", "what it is")), *_lines(kind)]
+        *widths, _ = [2 + max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        wide = output.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+        fill = TextWrapper(
+            width=get_terminal_size().columns if wide else sys.maxsize,  # in a pipe a line is an entry
+            subsequent_indent=" " * sum(widths),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for *cells, text in lines:
+            fill.initial_indent = "".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+            typer.echo(fill.fill(text) or fill.initial_indent.rstrip())
 
 
 def _lines(kind: Kind) -> list[tuple[str, ...]]:

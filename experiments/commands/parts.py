@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,11 +58,11 @@ def is_shape(table: str) -> bool:
     return rows.isdecimal() and columns.isdecimal() and not Path(table).exists()
 
 
-def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: str | None) -> Part:
+def part_of(table: str, id_: str | None = None, without: Sequence[str | None] = (), **form: Any) -> Part:
     """Return what is known of a table that is named by a file, less some columns that it may have, or by its shape."""
     if is_shape(table):
         return Part(*read_shape(table))
-    file = SiteFile(table, id=id_, **form)  # type: ignore[arg-type]
+    file = SiteFile(table, id=id_, **form)
     if Path(table).suffix.lower() in (".npy", ".npz"):
         data = file.read()
         return Part(*data.X.shape, data.columns, data.ids)

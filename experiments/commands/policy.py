@@ -11,7 +11,7 @@ import fedkernel.data
 from experiments import commands
 from experiments.commands.console import BAD_INPUT, errors, output, say, show
 from experiments.commands.group import Group
-from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Id, Label, how_read, site_file
+from experiments.commands.reading import Decimal, Delimiter, Drop, Encoding, Header, Id, Label, how_read, site_file
 from fedkernel import run
 from fedkernel.data import checks
 from fedkernel.errors import InputError, one_line
@@ -78,6 +78,7 @@ def explain(  # noqa: PLR0917 - one option each
     delimiter: Delimiter = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    header: Header = None,
     shape: Annotated[
         str | None, typer.Option(metavar="ROWSxCOLUMNS", help="In place of --data: how large the site's table is.")
     ] = None,
@@ -98,7 +99,14 @@ def explain(  # noqa: PLR0917 - one option each
         size = None if shape is None else commands.read_shape(shape)
         if data is not None:
             file = site_file(
-                data, id_=id_, label=label, drop=drop, delimiter=delimiter, decimal=decimal, encoding=encoding
+                data,
+                id_=id_,
+                label=label,
+                drop=drop,
+                delimiter=delimiter,
+                decimal=decimal,
+                encoding=encoding,
+                header=header,
             )
             size, _ = run.own_shape({**file.to_node(), "policy": str(path)})
         before = [] if out is None else run.read_outbox(out).departures[-1:]
@@ -133,12 +141,22 @@ def schema(  # noqa: PLR0917 - one option each
     delimiter: Delimiter = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    header: Header = None,
     policy: Annotated[Path | None, typer.Option(help="The site's policy: columns that it hides are not read.")] = None,
     debug: Debug = False,
 ) -> None:
     """Write a table's size, columns and ranges, for `fedkernel join --rehearse`; ranges tell the extreme values."""
     with errors(debug):
-        file = site_file(data, id_=id_, label=label, drop=drop, delimiter=delimiter, decimal=decimal, encoding=encoding)
+        file = site_file(
+            data,
+            id_=id_,
+            label=label,
+            drop=drop,
+            delimiter=delimiter,
+            decimal=decimal,
+            encoding=encoding,
+            header=header,
+        )
         if guessed := how_read(file):
             say(guessed)
         node = file.to_node() | ({} if policy is None else {"policy": str(policy)})

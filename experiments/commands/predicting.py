@@ -7,7 +7,7 @@ import typer
 
 from experiments import commands
 from experiments.commands.console import Follow, errors, say
-from experiments.commands.reading import Decimal, Delimiter, Encoding, Id
+from experiments.commands.reading import Decimal, Delimiter, Encoding, Header, Id
 from fedkernel import data
 from fedkernel.errors import InputError
 
@@ -31,6 +31,7 @@ def predict(  # noqa: PLR0917 - one option each
     delimiter: Delimiter = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    header: Header = None,
     out: Out = None,
     overwrite: Overwrite = False,
     name_classes: Annotated[
@@ -49,7 +50,9 @@ def predict(  # noqa: PLR0917 - one option each
             raise InputError("--save-model is for a model whose clusters get names; allowed: with --name-classes")
         _check_free(out, overwrite)
         _check_free(save_model, overwrite)
-        rows = data.SiteFile(file, label=label, id=id_, delimiter=delimiter, decimal=decimal, encoding=encoding)
+        rows = data.SiteFile(
+            file, label=label, id=id_, delimiter=delimiter, decimal=decimal, encoding=encoding, header=header
+        )
         fitted = commands.predict_rows(model, rows, label, out, name_classes=name_classes)
         if save_model is not None:
             say(f"wrote {fitted.save(save_model)}")
@@ -63,6 +66,7 @@ def transform(  # noqa: PLR0917 - one option each
     delimiter: Delimiter = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    header: Header = None,
     out: Out = None,
     overwrite: Overwrite = False,
     debug: Debug = False,
@@ -70,7 +74,9 @@ def transform(  # noqa: PLR0917 - one option each
     """Compute the coordinates of rows along a model's components; nothing leaves this machine."""
     with errors(debug), Follow(say, "fedkernel.models.fitted"):
         _check_free(out, overwrite)
-        rows = data.SiteFile(file, label=label, id=id_, delimiter=delimiter, decimal=decimal, encoding=encoding)
+        rows = data.SiteFile(
+            file, label=label, id=id_, delimiter=delimiter, decimal=decimal, encoding=encoding, header=header
+        )
         commands.transform_rows(model, rows, label, out)
 
 

@@ -28,6 +28,11 @@ Encoding = Annotated[
     str | None, typer.Option(help="Of a .csv file, such as latin-1; by default UTF-8, or UTF-16 with its mark.")
 ]
 
+Header = Annotated[
+    int | None,
+    typer.Option(min=1, help="Of a .csv or .xlsx file: the row with the names of the columns; by default 1."),
+]
+
 
 def site_file(
     path: Path,
@@ -39,6 +44,7 @@ def site_file(
     delimiter: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
+    header: int | None = None,
 ) -> "SiteFile":
     """Return the file that a command's options describe; InputError where they contradict each other."""
     return data.SiteFile(
@@ -50,6 +56,7 @@ def site_file(
         delimiter=delimiter,
         decimal=decimal,
         encoding=encoding,
+        header=header,
     )
 
 

@@ -8,7 +8,7 @@ import typer
 
 import fedkernel.data
 from experiments.commands.console import errors, output
-from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, Id, Label, site_file
+from experiments.commands.reading import Columns, Decimal, Delimiter, Drop, Encoding, Header, Id, Label, site_file
 from fedkernel.errors import InputError
 
 
@@ -27,6 +27,7 @@ def show(  # noqa: PLR0917 - one option each
     delimiter: Delimiter = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
+    header: Header = None,
     model: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A model in place of the one that the site was sent.")
     ] = None,
@@ -41,7 +42,7 @@ def show(  # noqa: PLR0917 - one option each
     """
     with errors(debug):
         options: dict[str, Any] = {"id_": id_, "label": label, "drop": drop, "columns": columns}
-        options |= {"delimiter": delimiter, "decimal": decimal, "encoding": encoding}
+        options |= {"delimiter": delimiter, "decimal": decimal, "encoding": encoding, "header": header}
         if data is None and (named := [name for name, value in options.items() if value]):
             raise InputError(f"{named[0].strip('_')} is given, but no data; allowed: with --data FILE")
         from experiments.report.site_page import write_site_page  # noqa: PLC0415 - no other command waits for matplotlib

@@ -4,6 +4,7 @@ import csv
 import importlib
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,20 +23,38 @@ Reader = Callable[[Sequence[str], Sequence[str]], Any]
 
 
 def open_csv(path: Path, form: Form) -> tuple[list[str], Reader]:
-    """Return the names in a file's first line, without blanks around them, and what reads the columns below."""
+    """Return the names in a file's header, without blanks around them, and what reads the columns below."""
     with readable(path, ALLOWED), path.open(newline="", encoding=with_mark(form.encoding)) as stream:
-        header = next(csv.reader(stream, delimiter=form.delimiter), [])
-    if not header:
-        raise InputError(f"{path} is empty; allowed: a line with the names of the columns, then the rows")
-    names = [name.strip() for name in header]
+        rows = csv.reader(stream, delimiter=form.delimiter)
+        passed = sum(1 for _ in islice(rows, form.header - 1))
+        lines = rows.line_num  # of which a row may have several
+        header = next(rows, None)
+    check_header(path, form.header, passed + (header is not None), header)
+    names = [name.strip() for name in header or ()]
 
     def read(include: Sequence[str], texts: Sequence[str]) -> Any:
-        return _read_csv(path, form, dict(zip(names, header, strict=True)), include, texts)
+        return _read_csv(path, form, dict(zip(names, header or (), strict=True)), include, texts, above=lines)
 
     return names, read
 
 
-def _read_csv(path: Path, form: Form, header: dict[str, str], include: Sequence[str], texts: Sequence[str]) -> Any:
+def check_header(path: Path, header: int, rows: int, cells: Sequence[Any] | None) -> None:
+    """Raise InputError unless the row that is to have the names is among a file's rows and has some, its `cells`."""
+    if rows == 0:
+        raise InputError(f"{path} is empty; allowed: a row with the names of the columns, then the rows")
+    if cells is None:
+        raise InputError(
+            f"header = {header}, but {path} has {rows} rows; allowed: the row with the names of the columns"
+        )
+    if not any(cell is not None and str(cell).strip() for cell in cells):
+        raise InputError(
+            f"row {header} of {path} is empty; allowed: the names of the columns there, or another --header"
+        )
+
+
+def _read_csv(
+    path: Path, form: Form, header: dict[str, str], include: Sequence[str], texts: Sequence[str], *, above: int
+) -> Any:
     arrow, string = importlib.import_module("pyarrow.csv"), importlib.import_module("pyarrow").string()
     wrong: list[Any] = []
 
@@ -48,7 +67,9 @@ def _read_csv(path: Path, form: Form, header: dict[str, str], include: Sequence[
             read = arrow.read_csv(
                 path,
                 # with threads it does not know the number of a wrong row
-                read_options=arrow.ReadOptions(use_threads=False, encoding=form.encoding.replace("utf-8", "utf8")),
+                read_options=arrow.ReadOptions(
+                    use_threads=False, encoding=form.encoding.replace("utf-8", "utf8"), skip_rows=above
+                ),
                 # of a single column, an empty line is a row without a value
                 parse_options=arrow.ParseOptions(
                     delimiter=form.delimiter,
@@ -69,7 +90,7 @@ def _read_csv(path: Path, form: Form, header: dict[str, str], include: Sequence[
         commas = form.delimiter == "," and wrong[0].actual_columns > len(header)
         hint = " (with decimal commas, another --delimiter between the values)" if commas else ""
         raise InputError(
-            f"{path}: {row_of_file(wrong[0].number - 2)} has {wrong[0].actual_columns} values; "
+            f"{path}: {row_of_file(wrong[0].number - above - 2, form.header)} has {wrong[0].actual_columns} values; "
             f"allowed: one for each of the {len(header)} columns{hint}"
         ) from None
     return read.rename_columns(list(include))
@@ -80,21 +101,22 @@ MOST_CELLS = 50_000_000
 
 
 class Sheet(NamedTuple):
-    """A spreadsheet's first sheet: its name, how many there are, and rows of cells; the first row has the names."""
+    """A spreadsheet's first sheet: its name, how many there are, and rows of cells, the first of which has names."""
 
     name: str
     sheets: int
     rows: list[list[Any]]
 
 
-def read_sheet(path: Path) -> Sheet:
-    """Read the first sheet of an .xlsx file, results of formulas as the spreadsheet left them.
+def read_sheet(path: Path, header: int = 1) -> Sheet:
+    """Read the first sheet of an .xlsx file from the row `header` on, results of formulas as the spreadsheet left them.
 
     Raises
     ------
     InputError
-        Without openpyxl, and for a file that is missing, damaged or none of these; for a cell so far from the others
-        that there are more than `MOST_CELLS` between: a small file can have one, and each would take memory.
+        Without openpyxl, and for a file that is missing, damaged or none of these, or has no names there; for a cell so
+        far from the others that there are more than `MOST_CELLS` between: a small file can have one, and each would
+        take memory.
     """
     try:
         openpyxl = importlib.import_module("openpyxl")
@@ -111,6 +133,8 @@ def read_sheet(path: Path) -> Sheet:
             raise InputError(f"{path} is damaged or no spreadsheet (ParseError); allowed: .xlsx") from None
     while rows and all(cell is None for cell in rows[-1]):
         rows.pop()  # formatted, and empty
+    check_header(path, header, len(rows), rows[header - 1] if header <= len(rows) else None)
+    rows = rows[header - 1 :]
     width = max((place + 1 for row in rows for place, cell in enumerate(row) if cell is not None), default=0)
     padded = [row[:width] + [None] * (width - len(row)) for row in rows]
     return Sheet(book.worksheets[0].title if book.worksheets else "", len(book.worksheets), padded)
@@ -133,11 +157,9 @@ def _filled(path: Path, sheet: Any) -> list[list[Any]]:
     return rows
 
 
-def open_sheet(path: Path) -> tuple[list[str], Reader]:
-    """Return the names in the first row of a spreadsheet's first sheet, and what reads the columns below."""
-    sheet = read_sheet(path)
-    if not sheet.rows:
-        raise InputError(f"{path} is empty; allowed: a row with the names of the columns, then the rows")
+def open_sheet(path: Path, header: int = 1) -> tuple[list[str], Reader]:
+    """Return the names in a row of a spreadsheet's first sheet, and what reads the columns below."""
+    sheet = read_sheet(path, header)
     names = ["" if cell is None else text_of(cell) for cell in sheet.rows[0]]
     below = [row for row in sheet.rows[1:] if any(cell is not None for cell in row)]  # as empty lines of a CSV file
     arrow = importlib.import_module("pyarrow")

@@ -24,7 +24,7 @@ def is_numeric(kind: Any) -> bool:
     return any(is_kind(kind) for is_kind in (types.is_integer, types.is_floating, types.is_boolean))
 
 
-def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0) -> AnyArray:
+def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0, header: int = 1) -> AnyArray:
     """Return the columns of a pyarrow table of numbers side by side, or an InputError that names an empty cell.
 
     Parameters
@@ -35,6 +35,8 @@ def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0) ->
         How the error text calls it.
     first : int
         The number of its first row, for the error text.
+    header : int
+        The row of its file that has the names.
 
     Returns
     -------
@@ -45,7 +47,7 @@ def stack_columns(read: Any, dtype: npt.DTypeLike, what: str, first: int = 0) ->
         if column.null_count:
             row = int(np.flatnonzero(entries_of(column.is_null()))[0]) + first
             raise InputError(
-                f"{what}: {row_of_file(row)}, column {name!r} holds no value; allowed: finite numbers only"
+                f"{what}: {row_of_file(row, header)}, column {name!r} holds no value; allowed: finite numbers only"
             )
         table[:, place] = entries_of(column)
     return table

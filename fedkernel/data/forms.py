@@ -5,6 +5,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ class Form(NamedTuple):
         One character each.
     encoding : str
         As Python calls it.
+    header : int
+        The row with the names, as a spreadsheet counts.
     guessed : tuple of str
         Sentences without a subject: options that are not the usual ones and were taken from how the file looks.
     """
@@ -36,10 +39,11 @@ class Form(NamedTuple):
     delimiter: str = ","
     decimal: str = "."
     encoding: str = "utf-8"
+    header: int = 1
     guessed: tuple[str, ...] = ()
 
 
-def form_of(path: Path, delimiter: str | None, decimal: str | None, encoding: str | None) -> Form:
+def form_of(path: Path, delimiter: str | None, decimal: str | None, encoding: str | None, header: int = 1) -> Form:
     """Return how a CSV file is written: as was said, or, for what is None, as its beginning looks where that is sure.
 
     Sure are an encoding by the mark at the file's beginning; a delimiter by which all rows have as many values as the
@@ -63,7 +67,8 @@ def form_of(path: Path, delimiter: str | None, decimal: str | None, encoding: st
     text = head.decode(with_mark(encoding), errors="replace")
 
     def records(delimiter: str) -> list[list[str]]:
-        return _records(text, delimiter) if whole else _records(text, delimiter)[:-1]
+        rows = _records(text, delimiter)[header - 1 : None if whole else -1]
+        return [row for row in rows if row]
 
     if delimiter is None:
         delimiter = _delimiter(path, records)
@@ -73,7 +78,7 @@ def form_of(path: Path, delimiter: str | None, decimal: str | None, encoding: st
         decimal = "," if delimiter != "," and _has_decimal_commas(records(delimiter)[1:]) else "."
         if decimal != ".":
             guessed.append("decimal = ','")
-    return Form(delimiter, decimal, encoding, tuple(guessed))
+    return Form(delimiter, decimal, encoding, header, tuple(guessed))
 
 
 def with_mark(encoding: str) -> str:
@@ -82,15 +87,10 @@ def with_mark(encoding: str) -> str:
 
 
 def _records(text: str, delimiter: str) -> list[list[str]]:
-    """Return the values of each line that is not empty; of a text that is no CSV, what comes before the fault."""
-    records = []
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    try:
-        for record in reader:
-            if record:
-                records.append(record)
-    except csv.Error:
-        pass  # whoever reads the whole says it
+    """Return the values of each line; of a text that is no CSV, what comes before the fault."""
+    records = list[list[str]]()
+    with suppress(csv.Error):  # whoever reads the whole says it
+        records.extend(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
     return records
 
 

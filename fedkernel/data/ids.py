@@ -7,8 +7,11 @@ from typing import Any
 from fedkernel.errors import InputError
 
 
-def ids_of(name: str | None, path: Path, read: Any) -> tuple[str, ...] | None:
-    """Return the ids of a pyarrow table's rows, if a column of it has them; InputError where they are none."""
+def ids_of(name: str | None, path: Path, read: Any, header: int = 1) -> tuple[str, ...] | None:
+    """Return the ids of a pyarrow table's rows, if a column of it has them; InputError where they are none.
+
+    The file's row `header` has the names.
+    """
     if name is None:
         return None
     column, types = read.column(name), importlib.import_module("pyarrow.types")
@@ -16,16 +19,17 @@ def ids_of(name: str | None, path: Path, read: Any) -> tuple[str, ...] | None:
         column = column.cast(column.type.value_type)
     if not any(is_kind(column.type) for is_kind in (types.is_integer, types.is_string, types.is_large_string)):
         raise InputError(f"{path}: column {name!r} holds {column.type}; allowed for ids: text or whole numbers")
-    return checked_ids(["" if id_ is None else str(id_) for id_ in column.to_pylist()], f"{path}: column {name!r}", 2)
+    ids = ["" if id_ is None else str(id_) for id_ in column.to_pylist()]
+    return checked_ids(ids, f"{path}: column {name!r}", header + 1)
 
 
 def checked_ids(ids: list[str], what: str, begin: int = 0) -> tuple[str, ...]:
     """Return the ids if there is one for each row and no two are the same; a text names rows, never an id.
 
-    It counts them from `begin`: of a file with names above, from 2, as a spreadsheet does.
+    It counts them from `begin`: of a file with names above, from the row below these, as a spreadsheet does.
     """
     first: dict[str, int] = {}
-    counted = "counted from 0" if begin == 0 else "row 1 has the names"
+    counted = "counted from 0" if begin == 0 else f"row {begin - 1} has the names"
     for row, id_ in enumerate(ids, begin):
         if not id_.strip():
             raise InputError(f"{what}: row {row} ({counted}) has no id; allowed: an id for each row")

@@ -30,6 +30,8 @@ class RawTable:
         Columns that are kept out of the table, as texts or None.
     places : ndarray of shape (n,), or None
         Where a file with names has each row, 0 being the first below them; None: the table is of no such file.
+    header : int
+        The row of such a file that has the names, as a spreadsheet counts.
     """
 
     columns: Mapping[str, AnyArray]
@@ -37,6 +39,7 @@ class RawTable:
     ids: tuple[str, ...] | None = None
     labels: Mapping[str, Texts] = field(default_factory=dict)
     places: Positions | None = None
+    header: int = 1
 
     @classmethod
     def of_array(cls, X: FloatArray, names: Sequence[str] = (), what: str = "the table") -> Self:
@@ -73,7 +76,9 @@ class RawTable:
 
     def row(self, position: int) -> str:
         """Return what texts call a row: of a file as a spreadsheet does."""
-        return f"row {position} (counted from 0)" if self.places is None else row_of_file(int(self.places[position]))
+        if self.places is None:
+            return f"row {position} (counted from 0)"
+        return row_of_file(int(self.places[position]), self.header)
 
     def select(self, names: Sequence[str]) -> Self:
         """Return the columns of these names, in this order; others are left out.

@@ -32,7 +32,8 @@ def read_raw(file: SiteFile) -> RawTable:
     chosen, read = read_columns(file, path, file.labels)
     labels = {name: _texts(read.column(name)) for name in file.labels}
     columns = {name: column_of(read.column(name)) for name in chosen}
-    return RawTable(columns, str(path), ids_of(file.id, path, read), labels, np.arange(read.num_rows))
+    ids = ids_of(file.id, path, read, file.header_row)
+    return RawTable(columns, str(path), ids, labels, np.arange(read.num_rows), file.header_row)
 
 
 def write_raw(raw: RawTable, path: Path) -> Path:

@@ -68,6 +68,9 @@ class SiteFile:
         `form_of`, which guesses where that is safe and says so.
     encoding : str, optional
         Of a .csv file, as Python calls it.
+    header : int, optional
+        Of a .csv or .xlsx file: the row with the names of the columns, as a spreadsheet counts; None: the first, 1.
+        What stands above is passed over.
     """
 
     path: str | os.PathLike[str]
@@ -80,6 +83,7 @@ class SiteFile:
     delimiter: str | None = None
     decimal: str | None = None
     encoding: str | None = None
+    header: int | None = None
 
     def __post_init__(self) -> None:
         """Make it usable as a key, and refuse what contradicts itself."""
@@ -112,10 +116,15 @@ class SiteFile:
                 codecs.lookup(self.encoding)
             except LookupError:
                 raise InputError(f"encoding = {self.encoding!r} is unknown; allowed: utf-8, latin-1, ...") from None
-        form = {"delimiter": self.delimiter, "decimal": self.decimal, "encoding": self.encoding}
+        if self.header is not None and (isinstance(self.header, bool) or self.header < 1):
+            raise InputError(f"header = {self.header}, but must be the number of a row, from 1")
+        form = {"delimiter": self.delimiter, "decimal": self.decimal, "encoding": self.encoding, "header": self.header}
         suffix = Path(self.path).suffix.lower()
+        if suffix == ".xlsx":
+            del form["header"]
         if (options := [name for name, value in form.items() if value is not None]) and suffix != ".csv":
-            raise InputError(f"{options[0]} is for .csv files, but {self.path} ends in {suffix or 'nothing'!r}")
+            kinds = ".csv and .xlsx" if options[0] == "header" else ".csv"
+            raise InputError(f"{options[0]} is for {kinds} files, but {self.path} ends in {suffix or 'nothing'!r}")
 
     def to_node(self) -> dict[str, str]:
         """Return the options as a node's configuration has them, lists with commas between; but for the policy's."""
@@ -123,6 +132,7 @@ class SiteFile:
         options = {key: None if names is None else _joined(names) for key, names in lists.items()}
         options |= {"data": str(self.path), "id": self.id, "delimiter": self.delimiter}
         options |= {"decimal": self.decimal, "encoding": self.encoding}
+        options |= {"header": None if self.header is None else str(self.header)}
         return {key: value for key, value in options.items() if value is not None}
 
     @classmethod
@@ -132,7 +142,8 @@ class SiteFile:
         """Return the file that a node's configuration names; the inverse of `to_node`."""
         lists = {key: listed(str(node[key])) for key in ("columns", "label", "drop") if key in node}
         texts = {key: str(node[key]) for key in ("id", "delimiter", "decimal", "encoding") if key in node}
-        return cls(str(node["data"]), allowed=allowed, hidden=hidden, **lists, **texts)  # type: ignore[arg-type]
+        header = int(node["header"]) if "header" in node else None
+        return cls(str(node["data"]), allowed=allowed, hidden=hidden, header=header, **lists, **texts)  # type: ignore[arg-type]
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -141,10 +152,17 @@ class SiteFile:
         return (label,) if isinstance(label, str) else tuple(label)
 
     @property
+    def header_row(self) -> int:
+        """The row with the names, as a spreadsheet counts."""
+        return self.header or 1
+
+    @property
     def form(self) -> Form:
         """How it is written, if it is a .csv file: see `form_of`."""
         path = Path(self.path).expanduser()
-        return form_of(path, self.delimiter, self.decimal, self.encoding) if path.suffix.lower() == ".csv" else Form()
+        if path.suffix.lower() != ".csv":
+            return Form()
+        return form_of(path, self.delimiter, self.decimal, self.encoding, self.header_row)
 
     def read(self) -> SiteData:
         """Read the file; .npy and .parquet are opened, and their table is read block by block.
@@ -231,7 +249,7 @@ def read_columns(file: SiteFile, path: Path, labels: Sequence[str] = ()) -> tupl
 
 _OPEN: dict[str, Callable[[SiteFile, Path], tuple[list[str], Reader]]] = {
     ".csv": lambda file, path: open_csv(path, file.form),
-    ".xlsx": lambda file, path: open_sheet(path),
+    ".xlsx": lambda file, path: open_sheet(path, file.header_row),
     ".parquet": lambda file, path: open_parquet(path),
 }
 """Kinds of files whose cells may be anything."""
@@ -241,9 +259,9 @@ def _read_text(file: SiteFile, path: Path) -> SiteData:
     chosen, read = read_columns(file, path)
     table = read.select(chosen)
     for name in chosen:
-        _check_numbers(path, name, table.column(name))
-    X = stack_columns(table, np.float64, str(path))
-    return SiteData(ArrayTable(X, str(path)), tuple(chosen), ids_of(file.id, path, read))
+        _check_numbers(path, name, table.column(name), file.header_row)
+    X = stack_columns(table, np.float64, str(path), header=file.header_row)
+    return SiteData(ArrayTable(X, str(path)), tuple(chosen), ids_of(file.id, path, read, file.header_row))
 
 
 def _read_parquet(file: SiteFile, path: Path) -> SiteData:
@@ -260,17 +278,19 @@ def _read_parquet(file: SiteFile, path: Path) -> SiteData:
     return SiteData(X, tuple(chosen), ids_of(file.id, path, open_parquet(path)[1]([file.id], [])))
 
 
-def _check_numbers(path: Path, name: str, column: Any) -> None:
+def _check_numbers(path: Path, name: str, column: Any, header: int) -> None:
     """Refuse a column of a CSV file that is not of numbers, and say where it begins to be none."""
     kind = str(column.type)
     if kind == "null":  # not one value
-        raise InputError(f"{path}: {row_of_file(0)}, column {name!r} holds no value; allowed: finite numbers only")
+        raise InputError(
+            f"{path}: {row_of_file(0, header)}, column {name!r} holds no value; allowed: finite numbers only"
+        )
     where = ""
     if kind == "string":
         strange = ((row, str(cell)) for row, cell in enumerate(column) if not _is_number(str(cell)))
         for row, cell in itertools.islice(strange, 1):
             comma = ", where a decimal comma may stand (--decimal)" if _is_number(cell.replace(",", ".", 1)) else ""
-            where = f" in {row_of_file(row)}{comma}"
+            where = f" in {row_of_file(row, header)}{comma}"
     _check_kind(path, name, column.type, where)
 
 

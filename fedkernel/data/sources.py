@@ -228,8 +228,8 @@ def npz_header(path: Path) -> tuple[tuple[int, ...] | None, str]:
             stems = [name.removesuffix(".npy") for name in archive.namelist()]
         if "X" not in stems and is_sparse_file(stems):
             with open_npz(path) as arrays:
-                return tuple(int(size) for size in arrays["shape"]), str(path)
+                return tuple(int(size) for size in arrays["shape"]), f"in {FOLDER_VARIABLE}"
         with zipfile.ZipFile(path) as archive, archive.open("X.npy") as stream:
-            return read_header(stream).shape, str(path)
+            return read_header(stream).shape, f"in {FOLDER_VARIABLE}"
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        return None, f"{path} cannot be used: {error}"
+        return None, f"cannot be used: {error}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedkernel.addresses import Group, own_names
 from fedkernel.engines.apps import apps_of
-from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError
+from fedkernel.errors import EngineError, FedkernelError, InputError, ProtocolError, QuorumError
 from fedkernel.run.job import Job
 
 
@@ -67,5 +67,5 @@ def _not_code(folder: str, entries: Sequence[str]) -> set[str]:
 
 def cause(error: Mapping[str, str]) -> FedkernelError:
     """Return the error that a ServerApp told of: its kind and its text."""
-    kinds = {"InputError": InputError, "ProtocolError": ProtocolError}
+    kinds = {kind.__name__: kind for kind in (InputError, ProtocolError, QuorumError)}
     return kinds.get(error["kind"], EngineError)(error["text"])

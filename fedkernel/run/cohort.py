@@ -16,12 +16,12 @@ from flwr.serverapp import Grid
 
 from fedkernel.arrays import Precision
 from fedkernel.data import Divided, Prepare
-from fedkernel.errors import InputError, ProtocolError, and_more, one_line, words
+from fedkernel.errors import InputError, ProtocolError, QuorumError, and_more, one_line, some, words
 from fedkernel.protocol.messages import ConfigValue, ReplyT, Request
 from fedkernel.protocol.rounds import Member
 from fedkernel.run import flower
 from fedkernel.run.alignment import Missing, check_same_columns, common_rows, order_of, stranger_of
-from fedkernel.run.codes import CARRIERS, UNFIT_TABLE
+from fedkernel.run.codes import CARRIERS, GONE, UNFIT_TABLE
 from fedkernel.run.exchange import POLL, by_node, node_called, recorded, send_and_receive, write_down
 from fedkernel.run.grid import MessageGrid
 from fedkernel.run.joining import (
@@ -337,15 +337,20 @@ class _Wire:
             reply_of = by_node(replies, nodes)
         except ProtocolError as error:
             raise ProtocolError(f"{self.pair}, {doing}: {error}") from None
+        needs = f"a run begins with all {len(nodes)} clients"
         if silent := [node for node in nodes if node not in reply_of]:
-            who = f"{nodes[silent[0]]}{and_more(len(silent) - 1)}"
-            raise ProtocolError(f"{self.pair}, {doing}: {who} did not answer in {deadline:g} s").at(silent)
+            cause = f"{self.pair}, {doing}: {nodes[silent[0]]} did not answer in {deadline:g} s"
+            raise QuorumError.of(cause, [nodes[node] for node in silent[1:]], needs).at(silent)
         failures = {node: reason for node, reply in reply_of.items() if (reason := reason_of(reply))}
         if failures:
             causes = sorted(
                 reason if _is_carriers(reply_of[node]) else f"{self.pair}, {doing}: {nodes[node]}: {reason}"
                 for node, reason in failures.items()
             )
+            if all(reply_of[node].has_error() and reply_of[node].error.code == GONE for node in failures):
+                first, *others = failures
+                cause = f"{self.pair}, {doing}: {failures[first]}"
+                raise QuorumError.of(cause, [nodes[node] for node in others], needs).at(failures)
             mendable = all(reply_of[node].error.code == UNFIT_TABLE for node in failures if reply_of[node].has_error())
             raise ProtocolError(causes[0] + and_more(len(causes) - 1)).at(failures, mendable=mendable)
         return {node: reply.content for node, reply in reply_of.items()}
@@ -363,7 +368,7 @@ def _wait_for_nodes(grid: Grid, settings: RunSettings) -> list[int]:
     while len(nodes := sorted(grid.get_node_ids())) < least:
         if time.monotonic() > give_up:
             absent = grid.absent() if isinstance(grid, MessageGrid) else []
-            who = f"; {node_called(grid, absent[0])}{and_more(len(absent) - 1)} was not" if absent else ""
-            raise ProtocolError(f"{len(nodes)} of {least} clients were connected after {patience:g} s{who}").at(absent)
+            who = f"; without: {some([node_called(grid, node) for node in absent])}" if absent else ""
+            raise QuorumError(f"{len(nodes)} of {least} clients were connected after {patience:g} s{who}").at(absent)
         time.sleep(POLL)
     return nodes

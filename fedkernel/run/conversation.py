@@ -12,15 +12,16 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from fedkernel.data import Divided, Preparation
-from fedkernel.errors import ProtocolError, and_more
+from fedkernel.errors import ProtocolError, QuorumError, and_more
 from fedkernel.peers.letters import CarriesLetters, sealed_in
 from fedkernel.protocol.messages import Reply, Request
 from fedkernel.protocol.rounds import Member, Protocol, Round, Run
 from fedkernel.run import flower
-from fedkernel.run.codes import UNFIT_LETTER, UNFIT_TABLE
+from fedkernel.run.codes import GONE, UNFIT_LETTER, UNFIT_TABLE
 from fedkernel.run.cohort import RunSettings, reason_of
 from fedkernel.run.events import log_event
 from fedkernel.run.exchange import by_node, recorded, send_and_receive, write_down
+from fedkernel.run.grid import MessageGrid
 from fedkernel.run.journal import Exchange, Journal
 from fedkernel.run.ledger import Account, Entry, Ledger, Posted
 from fedkernel.run.losses import Losses
@@ -186,7 +187,7 @@ class Conversation(Generic[T]):
             # whose letter another one refuses is not known from more than words, and who refuses it has not written it
             at = [node_of[client] for client in failures if not self._is_letters(client, codes.get(client))]
             try:
-                self._go_on_without(failures)
+                self._go_on_without(failures, lost=set(codes.values()) <= {GONE})
             except ProtocolError as error:
                 raise error.at(at, mendable=set(codes.values()) == {UNFIT_TABLE}) from None
         contents, costs = [reply_of[client].content for client in self._requests], Ledger()
@@ -230,15 +231,22 @@ class Conversation(Generic[T]):
         """How many seconds the pending round may take."""
         return self._execution.settings.deadline_of(self._pending.phase)
 
-    def _go_on_without(self, causes: Mapping[int, str]) -> None:
-        """Go on without the clients that failed for these causes, or raise what the first of them is."""
-        losses, pending = self._execution.losses, self._pending
+    def _go_on_without(self, causes: Mapping[int, str], *, lost: bool) -> None:
+        """Go on without clients that were `lost`, or failed for these causes, or raise what the first of them is."""
+        losses, pending, grid = self._execution.losses, self._pending, self._execution.grid
         left = len(self._cohort) - len(causes)
-        if len(causes) == len(self._requests):
-            left = 0 if self._execution.losses.quorum is None else left
-        fault = losses.fault(self._round_number, pending.phase, left, summed=pending.summed)
-        if fault is not None:
-            raise ProtocolError(next(iter(causes.values())) + and_more(len(causes) - 1) + fault)
+        if len(causes) == len(self._requests) and losses.quorum is None:
+            left = 0
+        needs = losses.fault(self._round_number, pending.phase, left, summed=pending.summed)
+        if needs is not None:
+            absent = grid.absent() if isinstance(grid, MessageGrid) else []  # some answered before they went
+            away = [member.client for member in self._cohort if member.client in causes or member.node_id in absent]
+            first, cause = next(iter(causes.items()))
+            of = len(self._execution.run.members)
+            needs = f"{len(self._cohort) - len(away)} of {of} clients are left, but {needs}"
+            if lost:
+                raise QuorumError.of(cause, [self._called[client] for client in away if client != first], needs)
+            raise ProtocolError(cause + and_more(len(causes) - 1) + (f"; {needs}" if losses.quorum is not None else ""))
         for client, cause in causes.items():
             log.warning("going on without client %d: %s", client, cause)
         self._leave_out(causes)

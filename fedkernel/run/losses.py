@@ -68,12 +68,13 @@ class Losses:
         return EVERYWHERE if self.everywhere and not summed else ""
 
     def fault(self, number: int, phase: str, left: int, *, summed: bool) -> str | None:
-        """Return why a run fails with so many clients left, for its error to go on with; None: it goes on."""
+        """Return what a run needs that fails with so many clients left, for its error to end with; None: it goes on."""
         goes_on = self.meaning(number, phase, summed=summed)
-        if self.quorum is None:
-            return None if goes_on and left else ""
-        if not goes_on:
-            return f"; quorum = {self.quorum:g}, but in this round it cannot go on without a client"
-        if left >= max(1, least := needed(self.quorum, self.clients)):
+        least = 1 if self.quorum is None else max(1, needed(self.quorum, self.clients))
+        if goes_on and left >= least:
             return None
-        return f"; {left} of {self.clients} clients are left, but quorum = {self.quorum:g} asks for {least}"
+        if self.quorum is None:
+            return "1 is needed" if goes_on else "all are needed"
+        if not goes_on:
+            return f"all are needed in this round, whatever quorum = {self.quorum:g} asks for"
+        return f"quorum = {self.quorum:g} asks for {least}"

@@ -167,7 +167,7 @@ def site_of_job(context: Context, config: Mapping[str, Any]) -> Site:
 
     ``name``
         The site's, by which a run of ``sites`` knows it; its number is ``partition-id`` where that is there.
-    ``data``, ``columns``, ``label``, ``id``, ``drop``, ``delimiter``, ``decimal``, ``encoding``
+    ``data``, ``columns``, ``label``, ``id``, ``drop``, ``delimiter``, ``decimal``, ``encoding``, ``header``
         Its file, see `SiteFile`; ``columns``, ``label`` and ``drop`` with commas between their names. With it, no path
         that the job names is used. Labels are for clients that need them, where the operator names the client.
     ``new``

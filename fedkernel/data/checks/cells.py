@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fedkernel.arrays import AnyArray
 from fedkernel.data.checks.findings import Finding, counted, rows_of
-from fedkernel.data.column_files import NULLS, read_sheet, text_of
+from fedkernel.data.column_files import NULLS, check_header, read_sheet, text_of
 from fedkernel.data.forms import Form, with_mark
 from fedkernel.data.raw_files import column_of
 from fedkernel.data.site_files import SiteFile
@@ -56,11 +56,12 @@ def read_cells(file: SiteFile) -> Cells:
     if suffix == ".csv":
         return _csv_cells(file, path)
     if suffix == ".xlsx":
-        sheet = read_sheet(path)
+        sheet = read_sheet(path, file.header_row)
         findings = []
         if sheet.sheets > 1:
             findings.append(Finding("note", f"the first of {sheet.sheets} sheets is read", f"sheet {sheet.name!r}"))
-        return _rows_cells(path, [[_cell(cell) for cell in row] for row in sheet.rows], findings, ".")
+        rows = [[_cell(cell) for cell in row] for row in sheet.rows]
+        return _rows_cells(rows, findings, Form(header=file.header_row), "")
     if suffix == ".parquet":
         with readable(path):
             table = importlib.import_module("pyarrow.parquet").read_table(path)
@@ -79,7 +80,7 @@ def _csv_cells(file: SiteFile, path: Path) -> Cells:
         if not path.is_file():
             raise
         findings.append(Finding("fault", _sentence(error, path), mend="--delimiter"))
-        form = Form(file.delimiter or ",", file.decimal or ".", file.encoding or "utf-8")
+        form = Form(file.delimiter or ",", file.decimal or ".", file.encoding or "utf-8", file.header_row)
     if form.guessed:
         findings.append(Finding("note", f"read with {' and '.join(form.guessed)}, as it looks"))
     with readable(path):
@@ -98,7 +99,9 @@ def _csv_cells(file: SiteFile, path: Path) -> Cells:
         records = list(csv.reader(io.StringIO(text, newline=""), delimiter=form.delimiter))
     except csv.Error as error:
         raise InputError(f"{path} is no CSV file: {error}") from None
-    return _rows_cells(path, records, findings, form.decimal, form.delimiter)
+    names = records[form.header - 1] if form.header <= len(records) else None
+    check_header(path, form.header, len(records), names)
+    return _rows_cells(records[form.header - 1 :], findings, form, form.delimiter)
 
 
 def _decodes(line: bytes, encoding: str) -> bool:
@@ -109,15 +112,11 @@ def _decodes(line: bytes, encoding: str) -> bool:
     return True
 
 
-def _rows_cells(
-    path: Path, records: Sequence[Sequence[str]], findings: list[Finding], decimal: str, delimiter: str = ""
-) -> Cells:
-    """Return the columns of rows of texts, the first of which has the names."""
-    if not records or not records[0]:
-        raise InputError(f"{path} is empty; allowed: a line with the names of the columns, then the rows")
-    names = records[0]
+def _rows_cells(records: Sequence[Sequence[str]], findings: list[Finding], form: Form, delimiter: str) -> Cells:
+    """Return the columns of rows of texts, the first of which has the names; a sheet has no delimiter."""
+    names, *below = records
     width = len(names)
-    numbered = [(number, record or [""] * (width == 1)) for number, record in enumerate(records[1:], 2)]
+    numbered = [(number, record or [""] * (width == 1)) for number, record in enumerate(below, form.header + 1)]
     # a line without anything is passed over; of a single column, it is a row whose cell is missing
     empty = [number for number, record in numbered if not record or (not delimiter and not any(record))]
     if empty:
@@ -132,7 +131,8 @@ def _rows_cells(
         column = np.empty(len(whole), dtype=object)
         column[:] = [None if record[place] in NULLS else record[place] for _, record in whole]
         columns.append(column)
-    return Cells(tuple(names), tuple(columns), np.array([number for number, _ in whole], int), tuple(findings), decimal)
+    rows = np.array([number for number, _ in whole], int)
+    return Cells(tuple(names), tuple(columns), rows, tuple(findings), form.decimal)
 
 
 def _other_lengths(other: list[tuple[int, int]], width: int, delimiter: str) -> Finding:

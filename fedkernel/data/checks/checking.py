@@ -138,7 +138,12 @@ def _table(file: SiteFile, names: Sequence[str]) -> list[int]:
 def _names(file: SiteFile, raw: Sequence[str]) -> Iterator[Finding]:
     names = [name.strip() for name in raw]
     if blank := [place_of(place, name) for place, name in enumerate(names) if not name]:
-        yield Finding("fault", f"{counted(len(blank), 'column')} without a name", listing(blank), "name or delete them")
+        yield Finding(
+            "fault",
+            f"{counted(len(blank), 'column')} without a name",
+            listing(blank),
+            "name or delete them, or --header",
+        )
     for name, count in Counter(filter(None, names)).items():
         if count > 1:
             where = listing([place_of(place, other) for place, other in enumerate(names) if other == name])

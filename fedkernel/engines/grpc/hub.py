@@ -127,9 +127,9 @@ class Hub(MessageGrid):
             return [seat.node for seat in self._nodes if self._is_there(seat)]
 
     def absent(self) -> list[int]:
-        """Return the ids of the others."""
+        """Return the ids of the nodes that are not connected now."""
         with self._arrived:
-            return [seat.node for seat in self._nodes if not self._is_there(seat)]
+            return [seat.node for seat in self._nodes if seat.stream is None]
 
     def called(self, node: int) -> str:
         """Return a site's name."""
@@ -187,19 +187,15 @@ class Hub(MessageGrid):
                 del seat.waiting[message_id]
 
     def come_back(self, run: str, answered: Mapping[int, int], checkpoints: Iterable[bytes]) -> str:
-        """Find the sites that do not remember the run as far as it went; the run begins anew if these are all.
+        """Find the sites that do not remember the run as far as it went: these are asked again what is recorded.
 
         Each may have answered one request more, whose reply was not recorded any more: its answer comes again.
         """
-        behind, self.behind = [], frozenset()
-        for seat in self._nodes:
-            key, _, taken = seat.stands.partition(" ")
-            count = answered.get(seat.node, 0)
-            if count and (key != run or taken not in (str(count), str(count + 1))):
-                behind.append(seat.node)
-        if len(behind) == len(answered):
-            return "none of its sites stands where it ended, as after a restart"
-        self.behind = frozenset(behind)
+        self.behind = frozenset(
+            seat.node
+            for seat in self._nodes
+            if (count := answered.get(seat.node, 0)) and seat.stands not in (f"{run} {count}", f"{run} {count + 1}")
+        )
         return ""
 
     def recall(self, messages: Iterable[Message]) -> None:
@@ -223,7 +219,7 @@ class Hub(MessageGrid):
     def _look_after(self) -> None:
         for seat in self._nodes:
             if seat.waiting and self._is_gone(seat):
-                reason = f"site {seat.name!r} is no longer connected ({self._patience:g} s)"
+                reason = f"site {seat.name!r} is no longer connected (waited {self._patience:g} s)"
                 for message_id, (message, _) in list(seat.waiting.items()):
                     self._settle(seat, message_id, Message(Error(GONE, reason), reply_to=message))
 
