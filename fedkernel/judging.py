@@ -14,7 +14,7 @@ from fedkernel.arrays import stack_rows
 from fedkernel.data import Divided
 from fedkernel.data.frames import without_names
 from fedkernel.errors import InputError
-from fedkernel.models.comparing import over_clients
+from fedkernel.models.comparing import check_same_kernel, over_clients
 from fedkernel.numerics import with_width
 from fedkernel.run.result import Result
 from fedkernel.settling import ruled_kernels, with_kernels
@@ -47,7 +47,7 @@ class Measures(dict[str, float]):
 def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
     """Give a method arrays in place of frames, and kernels whose widths by rule are settled on all rows.
 
-    The base class has ``shards`` among its arguments.
+    A reference of another kernel than the model's is refused. The base class has ``shards`` among its arguments.
     """
     signature = inspect.signature(method)
     place = list(inspect.signature(getattr(Judged, name)).parameters).index("shards")
@@ -57,6 +57,8 @@ def _without_frames(name: str, method: Callable[..., T]) -> Callable[..., T]:
     def on_arrays(self: "Judged[Any]", *arguments: Any, **named: Any) -> T:
         call = signature.bind(self, *arguments, **named)
         call.arguments[shards] = without_names(call.arguments[shards], self.partition)
+        if name == "judge" and (result := call.arguments.get("result")) is not None:
+            check_same_kernel(result.model, call.arguments.get("reference"))
         call.arguments[next(iter(signature.parameters))] = self.settled_on(call.arguments[shards])
         return method(*call.args, **call.kwargs)
 

@@ -3,14 +3,14 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from flwr.serverapp import Grid
 
 from fedkernel.addresses import named
 from fedkernel.arrays import FloatArray, Precision
 from fedkernel.course import begin, check_phases, forecast_of_run, join_sites, measure, plan_of_run, settled_as
-from fedkernel.data import Prepare, TableLike
+from fedkernel.data import Prepare, Table, TableLike
 from fedkernel.data.columns import column_names
 from fedkernel.data.frames import labels_in_order, without_names
 from fedkernel.engines import ENGINES
@@ -18,6 +18,7 @@ from fedkernel.errors import InputError
 from fedkernel.flower_strategy import FlowerStrategy
 from fedkernel.judging import Measures
 from fedkernel.models.base import Model
+from fedkernel.models.comparing import same_kernel
 from fedkernel.preparing import TableToPrepare, prepared_here, tables_to_prepare
 from fedkernel.protocol.forecast import Forecast
 from fedkernel.protocol.plan import Plan
@@ -55,7 +56,7 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         quorum: float | None = None,
         deadlines: Mapping[str, float] | None = None,
         evaluate: bool = False,
-        reference: M | None = None,
+        reference: M | Literal["central"] | None = None,
         prepare: Prepare | None = None,
         wire: Precision = "float64",
     ) -> Result[M]:
@@ -88,7 +89,9 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         evaluate : bool
             Measure the model on the clients by a round or two more, where the method has such a measure.
         reference : optional
-            The exact answer (for instance ``self.central(shards)``); the result's metrics then tell how far off it is.
+            The exact answer, ``self.central(shards)``; the result's metrics then tell how far off it is. Where the run
+            settled another kernel width by rule than that has, the exact answer at the run's width stands in its place,
+            which ``"central"`` asks for at once.
         prepare : Prepare, optional
             What is done to the tables first, which may then lack cells (NaN, None) and, as frames, have columns of
             text; the result has the `Preparation`, or where columns are divided each site's outputs have its own.
@@ -119,6 +122,8 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
             deadlines=limits,
             wire=wire,
         )
+        if isinstance(reference, str) and reference != "central":
+            raise InputError(f'reference = {reference!r}, but must be a model, as of `central`, or "central"')
         if engine not in ENGINES:
             raise InputError(f"engine = {engine!r}, but must be one of {', '.join(ENGINES)}")
         result: Result[M]
@@ -136,7 +141,11 @@ class KernelStrategy(FlowerStrategy[M], Generic[M]):
         if reference is not None:
             with blas_threads(settings.threads):
                 prepared = tables if prepare is None else prepared_here(tables, prepare, self.partition)
-                result.metrics.update(self.as_run(result).judge(result, prepared, reference))
+                settled = self.as_run(result)
+                if isinstance(reference, str) or (settled is not self and not same_kernel(result.model, reference)):
+                    whole = [own.block(0, len(own), "float64") if isinstance(own, Table) else own for own in prepared]
+                    reference = settled.central(whole)
+                result.metrics.update(settled.judge(result, prepared, reference))
         return result
 
     def tables(self, shards: Sequence[Any], *, id: str | None = None) -> list[Any]:

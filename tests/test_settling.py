@@ -18,6 +18,7 @@ from sklearn.svm import SVC
 from fedkernel import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from fedkernel.data import SparseTable
 from fedkernel.errors import InputError, ProtocolError
+from fedkernel.models.comparing import same_kernel
 from fedkernel.numerics import KERNELS, RandomFeatures, mean_of_landmarks, width_finding, with_width
 from fedkernel.numerics.kernels import kernel_from
 from fedkernel.protocol import Guards, Member
@@ -107,6 +108,29 @@ def test_every_pair_settles_every_rule_on_the_sites_rows_and_then_runs_as_with_t
     for total in ("rounds", "floats_up", "floats_down"):
         before = getattr(result.ledger, total) - getattr(expected.ledger, total)
         assert before == getattr(took, total)
+
+
+@pytest.mark.parametrize("rule", ["mean", "median"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_reference_is_at_the_width_that_the_run_settled_and_one_of_another_kernel_is_refused(name, rule):
+    """Whether it was found before, at the number that the rule gives on all rows in one place, or is left to `fit`."""
+    strategy = PAIRS[name](RBF(width=rule))
+    if isinstance(strategy, FKKMeans | RFKKMeans):
+        strategy = dataclasses.replace(strategy, n_features=60)
+    shards = divided(strategy)
+    exact = strategy.central(shards)
+    result = strategy.fit(shards, reference=exact)
+    settled = strategy.as_run(result)
+    expected = settled.judge(result, shards, at_settled := settled.central(shards))
+    assert expected
+    assert result.metrics == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert strategy.fit(shards, reference="central").metrics == expected
+    assert at_settled.own_kernel.gamma == pytest.approx(width_of(result), rel=1e-12)
+    assert same_kernel(result.model, exact) == (rule == "mean")
+    with pytest.raises(InputError, match=r"^the reference has the kernel RBF.*, but the model RBF"):
+        settled.judge(result, shards, PAIRS[name](RBF(gamma=1.0)).central(shards))
+    with pytest.raises(InputError, match="reference = 'exact', but must be a model, as of `central`, or \"central\""):
+        strategy.fit(shards, reference="exact")
 
 
 RAW = datasets.load_wine().data[np.random.default_rng(0).permutation(178)]

@@ -48,10 +48,14 @@ class Model(ABC):
     kernel_mean_: float | None = None
     """The mean of the kernel's values between different rows, where a run knows it; not in a file."""
 
+    @property
+    def own_kernel(self) -> Kernel | None:
+        """The kernel, its own or its embedding's; None: it has none."""
+        return getattr(self, "kernel", None) or getattr(getattr(self, "embedding", None), "kernel", None)
+
     def width_finding(self) -> str | None:
         """Return what is wrong with the kernel's width, where the mean of its values shows that; None: nothing."""
-        kernel = getattr(self, "kernel", None) or getattr(getattr(self, "embedding", None), "kernel", None)
-        return None if kernel is None else width_finding(kernel, self.kernel_mean_)
+        return None if self.own_kernel is None else width_finding(self.own_kernel, self.kernel_mean_)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the model as npz; the file appears whole or not at all."""

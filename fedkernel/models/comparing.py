@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +11,11 @@ from fedkernel.arrays import FloatArray, Rows
 from fedkernel.data.labels import labelled
 from fedkernel.data.tables import Table
 from fedkernel.errors import InputError
+from fedkernel.models.base import Model
 from fedkernel.models.clusters import KernelKMeans
 from fedkernel.models.components import KernelPCA, LandmarkPCA
 from fedkernel.models.embeddings import Landmarks
 from fedkernel.numerics.clustering import assign
-from fedkernel.numerics.kernels import Kernel
 from fedkernel.numerics.subspaces import align_signs, sin_theta_error
 
 _ROUNDING = 1e-12
@@ -66,8 +67,7 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
     what its eigenvalues say.
     Source: the disKPCA paper (2016), section 6, and for `error` the sin-theta error in feature space.
     """
-    if not same_kernel(model.kernel, reference.kernel):
-        raise InputError(f"the reference has the kernel {reference.kernel!r}, but the model {model.kernel!r}")
+    check_same_kernel(model, reference)
     if model is reference:
         total = sum(float(model.kernel.diag(shard).sum()) for shard in shards)
         captured = best = float(model.eigenvalues_.sum())
@@ -80,11 +80,23 @@ def compare_components(model: LandmarkPCA, reference: LandmarkPCA, shards: Seque
     return figures | ({"error_ratio": float(missed / least)} if is_telling(best, total, k, rows) else {})
 
 
-def same_kernel(own: Kernel, other: Kernel) -> bool:
-    """Tell whether two kernels are equal but for the rounding of sums, over all rows or over the clients', in gamma."""
+def same_kernel(model: Any, reference: Any) -> bool:
+    """Tell whether two models have kernels, if any, that are equal but for the rounding of sums in gamma.
+
+    Sums are over all rows in one place, or over the clients'.
+    """
+    own, other = (part.own_kernel if isinstance(part, Model) else None for part in (model, reference))
+    if own is None or other is None or own == other:
+        return True
     if own.gamma is None or other.gamma is None or not math.isclose(own.gamma, other.gamma, rel_tol=1e-9):
-        return own == other
-    return own == other or own == other.with_gamma(own.gamma)
+        return False
+    return own == other.with_gamma(own.gamma)
+
+
+def check_same_kernel(model: Any, reference: Any) -> None:
+    """Raise InputError if a model and its reference are of different kernels, unless one chose among widths."""
+    if not same_kernel(model, reference) and getattr(reference, "width_choice_", None) is None:
+        raise InputError(f"the reference has the kernel {reference.own_kernel!r}, but the model {model.own_kernel!r}")
 
 
 def kept_variance(captured: float, total: float, rows: int) -> dict[str, float]:
@@ -128,7 +140,7 @@ def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: 
     """Return recover error and agreement of the clusters, for a reference that holds its training coordinates.
 
     No recover error where these are hardly more than chance (`is_telling`), since that of no coordinates would be as
-    small; no agreement with a single cluster.
+    small, nor where the two chose different widths; no agreement with a single cluster.
     """
     # A central model is often the reference itself, and transforming its own rows again is what costs most.
     H = model.training_
@@ -138,7 +150,8 @@ def compare_kernel_kmeans(model: KernelKMeans, reference: KernelKMeans, shards: 
     labels, expected = assign(H, model.centers_)[0], assign(E, reference.centers_)[0]
     from sklearn.metrics import normalized_mutual_info_score  # noqa: PLC0415 - a second to import, for those who need it
 
-    figures = {"recover_error": recover_error(H, E)} if is_found(reference) else {}
+    found = is_found(reference) and same_kernel(model, reference)
+    figures = {"recover_error": recover_error(H, E)} if found else {}
     if len(np.unique(expected)) > 1:
         figures["nmi_central"] = float(normalized_mutual_info_score(expected, labels))
     return figures

@@ -168,7 +168,7 @@ def quantiles(
     A quantile lies between the mean less sqrt((1 - q) / q) standard deviations and the mean and sqrt(q / (1 - q)) more
     (Cantelli's inequality), whatever the distribution: there the first histogram begins and ends. Refining ends where
     a bin has `RANK` of the values at most, and with `ROUNDS` rounds, where it is as narrow as `RESOLUTION`: many values
-    that are equal are in one bin all the time.
+    that are equal are in one bin all the time, and are the number of fewest digits in it: a whole one, of whole ones.
 
     Parameters
     ----------
@@ -208,8 +208,14 @@ def quantiles(
         below, upto = (np.where(done, old, _at(counts, bins - less)) for old, less in ((below, 1), (upto, 0)))
         narrow = high - low <= np.maximum(RESOLUTION * deviation, 8 * EPS * np.abs(high))
     share = np.clip((q * rows - below) / np.maximum(upto - below, 1), 0, 1)
-    within = low + np.where(narrow, 0.5, share) * (high - low)
+    within = np.where(narrow, np.vectorize(_shortest, otypes=[float])(low, high), low + share * (high - low))
     return np.where(deviation > 0, within, mean)
+
+
+def _shortest(low: float, high: float) -> float:
+    """Return the number of fewest decimal digits, 0 of none, that is above `low` and at most `high`."""
+    rounded = (float(f"{low + (high - low) / 2:.{digits}g}") for digits in range(1, 18))
+    return next((number for number in (0.0, *rounded) if low < number <= high), high)
 
 
 def _at(values: FloatArray, places: npt.NDArray[np.intp]) -> FloatArray:
