@@ -65,6 +65,20 @@ def test_a_judgement_has_its_numbers_apart() -> None:
     )
 
 
+def test_an_identity_is_one_where_it_holds_and_what_is_untestable_is_decided_by_no_number() -> None:
+    claim = {"check": "value", "metric": "error", "of": "A", "at_most": 0.2, "why": "It follows."}
+    for error, kind, verdict in (
+        (0.1, "identity", Verdict.IDENTITY),
+        (0.3, "identity", FAILS),
+        (0.1, "untestable", UNTESTABLE),
+        (0.3, "untestable", UNTESTABLE),
+    ):
+        judgement = judged(measured("A", [error]), **claim, kind=kind)
+        assert (judgement.verdict, judgement.value) == (verdict, error)
+        assert judgement.numbers == f"{error} against at most 0.2 (1 seed). It follows."
+    assert judged([], **claim, kind="identity").verdict is UNTESTABLE
+
+
 def test_a_ratio_and_a_difference_are_taken_seed_by_seed() -> None:
     runs = [*measured("A", [1.0, 6.0]), *measured("B", [2.0, 3.0])]
     # 1/2 and 6/3: mean 1.25 (the ratio of the means would be 1.4), 0.75 from either; 1 - 2 and 6 - 3: mean 1

@@ -88,7 +88,7 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
         ),
         (
             claim("ratio", f"{RATIO}, colour = 1"),
-            "claim.0: colour is not a known name here (allowed: text, where, at_most, at_least, check, ",
+            "claim.0: colour is not a known name here (allowed: text, kind, why, where, at_most, at_least, ",
         ),
         (claim("rate", 'value = "x", of = ["a"], first = 2'), "claim.0: first is not a known name here (allowed: "),
         (claim("value", RATIO), "claim.0: to is not a known name here (allowed: "),
@@ -98,6 +98,8 @@ RATIO = 'metric = "error", of = "a", to = "c", at_most = 1'
         (claim("overlap", 'value = "x", of = ["a", "c"], within = -1'), "claim.0.within = -1: input should be greater"),
         (claim("bounded", 'value = "x", of = "a", at_most = 1'), "claim.0.of = 'a': input should be a list"),
         (claim("rate", 'value = "x", of = ["a"], from = 0, at_most = 1'), "claim.0.from = 0: input should be greater"),
+        (claim("ratio", f'{RATIO}, kind = "obvious"'), "claim.0.kind = 'obvious': input should be 'finding', "),
+        (claim("ratio", f'{RATIO}, kind = "untestable"'), "claim.0: why is required of kind = 'untestable'"),
         (claim("value", 'metric = "error", of = "a"'), "claim.0: at_most or at_least is required"),
         (claim("rate", 'value = "x", of = ["a"]'), "claim.0: at_most or at_least is required"),
         (

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pydantic
@@ -21,6 +21,7 @@ class Verdict(StrEnum):
     FAILS = "does not hold"
     NOISE = "holds within noise"
     HOLDS = "holds"
+    IDENTITY = "is an identity"
     UNTESTABLE = "not testable here"
 
 
@@ -34,10 +35,10 @@ class Claim:
         The sentence.
     verdict : Verdict
         It holds where the value is inside the limits by `NOISE` standard errors or more, and does not where it is
-        outside by more; between them it holds within noise. Where a run is missing, or the setting is not run, it is
-        not testable here.
+        outside by more; between them it holds within noise. A sentence that cannot fail is an identity where it holds.
+        Where a run is missing, or the setting is not run or cannot decide it, it is not testable here.
     numbers : str
-        The others in words, for a reader; why it is not testable.
+        The others in words, for a reader; why it is not testable; the remark of its table.
     value : float, optional
         The number that the limits are for; of several settings that of the worst.
     standard_error : float, optional
@@ -92,6 +93,11 @@ class Check(pydantic.BaseModel, ABC):
     ----------
     text : str
         The sentence.
+    kind : {"finding", "identity", "untestable"}
+        An identity cannot fail in a correct program, whatever the data. An untestable sentence is about settings that
+        the experiment has only a stand-in for: the number is told, and decides nothing.
+    why : str
+        A remark that follows the numbers; required of what is untestable.
     where : dict
         Only runs with these values of swept parameters count.
     at_most, at_least : float
@@ -101,6 +107,8 @@ class Check(pydantic.BaseModel, ABC):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     text: str = pydantic.Field(min_length=1)
+    kind: Literal["finding", "identity", "untestable"] = "finding"
+    why: str = ""
     where: Where = {}
     at_most: float | None = None
     at_least: float | None = None
@@ -119,6 +127,8 @@ class Check(pydantic.BaseModel, ABC):
             raise ValueError("at_most or at_least is required")
         if self.at_most is not None and self.at_least is not None and self.at_least > self.at_most:
             raise ValueError(f"at_least = {self.at_least:g}, but must not be above at_most = {self.at_most:g}")
+        if self.kind == "untestable" and not self.why:
+            raise ValueError("why is required of kind = 'untestable'")
         return self
 
     @property
@@ -148,8 +158,9 @@ class Check(pydantic.BaseModel, ABC):
         place = f"; the worst is {worst.place}" if len(numbers) > 1 and worst.place else ""
         return Claim(
             self.text,
-            self._verdict(worst),
-            f"{what}{self._written(worst.value)}{noise} against {self._limits()} ({seeds}{place}{note})",
+            self._concluded(self._verdict(worst)),
+            f"{what}{self._written(worst.value)}{noise} against {self._limits()} ({seeds}{place}{note})"
+            + (f". {self.why}" if self.why else ""),
             value=worst.value,
             standard_error=worst.error,
             at_least=self.at_least,
@@ -163,6 +174,12 @@ class Check(pydantic.BaseModel, ABC):
         if inside >= noise:
             return Verdict.HOLDS
         return Verdict.NOISE if inside >= -noise else Verdict.FAILS
+
+    def _concluded(self, verdict: Verdict) -> Verdict:
+        """Return what is concluded from a verdict: an identity that does not hold is a fault, and is shown as one."""
+        if self.kind == "untestable":
+            return Verdict.UNTESTABLE
+        return Verdict.IDENTITY if self.kind == "identity" and verdict is Verdict.HOLDS else verdict
 
     def _margin(self, x: float) -> float:
         """Return how far inside the limits a number is, negative outside."""

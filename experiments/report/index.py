@@ -19,7 +19,7 @@ from fedkernel.storage import write_whole
 RESULTS = "results.json"
 """What the page says, for programs: README's table is made of it."""
 
-VERDICTS = (Verdict.HOLDS, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE)
+VERDICTS = (Verdict.HOLDS, Verdict.IDENTITY, Verdict.NOISE, Verdict.FAILS, Verdict.UNTESTABLE)
 """In the order of columns."""
 
 

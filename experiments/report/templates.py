@@ -10,6 +10,7 @@ LOOKS = {
     Verdict.HOLDS: ("holds", "✓ "),
     Verdict.NOISE: ("unsure", "≈ "),
     Verdict.FAILS: ("fails", "✗ "),
+    Verdict.IDENTITY: ("kind", "= "),
     Verdict.UNTESTABLE: ("kind", ""),
 }
 """How verdicts look on a page: their style, and the mark before them."""
