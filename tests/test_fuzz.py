@@ -65,7 +65,7 @@ def test_what_a_parser_would_make_much_of_is_refused_before_it_is_parsed(content
     assert peak < 100_000
 
 
-def test_a_large_message_takes_twice_its_bytes_at_most():
+def test_a_large_message_takes_twice_its_bytes_at_most_and_is_refused_where_it_is_cut_off():
     data = message_of(RecordDict({"arrays": ArrayRecord([np.ones(2**20)]), "config": ConfigRecord({"x": 1})}))
     tracemalloc.start()
     message = flower.from_bytes(data)
@@ -74,10 +74,6 @@ def test_a_large_message_takes_twice_its_bytes_at_most():
     tracemalloc.stop()
     assert len(array) == 2**20
     assert peak < 2 * len(data) + CONSTANT / 100
-
-
-@pytest.mark.parametrize("cut", [1, 2, 5, 40, -1])
-def test_a_message_that_is_cut_off_is_refused(cut):
-    data = message_of(RecordDict({"arrays": ArrayRecord([np.ones(3)]), "config": ConfigRecord({"x": 1})}))
-    with pytest.raises(ProtocolError, match="it is no message of Flower's"):
-        flower.from_bytes(data[:cut])
+    for cut in (1, 2, 5, 40, -1):
+        with pytest.raises(ProtocolError, match="it is no message of Flower's"):
+            flower.from_bytes(data[:cut])
