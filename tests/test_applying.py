@@ -104,7 +104,7 @@ NAMED_SET = '[data]\nname = "iris"\nscale = "{}"\n[partition]\nkind = "horizonta
 FILES = '[data]\nshards = ["iris-*.csv"]\n'
 
 
-@pytest.mark.parametrize("scale", ["none", "standard", "minmax", "center", "in files"])
+@pytest.mark.parametrize("scale", ["standard", "minmax", "center", "in files"])
 def test_the_model_of_an_experiment_is_applied_by_name(tmp_path, scale):
     """To the raw file, whose columns stand in another order: as the data set's were scaled."""
     data = FILES if scale == "in files" else NAMED_SET.format(scale)

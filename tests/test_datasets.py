@@ -7,7 +7,7 @@ import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
 import sklearn.datasets
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy import sparse
@@ -147,6 +147,7 @@ def test_one_class_against_the_rest_makes_two(folder):
     np.testing.assert_array_equal(load(DataSpec("floats", classes=[1])).X, np.eye(3)[[0, 2]])
 
 
+@settings(max_examples=40)
 @given(X=tables)
 def test_scales(X, tmp_path_factory):
     path = tmp_path_factory.mktemp("scales") / "any.npz"
@@ -191,6 +192,7 @@ any_spec = st.one_of(
 )
 
 
+@settings(max_examples=50)
 @given(spec=any_spec)
 def test_specs_go_through_json_and_serve_as_keys(spec):
     again = SPECS.validate_json(SPECS.dump_json(spec))

@@ -1,12 +1,12 @@
 """Eigenpairs, power iteration and centring against full decompositions, on ordinary and on hard cases."""
 
-import tracemalloc
 from itertools import chain, count
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.linalg
+from allocation import peak_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -211,11 +211,7 @@ def test_memory_is_one_more_matrix_for_lapack_and_none_for_lanczos_and_a_factor(
     A = symmetric(0.9 ** np.arange(n))
 
     def peak(solve, matrix):
-        tracemalloc.start()
-        solve(matrix, 5)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return peak / size
+        return peak_of(lambda: solve(matrix, 5))[0] / size
 
     assert 1.0 <= peak(leading_eigenpairs, A) < 1.15
     assert peak(leading_eigenpairs_of_factor, A[:, :4]) < 0.1
@@ -406,11 +402,7 @@ def test_centring_is_that_of_the_features(n):
 
 def test_centring_allocates_no_matrix():
     K = np.ones((1500, 1500))
-    tracemalloc.start()
-    center_rows(K, *center_gram(K))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < K.nbytes / 2
+    assert peak_of(lambda: center_rows(K, *center_gram(K)))[0] < K.nbytes / 2
 
 
 @pytest.mark.parametrize("n", [0, 1, 1024, 2500])
@@ -443,10 +435,7 @@ def test_what_is_no_triangle_is_refused():
 @pytest.mark.parametrize("n", [1, 256, 300, 700])
 def test_a_symmetric_matrix_is_made_of_its_upper_triangle_and_some_rows(n):
     F = np.random.default_rng(0).standard_normal((n, 3))
-    tracemalloc.start()
-    K = symmetric_by_rows(n, lambda rows, columns: F[rows] @ F[columns].T)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak, K = peak_of(lambda: symmetric_by_rows(n, lambda rows, columns: F[rows] @ F[columns].T))
     np.testing.assert_array_equal(K, K.T)
     np.testing.assert_allclose(K, F @ F.T, rtol=0, atol=1e-13)
     assert peak <= K.nbytes + 3 * 8 * 256 * n + 10**5
